@@ -1,0 +1,53 @@
+# Every command of this project. `make help` lists them; CI runs `make test` and nothing else.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO_SECONDS ?= 0
+SCHEDULES ?= 10000
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lock demo test check bench simulate clean
+
+help: ## list the commands
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with the locked dependencies (needs Python 3.11+)
+
+$(STAMP): requirements/lock.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lock.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+lock: ## resolve pyproject.toml anew into requirements/lock.txt (needs uv)
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+	  --no-emit-find-links --all-extras pyproject.toml -o requirements/lock.txt
+
+demo: $(STAMP) ## replay a year of real events and serve the live page on 127.0.0.1:8088 (DEMO_SECONDS=n ends it)
+	@$(BIN)/stream-app demo --seconds $(DEMO_SECONDS)
+
+check: $(STAMP) ## lint, types, import rules, unit tests; under a minute
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -n auto -m "not redis and not kafka and not browser and not slow"
+
+test: $(STAMP) ## every test, with real services
+	$(BIN)/python tests/services.py install
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n 2
+
+simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000)
+	$(BIN)/python -m tests.simulator --schedules $(SCHEDULES)
+
+bench: $(STAMP) ## ratio tables with JSON results under benchmarks/results
+	$(BIN)/python -m benchmarks
+
+clean: ## remove the environment, caches and the demo's state
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache state

@@ -1,0 +1,152 @@
+"""The only door to randomness: exact integer noise, drawn in vectors.
+
+``SystemNoise`` is OpenDP's exact discrete Laplace over the operating system's entropy and the only
+source a service may use. ``SeededNoise`` repeats itself, for research and tests: its draws are
+floating-point approximations and protect nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import opendp.prelude as dp
+from numpy.typing import NDArray
+
+dp.enable_features("contrib")
+
+Int64Array = NDArray[np.int64]
+Scale = Fraction | int | float
+
+# Beyond this, sums over a tree of noise could leave int64; OpenDP would saturate instead of failing.
+LARGEST_SCALE = 2**52
+# OpenDP converts Python lists, so a draw of any size is cut into lists of this many integers (about 0.7 s).
+_DRAWS_PER_CALL = 100_000
+
+
+@runtime_checkable
+class NoiseSource(Protocol):
+    """Where noise comes from: vectors of integer noise and private selection."""
+
+    @property
+    def private(self) -> bool:
+        """Whether these draws may protect people: true for the system source only."""
+        ...
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        """Draw independent integers Z with P(Z = z) proportional to exp(-|z| / scale)."""
+        ...
+
+    def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
+        """Draw an index, favouring high scores (permute and flip)."""
+        ...
+
+
+class SystemNoise:
+    """Exact noise from the operating system's entropy (OpenDP).
+
+    Guarantee: ``discrete_laplace`` with scale D / epsilon on integers of L1 sensitivity D is epsilon-DP,
+        without floating-point error; ``select`` with scale s on integer scores of sensitivity D is
+        2 D / s-DP (D / s if one more person moves all scores in the same direction).
+    Cost: about 7 microseconds a draw in vectors of 100 or more; 60 microseconds a call.
+    Source: Canonne, Kamath, Steinke (2020), algorithms 1 and 2; McKenna, Sheldon (2020) for ``select``.
+
+    >>> SystemNoise().discrete_laplace(2, 5).dtype
+    dtype('int64')
+    """
+
+    private = True
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        """Draw independent integers Z with P(Z = z) proportional to exp(-|z| / scale).
+
+        Args: scale in counts, rounded up to a double, never down; shape as in numpy.
+        Raises: ValueError for a scale that is not finite and in (0, 2^52].
+        """
+        measurement = _laplace(checked_scale(scale))
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        size = math.prod(shape)
+        drawn = np.empty(size, dtype=np.int64)
+        for start in range(0, size, _DRAWS_PER_CALL):
+            stop = min(start + _DRAWS_PER_CALL, size)
+            drawn[start:stop] = measurement([0] * (stop - start))
+        return drawn.reshape(shape)
+
+    def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
+        """Draw an index, favouring high scores.
+
+        Args: integer scores of shape (n,); scale in units of the scores.
+        Raises: ValueError for no scores, scores that are not integers, or a bad scale.
+        """
+        return int(_noisy_max(checked_scale(scale))(checked_scores(scores).tolist()))
+
+
+class SeededNoise:
+    """Repeatable noise for research and tests. It protects nobody: the service refuses it.
+
+    Guarantee: none. The distribution is the discrete Laplace up to double rounding.
+    Cost: about 0.1 microseconds a draw.
+
+    >>> SeededNoise(1).discrete_laplace(2, 4).tolist() == SeededNoise(1).discrete_laplace(2, 4).tolist()
+    True
+    """
+
+    private = False
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng(seed)
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        """As ``SystemNoise.discrete_laplace``, as the difference of two geometric draws."""
+        success = -math.expm1(-1.0 / checked_scale(scale))
+        first = self.generator.geometric(success, shape)
+        return np.asarray(first - self.generator.geometric(success, shape), dtype=np.int64)
+
+    def continuous_laplace(self, scale: float, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
+        """Draw the papers' continuous Laplace, for reproducing their figures only."""
+        return np.asarray(self.generator.laplace(0.0, checked_scale(scale), shape))
+
+    def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
+        """As ``SystemNoise.select``: the largest score plus one-sided exponential noise."""
+        values = checked_scores(scores)
+        return int(np.argmax(values + self.generator.exponential(checked_scale(scale), values.shape)))
+
+
+def checked_scale(scale: Scale) -> float:
+    """Return the scale as the smallest double that is not below it.
+
+    Raises: ValueError for a scale that is not finite and in (0, 2^52]: rounding down or a zero scale
+        would weaken the guarantee.
+
+    >>> Fraction(checked_scale(Fraction(1, 3))) >= Fraction(1, 3)
+    True
+    """
+    if isinstance(scale, float) and not math.isfinite(scale):
+        raise ValueError(f"noise scale {scale!r} is not finite; pass D / epsilon with a finite epsilon > 0")
+    exact = Fraction(scale)
+    if not 0 < exact <= LARGEST_SCALE:
+        raise ValueError(f"noise scale {scale!r} is outside (0, 2^52]; choose another epsilon")
+    rounded = float(exact)
+    return rounded if Fraction(rounded) >= exact else math.nextafter(rounded, math.inf)
+
+
+def checked_scores(scores: NDArray[np.integer[Any]]) -> Int64Array:
+    """Return the scores as int64, refusing anything that floating point could blur."""
+    values = np.asarray(scores)
+    if values.ndim != 1 or values.size == 0 or not np.issubdtype(values.dtype, np.integer):
+        raise ValueError(f"scores need shape (n,), n >= 1, of integers; got {values.dtype} {values.shape}")
+    return values.astype(np.int64)
+
+
+@lru_cache(maxsize=256)
+def _laplace(scale: float) -> Any:
+    return dp.m.make_laplace(dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=scale)
+
+
+@lru_cache(maxsize=256)
+def _noisy_max(scale: float) -> Any:
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    return dp.m.make_noisy_max(domain, dp.linf_distance(T="i64"), dp.max_divergence(), scale=scale)
