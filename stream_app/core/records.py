@@ -1,0 +1,195 @@
+"""The records that travel between the loops, the store and the readers: plain frozen data.
+
+Numbers: a *position* counts records or bytes of one partition (a file: bytes); a *bin* is an absolute
+index on the stream's time line; *seq* numbers the released bins of a stream from 1, across epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64Array = NDArray[np.int64]
+
+GENESIS = "0" * 64  # the head hash of a stream that has released nothing
+
+
+class Reply(StrEnum):
+    """What a store script answers. Anything but the first two tells the caller to read the state again."""
+
+    DONE = "done"  # applied, cut, sealed, released or opened now
+    ALREADY = "already"  # an earlier call with the same content did it: a retry, a lost reply
+    CONFLICT = "conflict"  # somebody else moved the position, the cuts or the head
+    CUTS_CHANGED = (
+        "cuts_changed"  # the caller binned against cuts that are not the last, or one is due by the clock
+    )
+    SEALED = "sealed"  # a target bin is sealed: sealed bins never change
+    NOT_SEALED = "not_sealed"  # a release of a bin that is not sealed
+    STRATEGY = "strategy"  # the stream runs under another strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """All bins up to ``bin`` that had no cut yet take ``position``: records at or beyond it are later."""
+
+    bin: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Secret: where a stream stands in one partition.
+
+    Args:
+        position: the next position to apply.
+        base_bin: every bin up to here has its cut at or below ``position``.
+        cuts: later cuts, rising in bin and in position; the last names the last bin that is cut.
+    """
+
+    position: int
+    base_bin: int
+    cuts: tuple[Cut, ...] = ()
+
+    @property
+    def last_cut_bin(self) -> int:
+        """Return the last bin that is cut in this partition."""
+        return self.cuts[-1].bin if self.cuts else self.base_bin
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """Public: one epoch of a stream. ``last_bin`` and ``end_reason`` stay None while it may release."""
+
+    epoch: int
+    first_bin: int
+    bins: int
+    first_seq: int  # the seq of its first bin
+    strategy_hash: str
+    last_bin: int | None = None
+    end_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """Secret: everything small about a stream, read in one step."""
+
+    strategy: bytes  # Strategy.to_json
+    epoch: EpochRecord
+    seq: int  # released bins so far
+    head: str  # hash of the last released row
+    released_bin: int  # the last released bin; first_bin - 1 before the first
+    sealed_bin: int  # every bin up to here is sealed
+    counter: bytes  # snapshot of the counter after released_bin; empty at the start of an epoch
+    partitions: Mapping[str, PartitionState] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """One slice of one partition, aggregated: add ``deltas`` to cells and move the position."""
+
+    strategy_hash: str
+    partition: str
+    expected: int
+    new: int
+    last_cut_bin: int  # the cuts that the caller binned against
+    due_us: (
+        int | None
+    )  # closing instant of bin last_cut_bin + 1 by the store's clock; None under a virtual clock
+    bins: Int64Array
+    cells: Int64Array
+    deltas: Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class TileKey:
+    """A block of nodes of one level, or of published rows (level ``ROWS``), of one epoch."""
+
+    epoch: int
+    level: int
+    row_block: int
+    cell_block: int
+
+
+@dataclass(frozen=True, slots=True)
+class TileAppend:
+    """Append rows to one public tile. ``offset_bytes`` is its length before, checked by the script."""
+
+    key: TileKey
+    offset_bytes: int
+    data: bytes  # little-endian int64
+
+
+ROWS = -1  # the level number of published rows in a TileKey
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Bins released in one step: chain rows, tiles and the counter's new secret state."""
+
+    strategy_hash: str
+    epoch: int
+    expected_seq: int
+    expected_head: str
+    first_bin: int
+    last_bin: int
+    rows: Sequence[bytes]  # one a bin; the message bytes that every output repeats
+    head: str  # hash of the last row
+    tiles: Sequence[TileAppend]
+    counter: bytes  # secret
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One measurement of one source: a stream's epoch over a period, and what it costs."""
+
+    source: str
+    stream: str
+    epoch: int
+    start_us: int
+    end_us: int
+    epsilon: str  # exact fraction, "p/q"
+    unit: str  # "event" or "user"
+    strategy_hash: str
+    private: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PublicState:
+    """What any reader may know about a stream: a pure function of what was made visible."""
+
+    strategy: bytes
+    epochs: tuple[EpochRecord, ...]
+    visible_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A record that is not counted, with the reason: it goes to the dead letters before the apply."""
+
+    partition: str
+    position: int
+    reason: str
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """Decoded records of one partition, in order, from ``start`` to ``end``.
+
+    Args:
+        positions: where each event starts, shape (n,).
+        columns: one array or list of n values per configured field.
+        refused: records that could not be decoded.
+    """
+
+    partition: str
+    start: int
+    end: int
+    positions: Int64Array
+    columns: Mapping[str, Any]
+    refused: Sequence[Refusal] = ()

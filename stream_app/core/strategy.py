@@ -1,0 +1,75 @@
+"""A strategy: everything that decides what is measured, fixed for the life of a stream's epoch.
+
+Two people who hold the same strategy and the same released nodes compute the same answers. It has two
+parts: what the user declared (compared with the configuration at every start) and the tree design that
+was planned from it once (stored, so that a better planner in a later version changes nothing running).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dphist.tree.design import TreeDesign
+
+
+def canonical_json(value: object) -> bytes:
+    """Return the one JSON text of a value: sorted keys, no spaces, no NaN. Hashes are taken over it."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """What one stream measures and how: its declaration and its planned tree.
+
+    Args:
+        stream: the stream's name.
+        source: the identity under which the ledger adds up (topic or file).
+        declared: the public part of the stream's configuration, JSON values only.
+        design: the planned tree over time; its horizon is the epoch in bins.
+        width: cells per bin (1 without keys and values).
+    """
+
+    stream: str
+    source: str
+    declared: Mapping[str, Any]
+    design: TreeDesign
+    width: int = 1
+
+    def to_json(self) -> bytes:
+        """Return the canonical text that is stored and hashed."""
+        return canonical_json(
+            {
+                "v": 1,
+                "stream": self.stream,
+                "source": self.source,
+                "declared": dict(self.declared),
+                "design": self.design.to_json(),
+                "width": self.width,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Strategy:
+        """Read what ``to_json`` wrote. Raises: ValueError for another version."""
+        fields = json.loads(text)
+        if fields.get("v") != 1:
+            raise ValueError(
+                f"strategy version {fields.get('v')!r} is not known here; use the release that wrote it"
+            )
+        return cls(
+            stream=fields["stream"],
+            source=fields["source"],
+            declared=fields["declared"],
+            design=TreeDesign.from_json(fields["design"]),
+            width=fields["width"],
+        )
+
+    @cached_property
+    def hash(self) -> str:
+        """Return the SHA-256 of the canonical text, in hex: every apply, seal and release carries it."""
+        return hashlib.sha256(self.to_json()).hexdigest()

@@ -1,0 +1,196 @@
+"""What the loops need from the world: store, source, clock, witness, dead letters.
+
+``ingest`` and ``closer`` know these protocols only; ``bootstrap`` chooses what stands behind them.
+Every write is a compare-and-set that may be repeated: a lost reply, a retry, a zombie or a rebalance can
+neither double nor lose, because a repeated call answers ``already`` and a stale one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from stream_app.core.records import (
+    Apply,
+    Cut,
+    EpochRecord,
+    Int64Array,
+    LedgerEntry,
+    PublicState,
+    RecordBatch,
+    Refusal,
+    Release,
+    Reply,
+    StreamState,
+)
+
+
+class Store(Protocol):
+    """The durable state of all streams, secrets included. Every method is atomic and may be repeated."""
+
+    async def now_us(self) -> int:
+        """Return the store's clock in microseconds since 1970; it never goes back."""
+        ...
+
+    async def reserve(self, entry: LedgerEntry) -> Reply:
+        """Write a ledger entry once: DONE, ALREADY (equal entry), CONFLICT (another one in its place)."""
+        ...
+
+    async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
+        """Return every measurement of a source, oldest first."""
+        ...
+
+    async def load(self, stream: str) -> StreamState | None:
+        """Return the stream's state in one consistent read, or None for a stream never opened."""
+        ...
+
+    async def open_epoch(self, stream: str, strategy: bytes, record: EpochRecord, head: str) -> Reply:
+        """Open ``record`` if the stream's last epoch is ``record.epoch - 1`` (none for epoch 0).
+
+        The chain goes on from ``head`` and ``record.first_seq - 1``. If the previous epoch had not reached
+        its end it is ended at its released bin for ever (``record`` then starts later than its end);
+        cells of bins before ``record.first_bin`` and the counter are deleted, later cells stay.
+        """
+        ...
+
+    async def end_epoch(self, stream: str, epoch: int, reason: str) -> Reply:
+        """End the running epoch at its released bin, with the reason; nothing of it is released again."""
+        ...
+
+    async def apply(self, stream: str, change: Apply) -> Reply:
+        """Add the deltas and move the position from expected to new, or change nothing.
+
+        CUTS_CHANGED also when ``due_us`` has passed by the store's clock: the due cut is taken first.
+        """
+        ...
+
+    async def take_cuts(
+        self, stream: str, strategy_hash: str, partition: str, expected_last_cut_bin: int, cuts: Sequence[Cut]
+    ) -> Reply:
+        """Append cuts, rising in bin, not falling in position. An unknown partition starts at the sealed bin and 0."""
+        ...
+
+    async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
+        """Create a partition's state at a start position, once."""
+        ...
+
+    async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:
+        """Seal as many bins up to ``up_to_bin`` as every known and listed partition allows; return the sealed bin.
+
+        A partition allows bin b when its cut of b is taken and its position has reached it.
+        """
+        ...
+
+    async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
+        """Return exact counts of sealed bins, shape (bins, width). SECRET: never logged, never in an error."""
+        ...
+
+    async def release(self, stream: str, release: Release) -> Reply:
+        """Append rows and tiles, set head, seq and counter, delete the released cells, or change nothing."""
+        ...
+
+    async def publish(self, stream: str, seq: int) -> None:
+        """Make released rows up to ``seq`` visible to readers; never goes back, never beyond released."""
+        ...
+
+    async def count_for_operator(self, stream: str, name: str, by: int) -> None:
+        """Add to a secret operator counter (late, before_first_bin, undecodable, future): never public."""
+        ...
+
+    async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
+        """Return released rows with seq > after_seq in order, visible or not: for the witness."""
+        ...
+
+
+class PublicReader(Protocol):
+    """What the API may read: visible releases and nothing else."""
+
+    async def streams(self) -> tuple[str, ...]:
+        """Return the names of all opened streams, sorted."""
+        ...
+
+    async def public_state(self, stream: str) -> PublicState | None:
+        """Return strategy, epochs and the visible seq in one consistent read."""
+        ...
+
+    async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
+        """Return visible rows with seq > after_seq, in order."""
+        ...
+
+    async def tile_rows(
+        self, stream: str, epoch: int, level: int, first: int, count: int, width: int
+    ) -> Int64Array:
+        """Return values of nodes (or published rows) first..first+count-1 of a level, shape (count, width)."""
+        ...
+
+    async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
+        """Return every measurement of a source, oldest first."""
+        ...
+
+    async def ping(self) -> None:
+        """Raise OSError if the store cannot be read."""
+        ...
+
+
+class Source(Protocol):
+    """An event log: partitions with positions that only grow."""
+
+    async def partitions(self) -> Sequence[str]:
+        """List the partitions that exist now."""
+        ...
+
+    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
+        """Return cuts for the due (bin, closing instant in us), all past by the clock.
+
+        A live log answers with one cut at its high watermark now; a replay with one a bin.
+        """
+        ...
+
+    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        """Return the next batches at the given positions, at most one a partition; empty after the timeout."""
+        ...
+
+    async def close(self) -> None:
+        """Release files and connections."""
+        ...
+
+
+class Clock(Protocol):
+    """The one clock that closes bins. A virtual clock replays the past."""
+
+    @property
+    def virtual(self) -> bool:
+        """Whether time is replayed: the store's clock then checks nothing."""
+        ...
+
+    async def now_us(self) -> int:
+        """Return microseconds since 1970; it never goes back."""
+        ...
+
+    async def sleep_until_us(self, instant_us: int) -> None:
+        """Return when the clock has reached the instant (a virtual clock may jump there)."""
+        ...
+
+
+class Witness(Protocol):
+    """A second durable record of what was released, outside the store: it may never be behind readers."""
+
+    async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
+        """Write rows durably, skipping those it already has; return when they are on disk."""
+        ...
+
+    async def head(self, stream: str) -> tuple[int, bytes] | None:
+        """Return the last (seq, row) of a stream, or None."""
+        ...
+
+    async def rows(self, stream: str, after_seq: int) -> list[tuple[int, bytes]]:
+        """Return rows with seq > after_seq, in order."""
+        ...
+
+
+class DeadLetters(Protocol):
+    """Where refused records go, keyed by partition and position: a repeated write is recognisable."""
+
+    async def write(self, refusals: Sequence[Refusal]) -> None:
+        """Write durably before the apply that passes them."""
+        ...
