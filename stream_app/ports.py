@@ -67,7 +67,7 @@ class Store(Protocol):
     async def take_cuts(
         self, stream: str, strategy_hash: str, partition: str, expected_last_cut_bin: int, cuts: Sequence[Cut]
     ) -> Reply:
-        """Append cuts, rising in bin, not falling in position. An unknown partition starts at the sealed bin and 0."""
+        """Append cuts, rising in bin, not falling in position. An unknown partition starts at 0."""
         ...
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
@@ -75,14 +75,14 @@ class Store(Protocol):
         ...
 
     async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:
-        """Seal as many bins up to ``up_to_bin`` as every known and listed partition allows; return the sealed bin.
+        """Seal what every known and listed partition allows, up to ``up_to_bin``; return the sealed bin.
 
         A partition allows bin b when its cut of b is taken and its position has reached it.
         """
         ...
 
     async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
-        """Return exact counts of sealed bins, shape (bins, width). SECRET: never logged, never in an error."""
+        """Return exact counts of sealed bins, shape (bins, width). SECRET: never logged or in an error."""
         ...
 
     async def release(self, stream: str, release: Release) -> Reply:
@@ -120,7 +120,7 @@ class PublicReader(Protocol):
     async def tile_rows(
         self, stream: str, epoch: int, level: int, first: int, count: int, width: int
     ) -> Int64Array:
-        """Return values of nodes (or published rows) first..first+count-1 of a level, shape (count, width)."""
+        """Return ``count`` rows of a level (or of ROWS) from ``first`` on, shape (count, width)."""
         ...
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
@@ -147,7 +147,7 @@ class Source(Protocol):
         ...
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        """Return the next batches at the given positions, at most one a partition; empty after the timeout."""
+        """Return the next batches from the positions, at most one a partition; none after the timeout."""
         ...
 
     async def close(self) -> None:
