@@ -1,0 +1,183 @@
+"""What a mechanism is given (``Request``) and what it gives back (``HistogramRelease``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dphist.mechanisms.budget import BudgetLedger
+from dphist.mechanisms.ranges import FloatArray, Int64Array, checked_ranges, range_sums, spread_ranges
+from dphist.noise import NoiseSource, Scale, SeededNoise
+
+# Every sum of counts, and every count times a lattice's 2^12, stays exact in int64 and in a double.
+LARGEST_TOTAL = 2**50
+
+RangeFunction = Callable[[Int64Array], FloatArray]
+Numbers = NDArray[np.int64] | NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class HistogramRelease:
+    """A published histogram: all that leaves a mechanism.
+
+    Guarantee: ``epsilon``-DP for histograms that differ by one event added or removed, if ``private``.
+    Args: ``counts`` are the estimates, of the input's shape; ``budget`` is what each step spent, adding up to
+        ``epsilon``; ``published`` holds what else the mechanism released (bucket edges, tree nodes).
+    """
+
+    mechanism: str
+    epsilon: Fraction
+    counts: FloatArray
+    budget: list[tuple[str, Fraction]]
+    private: bool
+    published: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    answer_from: RangeFunction | None = field(default=None, repr=False)
+    variance_from: RangeFunction | None = field(default=None, repr=False)
+
+    def answer(self, ranges: ArrayLike) -> FloatArray:
+        """Estimate the count of each range.
+
+        Args: (m, 2) half-open bins; for a two-dimensional histogram (m, 4) half-open rectangles,
+            row start, row end, column start, column end.
+        Returns: (m,) estimates, the mechanism's own (sums of ``counts`` unless it has better).
+        """
+        checked = checked_ranges(ranges, self.counts.shape)
+        return range_sums(self.counts, checked) if self.answer_from is None else self.answer_from(checked)
+
+    def variance(self, ranges: ArrayLike) -> FloatArray | None:
+        """Return the noise variance of each answer, or None where it is not known.
+
+        It is a function of public facts and of what was published, so it may be published too. It is the
+        mean squared error of the answers only for mechanisms that are unbiased.
+        """
+        checked = checked_ranges(ranges, self.counts.shape)
+        return None if self.variance_from is None else self.variance_from(checked)
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Checked input of a mechanism: counts, budget, noise, workload.
+
+    A mechanism reads ``counts`` only to pass integers through ``measure`` or ``select``, spends ``ledger``,
+    and ends with ``release``.
+    """
+
+    mechanism: str
+    counts: Int64Array
+    ledger: BudgetLedger
+    noise: NoiseSource
+    workload: Int64Array | None = None
+    continuous: bool = False
+
+    @property
+    def ranges(self) -> Int64Array:
+        """The workload, or ranges spread evenly over all of them where none was given."""
+        return spread_ranges(self.counts.shape) if self.workload is None else self.workload
+
+    def measure(self, values: Int64Array, scale: Scale) -> Numbers:
+        """Return the integers with independent noise added.
+
+        Guarantee: D / scale-DP, with D the largest L1 change of ``values`` between neighbours.
+        """
+        if not np.issubdtype(values.dtype, np.integer):
+            raise TypeError(f"{self.mechanism} measures {values.dtype}; put it on an integer lattice first")
+        return np.asarray(values + self.draw(scale, values.shape))
+
+    def draw(self, scale: Scale, shape: tuple[int, ...]) -> Numbers:
+        """Draw Laplace noise: exact and discrete, or the papers' continuous one in research."""
+        if self.continuous:
+            assert isinstance(self.noise, SeededNoise)
+            return self.noise.continuous_laplace(float(scale), shape)
+        return self.noise.discrete_laplace(scale, shape)
+
+    def select(self, scores: Int64Array, scale: Scale) -> int:
+        """Choose an index privately, favouring high integer scores.
+
+        Guarantee: 2 D / scale-DP, with D the largest change of one score (D / scale-DP if one more event moves
+            all scores in the same direction).
+        """
+        return self.noise.select(scores, scale)
+
+    def release(
+        self,
+        counts: FloatArray,
+        *,
+        answer: RangeFunction | None = None,
+        variance: RangeFunction | None = None,
+        published: Mapping[str, NDArray[Any]] | None = None,
+    ) -> HistogramRelease:
+        """Close the account and hand back what is published.
+
+        Raises: RuntimeError if the mechanism did not spend exactly its epsilon.
+        """
+        if self.ledger.left != 0:
+            raise RuntimeError(
+                f"{self.mechanism} left {self.ledger.left} of epsilon {self.ledger.epsilon} unspent"
+            )
+        return HistogramRelease(
+            mechanism=self.mechanism,
+            epsilon=self.ledger.epsilon,
+            counts=np.asarray(counts, dtype=np.float64),
+            budget=self.ledger.steps,
+            private=self.noise.private and not self.continuous,
+            published=dict(published or {}),
+            answer_from=answer,
+            variance_from=variance,
+        )
+
+
+def checked_counts(counts: ArrayLike, dimensions: int) -> Int64Array:
+    """Return the counts as a read-only int64 copy.
+
+    Raises: ValueError naming the first count that is negative, fractional or not a number, a wrong number of
+        axes, an empty histogram, or a total above 2^50.
+
+    >>> checked_counts([1.0, 2.5], 1)
+    Traceback (most recent call last):
+        ...
+    ValueError: counts[1] is 2.5; counts are whole numbers
+    """
+    given = np.asarray(counts)
+    if given.ndim != dimensions or given.size == 0:
+        axes = "(n,)" if dimensions == 1 else "(rows, columns)"
+        raise ValueError(f"counts have shape {given.shape}; this mechanism needs {axes}, not empty")
+    if given.dtype.kind not in "iuf":
+        raise ValueError(f"counts have dtype {given.dtype}; pass integers")
+    for bad, rule in (
+        (~np.isfinite(given) if given.dtype.kind == "f" else np.zeros(given.shape, bool), "finite"),
+        (given < 0, "not negative"),
+        (
+            given != np.floor(given) if given.dtype.kind == "f" else np.zeros(given.shape, bool),
+            "whole numbers",
+        ),
+        (given > LARGEST_TOTAL, "at most 2^50 in total"),
+    ):
+        if bad.any():
+            index = tuple(int(i) for i in np.argwhere(bad)[0])
+            raise ValueError(f"counts{list(index)} is {given[index]}; counts are {rule}")
+    checked = given.astype(np.int64)
+    if float(checked.sum(dtype=np.float64)) > LARGEST_TOTAL:
+        raise ValueError("counts add up to more than 2^50; measure them in larger units")
+    checked.flags.writeable = False
+    return checked
+
+
+def noise_variance(scale: Scale, *, continuous: bool) -> float:
+    """Return the variance of one draw of Laplace noise of this scale.
+
+    The discrete law with a = exp(-1 / scale) has 2 a / (1 - a)^2, a little less than continuous: 2 scale^2.
+
+    >>> round(noise_variance(10, continuous=True)), round(noise_variance(10, continuous=False), 2)
+    (200, 199.83)
+    """
+    size = float(scale)
+    if continuous:
+        return 2.0 * size * size
+    # 2a / (1-a)^2 = 1 / (2 sinh^2(1 / (2 scale))): no cancellation at large scales; zero far below one.
+    half = 0.5 / size
+    return 0.0 if half > 350.0 else float(0.5 / np.sinh(half) ** 2)

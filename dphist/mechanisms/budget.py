@@ -1,0 +1,74 @@
+"""The exact account of one release: what each step spent of its epsilon."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+Epsilon = Fraction | int | float
+
+
+def exact_epsilon(epsilon: Epsilon, what: str = "epsilon") -> Fraction:
+    """Return epsilon as the exact fraction of the number that was given.
+
+    Raises: ValueError unless it is a finite number above zero.
+
+    >>> exact_epsilon(0.5)
+    Fraction(1, 2)
+    """
+    if isinstance(epsilon, bool) or not isinstance(epsilon, Fraction | int | float):
+        raise ValueError(f"{what} {epsilon!r} is not a number; pass an int, a float or a Fraction above 0")
+    if not math.isfinite(epsilon) or epsilon <= 0:
+        raise ValueError(f"{what} {epsilon!r} is not finite and above 0; pass for example 0.1")
+    return Fraction(epsilon)
+
+
+class BudgetLedger:
+    """What each step of a release spends, in exact fractions, refusing to overspend.
+
+    Guarantee: the steps compose sequentially, so a release whose steps are each epsilon_i-DP given the
+        earlier outputs is epsilon-DP, with epsilon the sum that the ledger holds to its total.
+
+    >>> ledger = BudgetLedger(1)
+    >>> ledger.spend("partition", Fraction(1, 4)), ledger.spend_rest("counts")
+    (Fraction(1, 4), Fraction(3, 4))
+    >>> ledger.spend("again", Fraction(1, 10**9))
+    Traceback (most recent call last):
+        ...
+    ValueError: step 'again' asks for epsilon 1/1000000000 but 0 of 1 is left
+    """
+
+    def __init__(self, epsilon: Epsilon) -> None:
+        self.epsilon = exact_epsilon(epsilon)
+        self._steps: list[tuple[str, Fraction]] = []
+
+    @property
+    def steps(self) -> list[tuple[str, Fraction]]:
+        """The steps so far as (name, epsilon), in the order they were spent."""
+        return list(self._steps)
+
+    @property
+    def left(self) -> Fraction:
+        """What is not yet spent."""
+        return self.epsilon - sum((spent for _, spent in self._steps), Fraction(0))
+
+    def spend(self, step: str, epsilon: Epsilon) -> Fraction:
+        """Record a step's epsilon and return it exactly.
+
+        Raises: ValueError if it is not above zero or more than what is left.
+        """
+        exact = exact_epsilon(epsilon, f"epsilon of step {step!r}")
+        if exact > self.left:
+            raise ValueError(
+                f"step {step!r} asks for epsilon {exact} but {self.left} of {self.epsilon} is left"
+            )
+        self._steps.append((step, exact))
+        return exact
+
+    def spend_share(self, step: str, share: Epsilon) -> Fraction:
+        """Spend this share, in (0, 1], of the total epsilon."""
+        return self.spend(step, self.epsilon * exact_epsilon(share, f"share of step {step!r}"))
+
+    def spend_rest(self, step: str) -> Fraction:
+        """Spend all that is left."""
+        return self.spend(step, self.left)
