@@ -1,0 +1,47 @@
+"""Instants as text: integer microseconds since 1970 UTC to RFC 3339 and back, without floats."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_US = (datetime.min.replace(tzinfo=UTC) - _1970) // timedelta(microseconds=1)
+_LAST_US = (datetime.max.replace(tzinfo=UTC) - _1970) // timedelta(microseconds=1)
+_SECONDS = re.compile(r"[+-]?\d{1,12}(\.\d{1,6})?")
+_RFC_3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]\d\d:\d\d)", flags=re.ASCII
+)
+
+
+def format_instant(us: int) -> str:
+    """Return the RFC 3339 text of an instant, in UTC; the fraction is left out when it is zero.
+
+    >>> format_instant(1_357_016_400_000_000), format_instant(1)
+    ('2013-01-01T05:00:00Z', '1970-01-01T00:00:00.000001Z')
+    """
+    return (_1970 + timedelta(microseconds=us)).isoformat().replace("+00:00", "Z")
+
+
+def parse_instant(text: str) -> int:
+    """Read RFC 3339 with its offset, or seconds since 1970, as microseconds since 1970.
+
+    Raises: ValueError for anything else; a time without an offset is refused, never guessed.
+
+    >>> parse_instant("2013-01-01T00:00:00-05:00") == parse_instant("1357016400") == 1357016400 * 10**6
+    True
+    """
+    if _SECONDS.fullmatch(text):
+        us = int(Decimal(text) * 1_000_000)
+        if not _FIRST_US <= us <= _LAST_US:
+            raise ValueError(f"{text!r} is not a time of the calendar")
+        return us
+    # An unescaped "+" in a query string arrives as a space: "...00:00 02:00" can mean nothing else.
+    repaired = re.sub(r" (\d\d:\d\d)$", r"+\1", text)
+    if not _RFC_3339.fullmatch(repaired):
+        raise ValueError(f"{text!r} is not a time; write RFC 3339 with an offset, or seconds since 1970")
+    try:
+        return (datetime.fromisoformat(repaired.upper()) - _1970) // timedelta(microseconds=1)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is not a time of the calendar") from None
