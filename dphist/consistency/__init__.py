@@ -1,0 +1,6 @@
+"""Consistent views of published values: non-negative, monotone, whole numbers. Biased, never the default.
+
+May import: numpy, scipy; nothing else of dphist.
+Start at: ``isotonic.py`` (monotone), then ``trellis.py`` (whole CDFs), then ``nonnegative.py`` (trees).
+Must stay true: post-processing of published values only, so it costs no epsilon and never sees a count.
+"""

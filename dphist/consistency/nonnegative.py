@@ -1,0 +1,130 @@
+"""Non-negative views of published trees and histograms.
+
+A level-uniform tree is a list of arrays, top level first; the children of node v of a level are nodes
+k v .. k v + k - 1 of the next one, with k the ratio of the two lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Int64Array = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+def zero_negative_subtrees(levels: Sequence[ArrayLike]) -> list[FloatArray]:
+    """Set the whole subtree of every node whose estimate is not above zero to zero.
+
+    Hay et al.'s heuristic for sparse data: a count near zero at a high node is surer than the ones below it.
+    Biased upwards, and parents no longer equal the sums of their children.
+
+    Args: consistent estimates, top level first.
+    Returns: as many levels, every value at least zero.
+    Cost: O(nodes).
+    Source: Hay et al. (2010), section 4.2.
+
+    >>> [level.tolist() for level in zero_negative_subtrees([[4.0], [-1.0, 5.0], [2.0, -3.0, 6.0, -1.0]])]
+    [[4.0], [0.0, 5.0], [0.0, 0.0, 6.0, 0.0]]
+    """
+    checked = _checked_levels(levels)
+    alive = np.ones(checked[0].size, dtype=bool)
+    zeroed = []
+    for level in checked:
+        alive = np.repeat(alive, level.size // alive.size) & (level > 0)
+        zeroed.append(np.where(alive, level, 0.0))
+    return zeroed
+
+
+def round_nonnegative(values: ArrayLike) -> Int64Array:
+    """Round to whole numbers, half up, and negative ones to zero.
+
+    >>> round_nonnegative([-3.2, 0.5, 2.4]).tolist()
+    [0, 1, 2]
+    """
+    points = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(points).all():
+        raise ValueError("values are not all finite; only published estimates can be rounded")
+    return np.floor(np.maximum(points, 0.0) + 0.5).astype(np.int64)
+
+
+def nonnegative_least_squares(levels: Sequence[ArrayLike], weights: Sequence[float]) -> FloatArray:
+    """Return the non-negative leaves whose subtree sums are closest to the noisy tree, exactly.
+
+    Minimises sum_i w_i sum_v (y_v - sum of v's leaves)^2 over leaves >= 0. For a subtree whose leaves share
+    the price p of one more unit (the derivative of the best cost), the best total is a convex, piecewise
+    linear, non-decreasing function of p with one breakpoint a leaf; children add up, and a node's own term
+    only shifts the prices. So one sorted array of breakpoints a node carries the exact optimum up the tree,
+    and one pass down reads it off.
+
+    Args: noisy counts, top level first; weights, above zero, one a level (1 / variance); zero for a level
+        that was not measured, its values then do not matter.
+    Returns: (leaves,) float64, at least zero.
+    Raises: ValueError for levels that do not fit one another, a bad weight, or leaves of weight zero.
+    Cost: O(n h log n) time, O(n h) memory, for n leaves and h levels.
+
+    >>> nonnegative_least_squares([[4.0], [-2.0, 5.0]], [1.0, 1.0]).tolist()
+    [0.0, 4.5]
+    """
+    checked = _checked_levels(levels)
+    mass = np.asarray(weights, dtype=np.float64)
+    if mass.shape != (len(checked),) or not (np.isfinite(mass).all() and (mass >= 0).all() and mass[-1] > 0):
+        raise ValueError(f"weights need {len(checked)} finite numbers of at least 0, the last above 0")
+    # A leaf's total is zero up to the price -2 w y, then rises with slope 1 / 2w.
+    prices = -2.0 * mass[-1] * checked[-1][:, None]
+    slopes = np.full_like(prices, 0.5 / mass[-1])
+    functions = [(prices, slopes)]
+    for level, weight in zip(checked[-2::-1], mass[-2::-1], strict=True):
+        prices, slopes = _add_children(prices, slopes, level.size)
+        # The node's own term adds 2 w (total - y) to the price of one more unit.
+        prices = prices + 2.0 * weight * (_totals(prices, slopes) - level[:, None])
+        slopes = slopes / (1.0 + 2.0 * weight * slopes)
+        functions.append((prices, slopes))
+    # Going down: at the optimum one more unit anywhere at the top changes nothing, so its price is zero.
+    price = np.zeros(checked[0].size)
+    for level, weight, (prices, slopes) in zip(checked, mass, reversed(functions), strict=True):
+        price = np.repeat(price, level.size // price.size)
+        total = _total_at(price, prices, slopes)
+        price = price - 2.0 * weight * (total - level)
+    return total
+
+
+def _add_children(prices: FloatArray, slopes: FloatArray, parents: int) -> tuple[FloatArray, FloatArray]:
+    """Add the children's totals as functions of one price: merge breakpoints, add up slope changes."""
+    changes = np.diff(slopes, axis=1, prepend=0.0).reshape(parents, -1)
+    merged = prices.reshape(parents, -1)
+    order = np.argsort(merged, axis=1, kind="stable")
+    return np.take_along_axis(merged, order, axis=1), np.cumsum(
+        np.take_along_axis(changes, order, axis=1), axis=1
+    )
+
+
+def _totals(prices: FloatArray, slopes: FloatArray) -> FloatArray:
+    """Return each node's total at its own breakpoints, the first of which is zero."""
+    totals = np.zeros_like(prices)
+    np.cumsum(slopes[:, :-1] * np.diff(prices, axis=1), axis=1, out=totals[:, 1:])
+    return totals
+
+
+def _total_at(price: FloatArray, prices: FloatArray, slopes: FloatArray) -> FloatArray:
+    """Return each node's total at its price."""
+    segment = (prices <= price[:, None]).sum(axis=1) - 1
+    nodes, last = np.arange(price.size), np.maximum(segment, 0)
+    rise = slopes[nodes, last] * (price - prices[nodes, last])
+    return np.where(segment < 0, 0.0, _totals(prices, slopes)[nodes, last] + rise)
+
+
+def _checked_levels(levels: Sequence[ArrayLike]) -> list[FloatArray]:
+    checked = [np.asarray(level, dtype=np.float64) for level in levels]
+    if not checked:
+        raise ValueError("a tree needs at least one level")
+    for depth, level in enumerate(checked):
+        if level.ndim != 1 or level.size == 0 or not np.isfinite(level).all():
+            raise ValueError(f"level {depth} needs shape (nodes,), not empty, of finite numbers")
+        if depth and level.size % checked[depth - 1].size:
+            raise ValueError(
+                f"level {depth} has {level.size} nodes, not a multiple of the {checked[depth - 1].size} above"
+            )
+    return checked

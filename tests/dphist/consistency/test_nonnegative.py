@@ -1,0 +1,83 @@
+"""Non-negative views: Hay's heuristic by hand, exact least squares against a dense solver."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+
+from dphist.consistency.nonnegative import (
+    nonnegative_least_squares,
+    round_nonnegative,
+    zero_negative_subtrees,
+)
+
+
+def test_a_negative_node_takes_its_whole_subtree_with_it():
+    levels = [[5.0], [0.0, 5.0], [-2.0, 2.0, 6.0, -1.0], [9.0, 9.0, 9.0, 9.0, 4.0, -1.0, 9.0, 9.0]]
+    zeroed = [level.tolist() for level in zero_negative_subtrees(levels)]
+    assert zeroed == [[5.0], [0.0, 5.0], [0.0, 0.0, 6.0, 0.0], [0.0, 0.0, 0.0, 0.0, 4.0, 0.0, 0.0, 0.0]]
+
+
+def test_rounding_is_half_up_and_never_negative():
+    assert round_nonnegative([-0.6, 0.49, 0.5, 1.5, 2.5]).tolist() == [0, 0, 1, 2, 3]
+
+
+def dense(levels, weights):
+    """The same problem as one matrix, solved by Lawson and Hanson's active set."""
+    leaves = len(levels[-1])
+    rows, sides = [], []
+    for level, weight in zip(levels, weights, strict=True):
+        each = leaves // len(level)
+        for node, value in enumerate(level):
+            row = np.zeros(leaves)
+            row[node * each : (node + 1) * each] = np.sqrt(weight)
+            rows.append(row)
+            sides.append(np.sqrt(weight) * value)
+    return nnls(np.array(rows), np.array(sides))[0]
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.data())
+def test_equals_a_dense_solver(data):
+    sizes = [data.draw(st.integers(1, 2))]
+    for _ in range(data.draw(st.integers(0, 2))):
+        sizes.append(sizes[-1] * data.draw(st.integers(1, 4)))
+    levels = [[float(data.draw(st.integers(-20, 20))) for _ in range(size)] for size in sizes]
+    weights = [float(data.draw(st.integers(0, 5))) for _ in sizes[:-1]] + [
+        float(data.draw(st.integers(1, 5)))
+    ]
+    got = nonnegative_least_squares(levels, weights)
+    assert (got >= 0).all()
+    np.testing.assert_allclose(got, dense(levels, weights), atol=1e-9)
+
+
+def test_a_large_tree_satisfies_the_optimality_conditions():
+    """No leaf's derivative is negative, and none is positive where the leaf is above zero."""
+    rng = np.random.default_rng(5)
+    sizes, weights = [16, 256, 4096], [3.0, 1.0, 2.0]
+    levels = [rng.normal(0.0, 30.0, size) for size in sizes]
+    leaves = nonnegative_least_squares(levels, weights)
+    gradient = np.zeros(4096)
+    for level, weight in zip(levels, weights, strict=True):
+        residual = leaves.reshape(level.size, -1).sum(axis=1) - level
+        gradient += np.repeat(2 * weight * residual, 4096 // level.size)
+    assert gradient.min() > -1e-9
+    assert np.abs(gradient[leaves > 0]).max() < 1e-9
+    assert (leaves > 0).sum() > 50
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: zero_negative_subtrees([]), "at least one level"),
+        (lambda: zero_negative_subtrees([[1.0, 2.0], [1.0] * 3]), "not a multiple of the 2 above"),
+        (lambda: zero_negative_subtrees([[np.nan]]), "level 0"),
+        (lambda: nonnegative_least_squares([[1.0]], [0.0]), "the last above 0"),
+        (lambda: nonnegative_least_squares([[1.0]], [1.0, 1.0]), "need 1 finite"),
+        (lambda: round_nonnegative([np.inf]), "not all finite"),
+    ],
+)
+def test_bad_input_is_named(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()

@@ -1,0 +1,104 @@
+"""Consistent CDFs: both algorithms against brute force, the scalable one against the trellis."""
+
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphist.consistency.trellis import consistent_cdf, trellis
+
+PENALTIES = {
+    "absolute": lambda counts, value: np.abs(counts - value),
+    "squared": lambda counts, value: (counts - value) ** 2,
+}
+hamming = lambda counts, value: (counts != value).astype(float)  # noqa: E731
+
+
+def brute_force(values, total, penalty):
+    sequences = combinations_with_replacement(range(total + 1), len(values) - 1)
+    return min(total_penalty((*s, total), values, penalty) for s in sequences)
+
+
+def total_penalty(sequence, values, penalty):
+    return sum(float(penalty(np.array([float(c)]), v)[0]) for c, v in zip(sequence, values, strict=True))
+
+
+def assert_consistent(path, total):
+    assert path.dtype == np.int64
+    assert path[-1] == total
+    assert path[0] >= 0
+    assert (np.diff(path) >= 0).all()
+
+
+@settings(derandomize=True, deadline=None)
+@given(
+    st.lists(st.integers(-16, 64), min_size=1, max_size=5),
+    st.integers(0, 5),
+    st.sampled_from(["absolute", "squared"]),
+)
+def test_both_algorithms_reach_the_least_error_of_all_consistent_cdfs(eighths, total, error):
+    values = np.array(eighths) / 8.0
+    penalty = PENALTIES[error]
+    best = brute_force(values.tolist(), total, penalty)
+    for path in (trellis(values, total, penalty), consistent_cdf(values, total, error)):
+        assert_consistent(path, total)
+        assert total_penalty(path, values.tolist(), penalty) == best
+
+
+@pytest.mark.parametrize("error", ["absolute", "squared"])
+def test_scalable_variant_equals_the_trellis_on_a_noisy_cdf(error):
+    rng = np.random.default_rng(7)
+    counts = rng.multinomial(400, np.full(150, 1 / 150))
+    noisy = np.cumsum(counts) + np.rint(rng.laplace(0, 9, 150) * 65536) / 65536
+    fast = consistent_cdf(noisy, 400, error)
+    slow = trellis(noisy, 400, PENALTIES[error])
+    assert total_penalty(fast, noisy, PENALTIES[error]) == pytest.approx(
+        total_penalty(slow, noisy, PENALTIES[error]), rel=1e-12
+    )
+
+
+def test_any_additive_penalty_is_optimal():
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        values = rng.integers(0, 5, rng.integers(1, 6)).astype(float)
+        path = trellis(values, 4, hamming)
+        assert_consistent(path, 4)
+        assert total_penalty(path, values, hamming) == brute_force(values.tolist(), 4, hamming)
+
+
+def test_consistency_lowers_both_errors_of_a_noisy_cdf():
+    rng = np.random.default_rng(11)
+    before, after = np.zeros(2), np.zeros(2)
+    for _ in range(40):
+        exact = np.cumsum(rng.multinomial(500, np.full(17**2, 1 / 17**2)))
+        noisy = exact + rng.laplace(0, 20, exact.size)
+        for row, error in enumerate(("absolute", "squared")):
+            power = row + 1
+            before[row] += (np.abs(noisy - exact) ** power).sum()
+            after[row] += (np.abs(consistent_cdf(noisy, 500, error) - exact) ** power).sum()
+    assert (after < 0.5 * before).all()
+
+
+@pytest.mark.parametrize("error", ["absolute", "squared"])
+def test_the_cost_does_not_depend_on_the_total(error):
+    path = consistent_cdf(np.linspace(-3e14, 1.1e15, 1001)[::-1], 10**15, error)
+    assert_consistent(path, 10**15)
+    assert len(set(path[:-1].tolist())) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: consistent_cdf([], 3), "m >= 1"),
+        (lambda: consistent_cdf([1.0], -1), "at least 0"),
+        (lambda: consistent_cdf([1.0], 2.5), "whole number"),
+        (lambda: consistent_cdf([np.inf], 3), "finite"),
+        (lambda: consistent_cdf([1.0], 3, "l7"), "'l7' is not known"),
+        (lambda: trellis([1.0] * 4, 2**27, PENALTIES["absolute"]), "use consistent_cdf"),
+    ],
+)
+def test_bad_input_is_named(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
