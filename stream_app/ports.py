@@ -25,6 +25,10 @@ from stream_app.core.records import (
 )
 
 
+class OperatorError(ValueError):
+    """Nothing can go on without the operator: one line that says what, where and the remedy (status 2)."""
+
+
 class Store(Protocol):
     """The durable state of all streams, secrets included. Every method is atomic and may be repeated."""
 
@@ -45,8 +49,10 @@ class Store(Protocol):
         ...
 
     async def open_epoch(self, stream: str, strategy: bytes, record: EpochRecord, head: str) -> Reply:
-        """Open ``record`` if the stream's last epoch is ``record.epoch - 1`` (none for epoch 0).
+        """Open ``record`` if its number and its first seq are greater than all that the stream has here.
 
+        Usually that is the next number; it is further on when the witness knows later epochs than a
+        restored or emptied store. ALREADY for the epoch that runs, if equal; CONFLICT for anything else.
         The chain goes on from ``head`` and ``record.first_seq - 1``. If the previous epoch had not reached
         its end it is ended at its released bin for ever (``record`` then starts later than its end);
         cells of bins before ``record.first_bin`` and the counter are deleted, later cells stay.

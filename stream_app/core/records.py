@@ -72,6 +72,9 @@ class EpochRecord:
     strategy_hash: str
     last_bin: int | None = None
     end_reason: str | None = None
+    # Records whose own bin is earlier are refused (None: first_bin). An epoch that follows a complete one
+    # hands it on: else a late record's fate would depend on when it is processed.
+    counts_from_bin: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,18 @@ class PublicState:
     visible_seq: int
 
 
+class Reason(StrEnum):
+    """Why a record is not counted: in dead letters and as the names of operator counters."""
+
+    UNDECODABLE = "undecodable"
+    MISSING_FIELD = "missing_field"
+    NULL = "null"
+    BAD_TIME = "bad_time"
+    BEFORE_FIRST_BIN = "before_first_bin"
+    FUTURE = "future"
+    LATE = "late"
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A record that is not counted, with the reason: it goes to the dead letters before the apply."""
@@ -185,6 +200,7 @@ class RecordBatch:
         positions: where each event starts, shape (n,).
         columns: one array or list of n values per configured field.
         refused: records that could not be decoded.
+        records: the raw record of each event, for the dead letters; may be left out.
     """
 
     partition: str
@@ -193,3 +209,4 @@ class RecordBatch:
     positions: Int64Array
     columns: Mapping[str, Any]
     refused: Sequence[Refusal] = ()
+    records: Sequence[bytes] = ()
