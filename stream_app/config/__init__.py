@@ -1,0 +1,36 @@
+"""config: one YAML file and a few environment variables become frozen settings, or one clear line.
+
+May import: core, PyYAML, the standard library. Reads the named file and the environment, nothing else.
+Start at: ``settings.py`` (what can be said), then ``document.py`` (how a wrong word is pointed at).
+Must stay true: a key is used or refused, never ignored; an error names the file, line, key and remedy.
+"""
+
+from stream_app.config.document import ConfigError
+from stream_app.config.load import declared, documented_keys, load
+from stream_app.config.settings import (
+    ApiSettings,
+    PrivacySettings,
+    RedisSettings,
+    ReplaySettings,
+    Settings,
+    SourceSettings,
+    StreamSettings,
+    TimeSettings,
+    TreeSettings,
+)
+
+__all__ = [
+    "ApiSettings",
+    "ConfigError",
+    "PrivacySettings",
+    "RedisSettings",
+    "ReplaySettings",
+    "Settings",
+    "SourceSettings",
+    "StreamSettings",
+    "TimeSettings",
+    "TreeSettings",
+    "declared",
+    "documented_keys",
+    "load",
+]

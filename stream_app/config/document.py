@@ -1,0 +1,146 @@
+"""A YAML document that remembers its lines: sections whose keys are taken one by one.
+
+What nobody took is an unknown key, so a word can never be ignored.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import yaml
+
+T = TypeVar("T")
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; its text is one line: where, key, value, remedy."""
+
+
+class _Required:
+    """The default of a key that must be written."""
+
+
+REQUIRED = _Required()
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML, except that times stay text: an instant is read with its offset or not at all."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+class Section:
+    """One mapping of the document: ``take`` its keys, then ``finish``.
+
+    Args:
+        file: the name for error messages.
+        path: the key path of the mapping, "" for the document.
+        node: the YAML mapping, or None for a section that is not written (every key has its default).
+        known: collects every key path that was asked for, over all sections.
+    """
+
+    def __init__(self, file: str, path: str, node: yaml.Node | None, known: list[str]) -> None:
+        self.file, self.path, self.known = file, path, known
+        self.written = node is not None
+        self.line = _line(node) if node is not None else 0
+        self._nodes: dict[str, yaml.Node] = {}
+        self._asked: list[str] = []
+        if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
+            return
+        if not isinstance(node, yaml.MappingNode):
+            raise ConfigError(f"{file}:{self.line}: {path or 'the file'} must hold keys with values")
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            if key in self._nodes:
+                raise self.error(key, "is written twice; keep one", line=_line(key_node))
+            self._nodes[key] = value_node
+
+    def take(self, key: str, parse: Callable[[Any], T], default: T | _Required = REQUIRED) -> T:
+        """Return the parsed value of a key, or its default.
+
+        Raises: ConfigError if it is missing without a default, or ``parse`` raises ValueError.
+        """
+        self._ask(key)
+        node = self._nodes.get(key)
+        if node is None:
+            if isinstance(default, _Required):
+                raise self.error(key, "is missing; add it")
+            return default
+        value = _construct(node)
+        try:
+            return parse(value)
+        except ValueError as refusal:
+            raise self.error(key, f"{_shown(value)}: {refusal}") from None
+
+    def section(self, key: str) -> Section:
+        """Return the mapping under a key; an empty one if it is not written."""
+        self._ask(key)
+        return Section(self.file, self._join(key), self._nodes.get(key), self.known)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the keys as they are written, for a mapping whose keys are chosen by its author."""
+        return tuple(self._nodes)
+
+    def not_built(self, keys: Iterable[str], instead: str = "take it out") -> None:
+        """Refuse keys that belong to the design but that this release cannot honour."""
+        for key in keys:
+            if key in self._nodes:
+                raise self.error(key, f"is not built yet; {instead}")
+
+    def finish(self) -> None:
+        """Refuse what nobody took, naming the nearest known key."""
+        for key in self._nodes:
+            if key not in self._asked:
+                near = difflib.get_close_matches(key, self._asked, n=1, cutoff=0.5)
+                known = ", ".join(sorted(self._asked))
+                remedy = f"did you mean {near[0]}?" if near else f"known here: {known}"
+                raise self.error(key, f"is not a known key; {remedy}")
+
+    def error(self, key: str, text: str, line: int | None = None) -> ConfigError:
+        """Return the one-line error about a key of this section."""
+        at = line or (_line(self._nodes[key]) if key in self._nodes else self.line)
+        where = f"{self.file}:{at}" if at else self.file
+        return ConfigError(f"{where}: {self._join(key)} {text}".replace("\n", " "))
+
+    def _join(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+    def _ask(self, key: str) -> None:
+        self._asked.append(key)
+        self.known.append(self._join(key))
+
+
+def parse_document(text: str, file: str, known: list[str]) -> Section:
+    """Return the whole document as a section. Raises: ConfigError where it is not YAML."""
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError as failure:
+        mark = getattr(failure, "problem_mark", None)
+        where = f"{file}:{mark.line + 1}" if mark else file
+        problem = getattr(failure, "problem", None) or "it cannot be read"
+        raise ConfigError(f"{where}: not YAML: {problem}; check the spaces and the colons there") from None
+    if node is None:
+        raise ConfigError(f"{file}: the file is empty; start from examples/flights.yaml")
+    return Section(file, "", node, known)
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _construct(node: yaml.Node) -> Any:
+    return _Loader("").construct_object(node, deep=True)
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message: short, and without the password of a URL."""
+    text = f'"{value}"' if isinstance(value, str) else f"{value}"
+    text = re.sub(r"://[^@/]*@", "://***@", text)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,306 @@
+"""Read a configuration file into settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from stream_app.config import values
+from stream_app.config.document import ConfigError, Section, parse_document
+from stream_app.config.settings import (
+    DAY_US,
+    EMBEDDED,
+    ApiSettings,
+    PrivacySettings,
+    RedisSettings,
+    ReplaySettings,
+    Settings,
+    SourceSettings,
+    StreamSettings,
+    TimeSettings,
+    TreeSettings,
+)
+
+REDIS_URL = "STREAM_APP_REDIS_URL"
+REDIS_API_URL = "STREAM_APP_REDIS_API_URL"
+LARGEST_PRIVATE_EPSILON = 20
+MOST_BINS = 2**24  # an epoch of 16 million bins: 16 years of half minutes
+
+
+def load(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
+    """Read one file. Relative paths in it start at its own directory.
+
+    Raises: ConfigError, one line: file, line, key, value, remedy.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        reason = getattr(failure, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}; name a file with --config") from None
+    return _read(parse_document(text, str(path), []), path, environment)
+
+
+def documented_keys() -> tuple[str, ...]:
+    """Return every key path that a file may hold, a stream's name as ``<name>``: for the reference page."""
+    text = """
+        streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01-01T01:00:00Z}},
+          time: {field: t, format: s, bin: 1h, epoch: 1h}, privacy: {epsilon: 1}}}
+    """
+    known: list[str] = []
+    _read(parse_document(text, "", known), Path(), {})
+    return tuple(key.replace("streams.n", "streams.<name>", 1) for key in known)
+
+
+def declared(stream: StreamSettings) -> dict[str, Any]:
+    """Return the public part of a stream's configuration: what ``Strategy.declared`` holds.
+
+    It is compared at every start: what is in here cannot change while the stream lives. Where the file
+    lies, how fast it is replayed and which port serves it are not in here.
+    """
+    replay, time, privacy, tree = stream.source.replay, stream.time, stream.privacy, stream.tree
+    return {
+        "source": {
+            "name": stream.source.identity,
+            "format": stream.source.format,
+            "replay": None if replay is None else {"from_us": replay.from_us, "to_us": replay.to_us},
+        },
+        "time": {
+            "field": time.field,
+            "format": time.format,
+            "bin_us": time.bin_us,
+            "timezone": time.timezone,
+            "grace_us": time.grace_us,
+            "epoch_bins": time.epoch_bins,
+            "first_us": time.first_us,
+            "max_ahead_bins": time.max_ahead_bins,
+        },
+        "privacy": {
+            "epsilon": str(privacy.epsilon),
+            "unit": privacy.unit,
+            "neighbours": privacy.neighbours,
+            "private": privacy.private,
+        },
+        "tree": {
+            "workload": tree.workload,
+            "release": tree.release,
+            "branching": None if tree.branching is None else list(tree.branching),
+            "shares": None if tree.shares is None else [str(share) for share in tree.shares],
+        },
+        "late": stream.late,
+    }
+
+
+def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Settings:
+    document.not_built(("kafka", "outputs", "alerts"))
+    state = document.section("state")
+    state_dir = _beside(path, state.take("dir", values.text, "./state"))
+    state.finish()
+    settings = Settings(
+        file=path,
+        redis=_redis(document.section("redis"), path, environment),
+        api=_api(document.section("api")),
+        state_dir=state_dir,
+        publish_every_us=document.take("publish_every", values.positive_duration_us, 1_000_000),
+        streams=_streams(document, path),
+    )
+    document.finish()
+    return settings
+
+
+def _redis(section: Section, path: Path, environment: Mapping[str, str]) -> RedisSettings:
+    written = section.take("url", _redis_url, f"{EMBEDDED}./state/redis")
+    written_api = section.take("api_url", _redis_url, None)
+    accept = section.take("accept", values.text, None)
+    section.finish()
+    url = _from_environment(environment, REDIS_URL) or written
+    api_url = _from_environment(environment, REDIS_API_URL) or written_api
+    if not url.startswith(EMBEDDED):
+        return RedisSettings(url=url, api_url=api_url or url, embedded=None, accept=accept)
+    if api_url is not None:
+        raise section.error("api_url", "belongs to a server elsewhere; take it out or change url")
+    directory = _beside(path, url.removeprefix(EMBEDDED))
+    return RedisSettings(url=None, api_url=None, embedded=directory, accept=accept)
+
+
+def _redis_url(value: Any) -> str:
+    url = values.text(value)
+    if url.startswith(EMBEDDED) and len(url) > len(EMBEDDED):
+        return url
+    if url.startswith("unix://") or (url.startswith(("redis://", "rediss://")) and urlsplit(url).hostname):
+        return url
+    raise ValueError("must be redis://host:port/0, rediss://..., unix://... or embedded:./directory")
+
+
+def _from_environment(environment: Mapping[str, str], name: str) -> str | None:
+    value = environment.get(name)
+    if value is None:
+        return None
+    try:
+        return _redis_url(value)
+    except ValueError as refusal:
+        raise ConfigError(f"environment: {name}: {refusal}") from None  # the value may hold a password
+
+
+def _api(section: Section) -> ApiSettings:
+    settings = ApiSettings(
+        host=section.take("host", values.text, "127.0.0.1"), port=section.take("port", values.port, 8088)
+    )
+    section.finish()
+    return settings
+
+
+def _streams(document: Section, path: Path) -> tuple[StreamSettings, ...]:
+    section = document.section("streams")
+    if not section.names():
+        raise document.error("streams", "names no stream; add one under it")
+    return tuple(_stream(section, name, path) for name in section.names())
+
+
+def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
+    try:
+        values.stream_name(name)
+    except ValueError as refusal:
+        raise streams.error(name, str(refusal)) from None
+    section = streams.section(name)
+    section.not_built(("keys", "value"))
+    source = _source(section.section("source"), path)
+    stream = StreamSettings(
+        name=name,
+        source=source,
+        time=_time(section.section("time"), source.replay),
+        privacy=_privacy(section.section("privacy")),
+        tree=_tree(section.section("tree")),
+        late=section.take("late", values.one_of("next_bin", "drop", "dead_letter"), "next_bin"),
+    )
+    section.finish()
+    return stream
+
+
+def _source(section: Section, path: Path) -> SourceSettings:
+    section.not_built(("topic",), instead="name a file: {file: events.ndjson}")
+    file = _beside(path, section.take("file", values.text))
+    settings = SourceSettings(
+        identity=_identity(file, path),
+        file=file,
+        format=section.take("format", values.one_of("ndjson", "csv"), "ndjson"),
+        start=section.take("start", values.one_of("earliest", "latest"), "earliest"),
+        replay=_replay(section.section("replay")),
+    )
+    if settings.replay and "start" in section.names():
+        raise section.error("start", "is for a live stream; a replay starts at replay.from, take one out")
+    section.finish()
+    return settings
+
+
+def _identity(file: Path, config: Path) -> str:
+    """Name a file once, however it is spelled: two streams over it must meet in one ledger."""
+    return "file:" + Path(os.path.relpath(file.resolve(), config.parent.resolve())).as_posix()
+
+
+def _replay(section: Section) -> ReplaySettings | None:
+    if not section.written:
+        return None
+    settings = ReplaySettings(
+        from_us=section.take("from", values.instant_us),
+        to_us=section.take("to", values.instant_us),
+        speed=section.take("speed", values.speed, None),
+    )
+    section.finish()
+    if settings.from_us >= settings.to_us:
+        raise section.error("to", "must be later than replay.from; move one of them")
+    return settings
+
+
+def _time(section: Section, replay: ReplaySettings | None) -> TimeSettings:
+    field = section.take("field", values.text)
+    form = section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))
+    bin_us = section.take("bin", values.positive_duration_us)
+    zone = section.take("timezone", values.timezone, None)
+    grace_us = section.take("grace", values.duration_us, 0 if replay else None)
+    epoch_us = section.take("epoch", values.positive_duration_us)
+    first_us = section.take("first", values.instant_us, None)
+    max_ahead_us = section.take("max_ahead", values.duration_us, bin_us)
+    section.finish()
+    if zone is not None and bin_us != DAY_US:
+        raise section.error("timezone", "belongs to calendar days; write bin: 1d, or take timezone out")
+    if grace_us is None:
+        raise section.error("grace", "is missing; say how long late events are waited for, for example 5m")
+    epoch_bins, rest = divmod(epoch_us, bin_us)
+    if rest or not 1 <= epoch_bins <= MOST_BINS:
+        whole = values.format_duration(bin_us)
+        raise section.error("epoch", f"must be a whole number of bins of {whole}, at most {MOST_BINS}")
+    if replay is not None and first_us is not None:
+        raise section.error("first", "is for a live stream; a replay starts at replay.from, take one out")
+    return TimeSettings(
+        field=field,
+        format=form,
+        bin_us=bin_us,
+        timezone=zone,
+        grace_us=grace_us,
+        epoch_bins=epoch_bins,
+        first_us=replay.from_us if replay else first_us,
+        # The bin next to close lags the clock by the grace, so an event on time is that far ahead of it.
+        max_ahead_bins=-(-(grace_us + max_ahead_us) // bin_us),
+    )
+
+
+def _privacy(section: Section) -> PrivacySettings:
+    epsilon = section.take("epsilon", values.positive_fraction)
+    settings = PrivacySettings(
+        epsilon=epsilon,
+        unit=section.take("unit", _unit, "event"),
+        neighbours=section.take("neighbours", values.one_of("add_remove", "substitute"), "add_remove"),
+        private=not section.take("not_private", values.flag, False),
+        accept=section.take("accept", values.text, None),
+    )
+    section.finish()
+    if settings.private and epsilon > LARGEST_PRIVATE_EPSILON:
+        raise section.error(
+            "epsilon",
+            f"{_decimal(epsilon)} protects nobody; use at most {LARGEST_PRIVATE_EPSILON}, "
+            "or say not_private: true and every answer will say so too",
+        )
+    if not settings.private and epsilon <= LARGEST_PRIVATE_EPSILON:
+        raise section.error("not_private", f"is for epsilon above {LARGEST_PRIVATE_EPSILON}; take it out")
+    return settings
+
+
+def _unit(value: Any) -> str:
+    if isinstance(value, dict) or value == "user":
+        raise ValueError("the user unit is not built yet; use unit: event")
+    return values.one_of("event")(value)
+
+
+def _decimal(number: Fraction) -> str:
+    return str(number) if number.denominator == 1 else f"{float(number):g}"
+
+
+def _tree(section: Section) -> TreeSettings:
+    settings = TreeSettings(
+        workload=section.take("workload", values.one_of("prefix"), "prefix"),
+        release=section.take("release", _release, "causal"),
+        branching=section.take("branching", values.branching, None),
+        shares=section.take("shares", values.fractions, None),
+    )
+    section.finish()
+    if settings.shares is not None and settings.branching is None:
+        raise section.error("shares", "need branching beside them: one share per level")
+    if settings.shares is not None and len(settings.shares) != len(settings.branching or ()):
+        raise section.error("shares", "must be as many as the levels in branching")
+    if settings.shares is not None and sum(settings.shares) > 1:
+        raise section.error("shares", "add up to more than 1; lower them: their sum is what is spent")
+    return settings
+
+
+def _release(value: Any) -> str:
+    if value == "anticipating":
+        raise ValueError("is not built yet; use release: causal")
+    return values.one_of("causal")(value)
+
+
+def _beside(config: Path, path: str) -> Path:
+    return (config.parent / path).absolute()

@@ -1,0 +1,141 @@
+"""The settings as frozen data: what one configuration file says, checked, in exact units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+EMBEDDED = "embedded:"  # redis.url that asks for a server of our own in a directory
+DAY_US = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    """Where the state lives.
+
+    Args:
+        url: for the worker; None for an embedded server.
+        api_url: for the API: a user that can read public keys only; None for an embedded server.
+        embedded: the directory of the embedded server; None for a server elsewhere.
+        accept: words that accept a server which may lose acknowledged writes.
+    """
+
+    url: str | None
+    api_url: str | None
+    embedded: Path | None
+    accept: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """Where pages and answers are served."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySettings:
+    """A replay of the past: bins from ``from_us`` to ``to_us``; ``speed`` None is as fast as it can."""
+
+    from_us: int
+    to_us: int
+    speed: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """An event log.
+
+    Args:
+        identity: the name under which the ledger adds up what was measured of it.
+        file: where it is.
+        format: "ndjson" or "csv".
+        start: "earliest" or "latest": where a live stream begins in a file that already has events.
+        replay: a virtual clock over the past instead of the present one.
+    """
+
+    identity: str
+    file: Path
+    format: str
+    start: str
+    replay: ReplaySettings | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSettings:
+    """How an event's time becomes a bin, and when a bin closes.
+
+    Args:
+        field: the event's time, dots for nested objects.
+        format: "s", "ms", "us", "ns" or "iso8601".
+        bin_us: length of a bin; one day for calendar days.
+        timezone: calendar days of this zone; None for bins of fixed length.
+        grace_us: how long after its end a bin closes.
+        epoch_bins: bins in an epoch.
+        first_us: start of the first bin; None: the bin in which a live stream first starts.
+        max_ahead_bins: bins that an event may lie beyond the next bin to close.
+    """
+
+    field: str
+    format: str
+    bin_us: int
+    timezone: str | None
+    grace_us: int
+    epoch_bins: int
+    first_us: int | None
+    max_ahead_bins: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacySettings:
+    """What is promised to whom. ``accept`` are the words that accept a second measurement."""
+
+    epsilon: Fraction
+    unit: str
+    neighbours: str
+    private: bool
+    accept: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSettings:
+    """The tree over time; None leaves a choice to the planner."""
+
+    workload: str
+    release: str
+    branching: tuple[int, ...] | None
+    shares: tuple[Fraction, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """One stream: its source, time line, promise and tree."""
+
+    name: str
+    source: SourceSettings
+    time: TimeSettings
+    privacy: PrivacySettings
+    tree: TreeSettings
+    late: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything one configuration file says.
+
+    Args:
+        file: where it was read.
+        redis, api: the store and the doors.
+        state_dir: directory of the witness, dead letters and sorted copies. Secret.
+        publish_every_us: results become visible at multiples of this.
+        streams: by name, in the order of the file.
+    """
+
+    file: Path
+    redis: RedisSettings
+    api: ApiSettings
+    state_dir: Path
+    publish_every_us: int
+    streams: tuple[StreamSettings, ...]

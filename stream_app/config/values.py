@@ -1,0 +1,161 @@
+"""What a value may be: durations, instants, numbers and words, each refused in words when it is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from stream_app.core.instants import parse_instant
+
+_UNITS_US = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}
+_DURATION = re.compile(r"(\d+(?:us|ms|s|m|h|d|w))+")
+_PART = re.compile(r"(\d+)(us|ms|s|m|h|d|w)")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+def text(value: Any) -> str:
+    """Read a non-empty word."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be a word")
+    return value
+
+
+def flag(value: Any) -> bool:
+    """Read true or false."""
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def stream_name(value: str) -> str:
+    """Read a stream's name: it becomes part of keys, files and addresses."""
+    if not _NAME.fullmatch(value):
+        raise ValueError("is not a stream name; use a-z, 0-9, - and _, at most 63, a letter or digit first")
+    return value
+
+
+def port(value: Any) -> int:
+    """Read a TCP port."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 65_535:
+        raise ValueError("must be a port from 1 to 65535")
+    return value
+
+
+def one_of(*words: str) -> Callable[[Any], str]:
+    """Return a reader that accepts the listed words only."""
+
+    def read(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return str(value)
+
+    return read
+
+
+def duration_us(value: Any) -> int:
+    """Read a duration as microseconds.
+
+    >>> duration_us("1h30m"), duration_us("500ms"), duration_us("0s")
+    (5400000000, 500000, 0)
+    """
+    if not isinstance(value, str) or not _DURATION.fullmatch(value):
+        raise ValueError("must be a duration with its unit, for example 500ms, 30s, 5m, 1h30m or 30d")
+    return sum(int(count) * _UNITS_US[unit] for count, unit in _PART.findall(value))
+
+
+def positive_duration_us(value: Any) -> int:
+    """Read a duration above zero as microseconds."""
+    us = duration_us(value)
+    if us == 0:
+        raise ValueError("must be longer than zero")
+    return us
+
+
+def instant_us(value: Any) -> int:
+    """Read an RFC 3339 instant as microseconds since 1970 UTC."""
+    if not isinstance(value, str):
+        raise ValueError("must be an instant with its offset, for example 2013-01-01T05:00:00Z")
+    return parse_instant(value)
+
+
+def speed(value: Any) -> float | None:
+    """Read how fast a replay runs: None for as fast as it can, else log seconds per second.
+
+    >>> speed("max"), speed(60), speed("9d/s")
+    (None, 60.0, 777600.0)
+    """
+    if value == "max":
+        return None
+    if isinstance(value, str) and value.endswith("/s"):
+        return positive_duration_us(value.removesuffix("/s")) / 1_000_000
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
+        return float(value)
+    raise ValueError("must be max, a factor such as 60, or log time a second such as 9d/s")
+
+
+def positive_fraction(value: Any) -> Fraction:
+    """Read a number above zero exactly as it is written: 0.1 is 1/10.
+
+    >>> positive_fraction(0.1), positive_fraction("1/3"), positive_fraction("1e9")
+    (Fraction(1, 10), Fraction(1, 3), Fraction(1000000000, 1))
+    """
+    refusal = "must be a number above zero, for example 1.0 or 1/2"
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(refusal)
+    try:
+        number = Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(refusal) from None
+    if number <= 0:
+        raise ValueError(refusal)
+    return number
+
+
+def fractions(value: Any) -> tuple[Fraction, ...]:
+    """Read a list of numbers above zero."""
+    if not isinstance(value, list) or not value:
+        raise ValueError("must be a list of numbers, for example [0.5, 0.5]")
+    return tuple(positive_fraction(item) for item in value)
+
+
+def branching(value: Any) -> tuple[int, ...]:
+    """Read the numbers of children per level, from the root down."""
+    if not isinstance(value, list) or not value or any(type(item) is not int or item < 2 for item in value):
+        raise ValueError("must be a list of whole numbers of at least 2, for example [24, 365]")
+    return tuple(value)
+
+
+def timezone(value: Any) -> str:
+    """Read the name of a time zone of the tz database."""
+    try:
+        return ZoneInfo(text(value)).key
+    except (ValueError, KeyError, OSError):
+        raise ValueError(
+            "is not a time zone; name one of the tz database, for example Europe/Paris"
+        ) from None
+
+
+def format_duration(us: int) -> str:
+    """Return the shortest text that ``duration_us`` reads back as the same duration.
+
+    >>> format_duration(5_400_000_000), format_duration(0)
+    ('1h30m', '0s')
+    """
+    parts = []
+    rest = us
+    for unit in ("d", "h", "m", "s", "ms", "us"):
+        count, rest = divmod(rest, _UNITS_US[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"

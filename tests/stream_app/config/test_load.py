@@ -1,0 +1,211 @@
+"""The configuration: what is read, exactly, and what is refused, in which words."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from stream_app.config import ConfigError, declared, documented_keys, load
+
+REPOSITORY = Path(__file__).parents[3]
+
+REPLAY = """
+redis: {url: "embedded:./state"}
+streams:
+  departures:
+    source: {file: flights.ndjson, replay: {from: 2013-01-01T05:00:00Z, to: 2014-01-01T05:00:00Z, speed: 9d/s}}
+    time: {field: scheduled, format: iso8601, bin: 1h, epoch: 365d}
+    privacy: {epsilon: 1.0}
+"""
+LIVE = """
+redis: {url: "redis://localhost:6379/0"}
+streams:
+  clicks:
+    source: {file: clicks.csv, format: csv, start: latest}
+    time: {field: at, format: ms, bin: 1m, grace: 90s, epoch: 1d}
+    privacy: {epsilon: 0.1, neighbours: substitute}
+    tree: {branching: [24, 60], shares: [0.4, 0.6]}
+    late: drop
+"""
+
+
+def read(directory: Path, text: str, environment: dict[str, str] | None = None):
+    file = directory / "app.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load(file, environment or {})
+
+
+def refusal(directory: Path, text: str, environment: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(directory, text, environment)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_replay_is_read_exactly(tmp_path):
+    settings = read(tmp_path, REPLAY)
+    (stream,) = settings.streams
+    assert stream.name == "departures"
+    assert stream.source.file == tmp_path / "flights.ndjson"
+    assert stream.source.replay is not None
+    assert stream.source.replay.speed == 9 * 86_400
+    assert (stream.source.replay.to_us - stream.source.replay.from_us) // stream.time.bin_us == 8_760
+    assert (stream.time.epoch_bins, stream.time.grace_us) == (8_760, 0)
+    assert stream.time.first_us == stream.source.replay.from_us
+    assert stream.privacy.epsilon == 1
+    assert stream.privacy.private
+    assert (stream.tree.release, stream.late) == ("causal", "next_bin")
+    assert settings.redis.embedded == tmp_path / "state"
+    assert (settings.api.host, settings.api.port, settings.publish_every_us) == ("127.0.0.1", 8088, 1_000_000)
+
+
+def test_a_live_stream_is_read_exactly(tmp_path):
+    settings = read(tmp_path, LIVE)
+    (stream,) = settings.streams
+    assert stream.privacy.epsilon == Fraction(1, 10)
+    assert stream.tree.shares == (Fraction(2, 5), Fraction(3, 5))
+    assert (stream.time.bin_us, stream.time.grace_us, stream.time.first_us) == (60_000_000, 90_000_000, None)
+    # At any instant an event on time lies at most ceil(grace / bin) bins beyond the next bin to close.
+    assert stream.time.max_ahead_bins == 3
+    assert settings.redis.embedded is None
+    assert settings.redis.api_url == settings.redis.url == "redis://localhost:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "expected"),
+    [
+        ("epsilon: 1.0", "epsilom: 1.0", "app.yaml:7: streams.departures.privacy.epsilon is missing"),
+        ("epsilon: 1.0", "epsilon: 1.0, unti: event", "privacy.unti is not a known key; did you mean unit?"),
+        ("epsilon: 1.0", "epsilon: -1", "privacy.epsilon -1: must be a number above zero"),
+        ("epsilon: 1.0", "epsilon: .nan", "privacy.epsilon nan: must be a number above zero"),
+        ("epsilon: 1.0", "epsilon: .inf", "privacy.epsilon inf: must be a number above zero"),
+        ("epsilon: 1.0", "epsilon: yes", "privacy.epsilon True: must be a number above zero"),
+        ("epsilon: 1.0", "epsilon: 21", "privacy.epsilon 21 protects nobody"),
+        ("epsilon: 1.0", "epsilon: 1, not_private: true", "privacy.not_private is for epsilon above 20"),
+        ("epsilon: 1.0", "epsilon: 1, unit: {user: id}", "the user unit is not built yet"),
+        ("bin: 1h", "bin: 1:30", "time.bin 90: must be a duration with its unit"),
+        ("bin: 1h", "bin: 7h", "time.epoch must be a whole number of bins of 7h"),
+        ("bin: 1h", "bin: 1h, timezone: Europe/Paris", "time.timezone belongs to calendar days"),
+        ("bin: 1h", "bin: 1d, timezone: Mars/Base", 'time.timezone "Mars/Base": is not a time zone'),
+        ("bin: 1h", "bin: 1h, bin: 2h", "time.bin is written twice"),
+        ("format: iso8601", "format: iso", 'time.format "iso": must be one of s, ms, us, ns, iso8601'),
+        ("to: 2014-01-01T05:00:00Z", "to: 2012-01-01T05:00:00Z", "replay.to must be later"),
+        ("to: 2014-01-01T05:00:00Z", "to: 2014-01-01", 'replay.to "2014-01-01": '),
+        ("speed: 9d/s", "speed: fast", 'replay.speed "fast": must be max, a factor such as 60'),
+        ("file: flights.ndjson", "topic: flights", "source.topic is not built yet; name a file"),
+        ("file: flights.ndjson", "file: flights.ndjson, start: latest", "source.start is for a live stream"),
+        ("departures:", "De Partures:", "streams.De Partures is not a stream name"),
+        ("departures:", "departures:\n    keys: {field: carrier}", "departures.keys is not built yet"),
+        ("departures:", "departures:\n    value: {field: delay}", "departures.value is not built yet"),
+        ("departures:", "departures:\n    late: ignore", 'departures.late "ignore": must be one of next_bin'),
+        (
+            "departures:",
+            "departures:\n    tree: {release: anticipating}",
+            'tree.release "anticipating": is not built',
+        ),
+        ("departures:", "departures:\n    tree: {shares: [1]}", "tree.shares need branching"),
+        (
+            "departures:",
+            "departures:\n    tree: {branching: [10, 876], shares: [1/3, 0.6667]}",
+            "tree.shares add up to more than 1",
+        ),
+        ("streams:", "kafka: {group: g}\nstreams:", "app.yaml:3: kafka is not built yet; take it out"),
+        ("streams:", "alerts: []\nstreams:", "alerts is not built yet"),
+        ("streams:", "outputs: []\nstreams:", "outputs is not built yet"),
+        ("streams:", "api: {port: 0}\nstreams:", "api.port 0: must be a port from 1 to 65535"),
+        ("streams:", "api: [8088]\nstreams:", "api must hold keys with values"),
+        ("streams:", "stream:", "streams names no stream"),
+        ("embedded:./state", "http://here", 'redis.url "http://here": must be redis://host'),
+        ("{url:", "{api_url: redis://a:b@h/0, url:", "redis.api_url belongs to a server elsewhere"),
+    ],
+)
+def test_a_wrong_key_or_value_is_one_line_with_its_remedy(tmp_path, written, instead, expected):
+    assert written in REPLAY
+    message = refusal(tmp_path, REPLAY.replace(written, instead, 1))
+    assert expected in message
+    assert message.startswith(str(tmp_path / "app.yaml"))
+
+
+def test_a_live_stream_must_say_its_grace(tmp_path):
+    assert "time.grace is missing; say how long late events" in refusal(
+        tmp_path, LIVE.replace("grace: 90s, ", "")
+    )
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "a: b: c", "- a"])
+def test_what_is_not_a_mapping_is_refused_in_one_line(tmp_path, text):
+    assert refusal(tmp_path, text).startswith(str(tmp_path / "app.yaml"))
+
+
+def test_a_missing_file_is_one_line(tmp_path):
+    with pytest.raises(
+        ConfigError, match="cannot be read: No such file or directory; name a file with --config"
+    ):
+        load(tmp_path / "none.yaml", {})
+
+
+def test_epsilon_is_what_is_written_not_a_double(tmp_path):
+    for written, exact in [("0.1", "1/10"), ("1e9", None), ("1/3", "1/3"), ("0.3", "3/10")]:
+        text = REPLAY.replace(
+            "epsilon: 1.0", f"epsilon: {written}" + (", not_private: true" if exact is None else "")
+        )
+        assert declared(read(tmp_path, text).streams[0])["privacy"]["epsilon"] == (exact or "1000000000")
+
+
+def test_the_environment_overrides_where_the_secrets_are(tmp_path):
+    secret = "redis://worker:hunter2@db:6379/0"
+    settings = read(
+        tmp_path, LIVE, {"STREAM_APP_REDIS_URL": secret, "STREAM_APP_REDIS_API_URL": "redis://api:x@db/0"}
+    )
+    assert (settings.redis.url, settings.redis.api_url) == (secret, "redis://api:x@db/0")
+    message = refusal(tmp_path, LIVE, {"STREAM_APP_REDIS_URL": "rediss:hunter2"})
+    assert "STREAM_APP_REDIS_URL: must be redis://host" in message
+    assert "hunter2" not in message
+
+
+def test_no_message_repeats_a_password(tmp_path):
+    assert "hunter2" not in refusal(tmp_path, LIVE.replace("redis://", "ftp://worker:hunter2@"))
+
+
+def test_one_file_has_one_identity_however_it_is_spelled(tmp_path):
+    (tmp_path / "alias.ndjson").symlink_to(tmp_path / "flights.ndjson")
+    spellings = ["flights.ndjson", "./x/../flights.ndjson", str(tmp_path / "flights.ndjson"), "alias.ndjson"]
+    read_all = [read(tmp_path, REPLAY.replace("flights.ndjson", spelling)) for spelling in spellings]
+    assert {settings.streams[0].source.identity for settings in read_all} == {"file:flights.ndjson"}
+
+
+def test_what_decides_the_measurement_is_declared_and_the_rest_is_not(tmp_path):
+    one = declared(read(tmp_path, REPLAY).streams[0])
+    same = [("9d/s", "max"), ("embedded:./state", "redis://elsewhere/1")]
+    other = [("bin: 1h", "bin: 1d"), ("365d", "73d"), ("epsilon: 1.0", "epsilon: 0.9"), ("2014", "2015")]
+    for written, instead in same:
+        assert declared(read(tmp_path, REPLAY.replace(written, instead)).streams[0]) == one
+    for written, instead in other:
+        assert declared(read(tmp_path, REPLAY.replace(written, instead)).streams[0]) != one
+
+
+def test_every_key_is_documented_and_every_documented_key_exists():
+    page = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\| `([a-z_.<>]+)` \|", page, flags=re.MULTILINE)
+    assert len(documented) == len(set(documented))
+    sections = {key.rpartition(".")[0] for key in documented_keys()}
+    assert set(documented) == set(documented_keys()) - sections
+
+
+@pytest.mark.parametrize(
+    "example", sorted((REPOSITORY / "examples").glob("*.yaml")), ids=lambda path: path.name
+)
+def test_every_example_can_be_read(example):
+    assert load(example, {}).streams
+
+
+def test_the_example_of_the_reference_page_can_be_read(tmp_path):
+    page = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    assert examples
+    for example in examples:
+        assert read(tmp_path, example).streams
