@@ -14,8 +14,8 @@ from dphist.mechanisms.budget import BudgetLedger
 from dphist.mechanisms.ranges import FloatArray, Int64Array, checked_ranges, range_sums, spread_ranges
 from dphist.noise import NoiseSource, Scale, SeededNoise
 
-# Every sum of counts, and every count times a lattice's 2^12, stays exact in int64 and in a double.
-LARGEST_TOTAL = 2**50
+# A total times a fixed-point lattice of 2^20, noise included, stays inside int64.
+LARGEST_TOTAL = 2**42
 
 RangeFunction = Callable[[Int64Array], FloatArray]
 Numbers = NDArray[np.int64] | NDArray[np.float64]
@@ -98,8 +98,8 @@ class Request:
     def select(self, scores: Int64Array, scale: Scale) -> int:
         """Choose an index privately, favouring high integer scores.
 
-        Guarantee: 2 D / scale-DP, with D the largest change of one score (D / scale-DP if one more event moves
-            all scores in the same direction).
+        Guarantee: 2 D / scale-DP, with D the largest change of one score (D / scale-DP if one more
+            event moves all scores in the same direction).
         """
         return self.noise.select(scores, scale)
 
@@ -135,7 +135,7 @@ def checked_counts(counts: ArrayLike, dimensions: int) -> Int64Array:
     """Return the counts as a read-only int64 copy.
 
     Raises: ValueError naming the first count that is negative, fractional or not a number, a wrong number of
-        axes, an empty histogram, or a total above 2^50.
+        axes, an empty histogram, or a total above 2^42.
 
     >>> checked_counts([1.0, 2.5], 1)
     Traceback (most recent call last):
@@ -155,14 +155,14 @@ def checked_counts(counts: ArrayLike, dimensions: int) -> Int64Array:
             given != np.floor(given) if given.dtype.kind == "f" else np.zeros(given.shape, bool),
             "whole numbers",
         ),
-        (given > LARGEST_TOTAL, "at most 2^50 in total"),
+        (given > LARGEST_TOTAL, "at most 2^42 in total"),
     ):
         if bad.any():
             index = tuple(int(i) for i in np.argwhere(bad)[0])
             raise ValueError(f"counts{list(index)} is {given[index]}; counts are {rule}")
     checked = given.astype(np.int64)
     if float(checked.sum(dtype=np.float64)) > LARGEST_TOTAL:
-        raise ValueError("counts add up to more than 2^50; measure them in larger units")
+        raise ValueError("counts add up to more than 2^42; measure them in larger units")
     checked.flags.writeable = False
     return checked
 

@@ -51,8 +51,70 @@ class Mechanism:
         return {name: parameter.default for name, parameter in parameters.items() if name != "request"}
 
 
+_CDF = {
+    "neighbours": "'add_remove', or 'substitute': one event may move, N is public",
+    "consistent": "'absolute' or 'squared': return the closest whole, rising counts in [0, N]; or None",
+}
+_CDF_TREE = {
+    "branching": "children per node, root to leaf; None chooses the least error",
+    "budgets": "'optimal' or 'equal' over the levels",
+    **_CDF,
+}
+
+_BRANCHING = {"branching": "children of a node"}
+_SHARE = {"partition_share": "share of epsilon that chooses the partition"}
+
 _TABLE: tuple[Mechanism, ...] = (
     Mechanism("identity", "dphist.mechanisms.identity:identity", "noise on every bin"),
+    Mechanism("h", "dphist.mechanisms.hierarchical:h", "a tree of noisy counts, as measured", _BRANCHING),
+    Mechanism("h_bar", "dphist.mechanisms.hierarchical:h_bar", "the tree made consistent", _BRANCHING),
+    Mechanism(
+        "h_bar_nonnegative",
+        "dphist.mechanisms.hierarchical:h_bar_nonnegative",
+        "the consistent tree, with subtrees that are not above zero set to zero",
+        _BRANCHING | {"round_counts": "round counts to whole numbers"},
+    ),
+    Mechanism("hb", "dphist.mechanisms.hierarchical:hb", "the tree with its best branching", _BRANCHING),
+    Mechanism("privelet", "dphist.mechanisms.privelet:privelet", "noise on Haar wavelet coefficients"),
+    Mechanism(
+        "greedy_h",
+        "dphist.mechanisms.greedy_h:greedy_h",
+        "a tree whose budgets fit the workload",
+        _BRANCHING,
+        uses_workload=True,
+    ),
+    Mechanism(
+        "dawa",
+        "dphist.mechanisms.dawa.mechanism:dawa",
+        "private partition, then a tree whose budgets fit the workload",
+        _SHARE | _BRANCHING,
+        uses_workload=True,
+    ),
+    Mechanism(
+        "dawa_all",
+        "dphist.mechanisms.dawa.mechanism:dawa_all",
+        "DAWA with buckets of all lengths",
+        _SHARE | _BRANCHING,
+        uses_workload=True,
+    ),
+    Mechanism(
+        "partition_laplace",
+        "dphist.mechanisms.dawa.mechanism:partition_laplace",
+        "DAWA's partition, noise on every bucket",
+        _SHARE,
+    ),
+    Mechanism(
+        "partition_uniform",
+        "dphist.mechanisms.dawa.mechanism:partition_uniform",
+        "DAWA's partition, then H-bar",
+        _SHARE | _BRANCHING,
+    ),
+    Mechanism(
+        "partition_geometric",
+        "dphist.mechanisms.dawa.mechanism:partition_geometric",
+        "DAWA's partition, then a tree with geometric budgets",
+        _SHARE | _BRANCHING | {"level_ratio": "budget of a level over that of the level above"},
+    ),
 )
 
 _ROWS = {row.name: row for row in _TABLE}

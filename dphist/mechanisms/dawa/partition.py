@@ -1,0 +1,130 @@
+"""Stage 1 of DAWA: choose buckets within which counts are nearly uniform, privately."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from dphist.mechanisms.base import Numbers, Request
+from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity
+from dphist.mechanisms.ranges import Int64Array
+
+# All n^2 / 2 interval costs are held at once: 64 MiB at 4096 bins.
+LARGEST_SIZE_FOR_ALL = 8192
+
+
+def private_partition(
+    request: Request, counts: Int64Array, epsilon: Fraction, bucket_cost: Fraction, *, all_lengths: bool
+) -> Int64Array:
+    """Return the edges of the partition of least noisy cost, deviation + ``bucket_cost`` for each bucket.
+
+    Guarantee: epsilon-DP. Only the partition is published; the noisy costs are secret. An interval b has
+        noise of scale (D + D_b) / epsilon, D_b the sensitivity of its deviation (2 - 2 / length, rounded up
+        to the lattice) and D the largest of them: given all other noise, a partition wins if the noise of its
+        one bucket that holds the event is at most a bound that an event moves by no more than D + D_b.
+        That holds for integer noise too, as ties are broken by an order that does not depend on data.
+    Args: counts, shape (n,); bucket_cost in counts, DAWA's 1 / epsilon of stage 2; all_lengths, all intervals
+        rather than those whose length is a power of two.
+    Raises: ValueError for all_lengths above 8192 bins.
+    Cost: O(n log^2 n), n log n draws of noise; for all lengths O(n^2 log n) and n^2 / 2 draws.
+    Source: Li et al. (2014), algorithm 1, theorem 2 and the remark that follows it. The proof is as printed;
+        their bound 2 on the sensitivity is not reached and is replaced by the exact one.
+    """
+    size = counts.size
+    if all_lengths and size > LARGEST_SIZE_FOR_ALL:
+        raise ValueError(
+            f"{request.mechanism} takes {LARGEST_SIZE_FOR_ALL} bins at most, not {size}; choose 'dawa'"
+        )
+    lattice = _lattice(size, epsilon)
+    lengths = interval_lengths(size, all_lengths=all_lengths)
+    index = DeviationIndex(counts, lattice)
+    each = round(bucket_cost * 2**lattice)
+    largest = sensitivity(_class_of(lengths[-1]), lattice)
+    costs: list[tuple[int, Numbers]] = []
+    for length in lengths:
+        cost = index.of_length(length) + each
+        # With one bin there is one partition, and nothing to hide.
+        scale = (largest + sensitivity(_class_of(length), lattice)) / epsilon
+        costs.append((length, request.measure(cost, scale) if largest else cost))
+    return least_cost_partition(size, costs)
+
+
+def interval_lengths(size: int, *, all_lengths: bool) -> list[int]:
+    """Return the lengths of the intervals that may be buckets, ascending."""
+    return list(range(1, size + 1)) if all_lengths else [1 << power for power in range(size.bit_length())]
+
+
+def least_cost_partition(size: int, costs: Sequence[tuple[int, Numbers]]) -> Int64Array:
+    """Return the edges, 0 to size, of the partition into intervals of least total cost.
+
+    Among equal costs the one whose last bucket is longest wins, then whose last but one is, and so on: an
+    order that data cannot move.
+
+    Args: costs, (length, cost by start) in ascending order of length.
+    Cost: O(number of costs + size): long intervals by vectors over blocks of ends, short ones one by one.
+
+    >>> least_cost_partition(3, [(1, np.array([1, 1, 1])), (2, np.array([5, 0]))]).tolist()
+    [0, 1, 3]
+    """
+    block = 64 if len(costs) <= 64 else 256
+    long = [(length, cost) for length, cost in reversed(costs) if length >= block]
+    short = [(length, cost.tolist()) for length, cost in reversed(costs) if length < block]
+    best = np.zeros_like(costs[0][1], shape=size + 1)
+    chosen = [0] * (size + 1)
+    known: list[int] | list[float] = [0]  # best[: end], as Python numbers
+    for block_start in range(0, size, block):
+        ends = np.arange(block_start + 1, min(block_start + block, size) + 1)
+        # Every long interval that ends in this block starts at or before block_start, where best is known.
+        least, by_length = _least_over_long(ends, best, long)
+        for end, value, length in zip(ends.tolist(), least.tolist(), by_length.tolist(), strict=True):
+            for short_length, cost in short:
+                if short_length <= end:
+                    start = end - short_length
+                    candidate = known[start] + cost[start]
+                    if candidate < value:
+                        value, length = candidate, short_length
+            known.append(value)
+            chosen[end] = length
+        best[ends] = known[block_start + 1 :]
+    edges = [size]
+    while edges[-1] > 0:
+        edges.append(edges[-1] - chosen[edges[-1]])
+    return np.array(edges[::-1], dtype=np.int64)
+
+
+def _least_over_long(
+    ends: Int64Array, best: Numbers, costs: Sequence[tuple[int, Numbers]]
+) -> tuple[Numbers, Int64Array]:
+    """Return, for each end, the least cost with a last bucket among these lengths, and that length."""
+    unreached = np.iinfo(np.int64).max if best.dtype.kind == "i" else np.inf
+    least = np.full_like(best, unreached, shape=ends.size)
+    by_length = np.zeros(ends.size, dtype=np.int64)
+    first_end = int(ends[0])
+    for length, cost in costs:
+        skip = max(0, length - first_end)
+        if skip >= ends.size:
+            continue
+        start = first_end + skip - length
+        stop = int(ends[-1]) + 1 - length
+        candidate = best[start:stop] + cost[start:stop]
+        better = candidate < least[skip:]
+        least[skip:][better] = candidate[better]
+        by_length[skip:][better] = length
+    return least, by_length
+
+
+def _class_of(length: int) -> int:
+    """Round a length up to a power of two: lengths of one class share their noise scale."""
+    return 1 << (length - 1).bit_length()
+
+
+def _lattice(size: int, epsilon: Fraction) -> int:
+    """Return how many binary places costs have: public, and as fine as int64 holds with all sums and noise.
+
+    A total of 2^42 events, the square of the size, and 1000 noise scales for each of size buckets must fit.
+    """
+    size_bits = size.bit_length()
+    epsilon_bits = max(0, (1 / epsilon).__ceil__().bit_length())
+    return max(0, min(18, 60 - 2 * size_bits, 50 - size_bits - epsilon_bits))

@@ -1,0 +1,131 @@
+"""Stage 2 of DAWA: how much of the budget each node of a tree of ranges gets, given the workload."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dphist.mechanisms.ranges import FloatArray, Int64Array
+from dphist.mechanisms.weighted_tree import IntervalTree, RangeClimb, child_sums
+
+# Parts of the budget are integers that add up to this over every path; a total of 2^42 times it fits int64.
+LATTICE = 2**20
+# No node takes so much that the nodes below it are left without.
+_LARGEST_ODDS = 99.0
+
+
+def greedy_parts(
+    tree: IntervalTree, starts: FloatArray, ends: FloatArray, *, unit_weight: float = 0.0
+) -> list[Int64Array]:
+    """Return the part of each node in the budget, chosen bottom-up for the workload.
+
+    At each node q, the share lambda is moved from the nodes below to q that minimises the workload's variance
+    within q's range, taking only queries within it fully and longer ones by the decay t^(-depth / 2).
+
+    Args: starts and ends of the workload's m ranges in leaves, fractions allowed; unit_weight, the weight of
+        each single leaf as a further query, which leaves budget to leaves that no query separates.
+    Returns: integer parts, one array a level, leaves first; over every path they add up to ``LATTICE``.
+    Cost: O(k + m log k) for k leaves: a range is partly inside at most two nodes of a level, and all ranges
+        that cover a node count together (the paper's O(m k log k + k^2) is for any linear queries).
+    Source: Li et al. (2014), algorithm 2 and appendix C.2. Their equation 17 lacks the factor (1 - lambda)^-2
+        on m_q1 + m_q2; the formula here is derived again, with s = lambda / (1 - lambda).
+    """
+    levels = len(tree.sizes)
+    climb = RangeClimb(tree, starts, ends)
+    variance = np.ones(tree.size)
+    squares = variance.copy()
+    error = _leaf_error(tree, climb) + unit_weight
+    odds = [np.zeros(tree.size)]
+    for level in range(1, levels):
+        decay = tree.branching ** (-0.5 * (levels - 1 - level))
+        joint, separate = _covered_squares(tree, climb, variance)
+        unit = unit_weight * child_sums(squares, tree.branching)
+        total, error = child_sums(variance, tree.branching), child_sums(error, tree.branching)
+        chosen = best_odds(total, error, decay * joint + (1.0 - decay) * separate + unit)
+        climb.rise(variance)
+
+        rescale = (1.0 + chosen) ** 2
+        shrink = 1.0 / (1.0 + chosen**2 * total)
+        error = rescale * (error - (joint + unit) * chosen**2 * shrink)
+        variance = rescale * total * shrink
+        squares = (rescale * shrink) ** 2 * child_sums(squares, tree.branching)
+        climb.parts = climb.parts * (rescale * shrink)[climb.nodes]
+        odds.append(chosen)
+    return _integer_parts(tree, odds)
+
+
+def best_odds(total: FloatArray, error: FloatArray, gain: FloatArray) -> FloatArray:
+    """Return the s >= 0 that minimises (1 + s)^2 (error - gain s^2 / (1 + total s^2)), elementwise.
+
+    With s = lambda / (1 - lambda) that is the workload's error after lambda of the budget went to the node.
+    Its derivative has the sign of P(s) = (total error - gain) (total s^4 + 2 s^2) - gain s + error, convex as
+    Cauchy and Schwarz keep the first factor from being negative, so the minimum is at 0 or at P's larger
+    root, which Newton's method reaches from the right without overshooting.
+
+    >>> best_odds(np.array([2.0]), np.array([8.0]), np.array([16.0])).tolist()
+    [99.0]
+    >>> best_odds(np.array([2.0]), np.array([8.0]), np.array([1.0])).tolist()
+    [0.0]
+    """
+    slack = np.maximum(total * error - gain, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        odds = np.nan_to_num(np.cbrt(gain / (slack * total)), nan=0.0, posinf=_LARGEST_ODDS)
+    odds = np.minimum(odds, _LARGEST_ODDS)
+    for _ in range(40):
+        value = slack * (total * odds**4 + 2.0 * odds**2) - gain * odds + error
+        slope = slack * (4.0 * total * odds**3 + 4.0 * odds) - gain
+        step = np.where((slope > 0.0) & (value > 0.0), value / np.where(slope > 0.0, slope, 1.0), 0.0)
+        odds = np.maximum(odds - step, 0.0)
+        if not (step > 1e-12 * (1.0 + odds)).any():
+            break
+    with_node = (1.0 + odds) ** 2 * (error - gain * odds**2 / (1.0 + total * odds**2))
+    return np.where(with_node < error, odds, 0.0)
+
+
+def _leaf_error(tree: IntervalTree, climb: RangeClimb) -> FloatArray:
+    """Sum each leaf's squared fraction over the ranges."""
+    return _at_nodes(tree.size, climb.nodes, climb.parts**2) + _covering(tree.size, climb.nodes)
+
+
+def _covered_squares(
+    tree: IntervalTree, climb: RangeClimb, variance: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Sum over ranges the square of the sum, and the sum of squares, of each parent's children's parts."""
+    parents = climb.nodes // tree.branching
+    size = -(-variance.size // tree.branching)
+    covering = _covering(size, parents)
+    joint = _at_nodes(size, parents, climb.gather(climb.parts, variance) ** 2)
+    separate = _at_nodes(size, parents, climb.gather(climb.parts**2, variance**2))
+    return (
+        joint + covering * child_sums(variance, tree.branching) ** 2,
+        separate + covering * child_sums(variance**2, tree.branching),
+    )
+
+
+def _at_nodes(size: int, nodes: Int64Array, values: FloatArray) -> FloatArray:
+    """Add up values (2, m) at the ranges' end nodes, once where both ends are in one node."""
+    second = nodes[1] > nodes[0]
+    where = np.concatenate([nodes[0], nodes[1][second]])
+    return np.asarray(np.bincount(where, np.concatenate([values[0], values[1][second]]), size), dtype=float)
+
+
+def _covering(size: int, nodes: Int64Array) -> FloatArray:
+    """Count the ranges that cover each node and reach past it on both sides."""
+    inner = nodes[1] > nodes[0]
+    steps = np.bincount(nodes[0][inner] + 1, minlength=size + 1) - np.bincount(
+        nodes[1][inner], minlength=size + 1
+    )
+    return np.cumsum(steps)[:size].astype(np.float64)
+
+
+def _integer_parts(tree: IntervalTree, odds: list[FloatArray]) -> list[Int64Array]:
+    """Turn each node's odds against the nodes below it into integers that add up to ``LATTICE``."""
+    parts: list[Int64Array] = []
+    left = np.full(1, LATTICE, dtype=np.int64)
+    for level in range(len(tree.sizes) - 1, 0, -1):
+        share = odds[level] / (1.0 + odds[level])
+        # Every level below keeps at least one unit, so no leaf goes unmeasured.
+        part = np.minimum(np.floor(share * left).astype(np.int64), left - level)
+        parts.append(part)
+        left = tree.to_children(level - 1, left - part)
+    parts.append(left)
+    return parts[::-1]
