@@ -1,0 +1,115 @@
+"""Tiles: blocks of packed int64 that hold the public numbers of an epoch, a row per node or bin.
+
+A level of the tree (or the published rows, level ``ROWS``) is a matrix that only grows downwards. It is cut
+into tiles of at most 256 KiB; a tile is appended to until it is full and then never changes, so a reader may
+keep it for ever. Both sides compute addresses from the width alone: no index is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stream_app.core.records import Int64Array, TileAppend, TileKey
+
+LARGEST_TILE_BYTES = 256 * 1024
+CELLS_PER_TILE = 1024  # wider rows are cut, so that a reader of a few cells does not fetch them all
+_VALUE_BYTES = 8
+_LITTLE_ENDIAN = np.dtype("<i8")
+
+
+@dataclass(frozen=True, slots=True)
+class TileSlice:
+    """Where a part of the asked rows lies: bytes of one tile, rows and cells of the answer."""
+
+    key: TileKey
+    offset_bytes: int
+    length_bytes: int
+    rows: slice
+    cells: slice
+
+
+@dataclass(frozen=True, slots=True)
+class TileGeometry:
+    """How matrices of one width are cut into tiles.
+
+    Args: width, cells in a row.
+    Raises: ValueError for a width below 1.
+
+    >>> TileGeometry(1).rows_per_tile, TileGeometry(1500).cells_per_tile, TileGeometry(1500).rows_per_tile
+    (32768, 1024, 32)
+    """
+
+    width: int
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ValueError(f"width: {self.width} is not a number of cells; at least 1")
+
+    @property
+    def cells_per_tile(self) -> int:
+        """Return how many cells of a row a tile holds (the last block of cells may hold fewer)."""
+        return min(self.width, CELLS_PER_TILE)
+
+    @property
+    def rows_per_tile(self) -> int:
+        """Return how many rows a full tile holds."""
+        return LARGEST_TILE_BYTES // (self.cells_per_tile * _VALUE_BYTES)
+
+    def slices(self, epoch: int, level: int, first: int, count: int) -> Iterator[TileSlice]:
+        """Yield the pieces that together hold rows [first, first + count), in order of key.
+
+        Raises: ValueError for negative numbers.
+        """
+        if first < 0 or count < 0:
+            raise ValueError(f"rows from {first}, {count} of them: both must be at least 0")
+        row = first
+        while row < first + count:
+            row_block, skipped = divmod(row, self.rows_per_tile)
+            taken = min(self.rows_per_tile - skipped, first + count - row)
+            rows = slice(row - first, row - first + taken)
+            for cell_block, start in enumerate(range(0, self.width, self.cells_per_tile)):
+                cells = slice(start, min(start + self.cells_per_tile, self.width))
+                row_bytes = (cells.stop - cells.start) * _VALUE_BYTES
+                key = TileKey(epoch, level, row_block, cell_block)
+                yield TileSlice(key, skipped * row_bytes, taken * row_bytes, rows, cells)
+            row += taken
+
+
+def tile_appends(epoch: int, level: int, first: int, values: Int64Array) -> list[TileAppend]:
+    """Return what to append for new rows ``first, first + 1, ...`` of a level.
+
+    Args: values, shape (rows, width), int64. ``first`` is the number of rows that the level already has.
+    Raises: ValueError for another shape or type.
+
+    >>> [append] = tile_appends(0, 3, 1, np.array([[7]]))
+    >>> append.key.row_block, append.offset_bytes, append.data
+    (0, 8, b'\\x07\\x00\\x00\\x00\\x00\\x00\\x00\\x00')
+    """
+    if values.ndim != 2 or values.dtype != np.int64:
+        raise ValueError(f"tile rows need shape (rows, width) of int64, not {values.shape} of {values.dtype}")
+    rows, width = values.shape
+    return [
+        TileAppend(
+            piece.key, piece.offset_bytes, values[piece.rows, piece.cells].astype(_LITTLE_ENDIAN).tobytes()
+        )
+        for piece in TileGeometry(width).slices(epoch, level, first, rows)
+    ]
+
+
+def join_slices(count: int, width: int, pieces: Iterator[tuple[TileSlice, bytes]]) -> Int64Array:
+    """Put what was read from the tiles together, shape (count, width).
+
+    Raises: ValueError if a tile is shorter than what was released: the store lost data.
+    """
+    values = np.zeros((count, width), dtype=np.int64)
+    for piece, data in pieces:
+        if len(data) != piece.length_bytes:
+            raise ValueError(
+                f"{piece.key}: {len(data)} of {piece.length_bytes} bytes; data are lost, restore a backup"
+            )
+        shape = (piece.rows.stop - piece.rows.start, piece.cells.stop - piece.cells.start)
+        values[piece.rows, piece.cells] = np.frombuffer(data, _LITTLE_ENDIAN).reshape(shape)
+    return values

@@ -1,0 +1,42 @@
+"""What a reader may know of a stream: a pure function of the visible seq and of what it never hides.
+
+Bounds of epochs are public. That an epoch ended early is public once its last bin is visible; before that
+it would tell that something was released. ``MemoryReader`` and ``RedisReader`` both ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from dphist.tree.shape import TreeShape
+from stream_app.core.records import ROWS, EpochRecord
+
+
+def last_bin_of(epoch: EpochRecord) -> int:
+    """Return the last bin that the epoch has released or may still release."""
+    return epoch.first_bin + epoch.bins - 1 if epoch.last_bin is None else epoch.last_bin
+
+
+def visible_bins(epoch: EpochRecord, visible_seq: int) -> int:
+    """Return how many bins of an epoch are visible."""
+    released = last_bin_of(epoch) - epoch.first_bin + 1
+    return min(max(visible_seq - epoch.first_seq + 1, 0), released)
+
+
+def visible_epochs(epochs: Iterable[EpochRecord], visible_seq: int) -> tuple[EpochRecord, ...]:
+    """Return the epochs as a reader may see them, in order."""
+    shown = sorted((e for e in epochs if e.first_seq <= visible_seq + 1), key=lambda e: e.epoch)
+    return tuple(_shown(epoch, visible_seq) for epoch in shown)
+
+
+def _shown(epoch: EpochRecord, visible_seq: int) -> EpochRecord:
+    if epoch.last_bin is None or epoch.first_seq + epoch.last_bin - epoch.first_bin <= visible_seq:
+        return epoch
+    return replace(epoch, last_bin=None, end_reason=None)
+
+
+def visible_rows(shape: TreeShape, epoch: EpochRecord, visible_seq: int, level: int) -> int:
+    """Return how many rows of a level (or of ``ROWS``) a reader may see: nodes are complete or secret."""
+    bins = visible_bins(epoch, visible_seq)
+    return bins if level == ROWS else shape.completed_count(bins, level)

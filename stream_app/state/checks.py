@@ -1,0 +1,82 @@
+"""Checks of a call's arguments that need no state: both stores make them before they touch anything.
+
+Positions and cuts are secret, so no message names one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stream_app.core.records import Apply, Cut, EpochRecord, Release
+from stream_app.core.tiles import LARGEST_TILE_BYTES
+
+# Lua in Redis calculates in doubles, exact up to here.
+LARGEST_INTEGER = 2**53
+LARGEST_APPLY_CELLS = 5_000
+
+
+def check_integers(**named: int) -> None:
+    """Raise ValueError for an integer that a script could not represent."""
+    for name, value in named.items():
+        if not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
+            raise ValueError(f"{name} is beyond 2^53; the store cannot hold it exactly")
+
+
+def check_apply(change: Apply) -> None:
+    """Raise ValueError unless the change moves the position forward and its arrays fit together."""
+    check_integers(expected=change.expected, new=change.new, last_cut_bin=change.last_cut_bin)
+    if not 0 <= change.expected < change.new:
+        # A change that does not move the position could not be told from its own retry.
+        raise ValueError("apply: the new position is not beyond the expected one; apply a record or more")
+    cells = len(change.cells)
+    if not (change.bins.shape == change.cells.shape == change.deltas.shape == (cells,)):
+        raise ValueError("apply: bins, cells and deltas must be three vectors of one length")
+    if cells > LARGEST_APPLY_CELLS:
+        raise ValueError(
+            f"apply: {cells} cells are more than {LARGEST_APPLY_CELLS}; split the slice at a position"
+        )
+    if cells and (
+        int(change.cells.min()) < 0
+        or int(change.deltas.min()) < 1
+        or int(np.abs(change.bins).max()) > LARGEST_INTEGER
+        or int(change.deltas.max()) > LARGEST_INTEGER
+    ):
+        raise ValueError("apply: cells must be at least 0, deltas at least 1, and bins within 2^53")
+
+
+def check_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> None:
+    """Raise ValueError unless cuts rise in bin and do not fall in position."""
+    if not cuts:
+        raise ValueError("take_cuts: no cut given")
+    bin, position = expected_last_cut_bin, 0
+    for cut in cuts:
+        check_integers(bin=cut.bin, position=cut.position)
+        if cut.bin <= bin or cut.position < position:
+            raise ValueError(
+                f"take_cuts: the cut of bin {cut.bin} does not follow: bins rise, positions do not fall"
+            )
+        bin, position = cut.bin, cut.position
+
+
+def check_epoch(record: EpochRecord) -> None:
+    """Raise ValueError unless the record is that of an epoch about to start."""
+    check_integers(first_bin=record.first_bin, bins=record.bins, first_seq=record.first_seq)
+    if record.epoch < 0 or record.bins < 1 or record.first_seq < 1:
+        raise ValueError(f"open_epoch: {record} needs epoch >= 0, bins >= 1 and first_seq >= 1")
+    if record.last_bin is not None or record.end_reason is not None:
+        raise ValueError(f"open_epoch: {record} has already ended")
+
+
+def check_release(release: Release) -> None:
+    """Raise ValueError unless there is a row a bin and every tile is appended to once, within its limit."""
+    check_integers(first_bin=release.first_bin, last_bin=release.last_bin, expected_seq=release.expected_seq)
+    bins = release.last_bin - release.first_bin + 1
+    if bins < 1 or len(release.rows) != bins:
+        raise ValueError(f"release: {len(release.rows)} rows for {bins} bins; one a bin")
+    if len({append.key for append in release.tiles}) != len(release.tiles):
+        raise ValueError("release: a tile is named twice; append to it once")
+    for append in release.tiles:
+        if append.offset_bytes + len(append.data) > LARGEST_TILE_BYTES:
+            raise ValueError(f"release: tile {append.key} would pass {LARGEST_TILE_BYTES} bytes")

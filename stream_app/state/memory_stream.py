@@ -1,0 +1,77 @@
+"""What the memory store keeps of one stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from stream_app.core.records import Cut, EpochRecord, TileKey
+from stream_app.core.visible import last_bin_of
+
+
+@dataclass
+class MemoryPartition:
+    """Where a stream stands in one partition, and what tells a repeated call from a new one."""
+
+    position: int
+    start: int
+    base_bin: int
+    cuts: list[Cut] = field(default_factory=list)
+    last_call: tuple[int, tuple[Cut, ...]] | None = None
+
+    @property
+    def last_cut_bin(self) -> int:
+        """Return the last bin that is cut."""
+        return self.cuts[-1].bin if self.cuts else self.base_bin
+
+    def move(self, position: int) -> None:
+        """Move on; cuts at or below the position say nothing more than the base bin does."""
+        self.position = position
+        while self.cuts and self.cuts[0].position <= position:
+            self.base_bin = self.cuts.pop(0).bin
+
+
+@dataclass
+class MemoryStream:
+    """Everything about one stream, secrets included."""
+
+    strategy: bytes
+    epochs: list[EpochRecord]
+    opening_head: str
+    seq: int
+    head: str
+    released_bin: int
+    sealed_bin: int
+    counter: bytes = b""
+    partitions: dict[str, MemoryPartition] = field(default_factory=dict)
+    cells: dict[int, dict[int, int]] = field(default_factory=dict)
+    chain: dict[int, bytes] = field(default_factory=dict)
+    visible_seq: int = 0
+    tiles: dict[TileKey, bytearray] = field(default_factory=dict)
+    operator_counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def epoch(self) -> EpochRecord:
+        """Return the last epoch."""
+        return self.epochs[-1]
+
+    @property
+    def strategy_hash(self) -> str:
+        """Return the hash that every write must carry."""
+        return self.epoch.strategy_hash
+
+    def follows(self, record: EpochRecord, head: str) -> bool:
+        """Whether the record goes on from this chain's own head."""
+        return record.first_seq == self.seq + 1 and head == self.head and record.epoch == self.epoch.epoch + 1
+
+    def end_epoch(self, reason: str) -> None:
+        """End the last epoch at its released bin."""
+        self.epochs[-1] = replace(self.epoch, last_bin=self.released_bin, end_reason=reason)
+
+    def discard_invisible(self, reason: str) -> None:
+        """Forget what was released but never visible: somebody else knows another continuation."""
+        for seq in [seq for seq in self.chain if seq > self.visible_seq]:
+            del self.chain[seq]
+        for i, epoch in enumerate(self.epochs):
+            last_visible_bin = epoch.first_bin + max(self.visible_seq - epoch.first_seq, -1)
+            if last_visible_bin < last_bin_of(epoch):
+                self.epochs[i] = replace(epoch, last_bin=last_visible_bin, end_reason=reason)
