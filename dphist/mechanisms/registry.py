@@ -115,6 +115,18 @@ _TABLE: tuple[Mechanism, ...] = (
         "DAWA's partition, then a tree with geometric budgets",
         _SHARE | _BRANCHING | {"level_ratio": "budget of a level over that of the level above"},
     ),
+    Mechanism("sorted", "dphist.mechanisms.sorted_counts:sorted_counts", "sorted counts with noise"),
+    Mechanism("sorted_rounded", "dphist.mechanisms.sorted_counts:sorted_rounded", "sorted again and rounded"),
+    Mechanism(
+        "sorted_isotonic", "dphist.mechanisms.sorted_counts:sorted_isotonic", "closest rising sequence"
+    ),
+    Mechanism("cdf_direct", "dphist.mechanisms.cdf:cdf_direct", "noise on cumulative counts", _CDF),
+    Mechanism("cdf_histogram", "dphist.mechanisms.cdf:cdf_histogram", "cumulative sums of noisy bins", _CDF),
+    Mechanism("cdf_binary", "dphist.mechanisms.cdf:cdf_binary", "cumulative counts from a binary tree", _CDF),
+    Mechanism(
+        "cdf_tree", "dphist.mechanisms.cdf:cdf_tree", "the level-uniform tree of least error", _CDF_TREE
+    ),
+    Mechanism("cdf_refined", "dphist.mechanisms.cdf:cdf_refined", "its estimates from both ends", _CDF_TREE),
 )
 
 _ROWS = {row.name: row for row in _TABLE}

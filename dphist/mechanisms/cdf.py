@@ -1,0 +1,225 @@
+"""Cumulative counts: directly, from bins, from level-uniform trees, and refined with both ends.
+
+``counts`` of these releases are the differences of the cumulative counts, ``published["cumulative"]`` holds
+those of 0..n bins. With ``neighbours="substitute"`` (the paper's swap model) one event may move to any bin:
+sensitivities double, the number of events N is public and the last cumulative count is exactly N. With
+``"add_remove"`` N is private and every cumulative count is noisy.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+
+from dphist.cdf import CdfTree, best_tree, difference_uses, level_sums, prefixes, suffixes, tree_of
+from dphist.consistency.trellis import Error, consistent_cdf
+from dphist.mechanisms.base import HistogramRelease, Numbers, RangeFunction, Request, noise_variance
+from dphist.mechanisms.ranges import FloatArray, Int64Array
+
+Neighbours = Literal["add_remove", "substitute"]
+
+
+def cdf_direct(
+    request: Request, *, neighbours: Neighbours = "add_remove", consistent: Error | None = None
+) -> HistogramRelease:
+    """Add noise to every cumulative count (M_R).
+
+    Guarantee: epsilon-DP. Adding an event to the first bin moves all n cumulative counts by one: L1
+        sensitivity n, scale n / epsilon. Moving an event moves the n - 1 before the last: scale
+        (n - 1) / epsilon, the last is N. Unbiased, variance that of one draw at each end of a range.
+    Cost: O(n).
+    Source: Rameshwar, Tandon, section III-A.
+    """
+    total = _public_total(request, neighbours)
+    moved = max(1, request.counts.size - (total is not None))
+    scale = Fraction(moved) / request.ledger.spend_rest("cumulative counts")
+    exact = np.cumsum(request.counts)
+    noisy = np.append(0.0, request.measure(exact[: exact.size - (total is not None)], scale))
+    cumulative = noisy if total is None else np.append(noisy, total)
+    each = noise_variance(scale, continuous=request.continuous)
+    known = np.zeros(exact.size + 1)
+    known[1 : noisy.size] = each
+
+    def variance(ranges: Int64Array) -> FloatArray:
+        starts, ends = ranges.T
+        return np.where(starts == ends, 0.0, known[starts] + known[ends])
+
+    return _release(request, cumulative, variance, consistent, total)
+
+
+def cdf_histogram(
+    request: Request, *, neighbours: Neighbours = "add_remove", consistent: Error | None = None
+) -> HistogramRelease:
+    """Add up noisy bins (M_H).
+
+    Guarantee: epsilon-DP. One event added changes one bin by one, scale 1 / epsilon; one moved changes two,
+        scale 2 / epsilon. Unbiased; the variance of a range is its length times the noise's.
+    Cost: O(n).
+    Source: Rameshwar, Tandon, section III-B.
+    """
+    return _from_tree(request, (request.counts.size,), "equal", neighbours, consistent)
+
+
+def cdf_binary(
+    request: Request, *, neighbours: Neighbours = "add_remove", consistent: Error | None = None
+) -> HistogramRelease:
+    """Add up the nodes of a binary tree with equal budgets.
+
+    Guarantee: epsilon-DP. One event added changes one node of each of the h levels by one, scale h / epsilon;
+        one moved changes two, scale 2 h / epsilon. Unbiased, variance known.
+    Cost: O(n).
+    Source: Chan, Shi, Song (2011); Dwork, Naor, Pitassi, Rothblum (2010).
+    """
+    height = max(1, (request.counts.size - 1).bit_length())
+    return _from_tree(request, (2,) * height, "equal", neighbours, consistent)
+
+
+def cdf_tree(
+    request: Request,
+    *,
+    branching: tuple[int, ...] | None = None,
+    budgets: Literal["optimal", "equal"] = "optimal",
+    neighbours: Neighbours = "add_remove",
+    consistent: Error | None = None,
+) -> HistogramRelease:
+    """Add up the nodes of the level-uniform tree of least error.
+
+    Guarantee: epsilon-DP. Level l has budget eps_l, their sum is epsilon. One event added changes one node of
+        each level by one, scale 1 / eps_l; one moved changes two, scale 2 / eps_l. Unbiased, variance known.
+    Cost: O(h n).
+    Source: Rameshwar, Tandon, theorems IV.1 and IV.2, section V.
+    """
+    return _from_tree(request, branching, budgets, neighbours, consistent)
+
+
+def cdf_refined(
+    request: Request,
+    *,
+    branching: tuple[int, ...] | None = None,
+    budgets: Literal["optimal", "equal"] = "optimal",
+    neighbours: Neighbours = "add_remove",
+    consistent: Error | None = None,
+) -> HistogramRelease:
+    """Refine the tree's cumulative counts: every node from below, then with N minus what follows.
+
+    Each node becomes the inverse-variance mean of its own noisy count and the sum of its refined children.
+    Where N is public (``substitute``), a cumulative count is estimated once from the left and once as N minus
+    the nodes on its right; the two share no noise and are averaged by inverse variance.
+
+    Guarantee: as ``cdf_tree``, of which it is post-processing. Unbiased; the variance of each cumulative
+        count is ``published["cumulative_variance"]``.
+    Cost: O(h n).
+    Source: Honaker (2015), section 3.2; Rameshwar, Tandon, appendix B, lemma IV.4.
+    """
+    total = _public_total(request, neighbours)
+    tree = _tree(request, branching, budgets, total)
+    noisy, variances = _noisy_nodes(request, tree, neighbours)
+    nodes, spread = _from_below(noisy, variances, tree)
+    cumulative, left = prefixes(nodes, tree), prefixes(spread, tree)
+    if total is not None:
+        right = suffixes(spread, tree)
+        # Both ends are known exactly: 0 from the left, N from the right.
+        weight = np.divide(right, left + right, out=np.ones_like(left), where=left + right > 0)
+        cumulative = weight * cumulative + (1.0 - weight) * (total - suffixes(nodes, tree))
+        left = weight * left
+    return _release(request, cumulative, None, consistent, total, {"cumulative_variance": left})
+
+
+def _public_total(request: Request, neighbours: Neighbours) -> int | None:
+    """Return N where moving an event is the relation, so that every neighbour has the same N."""
+    if neighbours not in ("add_remove", "substitute"):
+        raise ValueError(f"neighbours {neighbours!r} is not known; choose 'add_remove' or 'substitute'")
+    return int(request.counts.sum()) if neighbours == "substitute" else None
+
+
+def _tree(
+    request: Request,
+    branching: tuple[int, ...] | None,
+    budgets: Literal["optimal", "equal"],
+    total: int | None,
+) -> CdfTree:
+    bins, known = request.counts.size, total is not None
+    if branching is None:
+        return best_tree(bins, total_known=known, budgets=budgets)
+    return tree_of(bins, tuple(branching), total_known=known, budgets=budgets)
+
+
+def _noisy_nodes(
+    request: Request, tree: CdfTree, neighbours: Neighbours
+) -> tuple[list[Numbers], list[float]]:
+    moved = 2 if neighbours == "substitute" else 1
+    nodes: list[Numbers] = []
+    variances = []
+    for level, (sums, share) in enumerate(zip(level_sums(request.counts, tree), tree.shares, strict=True)):
+        scale = moved / request.ledger.spend_share(f"level {level + 1}", share)
+        nodes.append(request.measure(sums, scale))
+        variances.append(noise_variance(scale, continuous=request.continuous))
+    return nodes, variances
+
+
+def _from_tree(
+    request: Request,
+    branching: tuple[int, ...] | None,
+    budgets: Literal["optimal", "equal"],
+    neighbours: Neighbours,
+    consistent: Error | None,
+) -> HistogramRelease:
+    total = _public_total(request, neighbours)
+    tree = _tree(request, branching, budgets, total)
+    noisy, variances = _noisy_nodes(request, tree, neighbours)
+    cumulative = prefixes([level.astype(np.float64) for level in noisy], tree)
+    if total is not None:
+        cumulative[-1] = total
+
+    def variance(ranges: Int64Array) -> FloatArray:
+        starts, ends = ranges.T
+        if total is not None:
+            # N is known: a range that ends there is N minus a cumulative count.
+            ends = np.where(ends == tree.bins, 0, ends)
+            starts, ends = np.minimum(starts % tree.bins, ends), np.maximum(starts % tree.bins, ends)
+        uses = difference_uses(starts, ends, tree)
+        weighted = [use * each for use, each in zip(uses, variances, strict=True)]
+        return np.asarray(np.sum(weighted, axis=0), dtype=np.float64)
+
+    return _release(request, cumulative, variance, consistent, total)
+
+
+def _from_below(
+    noisy: list[Numbers], variances: list[float], tree: CdfTree
+) -> tuple[list[FloatArray], list[FloatArray]]:
+    """Average each node with the sum of its children, bottom up; bins beyond the last are empty for sure."""
+    nodes = [noisy[-1].astype(np.float64)]
+    spread = [np.full(noisy[-1].size, variances[-1])]
+    for own, own_variance, branch in zip(
+        noisy[-2::-1], variances[-2::-1], tree.branching[:0:-1], strict=True
+    ):
+        starts = np.arange(0, nodes[0].size, branch)
+        below, below_variance = np.add.reduceat(nodes[0], starts), np.add.reduceat(spread[0], starts)
+        both = own_variance + below_variance
+        weight = np.divide(below_variance, both, out=np.ones_like(both), where=both > 0)
+        nodes.insert(0, weight * own + (1.0 - weight) * below)
+        spread.insert(0, weight * own_variance)
+    return nodes, spread
+
+
+def _release(
+    request: Request,
+    cumulative: FloatArray,
+    variance: RangeFunction | None,
+    consistent: Error | None,
+    total: int | None,
+    published: dict[str, FloatArray] | None = None,
+) -> HistogramRelease:
+    if consistent is not None:
+        # A private N is replaced by its own published estimate.
+        last = max(0, round(float(cumulative[-1]))) if total is None else total
+        cumulative = np.append(0.0, consistent_cdf(cumulative[1:], last, consistent))
+        variance = None
+    return request.release(
+        np.diff(cumulative),
+        answer=lambda ranges: cumulative[ranges[:, 1]] - cumulative[ranges[:, 0]],
+        variance=variance,
+        published={"cumulative": cumulative, **(published or {})},
+    )

@@ -1,0 +1,57 @@
+"""Unattributed histograms: the counts in rising order, without saying whose they are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dphist.consistency.isotonic import isotonic
+from dphist.consistency.nonnegative import round_nonnegative
+from dphist.mechanisms.base import HistogramRelease, Numbers, Request, noise_variance
+from dphist.mechanisms.ranges import FloatArray, Int64Array
+
+
+def sorted_counts(request: Request) -> HistogramRelease:
+    """Add noise to the sorted counts (S~ of Hay et al.).
+
+    Guarantee: epsilon-DP; one event more or less changes the sorted sequence in one place by one (the last,
+        or first, of the equal counts it belongs to), so the noise has scale 1 / epsilon. Unbiased for the
+        sorted sequence; the variance of a range of ranks is its length times the noise's.
+    Cost: O(n log n).
+    Source: Hay et al. (2010), section 3.1 and proposition 1.
+    """
+    noisy, each = _noisy_sorted(request)
+
+    def variance(ranks: Int64Array) -> FloatArray:
+        return (ranks[:, 1] - ranks[:, 0]) * np.float64(each)
+
+    return request.release(noisy.astype(np.float64), variance=variance)
+
+
+def sorted_rounded(request: Request) -> HistogramRelease:
+    """Sort the noisy sorted counts again and round them to whole numbers of at least zero (S~r).
+
+    Guarantee: as ``sorted``, of which it is post-processing. Biased.
+    Cost: O(n log n).
+    Source: Hay et al. (2010), section 5.1.
+    """
+    noisy, _ = _noisy_sorted(request)
+    return request.release(round_nonnegative(np.sort(noisy)).astype(np.float64))
+
+
+def sorted_isotonic(request: Request) -> HistogramRelease:
+    """Return the closest rising sequence to the noisy sorted counts (S-bar).
+
+    Guarantee: as ``sorted``, of which it is post-processing. Biased towards a smooth sequence, with an error
+        that shrinks where counts repeat: d distinct counts cost O(d log^3 n / epsilon^2) instead of
+        n / epsilon^2.
+    Cost: O(n log n).
+    Source: Hay et al. (2010), section 3.1, theorems 1 and 2.
+    """
+    noisy, _ = _noisy_sorted(request)
+    return request.release(isotonic(noisy))
+
+
+def _noisy_sorted(request: Request) -> tuple[Numbers, float]:
+    scale = 1 / request.ledger.spend_rest("sorted counts")
+    noisy = request.measure(np.sort(request.counts), scale)
+    return noisy, noise_variance(scale, continuous=request.continuous)
