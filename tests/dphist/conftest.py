@@ -1,0 +1,69 @@
+"""The grey-box test of privacy: one transcript, two neighbours, the loss counted exactly."""
+
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dphist.mechanisms import Request, describe, prepare
+from dphist.noise import SeededNoise
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayRequest(Request):
+    """A request that writes down what it is asked, and can be made to answer as another one did.
+
+    ``transcript`` holds (kind, exact values, scale, outcome) of every step, in order.
+    """
+
+    transcript: list = field(default_factory=list)
+    replay: list | None = None
+
+    def measure(self, values, scale):
+        return self._step("measure", values, scale, super().measure)
+
+    def select(self, scores, scale):
+        return self._step("select", scores, scale, super().select)
+
+    def _step(self, kind, values, scale, draw):
+        if self.replay is None:
+            outcome = draw(values, scale)
+        else:
+            outcome = self.replay[len(self.transcript)][3]
+        self.transcript.append((kind, np.array(values), Fraction(scale), outcome))
+        return outcome
+
+
+def run_recorded(name, counts, epsilon, workload, seed, replay, options):
+    request = prepare(name, counts, epsilon, workload, SeededNoise(seed))
+    known = {entry.name: getattr(request, entry.name) for entry in fields(Request)}
+    recorded = ReplayRequest(**known, replay=replay)
+    release = describe(name).function(recorded, **options)
+    return recorded.transcript, release
+
+
+@pytest.fixture(scope="session")
+def privacy_loss():
+    """Return a function that bounds the privacy loss of one transcript between two neighbours.
+
+    The first histogram is released with seeded noise; the second is then led through the same outcomes, as an
+    adversary who compares the two must assume. A measured step loses (L1 change) / scale; a selection loses
+    (largest - smallest change of a score) / scale, which is at most 2 D / scale. Both runs must ask for the
+    same steps with the same scales, or the sequence of steps itself tells the neighbours apart.
+    """
+
+    def loss(name, counts, neighbour, epsilon, *, workload=None, seed=0, **options):
+        first, release = run_recorded(name, counts, epsilon, workload, seed, None, options)
+        second, again = run_recorded(name, neighbour, epsilon, workload, seed, first, options)
+        assert len(first) == len(second)
+        np.testing.assert_array_equal(release.counts, again.counts)
+        total = Fraction(0)
+        for (kind, values, scale, _), (kind_2, values_2, scale_2, _) in zip(first, second, strict=True):
+            assert (kind, scale, values.shape) == (kind_2, scale_2, values_2.shape)
+            change = values_2.astype(object) - values.astype(object)
+            moved = np.abs(change).sum() if kind == "measure" else change.max() - change.min()
+            total += Fraction(int(moved)) / scale
+        return total
+
+    return loss

@@ -1,0 +1,159 @@
+"""Trees for cumulative counts: shapes and errors against the paper's theorems and brute force."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphist.cdf import (
+    best_tree,
+    difference_uses,
+    factorizations,
+    level_sums,
+    prefix_uses,
+    prefixes,
+    suffixes,
+    tree_of,
+)
+
+
+@st.composite
+def trees(draw):
+    branching = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    bins = draw(st.integers(1, math.prod(branching)))
+    return tree_of(bins, branching, total_known=draw(st.booleans()))
+
+
+def node_matrix(tree, ends):
+    """One row per level: which nodes a digit walk from the root takes to cover [0, end)."""
+    rows = []
+    for end in ends:
+        taken, start = [], 0
+        for size in tree.node_bins:
+            nodes = []
+            while start + size <= end:
+                nodes.append(start // size)
+                start += size
+            taken.append(nodes)
+        rows.append(taken)
+    return rows
+
+
+@settings(derandomize=True)
+@given(trees())
+def test_uses_are_those_of_the_greedy_cover(tree):
+    last = tree.bins - 1 if tree.total_known else tree.bins
+    covers = node_matrix(tree, range(1, last + 1))
+    counted = tuple(sum(len(cover[level]) for cover in covers) for level in range(len(tree.branching)))
+    assert prefix_uses(tree.branching, tree.bins, tree.total_known) == counted
+
+
+@settings(derandomize=True)
+@given(trees(), st.data())
+def test_prefixes_and_suffixes_add_up_the_right_nodes(tree, data):
+    counts = np.array(data.draw(st.lists(st.integers(0, 9), min_size=tree.bins, max_size=tree.bins)))
+    exact = np.append(0, np.cumsum(counts))
+    levels = level_sums(counts, tree)
+    np.testing.assert_array_equal(prefixes(levels, tree), exact)
+    np.testing.assert_array_equal(suffixes(levels, tree), exact[-1] - exact)
+    # Each node counted once: replace one level's sums by ones and compare with the greedy cover.
+    for level in range(len(levels)):
+        marked = [np.full(sums.size, float(depth == level)) for depth, sums in enumerate(levels)]
+        covers = node_matrix(tree, range(tree.bins + 1))
+        assert prefixes(marked, tree).tolist() == [len(cover[level]) for cover in covers]
+
+
+@settings(derandomize=True)
+@given(trees(), st.data())
+def test_difference_uses_are_the_nodes_in_exactly_one_cover(tree, data):
+    start = data.draw(st.integers(0, tree.bins))
+    end = data.draw(st.integers(start, tree.bins))
+    first, last = node_matrix(tree, [start, end])
+    expected = [len(set(a) ^ set(b)) for a, b in zip(first, last, strict=True)]
+    uses = difference_uses(np.array([start]), np.array([end]), tree)
+    assert [int(use[0]) for use in uses] == expected
+
+
+@pytest.mark.parametrize("branching", [(17, 17), (2, 3, 5), (7,), (4, 4, 4)])
+def test_squared_error_is_the_papers_formula_where_the_product_is_exact(branching):
+    bins, epsilon = math.prod(branching), 0.7
+    tree = tree_of(bins, branching)
+    paper = sum(
+        4 * bins * (k - 1) / (epsilon * float(share)) ** 2
+        for k, share in zip(branching, tree.shares, strict=True)
+    )
+    assert tree.squared_error(epsilon) == pytest.approx(paper, rel=1e-12)
+
+
+@pytest.mark.parametrize(("branching", "bins"), [((9, 3, 2), 54), ((5, 8), 37)])
+def test_optimal_shares_beat_every_other_split(branching, bins):
+    best = tree_of(bins, branching)
+    uses = prefix_uses(branching, bins, True)
+    optimum = 8 * sum(use ** (1 / 3) for use in uses) ** 3
+    assert best.squared_error(1.0) == pytest.approx(optimum, rel=1e-9)
+    assert best.squared_error(1.0) < tree_of(bins, branching, budgets="equal").squared_error(1.0)
+    assert sum(best.shares) == 1
+
+
+@pytest.mark.parametrize(
+    ("bins", "branching"),
+    [(17, (17,)), (17**2, (17, 17)), (19**3, (19, 19, 19)), (23**2, (23, 23)), (37**2, (37, 37))],
+)
+def test_powers_of_primes_have_the_papers_optimum(bins, branching):
+    """Corollary V.1: height t for p^t, p >= 17, with equal budgets and no padding."""
+    assert best_tree(bins, budgets="equal", padding=False).branching == branching
+
+
+def test_optimal_assignment_of_exponents_is_as_even_as_possible():
+    """Theorem V.1: 2^11 in 3 levels is 2^3, 2^4, 2^4."""
+    shapes = [f for f in factorizations(2**11) if len(f) == 3]
+    best = min(shapes, key=lambda shape: tree_of(2**11, shape, budgets="equal").squared_error(1.0))
+    assert best == (8, 16, 16)
+
+
+@pytest.mark.parametrize("total_known", [True, False])
+@pytest.mark.parametrize("bins", [1, 2, 7, 40, 50, 97, 120])
+def test_the_search_is_within_a_hundredth_of_every_padded_shape_of_two_or_three_levels(bins, total_known):
+    rows = [(k,) for k in range(bins, bins + 2)]
+    rows += [(k, -(-bins // k)) for k in range(2, bins)]
+    rows += [(a, b, -(-bins // (a * b))) for a, b in product(range(2, 8), repeat=2)]
+    least = min(tree_of(bins, row, total_known=total_known).squared_error(1.0) for row in rows)
+    assert best_tree(bins, total_known=total_known).squared_error(1.0) <= 1.01 * least
+
+
+@pytest.mark.parametrize("bins", [100, 1000, 1369, 4096, 5000, 2**16, 2**20])
+def test_never_worse_than_equal_17_or_the_best_factorization(bins):
+    height = 1
+    while 17**height < bins:
+        height += 1
+    equal_17 = tree_of(bins, (17,) * height, budgets="equal").squared_error(1.0)
+    assert best_tree(bins).squared_error(1.0) < equal_17
+    exact = best_tree(bins, padding=False).squared_error(1.0)
+    assert best_tree(bins).squared_error(1.0) <= exact
+
+
+def test_factorizations_are_all_of_them():
+    brute = {
+        tuple(sorted(shape))
+        for height in (1, 2, 3, 4)
+        for shape in product(range(2, 61), repeat=height if height < 3 else 0)
+        if math.prod(shape) == 60
+    } | {(2, 2, 15), (2, 3, 10), (2, 5, 6), (3, 4, 5), (2, 2, 3, 5)}
+    assert set(factorizations(60)) == brute
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: tree_of(10, (3, 3)), "does not cover 10 bins"),
+        (lambda: tree_of(10, ()), "does not cover"),
+        (lambda: tree_of(4, (2, 2), budgets="mine"), "'mine' is not known"),
+        (lambda: best_tree(0), "at least 1"),
+    ],
+)
+def test_bad_input_is_named(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
