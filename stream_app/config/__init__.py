@@ -1,6 +1,6 @@
 """config: one YAML file and a few environment variables become frozen settings, or one clear line.
 
-May import: core, PyYAML, the standard library. Reads the named file and the environment, nothing else.
+May import: core, ports, PyYAML, the standard library. Reads the named file and the environment, nothing else.
 Start at: ``settings.py`` (what can be said), then ``document.py`` (how a wrong word is pointed at).
 Must stay true: a key is used or refused, never ignored; an error names the file, line, key and remedy.
 """

@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 import yaml
 
+from stream_app.ports import OperatorError
+
 T = TypeVar("T")
 
 
-class ConfigError(ValueError):
+class ConfigError(OperatorError):
     """A configuration that cannot be used; its text is one line: where, key, value, remedy."""
 
 

@@ -16,7 +16,9 @@ REPLAY = """
 redis: {url: "embedded:./state"}
 streams:
   departures:
-    source: {file: flights.ndjson, replay: {from: 2013-01-01T05:00:00Z, to: 2014-01-01T05:00:00Z, speed: 9d/s}}
+    source:
+      file: flights.ndjson
+      replay: {from: 2013-01-01T05:00:00Z, to: 2014-01-01T05:00:00Z, speed: 9d/s}
     time: {field: scheduled, format: iso8601, bin: 1h, epoch: 365d}
     privacy: {epsilon: 1.0}
 """
@@ -78,7 +80,7 @@ def test_a_live_stream_is_read_exactly(tmp_path):
 @pytest.mark.parametrize(
     ("written", "instead", "expected"),
     [
-        ("epsilon: 1.0", "epsilom: 1.0", "app.yaml:7: streams.departures.privacy.epsilon is missing"),
+        ("epsilon: 1.0", "epsilom: 1.0", "app.yaml:9: streams.departures.privacy.epsilon is missing"),
         ("epsilon: 1.0", "epsilon: 1.0, unti: event", "privacy.unti is not a known key; did you mean unit?"),
         ("epsilon: 1.0", "epsilon: -1", "privacy.epsilon -1: must be a number above zero"),
         ("epsilon: 1.0", "epsilon: .nan", "privacy.epsilon nan: must be a number above zero"),
@@ -97,7 +99,11 @@ def test_a_live_stream_is_read_exactly(tmp_path):
         ("to: 2014-01-01T05:00:00Z", "to: 2014-01-01", 'replay.to "2014-01-01": '),
         ("speed: 9d/s", "speed: fast", 'replay.speed "fast": must be max, a factor such as 60'),
         ("file: flights.ndjson", "topic: flights", "source.topic is not built yet; name a file"),
-        ("file: flights.ndjson", "file: flights.ndjson, start: latest", "source.start is for a live stream"),
+        (
+            "file: flights.ndjson",
+            "file: flights.ndjson\n      start: latest",
+            "source.start is for a live stream",
+        ),
         ("departures:", "De Partures:", "streams.De Partures is not a stream name"),
         ("departures:", "departures:\n    keys: {field: carrier}", "departures.keys is not built yet"),
         ("departures:", "departures:\n    value: {field: delay}", "departures.value is not built yet"),
