@@ -30,7 +30,11 @@ class OperatorError(ValueError):
 
 
 class Store(Protocol):
-    """The durable state of all streams, secrets included. Every method is atomic and may be repeated."""
+    """The durable state of all streams, secrets included. Every method is atomic and may be repeated.
+
+    Raises: OSError when it is not known whether a call happened (repeat it or load); ValueError for
+        arguments that no state could accept. No message holds a count, a position or a cut.
+    """
 
     async def now_us(self) -> int:
         """Return the store's clock in microseconds since 1970; it never goes back."""
@@ -54,8 +58,10 @@ class Store(Protocol):
         Usually that is the next number; it is further on when the witness knows later epochs than a
         restored or emptied store. ALREADY for the epoch that runs, if equal; CONFLICT for anything else.
         The chain goes on from ``head`` and ``record.first_seq - 1``. If the previous epoch had not reached
-        its end it is ended at its released bin for ever (``record`` then starts later than its end);
-        cells of bins before ``record.first_bin`` and the counter are deleted, later cells stay.
+        its end it is ended at its released bin for ever (``record`` then starts later than its end). If the
+        chain goes on from another head than its own, rows that were never visible are discarded first:
+        the witness holds other ones. Cells of bins before ``record.first_bin`` and the counter are
+        deleted, later cells stay.
         """
         ...
 
@@ -67,17 +73,21 @@ class Store(Protocol):
         """Add the deltas and move the position from expected to new, or change nothing.
 
         CUTS_CHANGED also when ``due_us`` has passed by the store's clock: the due cut is taken first.
+        CONFLICT also for a partition that was not started. At most 5,000 cells.
         """
         ...
 
     async def take_cuts(
         self, stream: str, strategy_hash: str, partition: str, expected_last_cut_bin: int, cuts: Sequence[Cut]
     ) -> Reply:
-        """Append cuts, rising in bin, not falling in position. An unknown partition starts at 0."""
+        """Append cuts, rising in bin, not falling in position nor below the partition's position.
+
+        An unknown partition starts at position 0 with the sealed bin as its base bin.
+        """
         ...
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
-        """Create a partition's state at a start position, once."""
+        """Create a partition's state at a start position, once; its base bin is the sealed bin."""
         ...
 
     async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:
@@ -96,7 +106,7 @@ class Store(Protocol):
         ...
 
     async def publish(self, stream: str, seq: int) -> None:
-        """Make released rows up to ``seq`` visible to readers; never goes back, never beyond released."""
+        """Make released rows up to ``seq`` visible; never goes back; a seq not released changes nothing."""
         ...
 
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:

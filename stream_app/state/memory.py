@@ -128,7 +128,7 @@ class MemoryStore:
         if (
             record.epoch < state.epoch.epoch
             or record.first_bin <= state.released_bin
-            or record.first_seq <= state.visible_seq
+            or record.first_seq <= state.seq
         ):
             return Reply.CONFLICT
         if state.follows(record, head):

@@ -61,7 +61,7 @@ class MemoryStream:
 
     def follows(self, record: EpochRecord, head: str) -> bool:
         """Whether the record goes on from this chain's own head."""
-        return record.first_seq == self.seq + 1 and head == self.head and record.epoch == self.epoch.epoch + 1
+        return record.first_seq == self.seq + 1 and head == self.head
 
     def end_epoch(self, reason: str) -> None:
         """End the last epoch at its released bin."""
