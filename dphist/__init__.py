@@ -5,3 +5,32 @@ Start at: ``tree/shape.py`` (the geometry), then ``tree/counter.py`` (release on
 Must stay true: noise comes from ``noise.py`` alone, counts and noise are integers, and every public
 function that touches data states its guarantee.
 """
+
+from dphist.noise import NoiseSource, SeededNoise, SystemNoise
+from dphist.privacy import Neighbours, exact
+from dphist.tree.counter import CounterSnapshot, TreeCounter
+from dphist.tree.design import TreeDesign
+from dphist.tree.estimate import Estimate, Interval, ReleasedForest
+from dphist.tree.planner import plan_tree
+from dphist.tree.release import BinRelease, BinReleases, LevelRelease, NodeRelease
+from dphist.tree.shape import TreeShape
+
+__all__ = [
+    "BinRelease",
+    "BinReleases",
+    "CounterSnapshot",
+    "Estimate",
+    "Interval",
+    "LevelRelease",
+    "Neighbours",
+    "NodeRelease",
+    "NoiseSource",
+    "ReleasedForest",
+    "SeededNoise",
+    "SystemNoise",
+    "TreeCounter",
+    "TreeDesign",
+    "TreeShape",
+    "exact",
+    "plan_tree",
+]

@@ -1,0 +1,132 @@
+"""What a release costs, in exact fractions: neighbours, sensitivity, composition.
+
+Pure functions without data. A cost that is rounded is rounded up, a share of a budget down, so that no
+sum computed here is below the truth. The ledger of the service and every tree design add up with these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal, get_args
+
+Neighbours = Literal["add_remove", "substitute"]
+Exact = Fraction | int | float | str | Decimal
+
+# A number in a config or a JSON row is never longer; Fraction would expand "1e999999999" for hours.
+_LONGEST_NUMBER = 200
+
+
+def exact(value: Exact, name: str = "epsilon") -> Fraction:
+    """Return a positive number as the fraction that its decimal text says.
+
+    A float is read as it prints (0.1 is 1/10, not the double nearest to it), so that three parts of 0.1
+    are 3/10 and a budget of 0.3 is spent exactly.
+
+    Args: value as number, text ("0.1", "1/3", "1e-3") or fraction; name for the error message.
+    Raises: ValueError for anything that is not a finite number above zero.
+
+    >>> exact(0.1), exact("1/3"), exact(2)
+    (Fraction(1, 10), Fraction(1, 3), Fraction(2, 1))
+    """
+    refusal = ValueError(f"{name}: {_shown(value)} is not a finite number above zero; write for example 0.5")
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, Decimal)):
+        raise refusal
+    try:
+        fraction = value if isinstance(value, Fraction) else _from_text(str(value))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise refusal from None
+    if fraction <= 0:
+        raise refusal
+    return fraction
+
+
+def sensitivity(max_events: int, neighbours: Neighbours) -> int:
+    """Return by how much neighbouring streams may differ in the nodes of one level, in L1.
+
+    Guarantee: ``add_remove`` adds or removes at most ``max_events`` events, each of which is in one node of
+        every level; ``substitute`` replaces them, which is one removal and one addition each.
+    Args: max_events counted of one privacy unit (1 for the unit ``event``).
+    Raises: ValueError for an unknown relation or max_events below 1.
+
+    >>> sensitivity(4, "add_remove"), sensitivity(4, "substitute")
+    (4, 8)
+    """
+    if neighbours not in get_args(Neighbours):
+        raise ValueError(
+            f"neighbours: {neighbours!r} is unknown; write one of {', '.join(get_args(Neighbours))}"
+        )
+    if isinstance(max_events, bool) or not isinstance(max_events, int) or max_events < 1:
+        raise ValueError(f"max_events: {max_events!r} is not a whole number of at least 1")
+    return max_events if neighbours == "add_remove" else 2 * max_events
+
+
+def path_epsilon(scales: Iterable[Fraction | float], sensitivity: int) -> Fraction:
+    """Return the epsilon of releasing one node on every level, added up exactly.
+
+    Guarantee: counts of L1 sensitivity D per level with discrete Laplace noise of scale s_i are together
+        (sum of D / s_i)-DP, because the event (or unit) changes the counts of level i by at most D in L1.
+    Args: scales in counts, one per level; floats are taken as the doubles they are.
+    Raises: ValueError for a scale that is not finite and above zero.
+
+    >>> path_epsilon([4, 4.0], sensitivity=1)
+    Fraction(1, 2)
+    """
+    total = Fraction(0)
+    for scale in scales:
+        if not math.isfinite(scale) or scale <= 0:
+            raise ValueError(f"scale {scale!r} is not finite and above zero; it would protect nobody")
+        total += Fraction(sensitivity) / Fraction(scale)
+    return total
+
+
+def compose(epsilons: Iterable[Fraction]) -> Fraction:
+    """Return the epsilon of releases that can see the same event: the sum (sequential composition).
+
+    >>> compose([Fraction(1, 10)] * 3)
+    Fraction(3, 10)
+    """
+    return sum(epsilons, Fraction(0))
+
+
+def compose_disjoint(epsilons: Iterable[Fraction]) -> Fraction:
+    """Return the epsilon of releases of which each event is in at most one: the largest (parallel).
+
+    Guarantee: holds for neighbours that add or remove one event. One user's events, or a substituted event's
+        two places, may lie in several parts: then the parts add up (``compose``).
+
+    >>> compose_disjoint([Fraction(1, 2), Fraction(1, 3)])
+    Fraction(1, 2)
+    """
+    return max(epsilons, default=Fraction(0))
+
+
+def check_shares(shares: Sequence[Fraction]) -> None:
+    """Refuse shares of a budget that are not above zero or add up to more than one, exactly.
+
+    Raises: ValueError naming the first bad share or the sum.
+    """
+    for position, share in enumerate(shares, start=1):
+        if not isinstance(share, Fraction) or share <= 0:
+            raise ValueError(f"shares: level {position} has {share!r}; every share is a fraction above zero")
+    total = sum(shares, Fraction(0))
+    if total > 1:
+        raise ValueError(f"shares: they add up to {total} > 1; lower them until the sum is at most 1")
+
+
+def _from_text(text: str) -> Fraction:
+    if len(text) > _LONGEST_NUMBER:
+        raise ValueError(text)
+    numerator, _, denominator = text.partition("/")
+    # The double bounds the exponent before Fraction writes the number out in digits.
+    bounds = [abs(float(part)) for part in (numerator, denominator) if part]
+    if not all(math.isfinite(part) and part > 0 for part in bounds):
+        raise ValueError(text)
+    return Fraction(text)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,259 @@
+"""Release once: exact counts of closed bins in, noisy nodes out.
+
+``TreeCounter`` is the only place of the library that holds exact counts between two calls. It draws each
+node's noise when the node completes, hands the node out in that same call, and forgets its exact count.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dphist.noise import Int64Array, NoiseSource
+from dphist.tree.design import TreeDesign
+from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
+from dphist.tree.release import BinRelease, BinReleases, LevelRelease
+from dphist.tree.upward import UpwardPass, close_parents
+
+# Published values are int64 in units of 2^-16; counts of one node stay well inside.
+LARGEST_COUNT = 2**45
+_SNAPSHOT_HEADER = struct.Struct("<4sHHQQ")
+_SNAPSHOT_MAGIC = b"dpTC"
+_SNAPSHOT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class CounterSnapshot:
+    """All that a counter needs to go on: SECRET, for it holds exact counts of open nodes.
+
+    ``accumulators[i - 1]``, of shape (height, width), is the exact count of the complete children of the open
+    level-i node (the last row is 0: a closed bin is complete). ``open_sums``, likewise, are public: the sums
+    of the estimates of the complete level-i nodes whose parent is open, in units of 2^-16.
+    """
+
+    bin: int
+    accumulators: Int64Array = field(repr=False)
+    open_sums: Int64Array = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        """Return a versioned, platform-independent copy. As secret as the snapshot."""
+        height, width = self.accumulators.shape
+        header = _SNAPSHOT_HEADER.pack(_SNAPSHOT_MAGIC, _SNAPSHOT_VERSION, height, width, self.bin)
+        rows = (self.accumulators, self.open_sums)
+        return header + b"".join(np.ascontiguousarray(row, dtype="<i8").tobytes() for row in rows)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CounterSnapshot:
+        """Read what ``to_bytes`` wrote.
+
+        Raises: ValueError for another format, version or length.
+        """
+        if len(data) < _SNAPSHOT_HEADER.size or data[:4] != _SNAPSHOT_MAGIC:
+            raise ValueError("counter snapshot: not a snapshot; the stored bytes are damaged")
+        _, version, height, width, bin = _SNAPSHOT_HEADER.unpack_from(data)
+        if version != _SNAPSHOT_VERSION:
+            raise ValueError(
+                f"counter snapshot: version {version} is unknown; this code reads {_SNAPSHOT_VERSION}"
+            )
+        if len(data) != _SNAPSHOT_HEADER.size + 16 * height * width:
+            raise ValueError(f"counter snapshot: {len(data)} bytes are not {height} levels of width {width}")
+        rows = np.frombuffer(data, dtype="<i8", offset=_SNAPSHOT_HEADER.size).astype(np.int64)
+        accumulators, open_sums = rows.reshape(2, height, width)
+        return cls(bin, accumulators, open_sums)
+
+
+class TreeCounter:
+    """Count closed bins under continual observation: every push releases the nodes that it completes.
+
+    Guarantee: the nodes of one epoch together are ``design.epsilon``-DP for neighbours as the design says,
+        also when the stream reacts to what was released. Everything else a method returns is computed from
+        released nodes; exact counts leave only in ``snapshot()`` and never appear in text.
+    Args: design; noise source; width in cells (1 for a running count); history=False keeps no released nodes,
+        so that ``prefix`` and ``range`` answer nothing but ``live`` still does.
+    Cost: a push draws noise for 1 + 1/k + 1/k^2 + ... nodes on average; memory O(height * width), plus the
+        released nodes with history.
+    Source: Chan, Shi, Song (2011) for continual release on trees; Hay et al. (2010) for the estimates.
+
+    >>> from dphist import SeededNoise, plan_tree
+    >>> counter = TreeCounter(plan_tree(horizon=4, epsilon=1e9), SeededNoise(0))
+    >>> [node.values.tolist() for node in counter.push(5)]
+    [[5]]
+    >>> counter.live().value
+    5.0
+    """
+
+    def __init__(self, design: TreeDesign, noise: NoiseSource, width: int = 1, history: bool = True) -> None:
+        if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+            raise ValueError(f"width: {width!r} is not a whole number of at least 1 cell")
+        if design.release != "causal":
+            raise ValueError(f"release: TreeCounter is causal; {design.release!r} needs another decoder")
+        self.design = design
+        self.width = width
+        self._noise = noise
+        self._accumulators = np.zeros((design.shape.height, width), np.int64)
+        self._upward = UpwardPass(design, width)
+        self._forest = ReleasedForest(design, width) if history else None
+
+    def __repr__(self) -> str:
+        return f"<TreeCounter branching={self.design.branching} width={self.width} bin={self.bin}>"
+
+    @property
+    def bin(self) -> int:
+        """The number of bins pushed so far: the index of the next one."""
+        return self._upward.bins
+
+    def push(self, counts: ArrayLike) -> BinRelease:
+        """Close the next bin and release the nodes that it completes, each exactly once.
+
+        Guarantee: see the class. If anything fails, nothing was released and the counter is unchanged.
+        Args: counts of the bin, an integer or shape (width,), none negative.
+        Raises: ValueError beyond the horizon or for counts of a wrong kind; never showing a count.
+        Cost: O(height * width) at worst, O(width) on average.
+        """
+        row = np.asarray(counts)
+        if row.ndim == 0:
+            row = row.reshape(1)
+        return self.push_many(row[np.newaxis]).bin(0)
+
+    def push_many(self, counts: ArrayLike) -> BinReleases:
+        """Close many bins at once: the same releases as pushing them one by one, in columns.
+
+        Args: counts of shape (bins, width), integers, none negative.
+        Raises: ValueError as ``push``.
+        Cost: one call of the noise source per level; O(bins * width) arithmetic.
+        """
+        leaves = self._checked(counts)
+        first_bin = self.bin
+        shape, accumulators = self.design.shape, self._accumulators.copy()
+        exact = [leaves]
+        for level in range(shape.height, 1, -1):
+            done = first_bin // shape.widths[level]
+            sums, accumulators[level - 2] = close_parents(
+                accumulators[level - 2], exact[0], done, shape.branching[level - 1]
+            )
+            exact.insert(0, sums)
+        if max(int(sums.max(initial=0)) for sums in (*exact, accumulators)) > LARGEST_COUNT:
+            raise ValueError("counts: a node holds more than 2^45 events; shorten the epoch")
+        nodes = self._noised(exact)
+        # Nothing before this line has changed the counter: a failure leaves every noise draw unused.
+        _, live = self._upward.advance(nodes)
+        self._accumulators = accumulators
+        levels = tuple(
+            LevelRelease(level, first_bin // shape.widths[level], values)
+            for level, values in zip(shape.levels, nodes, strict=True)
+        )
+        releases = BinReleases(shape, first_bin, levels, live)
+        if self._forest is not None:
+            self._forest.append_many(releases)
+        return releases
+
+    def live(self) -> Estimate:
+        """Return the running count after the last closed bin, from the nodes complete now.
+
+        Guarantee: the best linear unbiased estimate from complete nodes; post-processing of releases.
+        """
+        return live_estimate(self.design, self.bin, self._upward.live())
+
+    def prefix(self, t: int | None = None) -> Estimate:
+        """Return the count of bins [0, t), by default of all closed bins, from all nodes released so far.
+
+        Raises: ValueError for bins that are not closed, or without history.
+        """
+        return self._history().prefix(self.bin if t is None else t)
+
+    def range(self, a: int, b: int) -> Estimate:
+        """Return the count of bins [a, b) from all nodes released so far.
+
+        Raises: ValueError for bins that are not closed, or without history.
+        """
+        return self._history().range(a, b)
+
+    def snapshot(self) -> CounterSnapshot:
+        """Return a copy of the state, SECRET: it holds the exact counts of open nodes."""
+        return CounterSnapshot(self.bin, self._accumulators.copy(), self._upward.open_sums.copy())
+
+    @classmethod
+    def restore(
+        cls,
+        design: TreeDesign,
+        noise: NoiseSource,
+        snapshot: CounterSnapshot,
+        history: ReleasedForest | None = None,
+    ) -> TreeCounter:
+        """Continue from a snapshot, as if nothing had happened between.
+
+        Args: the design of the snapshot's counter; history holding its releases up to the snapshot's bin, or
+            None to go on without.
+        Raises: ValueError where snapshot, design and history do not fit together.
+        """
+        rows = snapshot.accumulators.shape
+        if rows != snapshot.open_sums.shape or len(rows) != 2 or rows[0] != design.shape.height:
+            raise ValueError(
+                f"counter snapshot: rows {rows} do not fit a tree of height {design.shape.height}"
+            )
+        if not 0 <= snapshot.bin <= design.horizon:
+            raise ValueError(f"counter snapshot: bin {snapshot.bin} is outside the horizon {design.horizon}")
+        if history is not None and (history.design, history.width, history.bins) != (
+            design,
+            rows[1],
+            snapshot.bin,
+        ):
+            raise ValueError(
+                f"history: it holds {history.bins} bins of its design, the snapshot {snapshot.bin}"
+            )
+        counter = cls(design, noise, rows[1], history=False)
+        counter._accumulators = snapshot.accumulators.astype(np.int64)
+        counter._upward = UpwardPass(design, rows[1], snapshot.bin, snapshot.open_sums)
+        counter._forest = history
+        return counter
+
+    def _checked(self, counts: ArrayLike) -> Int64Array:
+        rows = np.asarray(counts)
+        if rows.dtype.kind not in "iu":
+            raise ValueError(f"counts: dtype {rows.dtype} given; exact integers are needed")
+        if rows.ndim != 2 or rows.shape[1] != self.width:
+            raise ValueError(f"counts: shape {rows.shape} given; (bins, {self.width}) is needed")
+        if rows.size and (rows.min() < 0 or rows.sum(axis=0, dtype=np.float64).max() > LARGEST_COUNT):
+            raise ValueError("counts: below 0, or above 2^45 in one call; check what is counted")
+        if self.bin + len(rows) > self.design.horizon:
+            raise ValueError(
+                f"bin {self.bin} + {len(rows)} is beyond the horizon of {self.design.horizon} bins; start a new epoch"
+            )
+        return rows.astype(np.int64)
+
+    def _noised(self, exact: list[Int64Array]) -> list[Int64Array]:
+        # Leaves first: the order in which single pushes draw.
+        nodes = []
+        for counts, scale in zip(reversed(exact), reversed(self.design.scales), strict=True):
+            nodes.append(
+                counts + self._noise.discrete_laplace(scale, counts.shape) if len(counts) else counts
+            )
+        return nodes[::-1]
+
+    def _history(self) -> ReleasedForest:
+        if self._forest is None:
+            raise ValueError("history: this counter keeps no released nodes; ask a ReleasedForest, or live()")
+        return self._forest
+
+    def _check(self) -> None:
+        """Assert every invariant that can be seen from inside; the message shows public state only."""
+        shape, state = self.design.shape, repr(self)
+        rows = (shape.height, self.width)
+        assert 0 <= self.bin <= self.design.horizon, state
+        assert self._accumulators.shape == self._upward.open_sums.shape == rows, state
+        assert bool((self._accumulators >= 0).all()), state
+        # The last level has no open node: a pushed bin is complete.
+        assert not self._accumulators[-1].any(), state
+        for level, digit in zip(shape.levels, shape.digits(self.bin), strict=True):
+            closed_children = digit > 0
+            assert closed_children or not self._upward.open_sums[level - 1].any(), (state, level)
+            assert level == 1 or closed_children or not self._accumulators[level - 2].any(), (state, level)
+        if self._forest is not None:
+            assert self._forest.bins == self.bin, (state, self._forest.bins)
+            expected = tuple(shape.completed_count(self.bin, level) for level in shape.levels)
+            assert self._forest.counts == expected, (state, self._forest.counts, expected)
+            live = self._forest.live_units(self.bin)
+            assert np.array_equal(live, self._upward.live()), (state, live)

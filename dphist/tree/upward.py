@@ -1,0 +1,94 @@
+"""Least squares from below, in exact integers, as nodes complete.
+
+Values are integers in units of 2^-16 of a count. For a node with its own noisy value y and children
+estimated as z_c, the estimate is z = 2^16 y + g (sum z_c - 2^16 y), the product rounded to the nearest
+integer; g = 1 - gain depends on the level only. Integers make the result the same whatever the batch size,
+the order of addition or the machine, so anyone can recompute a published value from the nodes.
+``UpwardPass`` is public in all it holds: it sees nodes that are already noisy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dphist.noise import Int64Array
+from dphist.tree.design import TreeDesign
+
+VALUE_BITS = 16
+UNITS_PER_COUNT = 1 << VALUE_BITS
+
+
+class UpwardPass:
+    """The estimates from below of a growing forest, one row of state per level.
+
+    ``open_sums[i - 1]`` is the sum of the estimates of the completed level-i nodes whose parent is still
+    open; these rows add up to the live running count.
+
+    Args: design; width in cells; to continue a forest, the bins closed so far and their open sums.
+    """
+
+    def __init__(
+        self, design: TreeDesign, width: int, bins: int = 0, open_sums: Int64Array | None = None
+    ) -> None:
+        rows = (design.shape.height, width)
+        self.shape = design.shape
+        self.bins = design.shape.checked_bins(bins)
+        self.open_sums = np.zeros(rows, np.int64) if open_sums is None else open_sums.copy()
+        self.shares_of_children = tuple(1.0 - gain for gain in design.gains)
+
+    def live(self) -> Int64Array:
+        """Return the running count now, shape (width,), in units of 2^-16."""
+        return np.asarray(self.open_sums.sum(axis=0))
+
+    def advance(self, nodes: Sequence[Int64Array]) -> tuple[list[Int64Array], Int64Array]:
+        """Take the nodes that the next bins complete.
+
+        Args: nodes: for each measured level, root side first, the noisy counts completed, shape (n, width).
+        Returns: their estimates from below, likewise; and the running count after each of the bins, shape
+            (bins, width); both in units of 2^-16.
+        Cost: O(bins * width) over all levels together, and O(height * width) a call.
+        """
+        before = self.live()
+        estimates = [np.left_shift(values, VALUE_BITS) for values in nodes]
+        changes = estimates[-1].copy()
+        for level in range(self.shape.height, 1, -1):
+            done = self.bins // self.shape.widths[level]
+            sums, self.open_sums[level - 1] = close_parents(
+                self.open_sums[level - 1], estimates[level - 1], done, self.shape.branching[level - 1]
+            )
+            if not len(sums):
+                break
+            own = estimates[level - 2]
+            own += np.rint((sums - own) * self.shares_of_children[level - 2]).astype(np.int64)
+            width = self.shape.widths[level - 1]
+            first = width - 1 - self.bins % width
+            changes[first::width] += own - sums
+        else:
+            self.open_sums[0] += estimates[0].sum(axis=0)
+        self.bins += len(changes)
+        return estimates, before + np.cumsum(changes, axis=0)
+
+
+def close_parents(
+    open_sum: Int64Array, children: Int64Array, first_child: int, branching: int
+) -> tuple[Int64Array, Int64Array]:
+    """Add up children in order and return the sums of the parents they complete, and the new open sum.
+
+    Args: open_sum (width,) over the open parent's earlier children; children (n, width), the first of which
+        has index ``first_child`` on its level.
+    Returns: sums (parents, width); open sum (width,).
+
+    >>> sums, rest = close_parents(np.array([10]), np.array([[1], [2], [3]]), first_child=1, branching=2)
+    >>> sums.tolist(), rest.tolist()
+    ([[11], [5]], [0])
+    """
+    totals = np.cumsum(children, axis=0)
+    totals += open_sum
+    last = totals[branching - 1 - first_child % branching :: branching]
+    if not len(last):
+        return last, totals[-1] if len(totals) else open_sum
+    sums = last.copy()
+    sums[1:] -= last[:-1]
+    return sums, totals[-1] - last[-1]

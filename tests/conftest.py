@@ -1,0 +1,8 @@
+"""Shared test set-up: Hypothesis draws the same examples on every run."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ci", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("ci")
