@@ -1,0 +1,169 @@
+"""Which bin an event counts in: a pure function of the record, its position and its partition's cuts.
+
+If one added record could move *another* record to another bin, two bins would change and epsilon would not
+be epsilon. So a record's bin is the later of its own bin (by event time) and the first bin whose cut lies
+beyond its position; batch sizes, speed, retries and restarts have no say in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stream_app.core.records import Int64Array, PartitionState, Reason
+
+LARGEST_APPLY_CELLS = 5_000  # a script that runs longer would hold up every other stream of the store
+LatePolicy = Literal["next_bin", "drop", "dead_letter"]
+
+_1970 = date(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Binning:
+    """The time line of a stream, cut into bins: absolute integers, 0 begins in 1970.
+
+    Args:
+        bin_us: length of a bin (one day where a timezone is given).
+        timezone: calendar days of this zone, 23 to 25 hours long; None for bins of fixed length.
+    Raises: ValueError for a length below 1.
+
+    >>> hours = Binning(3_600_000_000)
+    >>> hours.bin_of([-1, 0, 3_600_000_000]).tolist(), hours.start_us(1)
+    ([-1, 0, 1], 3600000000)
+    >>> days = Binning(86_400_000_000, "Europe/Paris")
+    >>> (days.end_us(19812) - days.start_us(19812)) // 3_600_000_000  # 2024-03-30
+    24
+    >>> (days.end_us(19813) - days.start_us(19813)) // 3_600_000_000  # clocks go forward on 2024-03-31
+    23
+    """
+
+    bin_us: int
+    timezone: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.bin_us < 1:
+            raise ValueError(f"bin: {self.bin_us} us is not a length of time; at least 1 microsecond")
+
+    def start_us(self, bin: int) -> int:
+        """Return the first instant of a bin, in microseconds since 1970 UTC."""
+        return bin * self.bin_us if self.timezone is None else _midnight_us(self.timezone, bin)
+
+    def end_us(self, bin: int) -> int:
+        """Return the first instant after a bin."""
+        return self.start_us(bin + 1)
+
+    def bin_of(self, times_us: ArrayLike) -> Int64Array:
+        """Return the bin of each instant. Args: times, shape (n,), microseconds since 1970 UTC."""
+        times = np.asarray(times_us, dtype=np.int64)
+        by_length = np.floor_divide(times, self.bin_us)
+        if self.timezone is None or times.size == 0:
+            return by_length
+        # A zone is never a whole day off UTC.
+        first, last = int(by_length.min()) - 1, int(by_length.max()) + 2
+        midnights = np.array([_midnight_us(self.timezone, day) for day in range(first, last + 1)])
+        return np.asarray(first - 1 + np.searchsorted(midnights, times, side="right"), dtype=np.int64)
+
+
+@lru_cache(maxsize=100_000)
+def _midnight_us(timezone: str, day: int) -> int:
+    """Return when a calendar day begins: where clocks skip midnight, the instant at which they skip it."""
+    local = datetime.combine(_1970 + timedelta(days=day), datetime.min.time())
+    offset = local.replace(tzinfo=ZoneInfo(timezone)).utcoffset() or timedelta(0)
+    return (timedelta(days=day) - offset) // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class BinRules:
+    """The declared part of binning.
+
+    Args:
+        first_bin: records whose own bin is earlier are refused.
+        max_ahead_bins: how far an own bin may lie beyond the bin that was open when the record arrived.
+        late: what happens to a record whose own bin was cut before it.
+    """
+
+    first_bin: int
+    max_ahead_bins: int
+    late: LatePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where records count. ``bins`` of records that are not ``kept`` mean nothing.
+
+    Args: all of shape (n,); ``refused`` holds for each reason which records it concerns.
+    """
+
+    bins: Int64Array
+    kept: NDArray[np.bool_]
+    refused: dict[Reason, NDArray[np.bool_]]
+
+
+def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules: BinRules) -> Assignment:
+    """Return the bin of every record, and why some have none.
+
+    Guarantee: every record's answer depends on its own bin and position and on cuts that are durable, not
+        on any other record.
+    Args: own bins and positions, shape (n,); the partition's cuts.
+
+    >>> from stream_app.core.records import Cut
+    >>> state = PartitionState(position=0, base_bin=4, cuts=(Cut(5, 100), Cut(7, 300)))
+    >>> own, positions = np.array([5, 5, 5, 9]), np.array([99, 100, 300, 100])
+    >>> assign(own, positions, state, BinRules(0, 2, "next_bin")).bins.tolist()
+    [5, 6, 8, 9]
+    """
+    cut_bins = np.array([state.base_bin, *(cut.bin for cut in state.cuts)], dtype=np.int64)
+    cut_positions = np.array([cut.position for cut in state.cuts], dtype=np.int64)
+    passed = np.searchsorted(cut_positions, positions, side="right")
+    earliest = cut_bins[passed] + 1
+    # The bin in which the record arrived: that of the cut which contains it, else the one that is open.
+    arrival = np.append(cut_bins[1:], cut_bins[-1] + 1)[passed]
+
+    before = own < rules.first_bin
+    ahead = ~before & (own > arrival + rules.max_ahead_bins)
+    late = ~before & ~ahead & (own < earliest) & np.bool_(rules.late != "next_bin")
+    refused = {Reason.BEFORE_FIRST_BIN: before, Reason.FUTURE: ahead, Reason.LATE: late}
+    return Assignment(
+        bins=np.maximum(own, earliest),
+        kept=~(before | ahead | late),
+        refused={reason: mask for reason, mask in refused.items() if mask.any()},
+    )
+
+
+def aggregate(bins: Int64Array, cells: Int64Array, width: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Return (bins, cells, deltas): each (bin, cell) once, sorted, with its number of records.
+
+    Args: bins and cells of records, shape (n,), cells within [0, width).
+
+    >>> [column.tolist() for column in aggregate(np.array([7, 5, 7]), np.zeros(3, np.int64), 1)]
+    [[5, 7], [0, 0], [1, 2]]
+    """
+    keys, deltas = np.unique(bins * width + cells, return_counts=True)
+    return np.floor_divide(keys, width), np.mod(keys, width), deltas.astype(np.int64)
+
+
+def split(
+    bins: Int64Array, cells: Int64Array, width: int, most_cells: int = LARGEST_APPLY_CELLS
+) -> Iterator[slice]:
+    """Cut records into runs that each touch at most ``most_cells`` cells; one run where there are none.
+
+    >>> list(split(np.array([1, 1, 2, 3, 3]), np.zeros(5, np.int64), 1, most_cells=2))
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    keys = bins * width + cells
+    edges = [0]
+    while True:
+        _, first_seen = np.unique(keys[edges[-1] :], return_index=True)
+        if len(first_seen) <= most_cells:
+            break
+        edges.append(edges[-1] + int(np.partition(first_seen, most_cells)[most_cells]))
+    for start, stop in pairwise([*edges, len(keys)]):
+        yield slice(start, stop)
