@@ -127,6 +127,13 @@ _TABLE: tuple[Mechanism, ...] = (
         "cdf_tree", "dphist.mechanisms.cdf:cdf_tree", "the level-uniform tree of least error", _CDF_TREE
     ),
     Mechanism("cdf_refined", "dphist.mechanisms.cdf:cdf_refined", "its estimates from both ends", _CDF_TREE),
+    Mechanism(
+        "p_hp",
+        "dphist.mechanisms.p_hp:p_hp",
+        "recursive private bisection, noise on every bucket",
+        _SHARE
+        | {"depth": "how often a cluster is cut at most", "nonnegative": "set negative counts to zero"},
+    ),
 )
 
 _ROWS = {row.name: row for row in _TABLE}

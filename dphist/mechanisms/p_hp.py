@@ -1,0 +1,113 @@
+"""P-HP: halve the histogram again and again where that makes it more uniform, then measure the buckets."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from dphist.mechanisms.base import HistogramRelease, Request
+from dphist.mechanisms.budget import Epsilon
+from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity
+from dphist.mechanisms.dawa.expand import bucket_counts, uniform_expansion
+from dphist.mechanisms.ranges import Int64Array
+
+# Deviations are compared in units of 2^-4 of a count: far below any noise, far above int64's end.
+_LATTICE = 4
+
+
+def p_hp(
+    request: Request,
+    *,
+    partition_share: Epsilon = Fraction(1, 2),
+    depth: int | None = None,
+    nonnegative: bool = False,
+) -> HistogramRelease:
+    """Bisect recursively, choosing each cut privately; choose the best stage; measure its buckets (P-HP).
+
+    Guarantee: epsilon-DP. The partition has half its share for cuts and half for the choice of a stage.
+        Cuts: clusters of one depth are disjoint, so the ``depth`` depths add up, each with an equal part e;
+        a cut of a cluster of length L scores -(deviation of its two parts + the price of buckets), which one
+        event moves by at most 2 - 2 / L (``sensitivity``), and is drawn with scale 2 (2 - 2 / L) / e.
+        Stage: the same score over the whole histogram, sensitivity 2 - 2 / n. Counts: the buckets are
+        disjoint, one event changes one count by one. Biased by what is not uniform within a bucket.
+    Args: partition_share of epsilon; depth, at most how often a cluster is cut, by default ceil(log2 n);
+        nonnegative, whether negative counts are set to zero, which biases long ranges upwards.
+    Cost: O(n log n) a depth.
+    Source: Acs, Castelluccia, Chen (2012), P-HPartition. Their code clips negative counts always and keeps
+        the budget of the last depth unused; both are not done here.
+    """
+    size = request.counts.size
+    depths = max(1, (size - 1).bit_length()) if depth is None else depth
+    if depths < 1:
+        raise ValueError(f"{request.mechanism} depth is {depth}; cut at least once")
+    share = Fraction(partition_share)
+    if not 0 < share < 1:
+        raise ValueError(f"{request.mechanism} partition_share is {partition_share}; it is between 0 and 1")
+    epsilon_cuts = request.ledger.spend_share("cuts", share / 2)
+    epsilon_stage = request.ledger.spend_share("stage", share / 2)
+    epsilon_counts = request.ledger.spend_rest("bucket counts")
+    index = DeviationIndex(request.counts, _LATTICE)
+    price = round(2**_LATTICE / epsilon_counts)
+    cuts = _choose_cuts(request, index, price, depths, epsilon_cuts)
+    edges = _choose_stage(request, index, price, cuts, epsilon_stage)
+    buckets = request.measure(bucket_counts(request.counts, edges), 1 / epsilon_counts).astype(np.float64)
+    if nonnegative:
+        buckets = np.maximum(buckets, 0.0)
+    return request.release(uniform_expansion(buckets, edges), published={"edges": edges})
+
+
+def _choose_cuts(
+    request: Request, index: DeviationIndex, price: int, depths: int, epsilon: Fraction
+) -> list[int]:
+    """Return the cuts in the order they were made, depth by depth from the left."""
+    clusters = [(0, request.counts.size)]
+    cuts: list[int] = []
+    for _ in range(depths):
+        clusters = [(start, end) for start, end in clusters if end - start > 1]
+        if not clusters:
+            break
+        scores = _cut_scores(index, price, clusters)
+        halves = []
+        for (start, end), score in zip(clusters, scores, strict=True):
+            moved = sensitivity(end - start, index.lattice)
+            chosen = request.select(score, 2 * moved * depths / epsilon)
+            # The first score is that of leaving the cluster whole, which ends its bisection.
+            if chosen:
+                cuts.append(start + chosen)
+                halves += [(start, start + chosen), (start + chosen, end)]
+        clusters = halves
+    return cuts
+
+
+def _cut_scores(index: DeviationIndex, price: int, clusters: list[tuple[int, int]]) -> list[Int64Array]:
+    """Return, for each cluster, minus the cost of leaving it whole and of each of its cuts."""
+    starts = np.concatenate([np.full(end - start, start) for start, end in clusters])
+    ends = np.concatenate([np.full(end - start, end) for start, end in clusters])
+    cuts = np.concatenate([np.arange(start, end) for start, end in clusters])
+    whole = cuts == starts
+    right = index.of(cuts, ends)
+    left = np.zeros_like(right)
+    left[~whole] = index.of(starts[~whole], cuts[~whole])
+    costs = left + right + price * np.where(whole, 1, 2)
+    return np.split(-costs, np.cumsum([end - start for start, end in clusters])[:-1])
+
+
+def _choose_stage(
+    request: Request, index: DeviationIndex, price: int, cuts: list[int], epsilon: Fraction
+) -> Int64Array:
+    """Choose after how many of the cuts to stop; return the edges of that partition."""
+    size = request.counts.size
+    if not cuts:
+        return np.array([0, size])
+    edges = [0, size]
+    changes = [int(index.of(np.array([0]), np.array([size]))[0]) + price]
+    for cut in cuts:
+        place = int(np.searchsorted(edges, cut))
+        start, end = edges[place - 1], edges[place]
+        parts = index.of(np.array([start, cut, start]), np.array([cut, end, end]))
+        changes.append(int(parts[0] + parts[1] - parts[2]) + price)
+        edges.insert(place, cut)
+    scores = -np.cumsum(np.array(changes, dtype=np.int64))
+    chosen = request.select(scores, 2 * sensitivity(size, index.lattice) / epsilon)
+    return np.sort(np.array([0, size, *cuts[:chosen]], dtype=np.int64))
