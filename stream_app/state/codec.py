@@ -1,0 +1,42 @@
+"""How epochs and ledger entries are written in Redis: JSON that a person can read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+
+from stream_app.core.records import EpochRecord, LedgerEntry
+from stream_app.core.strategy import canonical_json
+
+
+def encode_epoch(record: EpochRecord) -> bytes:
+    """Return the text that is stored when an epoch opens and never changes."""
+    return canonical_json(asdict(record))
+
+
+def decode_epochs(fields: Mapping[bytes, bytes]) -> tuple[EpochRecord, ...]:
+    """Read the hash of epochs, ends included, in order."""
+    return tuple(decode_epoch(fields, number) for number in sorted(int(n) for n in fields if n.isdigit()))
+
+
+def decode_epoch(fields: Mapping[bytes, bytes], number: int) -> EpochRecord:
+    """Read one epoch and its end from the hash of epochs."""
+    record = EpochRecord(**json.loads(fields[b"%d" % number]))
+    last_bin = fields.get(b"%d:last_bin" % number)
+    if last_bin is None:
+        return record
+    return replace(record, last_bin=int(last_bin), end_reason=fields[b"%d:end_reason" % number].decode())
+
+
+def encode_entry(entry: LedgerEntry) -> bytes:
+    """Return the text of a ledger entry; two entries are equal if their texts are."""
+    return canonical_json(asdict(entry))
+
+
+def decode_ledger(fields: Mapping[bytes, bytes]) -> tuple[LedgerEntry, ...]:
+    """Read a ledger, oldest first: each value is 'number entry'."""
+    numbered = (value.split(b" ", 1) for value in fields.values())
+    return tuple(
+        LedgerEntry(**json.loads(text)) for _, text in sorted((int(n), text) for n, text in numbered)
+    )

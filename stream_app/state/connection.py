@@ -1,0 +1,88 @@
+"""Connections to Redis, the scripts in ``lua/``, and what their failures look like to a caller."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import resources
+from typing import Any, cast
+
+from redis import exceptions
+from redis.asyncio import BlockingConnectionPool, Redis
+
+Argument = bytes | str | int
+
+
+def connect(url: str, connections: int = 16) -> Redis:
+    """Return a client whose tasks never share a connection and wait for a free one.
+
+    The client retries on its own, which the scripts allow: a repeated call answers ``already``.
+
+    Raises: ValueError for a URL that Redis does not know.
+    """
+    pool = BlockingConnectionPool.from_url(
+        url, max_connections=connections, timeout=None, decode_responses=False, protocol=2
+    )
+    return Redis(connection_pool=pool)
+
+
+@contextmanager
+def unknown_outcome() -> Iterator[None]:
+    """Turn what Redis or the network raises into OSError: the call may or may not have happened."""
+    try:
+        yield
+    except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+        raise ConnectionError(f"redis: no answer ({error}); is the server running?") from error
+    except exceptions.RedisError as error:
+        # A pipeline's message repeats the command, which may hold a secret; so would the chained error.
+        raise OSError(f"redis: {str(error).rpartition('caused error: ')[2]}") from None
+
+
+class Script:
+    """One file of ``lua/``: run by digest, sent in full to a server that does not hold it."""
+
+    def __init__(self, name: str) -> None:
+        self._text = resources.files("stream_app.state").joinpath(f"lua/{name}.lua").read_bytes()
+        self._digest = hashlib.sha1(self._text, usedforsecurity=False).hexdigest()
+
+    async def __call__(
+        self, redis: Redis, keys: Sequence[str], arguments: Sequence[Argument]
+    ) -> bytes | None:
+        """Run the script; scripts reply with text or nothing. Raises: OSError."""
+        with unknown_outcome():
+            try:
+                reply = await execute(redis, "EVALSHA", self._digest, len(keys), *keys, *arguments)
+            except exceptions.NoScriptError:
+                reply = await execute(redis, "EVAL", self._text, len(keys), *keys, *arguments)
+        return cast("bytes | None", reply)
+
+
+@cache
+def script(name: str) -> Script:
+    """Return the script of a name, read once."""
+    return Script(name)
+
+
+async def execute(redis: Redis, *command: Argument) -> Any:
+    """Run one command; its reply has the shape that the client gives it."""
+    return await redis.execute_command(*command)  # type: ignore[no-untyped-call]
+
+
+async def transaction(redis: Redis, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+    """Run commands in one step, so that their replies belong together. Raises: OSError."""
+    return await _pipeline(redis, commands, True)
+
+
+async def batch(redis: Redis, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+    """Run commands in one round trip, for what does not change between them. Raises: OSError."""
+    return await _pipeline(redis, commands, False)
+
+
+async def _pipeline(redis: Redis, commands: Sequence[tuple[Argument, ...]], atomic: bool) -> list[Any]:
+    with unknown_outcome():
+        async with redis.pipeline(transaction=atomic) as pipeline:
+            for command in commands:
+                pipeline.execute_command(*command)
+            return await pipeline.execute()

@@ -1,0 +1,105 @@
+"""Every key in Redis: its name, type, writer, lifetime, and whether readers may see it.
+
+A name is ``dp:{tag}:pub:...`` or ``dp:{tag}:sec:...``. The tag puts all keys of a stream into one cluster
+slot; the second part is what access rules are written for: the API's user may read ``dp:*:pub:*`` and
+nothing else. Names given by people are percent-encoded, so none can imitate another part of a key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from stream_app.core.records import TileKey
+
+PUBLIC_PATTERN = "dp:*:pub:*"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyKind:
+    """One row of the table: ``name`` is what follows the tag, with <parts> that vary."""
+
+    name: str
+    type: str
+    writer: str  # the script
+    lifetime: str
+    meaning: str
+
+    @property
+    def public(self) -> bool:
+        """Whether the API's user may read it."""
+        return self.name.startswith("pub:")
+
+
+TABLE = (
+    KeyKind("pub:strategy", "string", "open_epoch", "the stream's", "canonical text of the strategy"),
+    KeyKind("pub:epochs", "hash", "open_epoch", "the stream's", "n: record; n:last_bin, n:end_reason"),
+    KeyKind("pub:visible", "string", "publish", "the stream's", "the last seq that readers may see"),
+    KeyKind("pub:chain", "stream", "release", "the stream's", "released rows under the ids seq-0"),
+    KeyKind("pub:tile:<epoch>:<level>:<row block>:<cell block>", "string", "release", "the stream's",
+            "packed int64, at most 256 KiB, append-only"),
+    KeyKind("sec:state", "hash", "release", "the stream's", "strategy hash, epoch, seq, head, bins, counter"),
+    KeyKind("sec:positions", "hash", "apply", "the stream's", "partition: next position to apply"),
+    KeyKind("sec:starts", "hash", "start_partition", "the stream's", "partition: its first position"),
+    KeyKind("sec:base_bins", "hash", "take_cuts", "the stream's", "partition: what it allows to seal"),
+    KeyKind("sec:cuts:<partition>", "list", "take_cuts", "until passed", "'bin position', rising"),
+    KeyKind("sec:cut_calls", "hash", "take_cuts", "the stream's", "partition: digest of the last call"),
+    KeyKind("sec:cells:<bin>", "hash", "apply", "until released", "cell: exact count"),
+    KeyKind("sec:open_bins", "zset", "apply", "the stream's", "bins that have cells"),
+    KeyKind("sec:operator_counts", "hash", "count_for_operator", "the stream's", "reason: records"),
+)  # fmt: skip
+
+# Keys of no stream, each under a tag of its own.
+GLOBAL_TABLE = (
+    KeyKind("pub:ledger", "hash", "reserve", "the source's", "stream:epoch: 'number entry'; tag: the source"),
+    KeyKind("pub:names", "set", "open_epoch", "the store's", "names of streams; tag: streams"),
+    KeyKind("sec:mark", "string", "now", "the store's", "an instant that the clock has passed; tag: clock"),
+)
+
+STREAM_NAMES = "dp:{streams}:pub:names"
+CLOCK_MARK = "dp:{clock}:sec:mark"
+
+
+def ledger_key(source: str) -> str:
+    """Return the key of a source's ledger."""
+    return f"dp:{{{_plain(source)}}}:pub:ledger"
+
+
+class StreamKeys:
+    """The names of one stream's keys.
+
+    >>> keys = StreamKeys("departures")
+    >>> keys.state, keys.cells(-3), keys.cuts("a:b")
+    ('dp:{departures}:sec:state', 'dp:{departures}:sec:cells:-3', 'dp:{departures}:sec:cuts:a%3Ab')
+    """
+
+    def __init__(self, stream: str) -> None:
+        prefix = f"dp:{{{_plain(stream)}}}"
+        self._public, self._secret = f"{prefix}:pub", f"{prefix}:sec"
+        self.strategy = f"{self._public}:strategy"
+        self.epochs = f"{self._public}:epochs"
+        self.visible = f"{self._public}:visible"
+        self.chain = f"{self._public}:chain"
+        self.state = f"{self._secret}:state"
+        self.positions = f"{self._secret}:positions"
+        self.starts = f"{self._secret}:starts"
+        self.base_bins = f"{self._secret}:base_bins"
+        self.cut_calls = f"{self._secret}:cut_calls"
+        self.open_bins = f"{self._secret}:open_bins"
+        self.operator_counts = f"{self._secret}:operator_counts"
+
+    def tile(self, key: TileKey) -> str:
+        """Return the name of a tile."""
+        return f"{self._public}:tile:{key.epoch}:{key.level}:{key.row_block}:{key.cell_block}"
+
+    def cuts(self, partition: str) -> str:
+        """Return the name of a partition's list of cuts."""
+        return f"{self._secret}:cuts:{_plain(partition)}"
+
+    def cells(self, bin: int) -> str:
+        """Return the name of the hash that holds the exact counts of an open bin."""
+        return f"{self._secret}:cells:{bin}"
+
+
+def _plain(name: str) -> str:
+    return quote(name, safe="")

@@ -1,0 +1,74 @@
+-- Open an epoch after all others of the stream; the one before it ends where it stands.
+-- KEYS: state, strategy, epochs, visible, chain, open_bins, then the cells of each bin in the last arguments
+-- ARGV: strategy, strategy hash, epoch, record, first bin, last bin, first seq, head, bins to forget...
+-- Replies: 'again' when the bins to forget are not those that have cells now
+local state, strategy, epochs, visible, chain, open_bins = unpack(KEYS, 1, 6)
+local text, strategy_hash, epoch, record, first_bin, last_bin, first_seq, head = unpack(ARGV, 1, 8)
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 6, 8
+
+local function last_bin_of(number, known)
+  return tonumber(redis.call('HGET', epochs, number .. ':last_bin') or known.first_bin + known.bins - 1)
+end
+
+local function end_epoch(number, bin, reason)
+  redis.call('HSET', epochs, number .. ':last_bin', bin, number .. ':end_reason', reason)
+end
+
+-- The witness holds other rows than those that no reader has seen: they must never be seen.
+local function discard_invisible()
+  local seq = tonumber(redis.call('GET', visible) or '0')
+  for _, row in ipairs(redis.call('XRANGE', chain, string.format('%.0f-0', seq + 1), '+')) do
+    redis.call('XDEL', chain, row[1])
+  end
+  for _, number in ipairs(redis.call('HKEYS', epochs)) do
+    if string.match(number, '^%d+$') then
+      local known = cjson.decode(redis.call('HGET', epochs, number))
+      local last_visible = known.first_bin + math.max(seq - known.first_seq, -1)
+      if last_visible < last_bin_of(number, known) then
+        end_epoch(number, string.format('%.0f', last_visible), 'the chain went on elsewhere')
+      end
+    end
+  end
+end
+
+local current = redis.call('HGET', state, 'epoch')
+local sealed_bin = tonumber(first_bin) - 1
+if current then
+  local held = redis.call('HMGET', state, 'strategy_hash', 'seq', 'head', 'released_bin', 'sealed_bin', 'opening_head')
+  if redis.call('GET', strategy) ~= text or held[1] ~= strategy_hash then return 'strategy' end
+  if current == epoch then
+    local same = redis.call('HGET', epochs, epoch) == record and held[6] == head
+    return same and 'already' or 'conflict'
+  end
+  if tonumber(epoch) < tonumber(current)
+    or tonumber(first_bin) <= tonumber(held[4])
+    or tonumber(first_seq) <= tonumber(held[2]) then
+    return 'conflict'
+  end
+  local forgotten = redis.call('ZRANGEBYSCORE', open_bins, '-inf', '(' .. first_bin)
+  if #forgotten ~= #ARGV - GIVEN_ARGUMENTS then return 'again' end
+  for i, bin in ipairs(forgotten) do
+    if bin ~= ARGV[GIVEN_ARGUMENTS + i] then return 'again' end
+  end
+
+  if tonumber(first_seq) ~= tonumber(held[2]) + 1 or head ~= held[3] then
+    discard_invisible()
+  elseif redis.call('HEXISTS', epochs, current .. ':end_reason') == 0 then
+    end_epoch(current, held[4], 'a later epoch was opened')
+  end
+  for i, bin in ipairs(forgotten) do
+    redis.call('UNLINK', KEYS[GIVEN_KEYS + i])
+    redis.call('ZREM', open_bins, bin)
+  end
+  sealed_bin = math.max(sealed_bin, tonumber(held[5]))
+end
+
+redis.call('SET', strategy, text)
+redis.call('HSET', epochs, epoch, record)
+redis.call('HSET', state,
+  'strategy_hash', strategy_hash, 'epoch', epoch, 'last_bin', last_bin, 'opening_head', head, 'head', head,
+  'seq', string.format('%.0f', tonumber(first_seq) - 1),
+  'released_bin', string.format('%.0f', tonumber(first_bin) - 1),
+  'sealed_bin', string.format('%.0f', sealed_bin),
+  'counter', '')
+return 'done'

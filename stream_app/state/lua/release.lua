@@ -1,0 +1,48 @@
+-- Release sealed bins: rows, tiles and the counter's state are written, the exact counts are deleted.
+-- The head of the chain is compared, so that neither a retry nor a second leader releases a bin twice.
+-- KEYS: state, epochs, chain, open_bins, then the cells of each bin, then the tiles
+-- ARGV: strategy hash, epoch, expected seq, expected head, first bin, last bin, new head, counter,
+--       a row for each bin, then for each tile: its length before and what to append
+local state, epochs, chain, open_bins = unpack(KEYS, 1, 4)
+local strategy_hash, epoch, expected_seq, expected_head = unpack(ARGV, 1, 4)
+local first_bin, last_bin, head, counter = unpack(ARGV, 5, 8)
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 4, 8
+local bins = tonumber(last_bin) - tonumber(first_bin) + 1
+local tiles = #KEYS - GIVEN_KEYS - bins
+local seq = string.format('%.0f', tonumber(expected_seq) + bins)
+
+local held = redis.call('HMGET', state,
+  'strategy_hash', 'epoch', 'seq', 'head', 'released_bin', 'sealed_bin', 'last_bin')
+if not held[1] then return 'conflict' end
+if held[1] ~= strategy_hash then return 'strategy' end
+if held[3] == seq and held[4] == head then return 'already' end
+if held[2] ~= epoch or redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 1
+  or held[3] ~= expected_seq or held[4] ~= expected_head
+  or tonumber(held[5]) + 1 ~= tonumber(first_bin) or tonumber(last_bin) > tonumber(held[7]) then
+  return 'conflict'
+end
+if tonumber(last_bin) > tonumber(held[6]) then return 'not_sealed' end
+
+local function tile(i)
+  local argument = GIVEN_ARGUMENTS + bins + 2 * i - 1
+  return KEYS[GIVEN_KEYS + bins + i], tonumber(ARGV[argument]), ARGV[argument + 1]
+end
+for i = 1, tiles do
+  local key, length = tile(i)
+  if redis.call('STRLEN', key) ~= length then return 'conflict' end
+end
+
+for i = 1, bins do
+  redis.call('XADD', chain, string.format('%.0f-0', tonumber(expected_seq) + i), 'row', ARGV[GIVEN_ARGUMENTS + i])
+  redis.call('UNLINK', KEYS[GIVEN_KEYS + i])
+end
+for i = 1, tiles do
+  local key, _, data = tile(i)
+  redis.call('APPEND', key, data)
+end
+redis.call('ZREMRANGEBYSCORE', open_bins, first_bin, last_bin)
+redis.call('HSET', state, 'seq', seq, 'head', head, 'released_bin', last_bin, 'counter', counter)
+if last_bin == held[7] then
+  redis.call('HSET', epochs, epoch .. ':last_bin', last_bin, epoch .. ':end_reason', 'complete')
+end
+return 'done'

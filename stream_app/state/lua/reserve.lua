@@ -1,0 +1,10 @@
+-- Write a ledger entry once: what was reserved is never changed, whatever becomes of the epoch.
+-- KEYS: ledger
+-- ARGV: place (stream:epoch), entry
+local known = redis.call('HGET', KEYS[1], ARGV[1])
+if known then
+  return string.match(known, '^%d+ (.*)$') == ARGV[2] and 'already' or 'conflict'
+end
+-- The number keeps the order of reservation.
+redis.call('HSET', KEYS[1], ARGV[1], redis.call('HLEN', KEYS[1]) .. ' ' .. ARGV[2])
+return 'done'

@@ -1,0 +1,98 @@
+"""The public half of Redis, for a user that can read ``dp:*:pub:*`` and nothing else."""
+
+from __future__ import annotations
+
+from stream_app.core.records import Int64Array, LedgerEntry, PublicState
+from stream_app.core.strategy import Strategy
+from stream_app.core.tiles import TileGeometry, join_slices
+from stream_app.core.visible import visible_epochs, visible_rows
+from stream_app.state.codec import decode_epochs, decode_ledger
+from stream_app.state.connection import batch, connect, transaction
+from stream_app.state.keys import STREAM_NAMES, StreamKeys, ledger_key
+from stream_app.state.redis_store import read_rows
+
+
+class RedisReader:
+    """Visible releases and nothing else.
+
+    Args: url, of a user that may read the public half.
+    Raises (every method): OSError when Redis does not answer or refuses.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._redis = connect(url)
+        self._strategies: dict[bytes, Strategy] = {}  # a strategy never changes; reading one takes a while
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._redis.aclose()
+
+    async def streams(self) -> tuple[str, ...]:
+        """Return the names of all opened streams, sorted."""
+        [members] = await batch(self._redis, [("SMEMBERS", STREAM_NAMES)])
+        names = sorted(member.decode() for member in members)
+        if not names:
+            return ()
+        opened = await batch(self._redis, [("EXISTS", StreamKeys(name).strategy) for name in names])
+        return tuple(name for name, exists in zip(names, opened, strict=True) if exists)
+
+    async def public_state(self, stream: str) -> PublicState | None:
+        """Return strategy, epochs and the visible seq in one consistent read."""
+        keys = StreamKeys(stream)
+        strategy, epochs, visible = await transaction(
+            self._redis, [("GET", keys.strategy), ("HGETALL", keys.epochs), ("GET", keys.visible)]
+        )
+        if strategy is None:
+            return None
+        visible_seq = int(visible or 0)
+        return PublicState(strategy, visible_epochs(decode_epochs(epochs), visible_seq), visible_seq)
+
+    async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
+        """Return visible rows with seq > after_seq, in order."""
+        keys = StreamKeys(stream)
+        [visible] = await batch(self._redis, [("GET", keys.visible)])
+        visible_seq = int(visible or 0)
+        if after_seq >= visible_seq:
+            return []
+        bounds = (f"{after_seq + 1}-0", f"{visible_seq}-0", "COUNT", limit)
+        [entries] = await batch(self._redis, [("XRANGE", keys.chain, *bounds)])
+        return read_rows(entries)
+
+    async def tile_rows(
+        self, stream: str, epoch: int, level: int, first: int, count: int, width: int
+    ) -> Int64Array:
+        """Return ``count`` visible rows of a level (or of ROWS) from ``first`` on, shape (count, width).
+
+        Raises: LookupError for a stream never opened; ValueError for rows that are not visible.
+        """
+        state = await self.public_state(stream)
+        if state is None:
+            raise LookupError(f"stream {stream!r} was never opened")
+        visible = self._visible_rows(state, epoch, level)
+        if first + count > visible:
+            raise ValueError(f"rows {first} to {first + count} of level {level}: {visible} are visible")
+        pieces = list(TileGeometry(width).slices(epoch, level, first, count))
+        if not pieces:
+            return join_slices(count, width, iter(()))
+        key = StreamKeys(stream).tile
+        ranges = [
+            ("GETRANGE", key(p.key), p.offset_bytes, p.offset_bytes + p.length_bytes - 1) for p in pieces
+        ]
+        return join_slices(count, width, zip(pieces, await batch(self._redis, ranges), strict=True))
+
+    def _visible_rows(self, state: PublicState, epoch: int, level: int) -> int:
+        record = next((record for record in state.epochs if record.epoch == epoch), None)
+        if record is None:
+            return 0
+        if state.strategy not in self._strategies:
+            self._strategies[state.strategy] = Strategy.from_json(state.strategy)
+        return visible_rows(self._strategies[state.strategy].design.shape, record, state.visible_seq, level)
+
+    async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
+        """Return every measurement of a source, oldest first."""
+        [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
+        return decode_ledger(fields)
+
+    async def ping(self) -> None:
+        """Raise OSError if Redis cannot be read."""
+        await batch(self._redis, [("PING",)])

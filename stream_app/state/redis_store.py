@@ -1,0 +1,262 @@
+"""The store in Redis: every write is one script of ``lua/``, atomic, compared before it is set.
+
+``memory.py`` says in Python what the scripts do; a contract test holds the two equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stream_app.core.records import (
+    Apply,
+    Cut,
+    EpochRecord,
+    Int64Array,
+    LedgerEntry,
+    PartitionState,
+    Release,
+    Reply,
+    StreamState,
+)
+from stream_app.state.checks import check_apply, check_cuts, check_epoch, check_integers, check_release
+from stream_app.state.codec import decode_epoch, decode_ledger, encode_entry, encode_epoch
+from stream_app.state.connection import Argument, batch, connect, script, transaction
+from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
+
+_pack = msgspec.msgpack.Encoder().encode
+_BINS_PER_READ = 1_000
+
+
+class RedisStore:
+    """All streams of one Redis, secrets included.
+
+    Args: url, as redis-py takes it, of a user that may write both halves.
+    Raises (every method): OSError when Redis does not answer or refuses: the call may have happened.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._redis = connect(url)
+        self._last_us = 0
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._redis.aclose()
+
+    async def now_us(self) -> int:
+        """Return the store's clock in microseconds since 1970; it never goes back."""
+        reply = await script("now")(self._redis, [CLOCK_MARK], [])
+        self._last_us = max(self._last_us, int(reply or 0))
+        return self._last_us
+
+    async def reserve(self, entry: LedgerEntry) -> Reply:
+        """Write a ledger entry once."""
+        place = f"{entry.stream}:{entry.epoch}"
+        return await self._reply("reserve", [ledger_key(entry.source)], [place, encode_entry(entry)])
+
+    async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
+        """Return every measurement of a source, oldest first."""
+        [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
+        return decode_ledger(fields)
+
+    async def load(self, stream: str) -> StreamState | None:
+        """Return the stream's state in one consistent read, or None for a stream never opened."""
+        keys = StreamKeys(stream)
+        names: list[bytes] = []
+        while True:
+            state, strategy, epochs, positions, base_bins, *cuts = await transaction(
+                self._redis,
+                [
+                    ("HGETALL", keys.state),
+                    ("GET", keys.strategy),
+                    ("HGETALL", keys.epochs),
+                    ("HGETALL", keys.positions),
+                    ("HGETALL", keys.base_bins),
+                    *(("LRANGE", keys.cuts(name.decode()), 0, -1) for name in names),
+                ],
+            )
+            if not state:
+                return None
+            if sorted(positions) == names:
+                break
+            # Partitions are known only once they are read: read again with the cuts of these.
+            names = sorted(positions)
+        return StreamState(
+            strategy=strategy,
+            epoch=decode_epoch(epochs, int(state[b"epoch"])),
+            seq=int(state[b"seq"]),
+            head=state[b"head"].decode(),
+            released_bin=int(state[b"released_bin"]),
+            sealed_bin=int(state[b"sealed_bin"]),
+            counter=state[b"counter"],
+            partitions={
+                name.decode(): PartitionState(int(positions[name]), int(base_bins[name]), _read_cuts(own))
+                for name, own in zip(names, cuts, strict=True)
+            },
+        )
+
+    async def open_epoch(self, stream: str, strategy: bytes, record: EpochRecord, head: str) -> Reply:
+        """Open an epoch after the stream's last one, ending that where it stands."""
+        check_epoch(record)
+        keys = StreamKeys(stream)
+        # In another slot than the stream, so before it: a reader skips names without a strategy.
+        await batch(self._redis, [("SADD", STREAM_NAMES, stream)])
+        fixed = (keys.state, keys.strategy, keys.epochs, keys.visible, keys.chain, keys.open_bins)
+        arguments = (
+            *(strategy, record.strategy_hash, record.epoch, encode_epoch(record)),
+            *(record.first_bin, record.first_bin + record.bins - 1, record.first_seq, head),
+        )
+        while True:
+            [forgotten] = await batch(
+                self._redis, [("ZRANGEBYSCORE", keys.open_bins, "-inf", f"({record.first_bin}")]
+            )
+            cells = [keys.cells(int(bin)) for bin in forgotten]
+            reply = await script("open_epoch")(self._redis, [*fixed, *cells], [*arguments, *forgotten])
+            if reply != b"again":
+                return _as_reply(reply)
+
+    async def end_epoch(self, stream: str, epoch: int, reason: str) -> Reply:
+        """End the running epoch at its released bin."""
+        keys = StreamKeys(stream)
+        return await self._reply("end_epoch", [keys.state, keys.epochs], [epoch, reason])
+
+    async def apply(self, stream: str, change: Apply) -> Reply:
+        """Add the deltas and move the position, or change nothing."""
+        check_apply(change)
+        keys = StreamKeys(stream)
+        order = np.argsort(change.bins, kind="stable")
+        bins, sizes = np.unique(change.bins, return_counts=True)
+        columns = (bins, sizes, change.cells[order], change.deltas[order])
+        due_us = "" if change.due_us is None else change.due_us
+        return await self._reply(
+            "apply",
+            [
+                *(keys.state, keys.positions, keys.base_bins, keys.cuts(change.partition), keys.open_bins),
+                *(keys.cells(bin) for bin in bins.tolist()),
+            ],
+            [
+                *(change.strategy_hash, change.partition, change.expected, change.new, change.last_cut_bin),
+                *(due_us, _pack([column.tolist() for column in columns])),
+            ],
+        )
+
+    async def take_cuts(
+        self, stream: str, strategy_hash: str, partition: str, expected_last_cut_bin: int, cuts: Sequence[Cut]
+    ) -> Reply:
+        """Append cuts to a partition."""
+        check_cuts(expected_last_cut_bin, cuts)
+        keys = StreamKeys(stream)
+        packed = _pack([[cut.bin for cut in cuts], [cut.position for cut in cuts]])
+        digest = hashlib.sha256(_pack(expected_last_cut_bin) + packed).hexdigest()
+        own = keys.cuts(partition)
+        return await self._reply(
+            "take_cuts",
+            [keys.state, keys.positions, keys.starts, keys.base_bins, own, keys.cut_calls],
+            [strategy_hash, partition, expected_last_cut_bin, digest, packed],
+        )
+
+    async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
+        """Create a partition's state at a start position, once."""
+        check_integers(position=position)
+        keys = StreamKeys(stream)
+        return await self._reply(
+            "start_partition",
+            [keys.state, keys.positions, keys.starts, keys.base_bins],
+            [strategy_hash, partition, position],
+        )
+
+    async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:
+        """Seal what every known and listed partition allows; return the sealed bin."""
+        check_integers(up_to_bin=up_to_bin)
+        keys = StreamKeys(stream)
+        arguments: list[Argument] = [strategy_hash, up_to_bin, *partitions]
+        return _opened(stream, await script("seal")(self._redis, [keys.state, keys.base_bins], arguments))
+
+    async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
+        """Return exact counts of sealed bins, shape (bins, width). SECRET."""
+        keys = StreamKeys(stream)
+        [sealed_bin] = await batch(self._redis, [("HGET", keys.state, "sealed_bin")])
+        if last_bin > _opened(stream, sealed_bin):
+            raise ValueError(f"read_cells: bin {last_bin} is not sealed; seal it first")
+        counts = np.zeros((max(last_bin - first_bin + 1, 0), width), dtype=np.int64)
+        for start in range(0, len(counts), _BINS_PER_READ):
+            rows = range(start, min(start + _BINS_PER_READ, len(counts)))
+            bins = await batch(self._redis, [("HGETALL", keys.cells(first_bin + row)) for row in rows])
+            for row, cells in zip(rows, bins, strict=True):
+                _fill(counts[row], cells)
+        return counts
+
+    async def release(self, stream: str, release: Release) -> Reply:
+        """Append rows and tiles and move on, or change nothing."""
+        check_release(release)
+        keys = StreamKeys(stream)
+        bins = range(release.first_bin, release.last_bin + 1)
+        return await self._reply(
+            "release",
+            [
+                *(keys.state, keys.epochs, keys.chain, keys.open_bins),
+                *(keys.cells(bin) for bin in bins),
+                *(keys.tile(append.key) for append in release.tiles),
+            ],
+            [
+                *(release.strategy_hash, release.epoch, release.expected_seq, release.expected_head),
+                *(release.first_bin, release.last_bin, release.head, release.counter),
+                *release.rows,
+                *(part for append in release.tiles for part in (append.offset_bytes, append.data)),
+            ],
+        )
+
+    async def publish(self, stream: str, seq: int) -> None:
+        """Make released rows up to ``seq`` visible; a seq that is not released changes nothing."""
+        check_integers(seq=seq)
+        keys = StreamKeys(stream)
+        await self._reply("publish", [keys.state, keys.visible], [seq])
+
+    async def count_for_operator(self, stream: str, name: str, by: int) -> None:
+        """Add to a secret operator counter; a retry may count twice, which no decision rests on."""
+        await batch(self._redis, [("HINCRBY", StreamKeys(stream).operator_counts, name, by)])
+
+    async def operator_counts(self, stream: str) -> dict[str, int]:
+        """Return the operator counters. SECRET."""
+        [fields] = await batch(self._redis, [("HGETALL", StreamKeys(stream).operator_counts)])
+        return {name.decode(): int(count) for name, count in fields.items()}
+
+    async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
+        """Return released rows with seq > after_seq in order, visible or not."""
+        chain = StreamKeys(stream).chain
+        [entries] = await batch(self._redis, [("XRANGE", chain, f"{after_seq + 1}-0", "+", "COUNT", limit)])
+        return read_rows(entries)
+
+    async def _reply(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        return _as_reply(await script(name)(self._redis, keys, arguments))
+
+
+def read_rows(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[int, bytes]]:
+    """Read entries of the chain: their id is ``seq-0``."""
+    return [(int(id.split(b"-")[0]), fields[b"row"]) for id, fields in entries]
+
+
+def _as_reply(reply: bytes | None) -> Reply:
+    return Reply((reply or b"").decode())
+
+
+def _opened(stream: str, value: bytes | None) -> int:
+    if value is None:
+        raise LookupError(f"stream {stream!r} was never opened; open its first epoch")
+    return int(value)
+
+
+def _read_cuts(entries: Sequence[bytes]) -> tuple[Cut, ...]:
+    return tuple(Cut(*map(int, entry.split())) for entry in entries)
+
+
+def _fill(row: Int64Array, cells: dict[bytes, Any]) -> None:
+    if cells:
+        indices = np.array([int(cell) for cell in cells])
+        if int(indices.max()) >= len(row):
+            raise ValueError(f"read_cells: cell {int(indices.max())} is outside a width of {len(row)}")
+        row[indices] = [int(count) for count in cells.values()]
