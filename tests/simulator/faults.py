@@ -1,0 +1,165 @@
+"""Faults at every await: each call of a worker to the outside passes through here and may go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Fault(StrEnum):
+    """What happens to one call."""
+
+    NONE = "none"
+    DELAYED = "delayed"  # it arrives late, its reply later still
+    LOST_CALL = "lost call"  # it never arrives; the caller gets an error
+    LOST_REPLY = "lost reply"  # it takes effect; the caller gets an error
+    REPEATED = "repeated"  # it takes effect twice; the caller gets the second answer (a client's retry)
+    ZOMBIE = "zombie"  # it takes effect, and once more much later
+    CRASH_BEFORE = "crash before"  # the worker dies, the call never arrives
+    CRASH_AFTER = "crash after"  # the worker dies, the call has taken effect
+
+
+class SimulatedOutage(ConnectionError):
+    """The error a caller sees when a call or its reply is lost."""
+
+
+@dataclass
+class Weather:
+    """How often calls go wrong, and which faults there are; a rate of 0 is calm."""
+
+    rng: random.Random
+    rate: float
+    longest_delay_s: float
+    faults: tuple[Fault, ...] = tuple(fault for fault in Fault if fault is not Fault.NONE)
+
+    def draw(self) -> Fault:
+        """Draw what happens to the next call."""
+        if self.rate == 0 or not self.faults or self.rng.random() >= self.rate:
+            return Fault.NONE
+        return self.rng.choice(self.faults)
+
+    async def wait(self) -> None:
+        """Wait a random while."""
+        await asyncio.sleep(self.rng.random() * self.longest_delay_s)
+
+
+@dataclass
+class Life:
+    """A worker process: it ends at once, without a last word, as under kill -9."""
+
+    name: str
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+    alive: bool = True
+
+    def kill(self) -> None:
+        """End every task; no call of this life reaches the outside any more."""
+        self.alive = False
+        for task in self.tasks:
+            task.cancel()
+
+
+Effect = Callable[[str, str, tuple[Any, ...], Any], Awaitable[None]]
+
+
+class FaultyPort:
+    """Stand before a port (store, source, witness, dead letters) and let the weather strike.
+
+    Args:
+        after: called with (port, method, arguments, reply) after each effect, in the same instant.
+        trace: called with one readable line for each fault.
+        zombies: where calls that come again later are kept until they have come.
+    """
+
+    def __init__(
+        self,
+        port: str,
+        inner: Any,
+        life: Life,
+        weather: Weather,
+        *,
+        after: Effect,
+        trace: Callable[[str], None],
+        zombies: set[asyncio.Task[None]],
+    ) -> None:
+        self._port = port
+        self._inner = inner
+        self._life = life
+        self._weather = weather
+        self._after = after
+        self._trace = trace
+        self._zombies = zombies
+
+    def __getattr__(self, method: str) -> Any:
+        target = getattr(self._inner, method)
+        if not asyncio.iscoroutinefunction(target):
+            return target
+
+        async def call(*args: Any) -> Any:
+            return await self._call(method, target, args)
+
+        return call
+
+    async def _call(self, method: str, target: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
+        self._must_live()
+        fault = self._weather.draw()
+        if fault is Fault.NONE:
+            await asyncio.sleep(0)
+            self._must_live()
+            return await self._effect(method, target, args)
+        self._trace(f"{self._life.name}: {fault} {self._port}.{method}")
+        return await self._struck(fault, method, target, args)
+
+    async def _struck(
+        self, fault: Fault, method: str, target: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+    ) -> Any:
+        if fault is Fault.LOST_CALL:
+            await self._weather.wait()
+            raise SimulatedOutage(f"{self._port}.{method}: the call was lost")
+        if fault is Fault.CRASH_BEFORE:
+            self._die()
+        if fault in (Fault.DELAYED, Fault.REPEATED):
+            await self._weather.wait()
+            self._must_live()
+        reply = await self._effect(method, target, args)
+        if fault is Fault.CRASH_AFTER:
+            self._die()
+        if fault is Fault.LOST_REPLY:
+            raise SimulatedOutage(f"{self._port}.{method}: the reply was lost")
+        if fault is Fault.REPEATED:
+            reply = await self._effect(method, target, args)
+        if fault is Fault.ZOMBIE:
+            again = asyncio.get_running_loop().create_task(
+                self._come_again(method, target, copy.deepcopy(args))
+            )
+            self._zombies.add(again)
+            again.add_done_callback(self._zombies.discard)
+        if fault is Fault.DELAYED:
+            await self._weather.wait()
+            self._must_live()
+        return reply
+
+    async def _effect(self, method: str, target: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
+        reply = await target(*args)
+        await self._after(self._port, method, args, reply)
+        return reply
+
+    async def _come_again(
+        self, method: str, target: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+    ) -> None:
+        for _ in range(8):
+            await self._weather.wait()
+        self._trace(f"{self._life.name}: zombie {self._port}.{method} arrives")
+        await self._effect(method, target, args)
+
+    def _must_live(self) -> None:
+        if not self._life.alive:
+            raise asyncio.CancelledError
+
+    def _die(self) -> None:
+        self._life.kill()
+        raise asyncio.CancelledError

@@ -1,0 +1,113 @@
+"""Noise sources for tests: noise that is given node by node, and noise whose every draw is remembered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.noise import Int64Array, Scale, SeededNoise
+from dphist.tree.design import TreeDesign
+from dphist.tree.shape import TreeShape
+
+Node = tuple[int, int]  # level, index
+
+
+def touched_nodes(shape: TreeShape, bin: int) -> list[Node]:
+    """Return the nodes that count a bin: one of every measured level."""
+    return [(level, bin // shape.widths[level]) for level in shape.levels]
+
+
+def node_sums(shape: TreeShape, counts: Int64Array) -> dict[Node, Int64Array]:
+    """Return R x: the exact count of every node that is complete after these bins, by plain summing."""
+    return {
+        (level, index): counts[index * width : (index + 1) * width].sum(axis=0)
+        for level, width in ((level, shape.widths[level]) for level in shape.levels)
+        for index in range(len(counts) // width)
+    }
+
+
+def shifted(shape: TreeShape, noise: Mapping[Node, Int64Array], change: Int64Array) -> dict[Node, Int64Array]:
+    """Return Z + R change, for a change of the counts per bin and cell."""
+    sums = node_sums(shape, change)
+    return {node: value + sums.get(node, 0) for node, value in noise.items()}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One vector of noise: at which scale it was asked for, and what it was."""
+
+    scale: Fraction
+    values: Int64Array
+
+
+class GivenNoise:
+    """Hand out given noise, keyed by node; a level is known by its scale, so scales must differ.
+
+    Args:
+        bins_before: the bins of the epoch that the counter has behind it when it draws (0 for a fresh
+            counter that draws in order); the first node drawn of a level is the next one to complete.
+    """
+
+    private = True  # stands in for the system source, which nobody can steer
+
+    def __init__(
+        self,
+        design: TreeDesign,
+        noise: Mapping[Node, Int64Array],
+        width: int = 1,
+        bins_before: Callable[[], int] | None = None,
+    ) -> None:
+        if len(set(design.scales)) != len(design.scales):
+            raise ValueError("GivenNoise tells levels apart by their scales; give every level another share")
+        self._levels = {scale: level for level, scale in enumerate(design.scales, start=1)}
+        self._shape = design.shape
+        self._noise = noise
+        self._width = width
+        self._bins_before = bins_before
+        self._next = dict.fromkeys(design.shape.levels, 0)
+        self.drawn: dict[Node, list[Fraction]] = {}
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        """Return the noise of the next nodes of the level that has this scale."""
+        level = self._levels[Fraction(scale)]
+        count = (shape if isinstance(shape, int) else math.prod(shape)) // self._width
+        if self._bins_before is None:
+            first = self._next[level]
+        else:
+            first = self._shape.completed_count(self._bins_before(), level)
+        self._next[level] = first + count
+        nodes = [(level, index) for index in range(first, first + count)]
+        for node in nodes:
+            self.drawn.setdefault(node, []).append(Fraction(scale))
+        values = [np.asarray(self._noise[node], dtype=np.int64).reshape(self._width) for node in nodes]
+        return np.array(values, dtype=np.int64).reshape(shape)
+
+    def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
+        """Refuse: a tree of counts selects nothing."""
+        raise AssertionError("nothing here selects")
+
+
+class RememberedNoise:
+    """Fresh seeded noise, each draw kept so that a check can ask where a value came from."""
+
+    private = True  # stands in for the system source; the kept draws are what makes the checks possible
+
+    def __init__(self, seed: int, draws: list[Draw]) -> None:
+        self._noise = SeededNoise(seed)
+        self._draws = draws
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        """Draw and remember."""
+        values = self._noise.discrete_laplace(scale, shape)
+        self._draws.append(Draw(Fraction(scale), values.copy()))
+        return values
+
+    def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
+        """Refuse: a tree of counts selects nothing."""
+        raise AssertionError("nothing here selects")

@@ -1,0 +1,179 @@
+"""An event log in memory: partitions that grow with virtual time, and the trouble real logs bring."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from stream_app.core.records import Cut, RecordBatch, Refusal
+
+
+class Kind(StrEnum):
+    """What stands at a position of a partition."""
+
+    EVENT = "event"
+    UNDECODABLE = "undecodable"
+    GAP = "gap"  # a position without a record: control batches, compaction
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One position of a partition: when it was written, and what it says."""
+
+    kind: Kind
+    arrival_us: int
+    time_us: int = 0
+
+
+@dataclass(frozen=True)
+class Log:
+    """Partitions by name; an entry's position is its index. A partition exists from its creation on."""
+
+    partitions: Mapping[str, tuple[Entry, ...]]
+    created_us: Mapping[str, int]
+
+    def watermark(self, partition: str, at_us: int) -> int:
+        """Return the next position to be written at an instant."""
+        return bisect_right(self.partitions[partition], at_us, key=lambda entry: entry.arrival_us)
+
+    def names(self, at_us: int) -> list[str]:
+        """Return the partitions that exist at an instant."""
+        return [name for name in self.partitions if self.created_us[name] <= at_us]
+
+    def without(self, partition: str, position: int) -> Log:
+        """Return the neighbouring log in which one record was never written: later ones move up."""
+        entries = self.partitions[partition]
+        return self._with(partition, entries[:position] + entries[position + 1 :])
+
+    def replaced(self, partition: str, position: int, time_us: int) -> Log:
+        """Return the log in which one record says another event time."""
+        entries = self.partitions[partition]
+        changed = replace(entries[position], time_us=time_us)
+        return self._with(partition, (*entries[:position], changed, *entries[position + 1 :]))
+
+    def _with(self, partition: str, entries: tuple[Entry, ...]) -> Log:
+        return replace(self, partitions={**self.partitions, partition: entries})
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlan:
+    """How a log is drawn. Times in microseconds; the log ends after ``bins`` bins."""
+
+    start_us: int
+    bin_us: int
+    bins: int
+    partitions: int
+    events_per_bin: float
+
+
+def draw_log(plan: LogPlan, rng: random.Random) -> Log:
+    """Draw a log: most events arrive soon; some late, early, broken, or before the first bin."""
+    end_us = plan.start_us + plan.bins * plan.bin_us
+    partitions: dict[str, tuple[Entry, ...]] = {}
+    created: dict[str, int] = {}
+    for number in range(plan.partitions):
+        born = (
+            plan.start_us
+            if number == 0
+            else rng.choice([plan.start_us, rng.randrange(plan.start_us, end_us)])
+        )
+        count = int(rng.gauss(1, 0.3) * plan.events_per_bin * plan.bins / plan.partitions)
+        arrivals = sorted(rng.randrange(born, end_us) for _ in range(max(1, count)))
+        partitions[str(number)] = tuple(_draw_entry(arrival, plan, rng) for arrival in arrivals)
+        created[str(number)] = born
+    return Log(partitions, created)
+
+
+def _draw_entry(arrival_us: int, plan: LogPlan, rng: random.Random) -> Entry:
+    """Draw what arrives at an instant."""
+    dice = rng.random()
+    if dice < 0.05:
+        return Entry(Kind.UNDECODABLE, arrival_us)
+    if dice < 0.10:
+        return Entry(Kind.GAP, arrival_us)
+    if dice < 0.60:
+        lag = rng.randrange(plan.bin_us // 2)
+    elif dice < 0.85:
+        lag = rng.randrange(4 * plan.bin_us)  # late: its own bin is often closed
+    elif dice < 0.93:
+        lag = -rng.randrange(2 * plan.bin_us)  # early: a producer's clock is ahead
+    elif dice < 0.97:
+        lag = -rng.randrange(4 * plan.bin_us, 40 * plan.bin_us)  # in the future: refused
+    else:
+        return Entry(Kind.EVENT, arrival_us, plan.start_us - rng.randrange(1, 3 * plan.bin_us))
+    return Entry(Kind.EVENT, arrival_us, arrival_us - lag)
+
+
+class LogSource:
+    """One worker's consumer of the log (``ports.Source``); its partitions may be taken away at any time.
+
+    ``exact_cuts`` makes the log stamp arrivals as a broker with append times would: the cut of a bin is
+    the watermark at its closing instant, however late the question comes. Without it the answer is the
+    watermark of this moment, as for Kafka offsets or a growing file.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        clock_us: Callable[[], int],
+        rng: random.Random,
+        *,
+        largest_batch: int,
+        exact_cuts: bool,
+    ) -> None:
+        self.log = log
+        self.assigned: set[str] = set(log.partitions)
+        self._clock_us = clock_us
+        self._rng = rng
+        self._largest_batch = largest_batch
+        self._exact_cuts = exact_cuts
+
+    async def partitions(self) -> Sequence[str]:
+        """List the partitions that exist now."""
+        return self.log.names(self._clock_us())
+
+    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
+        """Return the cuts of due (bin, closing instant) pairs."""
+        if self._exact_cuts:
+            return [Cut(bin, self.log.watermark(partition, instant)) for bin, instant in due]
+        return [Cut(due[-1][0], self.log.watermark(partition, self._clock_us()))] if due else []
+
+    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        """Return the next batches from the positions, of any size."""
+        batches = self._available(positions)
+        if not batches:
+            await asyncio.sleep(timeout_s)
+            batches = self._available(positions)
+        return batches
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+    def _available(self, positions: Mapping[str, int]) -> list[RecordBatch]:
+        now_us = self._clock_us()
+        batches = []
+        for name in self.log.names(now_us):
+            start = positions.get(name)
+            if start is None or name not in self.assigned:
+                continue
+            end = min(self.log.watermark(name, now_us), start + self._rng.randint(1, self._largest_batch))
+            if start < end:
+                batches.append(self._batch(name, start, end))
+        return batches
+
+    def _batch(self, partition: str, start: int, end: int) -> RecordBatch:
+        entries = self.log.partitions[partition]
+        events = [p for p in range(start, end) if entries[p].kind is Kind.EVENT]
+        refused = [
+            Refusal(partition, p, "undecodable", b"{")
+            for p in range(start, end)
+            if entries[p].kind is Kind.UNDECODABLE
+        ]
+        times = np.array([entries[p].time_us for p in events], dtype=np.int64)
+        return RecordBatch(partition, start, end, np.array(events, dtype=np.int64), {"time": times}, refused)

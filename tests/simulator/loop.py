@@ -1,0 +1,79 @@
+"""A deterministic event loop: time jumps when every task waits, and the seed decides who runs first."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_ROUNDING = 1e-3  # microseconds: a timer's float seconds may be this far off the whole microsecond
+
+
+class Deadlock(AssertionError):
+    """Every task waits for something that nobody will ever do."""
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """An asyncio loop without sockets, threads or a real clock.
+
+    Whenever several callbacks are ready, their order is drawn: code that works only because asyncio
+    happens to run tasks in the order they were woken does not work here.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.now_us = 0
+        self._order = random.Random(f"order {seed}")
+        self._selector = self
+        self._clock_resolution = 1e-6
+        self.errors: list[str] = []
+        self.set_exception_handler(self._keep_error)
+
+    def time(self) -> float:
+        """Return virtual seconds since the start."""
+        return self.now_us / 1e6
+
+    def select(self, timeout: float | None) -> list[object]:
+        """Wait, the selector's part: nothing can happen outside, so the time is simply over."""
+        if timeout is None:
+            raise Deadlock(f"all tasks wait for ever at {self.now_us} us")
+        self.now_us += max(0, math.ceil(timeout * 1e6 - _ROUNDING))
+        return []
+
+    def _process_events(self, event_list: list[object]) -> None:
+        ready = self._ready  # type: ignore[attr-defined]
+        if len(ready) > 1:
+            shuffled = list(ready)
+            self._order.shuffle(shuffled)
+            ready.clear()
+            ready.extend(shuffled)
+
+    def _write_to_self(self) -> None:
+        """Wake a sleeping selector: there is none."""
+
+    def _keep_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+
+def simulate(seed: int, main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end under the seed's order of tasks; leave no task behind.
+
+    Raises: what ``main`` raises; Deadlock; AssertionError for an error that a background task dropped.
+    """
+    loop = SimulatedLoop(seed)
+    try:
+        result = loop.run_until_complete(main)
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.close()
+    if loop.errors:
+        raise AssertionError(f"a task failed and nobody looked: {loop.errors}")
+    return result

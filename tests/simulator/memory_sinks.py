@@ -1,0 +1,45 @@
+"""Witness and dead letters in memory, with the semantics of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stream_app.core.records import Refusal
+
+
+class MemoryWitness:
+    """Rows that are never lost: the second record outside the store."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, list[tuple[int, bytes]]] = {}
+
+    async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
+        """Keep rows beyond the head; one it has must be the same."""
+        kept = self.kept.setdefault(stream, [])
+        known = dict(kept)
+        for seq, row in rows:
+            if known.get(seq, row) != row:
+                raise ValueError(f"witness: row {seq} of {stream} differs from the one that is kept")
+            if not kept or seq > kept[-1][0]:
+                kept.append((seq, bytes(row)))
+
+    async def head(self, stream: str) -> tuple[int, bytes] | None:
+        """Return the last row."""
+        kept = self.kept.get(stream)
+        return kept[-1] if kept else None
+
+    async def rows(self, stream: str, after_seq: int) -> list[tuple[int, bytes]]:
+        """Return rows with seq > after_seq, in order."""
+        return [row for row in self.kept.get(stream, []) if row[0] > after_seq]
+
+
+class MemoryDeadLetters:
+    """Refused records by partition and position: a repeated write changes nothing."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, int], str] = {}
+
+    async def write(self, refusals: Sequence[Refusal]) -> None:
+        """Keep them."""
+        for refusal in refusals:
+            self.kept[refusal.partition, refusal.position] = refusal.reason

@@ -1,0 +1,93 @@
+"""What the bins should hold: a straightforward recount of the log, one record at a time.
+
+Written from the words of the design, not from the service: a record's bin is the later of its own bin
+and the first bin whose cut lies beyond it; refused records are in no bin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stream_app.core.records import Cut
+from tests.simulator.log import Kind, Log
+
+
+@dataclass
+class PartitionHistory:
+    """Everything that happened to one partition: all its cuts, and what was applied against which.
+
+    Args:
+        start: the first position that the stream reads.
+        base_bin: the last bin that was over when the partition began.
+        cuts: every cut ever taken.
+        applied: (end position, last cut bin) of every slice, in order.
+        floors: (from position, bin): from this position on, records before this bin are refused.
+    """
+
+    start: int
+    base_bin: int
+    cuts: list[Cut] = field(default_factory=list)
+    applied: list[tuple[int, int]] = field(default_factory=list)
+    floors: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def position(self) -> int:
+        """The next position to apply."""
+        return self.applied[-1][0] if self.applied else self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The declared part of binning."""
+
+    bin_us: int
+    max_ahead_bins: int
+    late: str
+
+
+Place = tuple[str, int]  # partition and position: which record
+
+
+def recount(log: Log, histories: Mapping[str, PartitionHistory], rules: Rules) -> dict[Place, int]:
+    """Return the bin of every applied record of the log that counts."""
+    bins: dict[Place, int] = {}
+    for partition, history in histories.items():
+        for position in range(history.start, history.position):
+            entry = log.partitions[partition][position]
+            if entry.kind is Kind.EVENT:
+                bin = bin_of_record(entry.time_us // rules.bin_us, position, history, rules)
+                if bin is not None:
+                    bins[partition, position] = bin
+    return bins
+
+
+def bin_of_record(own: int, position: int, history: PartitionHistory, rules: Rules) -> int | None:
+    """Return the bin of one record, or None for a refused one."""
+    floor = [bin for start, bin in history.floors if start <= position][-1]
+    if own < floor:
+        return None
+    if own > _newest_bin(position, history) + rules.max_ahead_bins:
+        return None
+    earliest_open = (
+        max([history.base_bin, *(cut.bin for cut in history.cuts if cut.position <= position)]) + 1
+    )
+    if own < earliest_open and rules.late != "next_bin":
+        return None
+    return max(own, earliest_open)
+
+
+def _newest_bin(position: int, history: PartitionHistory) -> int:
+    """Return the bin that was the current one when the record was applied."""
+    last_cut_bin = next(bin for end, bin in history.applied if position < end)
+    containing = [cut.bin for cut in history.cuts if cut.bin <= last_cut_bin and position < cut.position]
+    return containing[0] if containing else last_cut_bin + 1
+
+
+def differences(expected: Mapping[int, int], found: Mapping[int, int], bins: Sequence[int]) -> list[str]:
+    """Return one line for each bin whose counts differ."""
+    return [
+        f"bin {bin}: {expected.get(bin, 0)} events in the log, {found.get(bin, 0)} in the stream"
+        for bin in bins
+        if expected.get(bin, 0) != found.get(bin, 0)
+    ]

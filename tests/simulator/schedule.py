@@ -1,0 +1,124 @@
+"""What a seed decides: the stream, the log, the weather, and what befalls the workers when."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+
+from dphist.tree.design import TreeDesign
+from dphist.tree.shape import TreeShape
+from stream_app.core.strategy import Strategy
+from tests.simulator.faults import Fault
+from tests.simulator.log import LogPlan
+
+BIN_US = 10_000_000
+START_US = 170_000_000 * BIN_US
+FIRST_BIN = START_US // BIN_US
+STREAM = "visits"
+SOURCE = "log"
+
+
+class Deed(StrEnum):
+    """What befalls the workers at one instant."""
+
+    KILL = "kill"  # one worker dies at once
+    STOP = "stop"  # one worker is asked to end
+    OUTAGE = "outage"  # all are down for some bins
+    HANDOVER = "handover"  # partitions move to the other worker, while the old one still acts
+    BACKUP = "backup"  # the store is copied
+    RESTORE = "restore"  # the store is set back to the copy; the witness is not
+    LEAP = "leap"  # the clock jumps forward
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A deed and its instant, in microseconds after the start."""
+
+    after_us: int
+    deed: Deed
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One run of the simulator. Everything is drawn from ``seed`` and from here on fixed.
+
+    Args: bins of the log; the epoch's branching; the share of calls that go wrong; the grace in bins.
+    """
+
+    seed: int
+    bins: int = 12
+    partitions: int = 2
+    events_per_bin: float = 6.0
+    branching: tuple[int, ...] = (2, 2)
+    horizon: int = 4
+    width: int = 1
+    epsilon: Fraction = Fraction(1)
+    workers: int = 1
+    fault_rate: float = 0.03
+    faults: tuple[Fault, ...] = tuple(fault for fault in Fault if fault is not Fault.NONE)
+    longest_delay_us: int = BIN_US // 4
+    largest_batch: int = 8
+    late: str = "next_bin"
+    grace_us: int = BIN_US // 5
+    publish_every_us: int = BIN_US // 4
+    max_ahead_bins: int = 3
+    exact_cuts: bool = False
+    actions: tuple[Action, ...] = ()
+
+    @property
+    def log_plan(self) -> LogPlan:
+        """Return how the log is drawn."""
+        return LogPlan(START_US, BIN_US, self.bins, self.partitions, self.events_per_bin)
+
+    @property
+    def design(self) -> TreeDesign:
+        """Return the stream's tree; every level has another scale."""
+        shape = TreeShape(self.branching)
+        total = sum(range(1, shape.height + 1))
+        shares = tuple(Fraction(level, total) for level in shape.levels)
+        return TreeDesign(shape, self.horizon, self.epsilon, shares)
+
+    @property
+    def strategy(self) -> Strategy:
+        """Return what the stream measures."""
+        declared = {
+            "time": {"bin": "10s", "grace_us": self.grace_us, "first": FIRST_BIN},
+            "late": self.late,
+        }
+        return Strategy(STREAM, SOURCE, declared, self.design, self.width)
+
+    def without_trouble(self) -> Schedule:
+        """Return the same stream and log on a calm day."""
+        return replace(self, fault_rate=0.0, actions=(), workers=1)
+
+
+def draw_schedule(seed: int) -> Schedule:
+    """Draw a schedule: some are calm, most have faults, some have everything."""
+    rng = random.Random(f"schedule {seed}")
+    bins = rng.randint(6, 14)
+    branching, horizon = rng.choice([((2, 2), 4), ((2, 2), 3), ((3,), 3), ((2, 3), 6), ((2, 2, 2), 7)])
+    return Schedule(
+        seed=seed,
+        bins=bins,
+        partitions=rng.randint(1, 3),
+        events_per_bin=rng.choice([1.0, 4.0, 10.0]),
+        branching=branching,
+        horizon=horizon,
+        workers=rng.choice([1, 1, 2]),
+        fault_rate=rng.choice([0.0, 0.01, 0.03, 0.1]),
+        longest_delay_us=rng.choice([1_000, BIN_US // 10, BIN_US]),
+        largest_batch=rng.choice([1, 3, 20]),
+        late=rng.choice(["next_bin", "next_bin", "drop", "dead_letter"]),
+        grace_us=rng.choice([0, BIN_US // 5, BIN_US]),
+        exact_cuts=rng.random() < 0.3,
+        actions=_draw_actions(bins, rng),
+    )
+
+
+def _draw_actions(bins: int, rng: random.Random) -> tuple[Action, ...]:
+    deeds = [Deed.KILL, Deed.STOP, Deed.OUTAGE, Deed.HANDOVER, Deed.BACKUP, Deed.RESTORE, Deed.LEAP]
+    count = rng.choice([0, 2, 4, 8])
+    actions = [Action(rng.randrange(bins * BIN_US), rng.choice(deeds)) for _ in range(count)]
+    return tuple(sorted(actions, key=lambda action: action.after_us))
