@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import cast
 
 import numpy as np
 
@@ -71,7 +72,7 @@ def least_cost_partition(size: int, costs: Sequence[tuple[int, Numbers]]) -> Int
     block = 64 if len(costs) <= 64 else 256
     long = [(length, cost) for length, cost in reversed(costs) if length >= block]
     short = [(length, cost.tolist()) for length, cost in reversed(costs) if length < block]
-    best = np.zeros_like(costs[0][1], shape=size + 1)
+    best = cast(Numbers, np.zeros_like(costs[0][1], shape=size + 1))
     chosen = [0] * (size + 1)
     known: list[int] | list[float] = [0]  # best[: end], as Python numbers
     for block_start in range(0, size, block):
@@ -99,7 +100,7 @@ def _least_over_long(
 ) -> tuple[Numbers, Int64Array]:
     """Return, for each end, the least cost with a last bucket among these lengths, and that length."""
     unreached = np.iinfo(np.int64).max if best.dtype.kind == "i" else np.inf
-    least = np.full_like(best, unreached, shape=ends.size)
+    least = cast(Numbers, np.full_like(best, unreached, shape=ends.size))
     by_length = np.zeros(ends.size, dtype=np.int64)
     first_end = int(ends[0])
     for length, cost in costs:

@@ -1,0 +1,60 @@
+"""The histograms that the papers measured, read from a folder that the user has; none is shipped.
+
+Their licences do not allow them in a package. ``DPHIST_DATA`` names the folder of ``.npz`` files, each with
+one array ``x`` of counts, and ``workloads/*.npz`` with inclusive bounds ``lo`` and ``hi``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+FOLDER_VARIABLE = "DPHIST_DATA"
+ONE_DIMENSIONAL = ("adult", "nettrace", "medcost", "searchlogs", "income", "patent", "hepph")
+
+
+def data_folder() -> Path:
+    """Return the folder that ``DPHIST_DATA`` names.
+
+    Raises: FileNotFoundError if it is not set or there is no such folder.
+    """
+    named = os.environ.get(FOLDER_VARIABLE)
+    if not named:
+        raise FileNotFoundError(
+            f"{FOLDER_VARIABLE} is not set; set it to the folder of the papers' histograms"
+        )
+    folder = Path(named)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{FOLDER_VARIABLE} is {named!r}, which is not a folder")
+    return folder
+
+
+def names() -> list[str]:
+    """List the histograms that are in the folder."""
+    return sorted(path.stem for path in data_folder().glob("*.npz"))
+
+
+def counts(name: str) -> NDArray[np.int64]:
+    """Return a histogram: (4096,) for those of one dimension, (256, 256) for those of two.
+
+    Raises: FileNotFoundError naming those there are.
+    """
+    path = data_folder() / f"{name}.npz"
+    if not path.is_file():
+        raise FileNotFoundError(f"no histogram {name!r} in the data folder; there are {', '.join(names())}")
+    with np.load(path) as stored:
+        return np.asarray(stored["x"], dtype=np.int64)
+
+
+def workload(name: str) -> NDArray[np.int64]:
+    """Return a fixed workload as half-open ranges, (m, 2), or rectangles, (m, 4)."""
+    path = data_folder() / "workloads" / f"{name}.npz"
+    if not path.is_file():
+        raise FileNotFoundError(f"no workload {name!r} in the data folder's workloads")
+    with np.load(path) as stored:
+        axes = [""] if "lo" in stored else ["0", "1"]
+        edges = [column for axis in axes for column in (stored[f"lo{axis}"], stored[f"hi{axis}"] + 1)]
+        return np.stack(edges, axis=1).astype(np.int64)
