@@ -64,6 +64,13 @@ _CDF_TREE = {
 _BRANCHING = {"branching": "children of a node"}
 _SHARE = {"partition_share": "share of epsilon that chooses the partition"}
 
+_MWEM = {
+    "rounds": "queries to measure; None chooses from the noisy total and epsilon",
+    "known_total": "take the exact total as public: then the guarantee is for moved events",
+    "total_share": "share of epsilon for the noisy total",
+    "sweeps": "how often all measured queries are replayed in each round",
+}
+
 _TABLE: tuple[Mechanism, ...] = (
     Mechanism("identity", "dphist.mechanisms.identity:identity", "noise on every bin"),
     Mechanism("h", "dphist.mechanisms.hierarchical:h", "a tree of noisy counts, as measured", _BRANCHING),
@@ -133,6 +140,13 @@ _TABLE: tuple[Mechanism, ...] = (
         "recursive private bisection, noise on every bucket",
         _SHARE
         | {"depth": "how often a cluster is cut at most", "nonnegative": "set negative counts to zero"},
+    ),
+    Mechanism(
+        "mwem",
+        "dphist.mechanisms.mwem:mwem",
+        "measure the worst answered query, reweigh, repeat",
+        _MWEM,
+        uses_workload=True,
     ),
 )
 

@@ -1,0 +1,149 @@
+"""MWEM: keep an estimate of the histogram, measure the query it answers worst, reweigh, repeat."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import reduce
+
+import numpy as np
+
+from dphist.mechanisms.base import HistogramRelease, Request
+from dphist.mechanisms.budget import Epsilon
+from dphist.mechanisms.ranges import FloatArray, Int64Array, range_sums
+
+# (epsilon N, rounds of least error): measured on generated histograms, read off between by logarithm.
+_ROUNDS = ((1e2, 3), (1e3, 7), (4e3, 10), (1e4, 16), (1e5, 40), (1e6, 90), (1e8, 140))
+
+
+def mwem(
+    request: Request,
+    *,
+    rounds: int | None = None,
+    known_total: bool = False,
+    total_share: Epsilon = Fraction(1, 25),
+    sweeps: int = 100,
+) -> HistogramRelease:
+    """Measure the workload's worst answered queries, one a round, by multiplicative weights (MWEM).
+
+    Guarantee: epsilon-DP. The total takes its share with scale 1 / share (one event changes it by one). Each
+        round spends half of its part on choosing the range with the largest error, an integer that one event
+        moves by at most one, drawn with scale 2 / part, and half on its count, which one event changes by
+        one. With ``known_total`` the exact total is used and the relation is another: histograms that differ
+        by one event moved, whose totals are equal; every range still changes by at most one. Biased.
+    Args: rounds, by default chosen from the noisy total times epsilon, as post-processing; known_total;
+        total_share of epsilon, unused with a known total; sweeps over all measured queries in each round.
+    Cost: O(rounds (n + m) + sweeps rounds^3) on a line: the estimate is uniform between the measured ranges'
+        edges, so that a reweighing touches at most 2 rounds cells; rounds^4 on a grid.
+    Source: Hardt, Ligett, McSherry (2012), with the replay of earlier measurements of their section 2.3. Code
+        that takes the exact total as public under added events is not private.
+    """
+    if rounds is not None and rounds < 1:
+        raise ValueError(f"{request.mechanism} rounds is {rounds}; measure at least one query")
+    if sweeps < 1:
+        raise ValueError(f"{request.mechanism} sweeps is {sweeps}; replay at least once")
+    total = _total(request, known_total, total_share)
+    ranges = request.ranges
+    wanted = _rounds(total, float(request.ledger.epsilon)) if rounds is None else rounds
+    wanted = min(wanted, len(ranges))
+    estimate = CellEstimate(request.counts.shape, total)
+    if wanted == 0:
+        request.ledger.spend_rest("unused: no queries")
+        return request.release(estimate.counts())
+    part = request.ledger.left / (2 * wanted)
+    exact = range_sums(request.counts.astype(np.float64), ranges).astype(np.int64)
+    unused = np.arange(len(ranges))
+    for turn in range(1, wanted + 1):
+        answers = np.rint(range_sums(estimate.counts(), ranges[unused])).astype(np.int64)
+        epsilon_choice = request.ledger.spend(f"choice {turn}", part)
+        chosen = request.select(np.abs(exact[unused] - answers), 2 / epsilon_choice)
+        query = int(unused[chosen])
+        unused = np.delete(unused, chosen)
+        epsilon_count = request.ledger.spend(f"count {turn}", part)
+        noisy = request.measure(exact[query : query + 1], 1 / epsilon_count)
+        estimate.add(ranges[query], float(noisy[0]))
+        estimate.replay(sweeps)
+    return request.release(estimate.counts())
+
+
+class CellEstimate:
+    """A histogram that is uniform within the cells that the measured ranges' edges cut.
+
+    ``masses`` are the cells' counts, which add up to ``total``; ``edges`` cut each axis.
+    """
+
+    def __init__(self, shape: tuple[int, ...], total: float) -> None:
+        self.total = total
+        self.edges = [np.array([0, size]) for size in shape]
+        self.masses = np.full((1,) * len(shape), total)
+        self.measured: list[tuple[Int64Array, float]] = []
+
+    def add(self, query: Int64Array, answer: float) -> None:
+        """Remember a measured range, cutting cells at its edges."""
+        self.measured.append((query, answer))
+        for axis in range(len(self.edges)):
+            old = self.edges[axis]
+            new = np.union1d(old, query[2 * axis : 2 * axis + 2])
+            parent = np.searchsorted(old, new[:-1], side="right") - 1
+            fraction = np.diff(new) / np.diff(old)[parent]
+            along = [1] * len(self.edges)
+            along[axis] = -1
+            self.masses = np.take(self.masses, parent, axis=axis) * fraction.reshape(along)
+            self.edges[axis] = new
+
+    def replay(self, sweeps: int) -> None:
+        """Reweigh the cells by each measured range in turn, ``sweeps`` times or until nothing moves."""
+        if self.total <= 0:
+            return
+        cells = [self._cells(query) for query, _ in self.measured]
+        masses, scale, rate = self.masses.copy(), 1.0, 0.5 / self.total
+        for _ in range(sweeps):
+            moved = 0.0
+            for cell, (_, answer) in zip(cells, self.measured, strict=True):
+                inside = masses[cell]
+                mass = scale * float(inside.sum())
+                # The exponent is held where a count far from the total cannot overflow.
+                exponent = min(max(rate * (answer - mass), -30.0), 30.0)
+                inside *= math.exp(exponent)
+                # Bringing the total back is one factor for all cells, kept aside.
+                scale *= self.total / (self.total + mass * math.expm1(exponent))
+                moved = max(moved, abs(exponent))
+            masses *= scale
+            scale = 1.0
+            if moved < 1e-9:
+                break
+        self.masses = masses * (self.total / masses.sum())
+
+    def counts(self) -> FloatArray:
+        """Spread each cell's count evenly over its bins."""
+        widths = [np.diff(edges) for edges in self.edges]
+        volumes = reduce(np.multiply.outer, widths)
+        density = self.masses / volumes
+        for axis, width in enumerate(widths):
+            density = np.repeat(density, width, axis=axis)
+        return np.asarray(density)
+
+    def _cells(self, query: Int64Array) -> tuple[slice, ...]:
+        bounds = [np.searchsorted(edges, query[2 * a : 2 * a + 2]) for a, edges in enumerate(self.edges)]
+        return tuple(slice(int(first), int(last)) for first, last in bounds)
+
+
+def _total(request: Request, known_total: bool, share: Epsilon) -> float:
+    """Return the total to spread: noisy, and at least one so that there is something to reweigh."""
+    exact = request.counts.sum(keepdims=True).ravel()
+    if known_total:
+        return float(exact[0])
+    if not 0 < share < 1:
+        raise ValueError(f"{request.mechanism} total_share is {share}; it is between 0 and 1")
+    noisy = request.measure(exact, 1 / request.ledger.spend_share("total", share))
+    return max(1.0, float(noisy[0]))
+
+
+def _rounds(total: float, epsilon: float) -> int:
+    """Choose the number of rounds from published facts.
+
+    >>> _rounds(1.0, 0.1), _rounds(1e5, 0.1), _rounds(1e12, 1.0)
+    (3, 16, 140)
+    """
+    signal, rounds = zip(*_ROUNDS, strict=True)
+    return round(float(np.interp(math.log(max(total * epsilon, 1e-300)), np.log(signal), rounds)))
