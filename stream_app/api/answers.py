@@ -1,0 +1,259 @@
+"""From a view to the shapes of the API. Pure: a view and a question in, an answer out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from dphist.tree.estimate import Estimate
+from dphist.tree.interval import half_widths
+from dphist.tree.law import LawTable
+from stream_app.api.schemas import (
+    CountAnswer,
+    CountQuery,
+    EpochAnswer,
+    EstimatedCount,
+    LedgerRow,
+    NodesAnswer,
+    NodesQuery,
+    PrivacyAnswer,
+    SeriesAnswer,
+    SeriesQuery,
+    StreamDetail,
+    StreamSummary,
+)
+from stream_app.core.epoch_view import EpochView, Span
+from stream_app.core.instants import format_instant, parse_instant
+from stream_app.core.ledger import in_words, statement
+from stream_app.core.query import QueryError, Series, StreamView
+from stream_app.core.records import LedgerEntry
+from stream_app.core.visible import last_bin_of
+
+DEFAULT_CONFIDENCE = 0.95
+LARGEST_EXPONENT = 20  # beyond this "the odds change by a factor of" says nothing
+PROTECTED = [
+    "Any single event: nobody can tell from what is shown whether it happened.",
+    "Against everyone who reads this, with whatever else they know, however long they watch.",
+    "Quiet times too: bins close by the clock, and an empty bin is released like any other.",
+]
+NOT_PROTECTED = [
+    "A person with many events: with k events the protection is k times weaker.",
+    "What many events have in common: totals and trends are what is shown here.",
+    "That the stream exists, how long its bins are and how it is configured.",
+    "Events from whoever can read the worker's machine: it holds exact counts of open bins.",
+]
+_LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
+
+
+def released(view: StreamView) -> dict[str, object]:
+    """Return the fields that every answer about a stream carries."""
+    until_us = view.released_until_us
+    return {
+        "stream": view.strategy.stream,
+        "private": view.declaration.private,
+        "released_until": None if until_us is None else format_instant(until_us),
+        "seq": view.visible_seq,
+    }
+
+
+def summary(view: StreamView) -> StreamSummary:
+    """Describe a stream at a glance."""
+    return StreamSummary.model_validate(_summary(view))
+
+
+def detail(view: StreamView) -> StreamDetail:
+    """Describe a stream with its tree and epochs."""
+    design = view.strategy.design
+    return StreamDetail.model_validate(
+        _summary(view)
+        | {
+            "strategy_hash": view.strategy.hash,
+            "branching": list(design.branching),
+            "level_epsilons": [str(epsilon) for epsilon in design.level_epsilons],
+            "level_stderrs": [math.sqrt(variance) for variance in design.variances],
+            "release": design.release,
+            "epochs": [_epoch(view, epoch) for epoch in view.epochs],
+        }
+    )
+
+
+def count(view: StreamView, query: CountQuery) -> CountAnswer:
+    """Answer a range count. Raises: QueryError."""
+    span = _span(view, query)
+    edges = {"start": _edge(view, span.start), "end": _edge(view, span.stop)}
+    return CountAnswer.model_validate(released(view) | edges | _estimated(view.count(span), query.confidence))
+
+
+def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
+    """Answer a series. Raises: QueryError."""
+    if (query.window is None) == (query.kind == "window"):
+        raise QueryError("window: say how many bins with kind=window, and leave it out otherwise", "window")
+    found = view.series(
+        query.kind, _span(view, query), query.step, query.window or 1, query.view, query.points
+    )
+    values = np.array([one.value for one in found.estimates], dtype=np.float64)
+    halves, _ = half_widths(LawTable.of([one.law for one in found.estimates]), query.confidence)
+    halves = halves + np.array([one.rounding for one in found.estimates])
+    return SeriesAnswer.model_validate(
+        released(view)
+        | {
+            "kind": query.kind,
+            "view": query.view,
+            "step": query.step,
+            "window": query.window,
+            "confidence": query.confidence,
+            "start": [view.binning.start_us(span.start) / 1e6 for span in found.spans],
+            "end": [view.binning.start_us(span.stop) / 1e6 for span in found.spans],
+            "value": values.tolist(),
+            "stderr": [one.stderr for one in found.estimates],
+            "lower": (values - halves).tolist(),
+            "upper": (values + halves).tolist(),
+            "points_available": found.available,
+            "downsampled": len(found.spans) + found.unmeasured < found.available,
+            "note": _note(found),
+        }
+    )
+
+
+def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
+    """Return released nodes of one level. Raises: QueryError for an epoch or level that is not there."""
+    design = view.strategy.design
+    number = view.epoch if query.epoch is None else query.epoch
+    epoch = next((one for one in view.epochs if one.record.epoch == number), None)
+    if epoch is None:
+        raise QueryError(f"epoch: {number} is not there; the last is {view.epoch}", "epoch")
+    level = design.shape.height if query.level is None else query.level
+    if level > design.shape.height:
+        raise QueryError(
+            f"level: {level} is not there; the tree has levels 1 to {design.shape.height}", "level"
+        )
+    values = epoch.forest.nodes(level)
+    return NodesAnswer.model_validate(
+        released(view)
+        | {
+            "epoch": number,
+            "level": level,
+            "first": query.first,
+            "node_bins": design.shape.widths[level],
+            "scale": float(design.scales[level - 1]),
+            "values": values[query.first : query.first + query.limit].tolist(),
+            "nodes_released": len(values),
+        }
+    )
+
+
+def privacy(view: StreamView, ledger: Sequence[LedgerEntry]) -> PrivacyAnswer:
+    """State what is protected and how strongly. Args: the ledger of the stream's source."""
+    design, source = view.strategy.design, view.strategy.source
+    stated = statement(source, ledger)
+    private = view.declaration.private and stated.private
+    return PrivacyAnswer.model_validate(
+        released(view)
+        | {
+            "epsilon": in_words(design.epsilon),
+            "unit": view.strategy.declared["privacy"]["unit"],
+            "neighbours": design.neighbours,
+            "source": source,
+            "source_epsilon": in_words(stated.epsilon),
+            "max_odds_factor": math.exp(stated.epsilon) if stated.epsilon < LARGEST_EXPONENT else None,
+            "promise": stated.sentences()[0],
+            "protected": PROTECTED if private else [],
+            "not_protected": NOT_PROTECTED if private else ["Anybody: these values show every event."],
+            "ledger": [_ledger_row(entry) for entry in ledger],
+        }
+    )
+
+
+def _summary(view: StreamView) -> dict[str, object]:
+    until = view.released_until_us
+    running = None if until is None else _estimated(view.running(), DEFAULT_CONFIDENCE)
+    binning = view.binning
+    calendar = binning.timezone is not None
+    return released(view) | {
+        "source": view.strategy.source,
+        "epsilon": in_words(view.strategy.design.epsilon),
+        "bin": f"1 day ({binning.timezone})" if calendar else length_in_words(binning.bin_us),
+        "bin_seconds": None if calendar else binning.bin_us / 1e6,
+        "start": format_instant(view.start_us),
+        "running": running,
+    }
+
+
+def _ledger_row(entry: LedgerEntry) -> LedgerRow:
+    return LedgerRow(
+        stream=entry.stream,
+        epoch=entry.epoch,
+        start=format_instant(entry.start_us),
+        end=format_instant(entry.end_us),
+        epsilon=in_words(Fraction(entry.epsilon)),
+        unit=entry.unit,
+        private=entry.private,
+    )
+
+
+def _epoch(view: StreamView, epoch: EpochView) -> EpochAnswer:
+    record = epoch.record
+    return EpochAnswer(
+        epoch=record.epoch,
+        start=_edge(view, record.first_bin),
+        end=_edge(view, last_bin_of(record) + 1),
+        bins=record.bins,
+        bins_released=epoch.bins,
+        first_seq=record.first_seq,
+        end_reason=record.end_reason,
+    )
+
+
+def _estimated(estimate: Estimate, confidence: float) -> dict[str, object]:
+    interval = estimate.interval(confidence)
+    return EstimatedCount(
+        value=float(estimate.value),
+        stderr=estimate.stderr,
+        interval=(float(interval.lower), float(interval.upper)),
+        confidence=confidence,
+    ).model_dump()
+
+
+def _span(view: StreamView, query: CountQuery) -> Span:
+    return view.bins_between(_time("start", query.start), _time("end", query.end))
+
+
+def _time(parameter: str, text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_instant(text)
+    except ValueError as error:
+        raise QueryError(f"{parameter}: {error}", parameter) from None
+
+
+def _edge(view: StreamView, bin: int) -> str:
+    return format_instant(view.binning.start_us(bin))
+
+
+def _note(found: Series) -> str:
+    lines = []
+    shown = len(found.spans)
+    if shown + found.unmeasured < found.available:
+        lines.append(
+            f"Shown are {shown:,} of {found.available:,} points: the least and the greatest of every stretch."
+        )
+    if found.unmeasured:
+        lines.append(
+            f"{found.unmeasured:,} points are left out: an epoch ended early, their bins were not measured."
+        )
+    lines.append("Each interval holds for its own point, not for the worst of many.")
+    return " ".join(lines)
+
+
+def length_in_words(us: int) -> str:
+    """Return a length of time in its largest whole unit.
+
+    >>> length_in_words(3_600_000_000), length_in_words(900_000_000), length_in_words(1_500_000)
+    ('1 hour', '15 minutes', '1.5 seconds')
+    """
+    for name, size in _LENGTHS:
+        if us % size == 0:
+            return f"1 {name}" if us == size else f"{us // size} {name}s"
+    return f"{us / 1_000_000:g} seconds"

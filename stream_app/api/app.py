@@ -1,0 +1,108 @@
+"""The application and its server: a reader of released values comes in, pages and answers go out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from importlib.metadata import version
+
+import uvicorn
+from fastapi import FastAPI
+
+from stream_app.api import errors, pages, routes
+from stream_app.api.replica import Replicas
+from stream_app.ports import PublicReader
+
+ReaderFactory = Callable[[], AbstractAsyncContextManager[PublicReader]]
+
+_GRACE_S = 3  # what a request in flight gets when the server is told to stop
+_ABOUT = """\
+Differentially private live counts. Every value here is computed from released, noisy values.
+
+Times are RFC 3339 with an offset or seconds since 1970, and must be edges of bins. Ranges are half-open.
+Answers carry `value`, `stderr`, `interval`, `confidence`, `private` and `released_until`; `ETag` is
+epoch:seq. Errors are JSON with one line that says what, where and the remedy.
+"""
+
+
+def create_app(reader: PublicReader) -> FastAPI:
+    """Return the application over one reader. It reads what is visible until it is shut down."""
+    replicas = Replicas(reader)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(replicas.keep_fresh(), name="keep-fresh")
+        yield
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    app = FastAPI(
+        title="Private counts",
+        summary="Live counts with differential privacy",
+        description=_ABOUT,
+        version=version("private-counts"),
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's own page loads scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.replicas = replicas
+    errors.install(app)
+    app.include_router(routes.router)
+    pages.install(app)
+    return app
+
+
+def serve(reader_factory: ReaderFactory, host: str, port: int) -> int:
+    """Serve until a signal ends it; return the exit status.
+
+    Args: a factory, called inside the event loop, of a context that opens and closes the reader.
+    Returns: 0 after a signal; 2, with one line on stderr, where the address cannot be had.
+    """
+    try:
+        listener = listen(host, port)
+    except OSError as error:
+        print(
+            f"api: {host}:{port} cannot be served ({error.strerror}); free the port or set api.port",
+            file=sys.stderr,
+        )
+        return 2
+    with listener:
+        asyncio.run(serve_on(listener, reader_factory))
+    return 0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises: OSError where another process has the port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=512)
+
+
+async def serve_on(listener: socket.socket, reader_factory: ReaderFactory) -> None:
+    """Serve on a listening socket until a signal or cancellation."""
+    async with reader_factory() as reader:
+        app = create_app(reader)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=_GRACE_S,
+            server_header=False,
+        )
+        await _Server(config, app.state.replicas).serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """A server that ends its followers first: they would otherwise hold the shutdown back."""
+
+    def __init__(self, config: uvicorn.Config, replicas: Replicas) -> None:
+        super().__init__(config)
+        self._replicas = replicas
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop: followers first, then connections, then the app."""
+        self._replicas.close()
+        await super().shutdown(sockets)

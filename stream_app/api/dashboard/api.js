@@ -1,0 +1,23 @@
+// What the page asks the service for. Answers are released values only.
+
+export class ApiError extends Error {}
+
+export async function get(path, query = {}, signal = undefined) {
+  const search = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== null && value !== undefined));
+  const text = search.toString();
+  const response = await fetch(text ? `${path}?${text}` : path, { signal });
+  const body = await response.json();
+  if (!response.ok) throw new ApiError(body.error ?? `${path} answered ${response.status}`);
+  return body;
+}
+
+export const streamPath = (stream) => `/v1/streams/${encodeURIComponent(stream)}`;
+
+// Follow a stream's releases. The browser reconnects by itself and resumes after the last id it saw.
+export function follow(stream, after, { onRelease, onState }) {
+  const events = new EventSource(`${streamPath(stream)}/events?after=${after}`);
+  events.onopen = () => onState("live");
+  events.onerror = () => onState(events.readyState === EventSource.CLOSED ? "closed" : "connecting");
+  events.addEventListener("release", (event) => onRelease(Number(event.lastEventId), event.data));
+  return () => events.close();
+}

@@ -1,0 +1,36 @@
+// The panel that says what is protected. The words come from the service; this only sets them.
+
+import { grid } from "./tables.js";
+import { instant, seconds } from "./words.js";
+
+const at = (id) => document.getElementById(id);
+
+export function showPrivacy(privacy) {
+  at("promise").textContent = privacy.promise;
+  showList(at("protected"), privacy.protected);
+  showList(at("not-protected"), privacy.not_protected);
+  const factor = privacy.max_odds_factor;
+  showFacts(at("privacy-numbers"), [
+    ["Epsilon of this stream", privacy.epsilon],
+    ["Sum over its source", privacy.source_epsilon],
+    ["Odds change at most", factor === null ? "without limit" : `× ${factor < 100 ? factor.toFixed(2) : Math.round(factor).toLocaleString("en")}`],
+    ["Protected unit", `one ${privacy.unit}`],
+    ["Neighbouring logs differ by", { add_remove: "one event more or less", substitute: "one event replaced" }[privacy.neighbours] ?? privacy.neighbours],
+  ]);
+  at("ledger").replaceChildren(
+    grid(`Source: ${privacy.source}. Periods in UTC.`, ["Stream", "Epoch", "From", "To", "Epsilon", "Unit"],
+      privacy.ledger.map((row) => [row.stream, row.epoch, instant(seconds(row.start)), instant(seconds(row.end)), row.epsilon, row.unit])),
+  );
+}
+
+function showList(host, lines) {
+  host.replaceChildren(...lines.map((line) => Object.assign(document.createElement("li"), { textContent: line })));
+}
+
+function showFacts(host, facts) {
+  host.replaceChildren(...facts.map(([name, value]) => {
+    const box = document.createElement("div");
+    box.append(Object.assign(document.createElement("dt"), { textContent: name }), Object.assign(document.createElement("dd"), { textContent: value }));
+    return box;
+  }));
+}

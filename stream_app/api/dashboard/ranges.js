@@ -1,0 +1,40 @@
+// Which ranges of time are offered, and how many bins a point of the lower chart takes. In seconds.
+
+const HOUR = 3600, DAY = 86400;
+const STEPS = [1, 5, 10, 15, 30, 60, 300, 600, 900, 1800, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 7 * DAY, 28 * DAY];
+const PRESETS = [
+  { name: "1 year", seconds: 365 * DAY },
+  { name: "90 days", seconds: 90 * DAY },
+  { name: "30 days", seconds: 30 * DAY },
+  { name: "7 days", seconds: 7 * DAY },
+  { name: "24 hours", seconds: DAY },
+  { name: "6 hours", seconds: 6 * HOUR },
+  { name: "1 hour", seconds: HOUR },
+  { name: "15 minutes", seconds: 900 },
+];
+
+// At most four, those that leave something out and still hold a dozen bins.
+export function presets(whole, binSeconds) {
+  if (binSeconds === null) return [{ name: "all", seconds: null }];
+  const fitting = PRESETS.filter(
+    ({ seconds }) => seconds < whole.end - whole.start && seconds >= 12 * binSeconds && seconds % binSeconds === 0,
+  );
+  return [{ name: "all", seconds: null }, ...fitting.slice(0, 3)];
+}
+
+// Bins per point, so that points are a few pixels wide and a familiar length of time.
+export function chooseStep({ start, end }, binSeconds, width) {
+  const most = Math.max(60, Math.min(400, width / 2.5));
+  if (binSeconds === null) return [1, 7, 28].find((step) => (end - start) / (step * DAY) <= most) ?? 28;
+  const fits = (seconds) => seconds % binSeconds === 0 && (end - start) / seconds <= most;
+  if (fits(binSeconds)) return 1;
+  const chosen = STEPS.find((seconds) => seconds > binSeconds && fits(seconds));
+  return chosen ? chosen / binSeconds : Math.ceil((end - start) / binSeconds / most);
+}
+
+// Points of the lower chart begin at round times (midnight for days), wherever the range begins.
+export function snapRange({ start, end }, stepSeconds, first) {
+  if (!stepSeconds) return { start, end };
+  const round = Math.ceil(start / stepSeconds) * stepSeconds;
+  return round + stepSeconds <= end ? { start: Math.max(round, first), end } : { start, end };
+}

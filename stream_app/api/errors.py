@@ -1,0 +1,72 @@
+"""Every error is JSON with one line: what, where, remedy."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from stream_app.api.schemas import ErrorAnswer
+from stream_app.core.instants import format_instant
+from stream_app.core.query import QueryError
+
+log = logging.getLogger(__name__)
+
+REPLIES: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorAnswer, "description": "a time off the bin edges or outside what is released"},
+    404: {"model": ErrorAnswer, "description": "no such stream"},
+    422: {"model": ErrorAnswer, "description": "an unknown or malformed parameter"},
+}
+
+
+def install(app: FastAPI) -> None:
+    """Answer every failure of the app in one shape."""
+    app.add_exception_handler(QueryError, _query_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _fault)
+
+
+def unknown_stream(name: str, known: list[str]) -> HTTPException:
+    """Return the error for a stream that is not there, naming some that are."""
+    there = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "") if known else "none yet"
+    return HTTPException(404, f"stream {name!r} is not known here; known streams: {there}")
+
+
+def reply(status: int, line: str, **more: Any) -> JSONResponse:
+    """Return an error answer."""
+    return JSONResponse(ErrorAnswer(error=line, **more).model_dump(exclude_none=True), status)
+
+
+async def _query_error(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, QueryError)
+    nearest = [format_instant(us) for us in error.nearest_us]
+    return reply(400, str(error), parameter=error.parameter, nearest=nearest or None)
+
+
+async def _validation_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    parameter = str(first["loc"][-1])
+    if first["type"] == "extra_forbidden":
+        line = f"parameter {parameter!r} is not known for {request.url.path}; /docs lists those that are"
+    else:
+        line = f"parameter {parameter}={first['input']!r}: {first['msg'].lower()}"
+    return reply(422, line, parameter=parameter)
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    line = str(error.detail)
+    if line == "Not Found":
+        line = f"{request.url.path} is not an address of this service; /docs lists them all"
+    return JSONResponse({"error": line}, error.status_code, headers=error.headers)
+
+
+async def _fault(_request: Request, error: Exception) -> JSONResponse:
+    log.error("a request failed (%s)", type(error).__name__)
+    return reply(500, "this is a fault of the service, not of the request; its log has the kind of failure")

@@ -1,0 +1,55 @@
+"""Private values for Prometheus: what readers may know, and nothing about requests or the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from stream_app.api.answers import DEFAULT_CONFIDENCE
+from stream_app.core.query import StreamView
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def exposition(views: Iterable[StreamView]) -> bytes:
+    """Return the text that Prometheus scrapes."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Released(list(views)))
+    return generate_latest(registry)
+
+
+class _Released(Collector):
+    """Gauges: a noisy running count may fall, so it is no counter and ``rate()`` does not apply."""
+
+    def __init__(self, views: list[StreamView]) -> None:
+        self._views = views
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        def gauge(name: str, what: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"private_counts_{name}", what, labels=["stream", "private"])
+
+        running = gauge("running", "Estimated events since the stream's first bin")
+        lower = gauge("running_lower", f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval")
+        upper = gauge("running_upper", f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval")
+        stderr = gauge("running_stderr", "Standard error of the running count")
+        until = gauge("released_until_seconds", "End of the last released bin, seconds since 1970")
+        bins = gauge("released_bins", "Bins released so far")
+        epsilon = gauge("epsilon", "Privacy loss of the stream per event")
+        for view in self._views:
+            labels = [view.strategy.stream, str(view.declaration.private).lower()]
+            epsilon.add_metric(labels, float(view.strategy.design.epsilon))
+            bins.add_metric(labels, view.visible_seq)
+            if view.released_until_us is None:
+                continue
+            estimate = view.running()
+            interval = estimate.interval(DEFAULT_CONFIDENCE)
+            until.add_metric(labels, view.released_until_us / 1e6)
+            running.add_metric(labels, float(estimate.value))
+            lower.add_metric(labels, float(interval.lower))
+            upper.add_metric(labels, float(interval.upper))
+            stderr.add_metric(labels, estimate.stderr)
+        yield from (running, lower, upper, stderr, until, bins, epsilon)

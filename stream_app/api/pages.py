@@ -1,0 +1,98 @@
+"""The live page, the page of the API, health and metrics: everything that is not under /v1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi.responses import FileResponse, JSONResponse
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stream_app.api import errors, metrics
+from stream_app.api.replica import STALE_AFTER_S, Replicas
+from stream_app.api.schemas import Health, NoQuery
+
+DASHBOARD = Path(__file__).parent / "dashboard"
+
+router = APIRouter(responses={422: errors.REPLIES[422]})
+Nothing = Annotated[NoQuery, Query()]
+
+
+class SafeHeaders:
+    """Add headers that keep the page to its own host, and others from framing it."""
+
+    HEADERS = (
+        (
+            b"content-security-policy",
+            b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+        ),
+        (b"referrer-policy", b"no-referrer"),
+        (b"x-content-type-options", b"nosniff"),
+    )
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; no body is buffered, so server-sent events flow."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *self.HEADERS]
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+def install(app: FastAPI) -> None:
+    """Add the pages and their files to the app."""
+    app.include_router(router)
+    app.mount("/dashboard", _Unchanging(directory=DASHBOARD), name="dashboard")
+    app.add_middleware(SafeHeaders)
+
+
+class _Unchanging(StaticFiles):
+    """Files of the page: browsers ask whether they changed, so a new version is seen at once."""
+
+    def file_response(self, *args: object, **kwargs: object) -> Response:
+        response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+@router.get("/", include_in_schema=False)
+async def dashboard() -> FileResponse:
+    """The live page. Its own parameters are read by its script."""
+    return FileResponse(DASHBOARD / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs(_query: Nothing) -> FileResponse:
+    """The API as a page, made from /openapi.json by a script of ours: nothing comes from elsewhere."""
+    return FileResponse(DASHBOARD / "docs.html", headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/healthz", response_model=Health)
+async def healthz(_query: Nothing) -> Health:
+    """Whether this process is alive."""
+    return Health(status="alive")
+
+
+@router.get("/readyz", response_model=Health, responses={503: {"model": Health}})
+async def readyz(request: Request, _query: Nothing) -> JSONResponse:
+    """Whether released values were read lately; answers from memory go on meanwhile."""
+    replicas: Replicas = request.app.state.replicas
+    if replicas.ready:
+        return JSONResponse(Health(status="ready").model_dump())
+    line = f"the store was not read for {STALE_AFTER_S:g} s; is Redis up, and may the api user read it?"
+    return errors.reply(503, line)
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics_text(request: Request, _query: Nothing) -> Response:
+    """Private values in Prometheus' text format."""
+    replicas: Replicas = request.app.state.replicas
+    views = [one.view for _, one in sorted(replicas.by_name.items()) if one.view is not None]
+    return Response(metrics.exposition(views), headers={"Content-Type": metrics.CONTENT_TYPE})

@@ -1,0 +1,162 @@
+"""Every stream's released values in memory, refreshed from the public half of the store.
+
+Requests are answered from here and never wait for the store; only visible releases can arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from bisect import bisect_right
+from collections import deque
+from itertools import islice
+from operator import itemgetter
+
+from stream_app.core.query import StreamView
+from stream_app.core.records import LedgerEntry
+from stream_app.ports import PublicReader
+
+log = logging.getLogger(__name__)
+
+RECENT_ROWS = 4_096  # a follower that is further behind reads from the store
+POLL_S = 0.2  # well below the second at which releases become visible
+LONGEST_POLL_S = 5.0
+STALE_AFTER_S = 10.0
+_ROWS_A_READ = 2_000
+
+
+class StreamReplica:
+    """One stream: its view for answers and its last rows for followers."""
+
+    def __init__(self, reader: PublicReader, stream: str) -> None:
+        self.stream = stream
+        self.view: StreamView | None = None
+        self.busy = asyncio.Lock()  # held while a thread reads the view, and while the view grows
+        self.answers: dict[object, bytes] = {}  # rendered answers at the current seq
+        self.closed = False
+        self._reader = reader
+        self._recent: deque[tuple[int, bytes]] = deque(maxlen=RECENT_ROWS)
+        self._changed = asyncio.Event()
+
+    @property
+    def seq(self) -> int:
+        """Return how many released bins this process knows."""
+        return self.view.visible_seq if self.view else 0
+
+    async def refresh(self) -> None:
+        """Read what became visible since the last time; readers see all of it or nothing.
+
+        Raises: whatever the reader raises when the store cannot be read.
+        """
+        state = await self._reader.public_state(self.stream)
+        if state is None:
+            self.view = None
+            return
+        if self.view is not None and self.view.is_at(state):
+            return
+        view = self.view
+        if view is None or not view.continues_to(state):
+            view = StreamView(state.strategy)
+            self._recent.clear()
+        blocks = [
+            (want, await self._reader.tile_rows(self.stream, *want, view.strategy.width))
+            for want in view.missing(state)
+        ]
+        rows = await self._new_rows(state.visible_seq)
+        async with self.busy:
+            view.extend(state, blocks)
+            self.view = view
+            self._recent.extend(rows)
+            self.answers.clear()
+        self._wake()
+
+    async def rows_after(self, seq: int) -> list[tuple[int, bytes]]:
+        """Return the next visible rows after ``seq``, from memory where they are recent."""
+        if seq >= self.seq:
+            return []
+        if self._recent and self._recent[0][0] <= seq + 1:
+            skipped = bisect_right(self._recent, seq, key=itemgetter(0))
+            return list(islice(self._recent, skipped, skipped + _ROWS_A_READ))
+        return await self._reader.rows(self.stream, seq, _ROWS_A_READ)
+
+    async def wait_beyond(self, seq: int, timeout_s: float) -> bool:
+        """Return whether rows after ``seq`` exist, at the latest after the timeout or at closing."""
+        deadline = time.monotonic() + timeout_s
+        while self.seq <= seq and not self.closed:
+            changed, left = self._changed, deadline - time.monotonic()
+            try:
+                async with asyncio.timeout(max(left, 0)):
+                    await changed.wait()
+            except TimeoutError:
+                return False
+        return self.seq > seq
+
+    def close(self) -> None:
+        """Let every follower end."""
+        self.closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _new_rows(self, visible_seq: int) -> list[tuple[int, bytes]]:
+        last = self._recent[-1][0] if self._recent else 0
+        after = max(last, visible_seq - RECENT_ROWS)
+        if after > last:
+            self._recent.clear()
+        rows: list[tuple[int, bytes]] = []
+        while after < visible_seq:
+            page = await self._reader.rows(self.stream, after, min(_ROWS_A_READ, visible_seq - after))
+            if not page:
+                break
+            rows.extend(page)
+            after = page[-1][0]
+        return rows
+
+
+class Replicas:
+    """All streams of the store, kept fresh by one task."""
+
+    def __init__(self, reader: PublicReader) -> None:
+        self.by_name: dict[str, StreamReplica] = {}
+        self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
+        self._reader = reader
+        self._fresh_at: float | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Return whether the store was read lately."""
+        return self._fresh_at is not None and time.monotonic() - self._fresh_at < STALE_AFTER_S
+
+    async def refresh(self) -> None:
+        """Bring every stream up to what is visible now."""
+        names = await self._reader.streams()
+        for name in names:
+            if name not in self.by_name:
+                self.by_name[name] = StreamReplica(self._reader, name)
+            await self.by_name[name].refresh()
+        for gone in set(self.by_name) - set(names):
+            self.by_name.pop(gone).close()
+        sources = {one.view.strategy.source for one in self.by_name.values() if one.view}
+        self.ledgers = {source: await self._reader.ledger(source) for source in sources}
+        self._fresh_at = time.monotonic()
+
+    async def keep_fresh(self) -> None:
+        """Refresh for ever. A store that cannot be read is tried again; answers go on from memory."""
+        pause_s = POLL_S
+        while True:
+            try:
+                await self.refresh()
+                pause_s = POLL_S
+            except Exception as failure:
+                # The type only: a client's message may hold the store's address or password.
+                log.warning("released values cannot be read (%s); trying again", type(failure).__name__)
+                pause_s = min(2 * pause_s, LONGEST_POLL_S)
+            await asyncio.sleep(pause_s)
+
+    def close(self) -> None:
+        """Let every follower end."""
+        for replica in self.by_name.values():
+            replica.close()

@@ -1,0 +1,128 @@
+"""The addresses under /v1: released values as JSON, and as server-sent events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+
+from stream_app.api import answers, errors, sse
+from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.api.schemas import (
+    CountAnswer,
+    CountQuery,
+    EventsQuery,
+    NodesAnswer,
+    NodesQuery,
+    NoQuery,
+    PrivacyAnswer,
+    SeriesAnswer,
+    SeriesQuery,
+    StreamDetail,
+    StreamList,
+)
+from stream_app.core.query import StreamView
+
+router = APIRouter(prefix="/v1", responses=errors.REPLIES)
+
+KEPT_ANSWERS = 64  # rendered answers per stream, forgotten at the next release
+
+
+def all_replicas(request: Request) -> Replicas:
+    """Return the process's replicas."""
+    replicas: Replicas = request.app.state.replicas
+    return replicas
+
+
+def replica_of(request: Request, stream: str) -> StreamReplica:
+    """Return a stream's replica. Raises: HTTPException 404."""
+    by_name = all_replicas(request).by_name
+    replica = by_name.get(stream)
+    if replica is None or replica.view is None:
+        raise errors.unknown_stream(stream, sorted(by_name))
+    return replica
+
+
+Known = Annotated[StreamReplica, Depends(replica_of)]
+Nothing = Annotated[NoQuery, Query()]
+
+
+@router.get("/streams", response_model=StreamList)
+async def list_streams(request: Request, _query: Nothing) -> StreamList:
+    """All streams, each with its running count as now known."""
+    replicas = all_replicas(request).by_name
+    views = [replicas[name].view for name in sorted(replicas)]
+    return StreamList(streams=[answers.summary(view) for view in views if view is not None])
+
+
+@router.get("/streams/{stream}", response_model=StreamDetail)
+async def show_stream(request: Request, replica: Known, _query: Nothing) -> Response:
+    """One stream: its running count, its tree and its epochs."""
+    return _answer(request, replica, answers.detail)
+
+
+@router.get("/streams/{stream}/count", response_model=CountAnswer)
+async def count(request: Request, replica: Known, query: Annotated[CountQuery, Query()]) -> Response:
+    """Events from start to end, from all nodes released so far: the best linear unbiased estimate."""
+    return _answer(request, replica, lambda view: answers.count(view, query))
+
+
+@router.get("/streams/{stream}/series", response_model=SeriesAnswer)
+async def series(request: Request, replica: Known, query: Annotated[SeriesQuery, Query()]) -> Response:
+    """Running counts, counts per bin or over sliding windows, each point with its error."""
+    async with replica.busy:
+        return await run_in_threadpool(_answer, request, replica, lambda view: answers.series(view, query))
+
+
+@router.get("/streams/{stream}/nodes", response_model=NodesAnswer)
+async def nodes(request: Request, replica: Known, query: Annotated[NodesQuery, Query()]) -> Response:
+    """Released noisy values of the tree's nodes, so that anyone can recompute every answer."""
+    return _answer(request, replica, lambda view: answers.nodes(view, query))
+
+
+@router.get("/streams/{stream}/privacy", response_model=PrivacyAnswer)
+async def privacy(request: Request, replica: Known, _query: Nothing) -> PrivacyAnswer:
+    """What is protected and how strongly: in words, in numbers, and the ledger of the source."""
+    assert replica.view is not None
+    ledger = all_replicas(request).ledgers.get(replica.view.strategy.source, ())
+    return answers.privacy(replica.view, ledger)
+
+
+@router.get(
+    "/streams/{stream}/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "one event per released bin"}},
+)
+async def events(
+    replica: Known,
+    query: Annotated[EventsQuery, Query()],
+    last_event_id: Annotated[int | None, Header(ge=0)] = None,
+) -> StreamingResponse:
+    """Every release as it becomes visible; ``id`` is its seq, so a reader resumes where it was."""
+    after = last_event_id if last_event_id is not None else query.after
+    if after is None:
+        after = max(replica.seq - 1, 0)
+    return StreamingResponse(sse.follow(replica, after), media_type="text/event-stream", headers=sse.HEADERS)
+
+
+def _answer(request: Request, replica: StreamReplica, make: Callable[[StreamView], BaseModel]) -> Response:
+    """Return what ``make`` says about the stream now: rendered once a release, 304 where it is known."""
+    view = replica.view
+    assert view is not None
+    etag = f'"{view.epoch}:{view.visible_seq}"'
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    seen = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if etag in seen or "*" in seen:
+        return Response(status_code=304, headers=headers)
+    key = (request.url.path, request.url.query)
+    body = replica.answers.get(key)
+    if body is None:
+        body = make(view).model_dump_json().encode()
+        if len(replica.answers) >= KEPT_ANSWERS:
+            replica.answers.clear()
+        replica.answers[key] = body
+    return Response(body, media_type="application/json", headers=headers)

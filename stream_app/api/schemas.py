@@ -1,0 +1,211 @@
+"""The shapes of requests and answers. OpenAPI is made from these, so every field says its unit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Confidence = Annotated[
+    float, Field(ge=0.5, le=0.999999, description="probability that the interval holds the true count")
+]
+Time = Annotated[
+    str | None,
+    Field(
+        description="an edge of a bin: RFC 3339 with an offset, or seconds since 1970",
+        examples=["2013-01-01T05:00:00Z", "1357016400"],
+    ),
+]
+Kind = Literal["running", "bin", "window"]
+View = Literal["unbiased", "first_published"]
+
+MAX_POINTS = 11_000  # what Grafana and Prometheus take in one answer
+MAX_NODES = 10_000
+
+
+class NoQuery(BaseModel):
+    """The query of a route without parameters: anything in it is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class CountQuery(NoQuery):
+    """A range of time, half-open, and how sure the interval has to be."""
+
+    start: Time = None
+    end: Time = None
+    confidence: Confidence = 0.95
+
+
+class SeriesQuery(CountQuery):
+    """A series over a range. ``step`` and ``window`` are numbers of bins."""
+
+    kind: Annotated[
+        Kind,
+        Field(description="running count, counts of step bins each, or counts of sliding windows of bins"),
+    ] = "running"
+    step: Annotated[int, Field(ge=1, description="bins from one point to the next")] = 1
+    window: Annotated[int | None, Field(ge=1, description="bins in a window; for kind=window only")] = None
+    view: Annotated[
+        View,
+        Field(description="as now known, from all released nodes; or as first published, never revised"),
+    ] = "unbiased"
+    points: Annotated[
+        int, Field(ge=2, le=MAX_POINTS, description="at most so many points, downsampled keeping extremes")
+    ] = MAX_POINTS
+
+
+class NodesQuery(NoQuery):
+    """A page of released nodes of one level of one epoch."""
+
+    epoch: Annotated[int | None, Field(ge=0, description="the last epoch if left out")] = None
+    level: Annotated[int | None, Field(ge=1, description="1 below the root; the bins' level if left out")] = (
+        None
+    )
+    first: Annotated[int, Field(ge=0, description="index of the first node wanted")] = 0
+    limit: Annotated[int, Field(ge=1, le=MAX_NODES, description="at most so many nodes")] = 1_000
+
+
+class EventsQuery(NoQuery):
+    """Where a follower starts; the header Last-Event-ID wins over it."""
+
+    after: Annotated[
+        int | None, Field(ge=0, description="the last seq you have; 0 for all; the last release if left out")
+    ] = None
+
+
+class Released(BaseModel):
+    """What every answer about a stream carries."""
+
+    stream: str
+    private: bool = Field(description="false: epsilon is so large that nobody is protected")
+    released_until: str | None = Field(description="end of the last released bin, RFC 3339")
+    seq: int = Field(description="released bins so far; the answer is a pure function of it")
+
+
+class EstimatedCount(BaseModel):
+    """A count with its error."""
+
+    value: float = Field(description="unbiased estimate; may be negative or broken")
+    stderr: float
+    interval: tuple[float, float] = Field(description="holds the true count with at least this confidence")
+    confidence: float
+
+
+class CountAnswer(Released, EstimatedCount):
+    """Events in the bins from start to end."""
+
+    start: str
+    end: str
+
+
+class StreamSummary(Released):
+    """A stream at a glance."""
+
+    source: str
+    epsilon: str = Field(description="exact decimal or fraction")
+    bin: str = Field(description="length of a bin, in words")
+    bin_seconds: float | None = Field(description="length of a bin; null for calendar days")
+    start: str = Field(description="start of the first bin, RFC 3339")
+    running: EstimatedCount | None = Field(description="events since start; null before the first release")
+
+
+class StreamList(BaseModel):
+    """All streams, by name."""
+
+    streams: list[StreamSummary]
+
+
+class EpochAnswer(BaseModel):
+    """One epoch: a run of bins served by one tree."""
+
+    epoch: int
+    start: str
+    end: str = Field(description="end of its last possible bin, or of its last released bin if it has ended")
+    bins: int
+    bins_released: int
+    first_seq: int
+    end_reason: str | None
+
+
+class StreamDetail(StreamSummary):
+    """A stream with its tree and epochs: with /nodes, all that is needed to compute every answer."""
+
+    strategy_hash: str
+    branching: list[int] = Field(description="children per node, root to leaf")
+    level_epsilons: list[str] = Field(description="exact, levels 1 to height")
+    level_stderrs: list[float] = Field(description="standard deviation of one node's noise, per level")
+    release: str
+    epochs: list[EpochAnswer]
+
+
+class SeriesAnswer(Released):
+    """Columns of equal length. Instants are seconds since 1970."""
+
+    kind: Kind
+    view: View
+    step: int
+    window: int | None
+    confidence: float
+    start: list[float] = Field(description="where each point's count begins")
+    end: list[float] = Field(description="where each point's count ends")
+    value: list[float]
+    stderr: list[float]
+    lower: list[float]
+    upper: list[float]
+    points_available: int
+    downsampled: bool
+    note: str = Field(description="what was left out, if anything, and what the intervals do not promise")
+
+
+class NodesAnswer(Released):
+    """Released noisy values of consecutive nodes, exactly as stored."""
+
+    epoch: int
+    level: int
+    first: int
+    node_bins: int = Field(description="bins under one node")
+    scale: float = Field(description="scale of the discrete Laplace noise of each value")
+    values: list[list[int]] = Field(description="one list of cells per node")
+    nodes_released: int
+
+
+class LedgerRow(BaseModel):
+    """One measurement of the source."""
+
+    stream: str
+    epoch: int
+    start: str
+    end: str
+    epsilon: str
+    unit: str
+    private: bool
+
+
+class PrivacyAnswer(Released):
+    """What is protected and how strongly, in words and in numbers."""
+
+    epsilon: str
+    unit: str
+    neighbours: str
+    source: str
+    source_epsilon: str = Field(description="sum over everything that measures the source")
+    max_odds_factor: float | None = Field(description="e^source_epsilon; null beyond e^20")
+    promise: str
+    protected: list[str]
+    not_protected: list[str]
+    ledger: list[LedgerRow]
+
+
+class Health(BaseModel):
+    """Whether this process is alive, or fit to answer."""
+
+    status: str
+
+
+class ErrorAnswer(BaseModel):
+    """One line: what, where, remedy."""
+
+    error: str
+    parameter: str | None = None
+    nearest: list[str] | None = Field(default=None, description="the nearest acceptable times")

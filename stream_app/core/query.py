@@ -1,0 +1,296 @@
+"""Answers over absolute time, computed from released values only.
+
+A ``StreamView`` holds what is visible of one stream: for each epoch the released nodes and the running
+counts as first published. Epochs have independent noise, so across them values add, variances add and
+the laws of the noise join. Counts are over all cells of a bin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.tree.estimate import Estimate
+from dphist.tree.law import WeightedNoise
+from stream_app.core.declaration import Declaration
+from stream_app.core.epoch_view import EpochView, Float64Array, Kind, Missing, Span, View
+from stream_app.core.instants import format_instant
+from stream_app.core.records import Int64Array, PublicState
+from stream_app.core.strategy import Strategy
+
+
+class QueryError(ValueError):
+    """A question that has no answer: one line with what, where and the remedy.
+
+    Args: the parameter at fault, and times in microseconds that would do.
+    """
+
+    def __init__(self, line: str, parameter: str, nearest_us: Sequence[int] = ()) -> None:
+        super().__init__(line)
+        self.parameter = parameter
+        self.nearest_us = tuple(nearest_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of a series: the range that each one counts, and its estimate.
+
+    ``available`` points were asked for; those left out are of no interest (downsampling keeps the least and
+    the greatest of every stretch) or touch bins that were never measured (``unmeasured``).
+    """
+
+    spans: Sequence[Span]
+    estimates: Sequence[Estimate]
+    available: int
+    unmeasured: int
+
+
+class StreamView:
+    """What is visible of one stream, and every answer that follows from it.
+
+    Args: the canonical text of the stream's strategy.
+    """
+
+    def __init__(self, strategy: bytes) -> None:
+        self.strategy = Strategy.from_json(strategy)
+        self.declaration = Declaration.of(self.strategy)
+        self.binning = self.declaration.binning
+        self.epochs: list[EpochView] = []
+        self.visible_seq = 0
+        self._strategy_text = strategy
+        self._running: dict[tuple[Kind, View], Float64Array] = {}
+
+    # -- what is visible ----------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """Return the number of the last epoch that readers may know."""
+        return self.epochs[-1].record.epoch if self.epochs else 0
+
+    @property
+    def span(self) -> Span:
+        """Return all visible bins, absolute; bins between two epochs may never have been measured."""
+        measured = [epoch.span for epoch in self.epochs if epoch.bins]
+        first = self.epochs[0].record.first_bin if self.epochs else 0
+        return Span(first, measured[-1].stop if measured else first)
+
+    @property
+    def start_us(self) -> int:
+        """Return where the first bin starts."""
+        return self.binning.start_us(self.span.start)
+
+    @property
+    def released_until_us(self) -> int | None:
+        """Return where the last visible bin ends; None before the first release."""
+        start, stop = self.span
+        return self.binning.start_us(stop) if stop > start else None
+
+    # -- growing ------------------------------------------------------------------------------------
+
+    def is_at(self, state: PublicState) -> bool:
+        """Return whether this is all that the state makes visible."""
+        records = tuple(epoch.record for epoch in self.epochs)
+        return (self._strategy_text, records, self.visible_seq) == (
+            state.strategy,
+            state.epochs,
+            state.visible_seq,
+        )
+
+    def continues_to(self, state: PublicState) -> bool:
+        """Return whether the state follows from this view, or belongs to a stream begun anew."""
+        beginnings = [(e.epoch, e.first_bin, e.first_seq) for e in state.epochs]
+        ours = [(e.record.epoch, e.record.first_bin, e.record.first_seq) for e in self.epochs]
+        return (
+            state.strategy == self._strategy_text
+            and state.visible_seq >= self.visible_seq
+            and beginnings[: len(ours)] == ours
+        )
+
+    def missing(self, state: PublicState) -> list[Missing]:
+        """Return what has to be read to get to the state."""
+        return [want for epoch in self._epochs_at(state) for want in epoch.missing(state.visible_seq)]
+
+    def extend(self, state: PublicState, blocks: Iterable[tuple[Missing, Int64Array]]) -> None:
+        """Take what was missing: afterwards this view is at the state."""
+        epochs = self._epochs_at(state)
+        for epoch, record in zip(epochs, state.epochs, strict=True):
+            epoch.record = record
+        by_number = {epoch.record.epoch: epoch for epoch in epochs}
+        for want, values in blocks:
+            by_number[want.epoch].append(want.level, values)
+        self.epochs, self.visible_seq = epochs, state.visible_seq
+        self._running.clear()
+
+    def _epochs_at(self, state: PublicState) -> list[EpochView]:
+        """Return this view's epochs and fresh ones for those that the state adds."""
+        added = state.epochs[len(self.epochs) :]
+        return [*self.epochs, *(EpochView(r, self.strategy.design, self.strategy.width) for r in added)]
+
+    # -- time ---------------------------------------------------------------------------------------
+
+    def bins_between(self, start_us: int | None, end_us: int | None) -> Span:
+        """Return the bins from start to end; None stands for the first and the last visible edge.
+
+        Raises: QueryError, naming the nearest edges, for a time that is not the edge of a visible bin.
+        """
+        if self.released_until_us is None:
+            raise QueryError("nothing is released yet: the first bin is still open; ask again later", "end")
+        start = self.span.start if start_us is None else self._edge(start_us, "start")
+        stop = self.span.stop if end_us is None else self._edge(end_us, "end")
+        if start >= stop:
+            raise QueryError("end: it has to be later than start", "end")
+        return Span(start, stop)
+
+    def _edge(self, time_us: int, parameter: str) -> int:
+        asked, first, last = format_instant(time_us), self.start_us, self.released_until_us
+        assert last is not None
+        if not first <= time_us <= last:
+            raise QueryError(
+                f"{parameter}: {asked} is outside what is released, "
+                f"{format_instant(first)} to {format_instant(last)}",
+                parameter,
+                [first if time_us < first else last],
+            )
+        bin = int(self.binning.bin_of(np.array([time_us], dtype=np.int64))[0])
+        before, after = self.binning.start_us(bin), self.binning.end_us(bin)
+        if time_us != before:
+            raise QueryError(
+                f"{parameter}: {asked} is inside a bin; the nearest edges are "
+                f"{format_instant(before)} and {format_instant(after)}",
+                parameter,
+                [before, after],
+            )
+        return bin
+
+    # -- answers ------------------------------------------------------------------------------------
+
+    def count(self, span: Span) -> Estimate:
+        """Return the number of events in a range of visible bins, as well as it is known now.
+
+        Guarantee: within each epoch the best linear unbiased estimate; exact variance and law.
+        Raises: QueryError if some of the bins were never measured.
+        """
+        if not self._measured(np.array([span.start]), np.array([span.stop]))[0]:
+            raise QueryError(
+                "start, end: some bins between them were never measured (an epoch ended early); "
+                "see the epochs of the stream and ask for ranges inside them",
+                "start",
+            )
+        return self._joined(epoch.estimate(part, "unbiased") for epoch, part in self._parts(span))
+
+    def running(self, view: View = "unbiased", stop: int | None = None) -> Estimate:
+        """Return the number of events from the stream's first bin to the edge ``stop`` (None: the last)."""
+        span = Span(self.span.start, self.span.stop if stop is None else stop)
+        return self._joined(epoch.estimate(part, view) for epoch, part in self._parts(span))
+
+    def series(
+        self,
+        kind: Kind,
+        span: Span,
+        step: int = 1,
+        window: int = 1,
+        view: View = "unbiased",
+        points: int = 11_000,
+    ) -> Series:
+        """Return a series over a range, at most ``points`` of it.
+
+        ``running`` counts from the stream's first bin to every step-th edge; ``bin`` counts step bins after
+        step bins, leaving out a last group that is not full; ``window`` counts the last ``window`` bins at
+        every step-th edge. As first published, bins and windows are sums of the bins' own nodes.
+        Cost: O(bins) in numpy, and O(height^2) for each point returned.
+        """
+        starts, stops = _ranges(kind, span, step, window, self.span.start)
+        available = len(stops)
+        keep = self._on_edge(stops) if kind == "running" else self._measured(starts, stops)
+        starts, stops = starts[keep], stops[keep]
+        running = self._running_values(kind, view)
+        values = running[self._measured_before(stops)] - running[self._measured_before(starts)]
+        shown = downsampled(values, points)
+        spans = [Span(int(starts[i]), int(stops[i])) for i in shown]
+        return Series(
+            spans,
+            [self._point(kind, view, one) for one in spans],
+            available,
+            unmeasured=available - len(stops),
+        )
+
+    def _point(self, kind: Kind, view: View, span: Span) -> Estimate:
+        if view == "first_published" and kind != "running":
+            return self._joined(epoch.bins_as_published(part) for epoch, part in self._parts(span))
+        return self._joined(epoch.estimate(part, view) for epoch, part in self._parts(span))
+
+    def _parts(self, span: Span) -> Iterable[tuple[EpochView, Span]]:
+        for epoch in self.epochs:
+            part = epoch.within(span)
+            if part.start < part.stop:
+                yield epoch, part
+
+    def _joined(self, estimates: Iterable[Estimate]) -> Estimate:
+        """Add independent estimates, each over all its cells."""
+        parts, width = list(estimates), self.strategy.width
+        if width == 1 and len(parts) == 1 and isinstance(parts[0].value, float):
+            return parts[0]
+        return Estimate(
+            value=float(sum(np.sum(part.value) for part in parts)),
+            variance=width * sum(part.variance for part in parts),
+            law=WeightedNoise.of((w, n * width, s) for part in parts for w, n, s in part.law.groups),
+            rounding=width * sum(part.rounding for part in parts),
+        )
+
+    def _running_values(self, kind: Kind, view: View) -> Float64Array:
+        """Return the running count at every measured edge, shape (measured bins + 1,)."""
+        key: tuple[Kind, View] = ("running" if kind == "running" else "bin", view)
+        if key not in self._running:
+            columns = [np.zeros(1)]
+            for epoch in self.epochs:
+                columns.append(columns[-1][-1] + epoch.running_values(*key))
+            self._running[key] = np.concatenate(columns)
+        return self._running[key]
+
+    def _measured_before(self, edges: Int64Array) -> Int64Array:
+        """Return how many measured bins lie before each edge."""
+        counts = np.zeros(len(edges), dtype=np.int64)
+        for epoch in self.epochs:
+            counts += np.clip(edges - epoch.record.first_bin, 0, epoch.bins)
+        return counts
+
+    def _measured(self, starts: Int64Array, stops: Int64Array) -> NDArray[np.bool_]:
+        measured: NDArray[np.bool_] = (
+            self._measured_before(stops) - self._measured_before(starts) == stops - starts
+        )
+        return measured
+
+    def _on_edge(self, edges: Int64Array) -> NDArray[np.bool_]:
+        """Return which edges end a measured bin."""
+        return self._measured(edges - 1, edges)
+
+
+def downsampled(values: Float64Array, points: int) -> Int64Array:
+    """Return which of the values to show, at most ``points``, rising: the first, the last, and the least and
+    the greatest of every stretch between them.
+
+    >>> downsampled(np.array([0.0, 1, 9, 1, 1, -5, 1, 0]), 6).tolist()
+    [0, 1, 2, 5, 6, 7]
+    """
+    if len(values) <= points:
+        return np.arange(len(values))
+    if points < 4:
+        return np.array([0, len(values) - 1])[-points:]
+    edges = np.linspace(1, len(values) - 1, (points - 2) // 2 + 1).astype(np.int64)
+    shown = {0, len(values) - 1}
+    for start, stop in pairwise(edges):
+        stretch = values[start:stop]
+        shown |= {int(start + stretch.argmin()), int(start + stretch.argmax())}
+    return np.array(sorted(shown), dtype=np.int64)
+
+
+def _ranges(kind: Kind, span: Span, step: int, window: int, first: int) -> tuple[Int64Array, Int64Array]:
+    if kind == "bin":
+        starts = np.arange(span.start, span.stop - step + 1, step)
+        return starts, starts + step
+    stops = np.arange(span.start + (step if kind == "running" else window), span.stop + 1, step)
+    return (np.full_like(stops, first) if kind == "running" else stops - window), stops

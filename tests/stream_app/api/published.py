@@ -1,0 +1,142 @@
+"""Streams that went all the way through the store: exact counts in, visible releases out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dphist import SeededNoise, plan_tree
+from stream_app.core.declaration import Declaration
+from stream_app.core.records import (
+    GENESIS,
+    Apply,
+    Cut,
+    EpochRecord,
+    LedgerEntry,
+    Reply,
+    StreamState,
+)
+from stream_app.core.release import make_release
+from stream_app.core.strategy import Strategy
+from stream_app.state.memory import MemoryStore
+
+HOUR_US = 3_600_000_000
+FIRST_BIN = 376_944  # 2013-01-01T00:00:00Z in hours
+
+
+def declared(epsilon: str, bin_us: int = HOUR_US, timezone: str | None = None) -> dict[str, Any]:
+    """Return what the configuration of a stream over a file declares."""
+    return {
+        "source": {"name": "flights.ndjson", "format": "ndjson", "replay": None},
+        "time": {
+            "field": "scheduled",
+            "format": "iso8601",
+            "bin_us": bin_us,
+            "timezone": timezone,
+            "grace_us": 0,
+            "epoch_bins": 0,
+            "first_us": None,
+            "max_ahead_bins": 24,
+        },
+        "privacy": {
+            "epsilon": epsilon,
+            "unit": "event",
+            "neighbours": "add_remove",
+            "private": float(epsilon) <= 20,
+        },
+        "tree": {"workload": "prefix", "release": "causal", "branching": None, "shares": None},
+        "late": "next_bin",
+    }
+
+
+@dataclass
+class Published:
+    """One stream in a memory store: ``close`` counts bins, ``show`` makes them visible."""
+
+    store: MemoryStore
+    name: str = "departures"
+    epsilon: str = "1"
+    epoch_bins: int = 64
+    first_bin: int = FIRST_BIN
+    bin_us: int = HOUR_US
+    timezone: str | None = None
+    source: str = "flights.ndjson"
+    seed: int = 1
+    counts: list[int] = field(default_factory=list)  # the truth, for tests only
+
+    def __post_init__(self) -> None:
+        design = plan_tree(self.epoch_bins, self.epsilon)
+        self.strategy = Strategy(
+            self.name, self.source, declared(self.epsilon, self.bin_us, self.timezone), design
+        )
+        self.noise = SeededNoise(self.seed)
+        self.position = 0
+
+    async def open(self, epoch: int = 0, first_bin: int | None = None) -> None:
+        """Open an epoch after reserving it in the ledger."""
+        state = await self.store.load(self.name)
+        first = self.first_bin if first_bin is None else first_bin
+        binning = Declaration.of(self.strategy).binning
+        await self.store.reserve(
+            LedgerEntry(
+                self.source,
+                self.name,
+                epoch,
+                binning.start_us(first),
+                binning.start_us(first + self.epoch_bins),
+                self.epsilon,
+                "event",
+                self.strategy.hash,
+                float(self.epsilon) <= 20,
+            )
+        )
+        seq, head = (state.seq, state.head) if state else (0, GENESIS)
+        record = EpochRecord(epoch, first, self.epoch_bins, seq + 1, self.strategy.hash)
+        reply = await self.store.open_epoch(self.name, self.strategy.to_json(), record, head)
+        assert reply is Reply.DONE, reply
+        if state is None:
+            await self.store.start_partition(self.name, self.strategy.hash, "0", 0)
+
+    async def close(self, counts: Sequence[int], show: bool = True) -> None:
+        """Count events into the next bins, seal and release them."""
+        state = await self._state()
+        bins = np.arange(state.released_bin + 1, state.released_bin + 1 + len(counts), dtype=np.int64)
+        values = np.asarray(counts, dtype=np.int64)
+        some = values > 0
+        partition = state.partitions["0"]
+        change = Apply(
+            self.strategy.hash,
+            "0",
+            self.position,
+            self.position + 1,
+            partition.last_cut_bin,
+            None,
+            bins[some],
+            np.zeros(int(some.sum()), dtype=np.int64),
+            values[some],
+        )
+        assert await self.store.apply(self.name, change) is Reply.DONE
+        self.position += 1
+        cuts = [Cut(int(bins[-1]), self.position)]
+        await self.store.take_cuts(self.name, self.strategy.hash, "0", partition.last_cut_bin, cuts)
+        assert await self.store.seal(self.name, self.strategy.hash, ["0"], int(bins[-1])) == int(bins[-1])
+        exact = await self.store.read_cells(self.name, int(bins[0]), int(bins[-1]), 1)
+        state = await self._state()
+        release = make_release(state, self.strategy, exact, self.noise, nonce=str(state.seq))
+        assert await self.store.release(self.name, release) is Reply.DONE
+        self.counts.extend(counts)
+        if show:
+            await self.show()
+
+    async def show(self, seq: int | None = None) -> None:
+        """Make released rows visible."""
+        state = await self._state()
+        await self.store.publish(self.name, state.seq if seq is None else seq)
+
+    async def _state(self) -> StreamState:
+        state = await self.store.load(self.name)
+        assert state is not None
+        return state
