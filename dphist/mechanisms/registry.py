@@ -148,6 +148,12 @@ _TABLE: tuple[Mechanism, ...] = (
         _MWEM,
         uses_workload=True,
     ),
+    Mechanism(
+        "efpa",
+        "dphist.mechanisms.efpa:efpa",
+        "noise on the first Fourier coefficients",
+        {"selection_share": "share of epsilon that chooses how many"},
+    ),
 )
 
 _ROWS = {row.name: row for row in _TABLE}
