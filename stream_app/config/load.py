@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from stream_app.config import values
@@ -21,9 +21,12 @@ from stream_app.config.settings import (
     Settings,
     SourceSettings,
     StreamSettings,
+    TimeFormat,
     TimeSettings,
     TreeSettings,
 )
+from stream_app.core.bins import Binning
+from stream_app.core.instants import format_instant
 
 REDIS_URL = "STREAM_APP_REDIS_URL"
 REDIS_API_URL = "STREAM_APP_REDIS_API_URL"
@@ -217,7 +220,7 @@ def _replay(section: Section) -> ReplaySettings | None:
 
 def _time(section: Section, replay: ReplaySettings | None) -> TimeSettings:
     field = section.take("field", values.text)
-    form = section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))
+    form: TimeFormat = section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))
     bin_us = section.take("bin", values.positive_duration_us)
     zone = section.take("timezone", values.timezone, None)
     grace_us = section.take("grace", values.duration_us, 0 if replay else None)
@@ -235,6 +238,11 @@ def _time(section: Section, replay: ReplaySettings | None) -> TimeSettings:
         raise section.error("epoch", f"must be a whole number of bins of {whole}, at most {MOST_BINS}")
     if replay is not None and first_us is not None:
         raise section.error("first", "is for a live stream; a replay starts at replay.from, take one out")
+    edges = (
+        {"first": first_us} if replay is None else {"replay.from": replay.from_us, "replay.to": replay.to_us}
+    )
+    for key, edge_us in edges.items():
+        _check_edge(section, key, edge_us, Binning(bin_us, zone))
     return TimeSettings(
         field=field,
         format=form,
@@ -246,6 +254,17 @@ def _time(section: Section, replay: ReplaySettings | None) -> TimeSettings:
         # The bin next to close lags the clock by the grace, so an event on time is that far ahead of it.
         max_ahead_bins=-(-(grace_us + max_ahead_us) // bin_us),
     )
+
+
+def _check_edge(section: Section, key: str, at_us: int | None, binning: Binning) -> None:
+    """Refuse an instant inside a bin: it would be counted in part, under an edge nobody asked for."""
+    if at_us is None:
+        return
+    bin = int(binning.bin_of([at_us])[0])
+    start_us, end_us = binning.start_us(bin), binning.end_us(bin)
+    if at_us != start_us:
+        near = f"{format_instant(start_us)} or {format_instant(end_us)}"
+        raise section.error(key, f"{format_instant(at_us)} is inside a bin; write {near}")
 
 
 def _privacy(section: Section) -> PrivacySettings:
@@ -269,10 +288,12 @@ def _privacy(section: Section) -> PrivacySettings:
     return settings
 
 
-def _unit(value: Any) -> str:
+def _unit(value: Any) -> Literal["event"]:
     if isinstance(value, dict) or value == "user":
         raise ValueError("the user unit is not built yet; use unit: event")
-    return values.one_of("event")(value)
+    if value != "event":
+        raise ValueError("must be event")
+    return "event"
 
 
 def _decimal(number: Fraction) -> str:
@@ -296,10 +317,12 @@ def _tree(section: Section) -> TreeSettings:
     return settings
 
 
-def _release(value: Any) -> str:
+def _release(value: Any) -> Literal["causal"]:
     if value == "anticipating":
         raise ValueError("is not built yet; use release: causal")
-    return values.one_of("causal")(value)
+    if value != "causal":
+        raise ValueError("must be causal")
+    return "causal"
 
 
 def _beside(config: Path, path: str) -> Path:

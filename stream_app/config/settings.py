@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal
+
+from dphist.privacy import Neighbours
+from dphist.workloads import Workload
+from stream_app.core.bins import LatePolicy
+
+TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
 
 EMBEDDED = "embedded:"  # redis.url that asks for a server of our own in a directory
 DAY_US = 86_400_000_000
@@ -58,8 +65,8 @@ class SourceSettings:
 
     identity: str
     file: Path
-    format: str
-    start: str
+    format: Literal["ndjson", "csv"]
+    start: Literal["earliest", "latest"]
     replay: ReplaySettings | None
 
 
@@ -79,7 +86,7 @@ class TimeSettings:
     """
 
     field: str
-    format: str
+    format: TimeFormat
     bin_us: int
     timezone: str | None
     grace_us: int
@@ -93,8 +100,8 @@ class PrivacySettings:
     """What is promised to whom. ``accept`` are the words that accept a second measurement."""
 
     epsilon: Fraction
-    unit: str
-    neighbours: str
+    unit: Literal["event"]
+    neighbours: Neighbours
     private: bool
     accept: str | None
 
@@ -103,8 +110,8 @@ class PrivacySettings:
 class TreeSettings:
     """The tree over time; None leaves a choice to the planner."""
 
-    workload: str
-    release: str
+    workload: Workload
+    release: Literal["causal"]
     branching: tuple[int, ...] | None
     shares: tuple[Fraction, ...] | None
 
@@ -118,7 +125,7 @@ class StreamSettings:
     time: TimeSettings
     privacy: PrivacySettings
     tree: TreeSettings
-    late: str
+    late: LatePolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from stream_app.core.instants import parse_instant
+
+Word = TypeVar("Word", bound=str)
 
 _UNITS_US = {
     "us": 1,
@@ -52,13 +54,14 @@ def port(value: Any) -> int:
     return value
 
 
-def one_of(*words: str) -> Callable[[Any], str]:
+def one_of(*words: Word) -> Callable[[Any], Word]:
     """Return a reader that accepts the listed words only."""
 
-    def read(value: Any) -> str:
-        if value not in words:
-            raise ValueError(f"must be one of {', '.join(words)}")
-        return str(value)
+    def read(value: Any) -> Word:
+        for word in words:
+            if value == word:
+                return word
+        raise ValueError(f"must be one of {', '.join(words)}")
 
     return read
 

@@ -97,6 +97,11 @@ def test_a_live_stream_is_read_exactly(tmp_path):
         ("format: iso8601", "format: iso", 'time.format "iso": must be one of s, ms, us, ns, iso8601'),
         ("to: 2014-01-01T05:00:00Z", "to: 2012-01-01T05:00:00Z", "replay.to must be later"),
         ("to: 2014-01-01T05:00:00Z", "to: 2014-01-01", 'replay.to "2014-01-01": '),
+        (
+            "from: 2013-01-01T05:00:00Z",
+            "from: 2013-01-01T05:20:00Z",
+            "is inside a bin; write 2013-01-01T05:00:00Z or 2013-01-01T06",
+        ),
         ("speed: 9d/s", "speed: fast", 'replay.speed "fast": must be max, a factor such as 60'),
         ("file: flights.ndjson", "topic: flights", "source.topic is not built yet; name a file"),
         (

@@ -1,0 +1,6 @@
+"""``python -m stream_app`` is ``stream-app``."""
+
+from stream_app.cli import main
+
+if __name__ == "__main__":
+    main()

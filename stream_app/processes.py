@@ -1,0 +1,149 @@
+"""The service's processes: the worker, which alone sees events, and the API, which cannot.
+
+A child gets its settings through its standard input and lives no longer than that stays open, so neither
+a password nor an orphan is left behind when its parent is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from stream_app.config import Settings
+from stream_app.ports import OperatorError
+
+COMPLETE = 0  # exit status: nothing is left to do (a worker whose replays have all ended)
+REFUSED = 2  # exit status: one line for the operator was printed
+
+_BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
+_CALM_S = 60.0  # a child that lived this long starts its backoff anew
+_STOP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One kind of child: its name is the word after ``python -m stream_app.child``."""
+
+    name: str
+    settings: Settings
+
+
+async def run_child(role: Role, say: Callable[[str], None]) -> int:
+    """Run a child until it ends with COMPLETE or REFUSED, starting it again after crashes.
+
+    Returns: the exit status; 1 after it crashed again and again.
+    """
+    crashes = 0
+    clock = asyncio.get_running_loop().time
+    while True:
+        started_s = clock()
+        status = await _run_once(role, say)
+        if status in (COMPLETE, REFUSED):
+            return status
+        crashes = 1 if clock() - started_s > _CALM_S else crashes + 1
+        if crashes > len(_BACKOFF_S):
+            say(f"the {role.name} crashed {crashes} times in a row; giving up")
+            return 1
+        say(f"the {role.name} {_how_it_ended(status)}; starting it again, nothing is lost or counted twice")
+        await asyncio.sleep(_BACKOFF_S[crashes - 1])
+
+
+async def _run_once(role: Role, say: Callable[[str], None]) -> int:
+    # A session of its own: Ctrl-C reaches the parent only, which then ends its children in order.
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "stream_app.child",
+        role.name,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    stderr = process.stderr
+    try:
+        process.stdin.write(pickle.dumps(role.settings))
+        with contextlib.suppress(ConnectionError):
+            await process.stdin.drain()
+        async for line in stderr:
+            say(line.decode(errors="replace").rstrip())
+        return await process.wait()
+    finally:
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(_STOP_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _how_it_ended(status: int) -> str:
+    return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
+
+async def read_orders() -> tuple[Settings, asyncio.Event]:
+    """Return, in a child, the settings from its parent and an event that is set when the parent is gone."""
+    settings = pickle.load(sys.stdin.buffer)
+    if not isinstance(settings, Settings):
+        raise OperatorError("stream_app.child is started by stream-app run; start that instead")
+    orphaned = asyncio.Event()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: _EndOfInput(orphaned), sys.stdin)
+    return settings, orphaned
+
+
+class _EndOfInput(asyncio.Protocol):
+    def __init__(self, ended: asyncio.Event) -> None:
+        self._ended = ended
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended.set()
+
+
+async def until_stopped(work: Coroutine[Any, Any, None], *stops: asyncio.Event) -> bool:
+    """Run ``work`` until it ends or a stop is set or a signal asks for the end; return whether it ended.
+
+    Raises: what ``work`` raises.
+    """
+    asked = asyncio.Event()
+    with _signals(asked):
+        task = asyncio.ensure_future(work)
+        waits = [asyncio.ensure_future(stop.wait()) for stop in (asked, *stops)]
+        try:
+            await asyncio.wait([task, *waits], return_when=asyncio.FIRST_COMPLETED)
+            ended = task.done()
+        finally:
+            for other in (task, *waits):
+                other.cancel()
+            results = await asyncio.gather(task, *waits, return_exceptions=True)
+        failure = results[0]
+        if isinstance(failure, BaseException) and not isinstance(failure, asyncio.CancelledError):
+            raise failure
+        return ended
+
+
+@contextlib.contextmanager
+def _signals(asked: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in caught:
+        loop.add_signal_handler(number, asked.set)
+    try:
+        yield
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)

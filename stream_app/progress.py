@@ -1,0 +1,188 @@
+"""What a person at the terminal sees while the service runs: released values, never more."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from stream_app.core.instants import format_instant, parse_instant
+
+PLAIN_EVERY_S = 5.0
+_RATE_OVER_S = 5.0
+_BAR_CELLS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class StreamProgress:
+    """Where one stream stands, from its last visible row.
+
+    Args:
+        bins: bins released so far, of ``of_bins`` (None for a live stream, which has no last one).
+        value, lower, upper: the running count and its interval; None before the first bin.
+        until_us: released until here.
+        complete: whether a replay has released its last bin.
+    """
+
+    stream: str
+    bins: int
+    of_bins: int | None
+    value: float | None = None
+    lower: float = 0.0
+    upper: float = 0.0
+    confidence: float = 0.95
+    until_us: int | None = None
+    private: bool = True
+    complete: bool = False
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any], of_bins: int | None, to_us: int | None) -> StreamProgress:
+        """Read the last released row of a stream of width 1, or the first cell of a wider one."""
+        lower, upper = row["interval"][0]
+        until_us = parse_instant(row["end"])
+        return cls(
+            stream=row["stream"],
+            bins=row["seq"],
+            of_bins=of_bins,
+            value=row["estimate"][0],
+            lower=lower,
+            upper=upper,
+            confidence=row["confidence"],
+            until_us=until_us,
+            private=row["private"],
+            complete=to_us is not None and until_us >= to_us,
+        )
+
+    def describe(self) -> str:
+        """Return one plain line.
+
+        >>> StreamProgress("clicks", 2, 4, 9.6, 3.0, 16.0, until_us=7_200_000_000).describe()
+        'clicks: 2 of 4 bins closed, released until 1970-01-01T02:00:00Z, count 10 (95 %: 3 to 16)'
+        """
+        total = f" of {self.of_bins:,}" if self.of_bins is not None else ""
+        line = f"{self.stream}: {self.bins:,}{total} bins closed"
+        if self.value is None or self.until_us is None:
+            return line
+        line += f", released until {format_instant(self.until_us)}, count {self.value:,.0f}"
+        line += f" ({self.confidence:.0%}: {self.lower:,.0f} to {self.upper:,.0f})".replace("%:", " %:")
+        return line if self.private else line + " NOT PRIVATE"
+
+
+class BinRate:
+    """Bins a second over the last few seconds of one stream."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def add(self, bins: int, now_s: float) -> float:
+        """Note how many bins are closed now; return the recent rate."""
+        self._seen.append((now_s, bins))
+        while now_s - self._seen[0][0] > _RATE_OVER_S:
+            self._seen.popleft()
+        since_s, bins_then = self._seen[0]
+        return (bins - bins_then) / (now_s - since_s) if now_s > since_s else 0.0
+
+
+class Report(Protocol):
+    """Where progress and sentences for the operator go."""
+
+    def say(self, line: str) -> None:
+        """Show one sentence that stays."""
+        ...
+
+    def show(self, streams: Sequence[StreamProgress]) -> None:
+        """Show where the streams stand now."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+class PlainReport:
+    """Lines for logs and pipes: every few seconds while something moves, and at the end."""
+
+    def __init__(self) -> None:
+        self._last_s = float("-inf")
+        self._shown: dict[str, int] = {}
+        self._latest: Sequence[StreamProgress] = ()
+
+    def say(self, line: str) -> None:
+        """Print one sentence."""
+        print(line, flush=True)
+
+    def show(self, streams: Sequence[StreamProgress]) -> None:
+        """Print what moved since the last time, at most every few seconds; a completed replay at once."""
+        self._latest = streams
+        due = time.monotonic() - self._last_s >= PLAIN_EVERY_S
+        if due or any(
+            stream.complete and stream.bins != self._shown.get(stream.stream) for stream in streams
+        ):
+            self._print_moved()
+
+    def close(self) -> None:
+        """Print where the streams stopped, if that was not yet said."""
+        self._print_moved()
+
+    def _print_moved(self) -> None:
+        for stream in self._latest:
+            if stream.bins != self._shown.get(stream.stream):
+                self._shown[stream.stream] = stream.bins
+                self.say(stream.describe())
+                self._last_s = time.monotonic()
+
+
+class TerminalReport:
+    """A block of lines that stays at the bottom of a terminal, one line a stream."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._rates: dict[str, BinRate] = {}
+        self._live = Live(console=console, refresh_per_second=8, transient=False)
+        self._live.start()
+
+    def say(self, line: str) -> None:
+        """Print one sentence above the moving lines."""
+        self._console.print(escape(line), highlight=False)
+
+    def show(self, streams: Sequence[StreamProgress]) -> None:
+        """Redraw the moving lines."""
+        table = Table.grid(padding=(0, 2))
+        for stream in streams:
+            rate = self._rates.setdefault(stream.stream, BinRate()).add(stream.bins, time.monotonic())
+            table.add_row(*_cells(stream, rate))
+        self._live.update(table)
+
+    def close(self) -> None:
+        """Leave the last state on the screen."""
+        self._live.stop()
+
+
+def open_report() -> Report:
+    """Return moving lines on a terminal, plain ones elsewhere."""
+    console = Console()
+    return TerminalReport(console) if console.is_terminal and sys.stdout.isatty() else PlainReport()
+
+
+def _cells(stream: StreamProgress, rate: float) -> list[str]:
+    if stream.value is None or stream.until_us is None:
+        return [f"[bold]{stream.stream}[/]", "[dim]waiting for the first bin to close[/]"]
+    of_bins = f"/{stream.of_bins:,}" if stream.of_bins is not None else ""
+    cells = [f"[bold]{stream.stream}[/]", f"{stream.bins:,}{of_bins} bins"]
+    if stream.of_bins:
+        done = min(_BAR_CELLS, stream.bins * _BAR_CELLS // stream.of_bins)
+        cells.insert(1, f"[cyan]{'━' * done}[/][dim]{'━' * (_BAR_CELLS - done)}[/]")
+    count = "count" if stream.private else "[red]NOT PRIVATE[/] count"
+    interval = f"{stream.confidence:.0%}: {stream.lower:,.0f} to {stream.upper:,.0f}"
+    cells.append(f"{count} [bold green]{stream.value:,.0f}[/] [dim]({interval})[/]")
+    cells.append(f"until {format_instant(stream.until_us)}")
+    cells.append("[green]complete[/]" if stream.complete else f"[dim]{rate:,.0f} bins/s[/]")
+    return cells
