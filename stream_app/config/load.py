@@ -180,6 +180,11 @@ def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
         late=section.take("late", values.one_of("next_bin", "drop", "dead_letter"), "next_bin"),
     )
     section.finish()
+    edges = {"time.first": stream.time.first_us}
+    if source.replay is not None:
+        edges = {"source.replay.from": source.replay.from_us, "source.replay.to": source.replay.to_us}
+    for key, edge_us in edges.items():
+        _check_edge(section, key, edge_us, Binning(stream.time.bin_us, stream.time.timezone))
     return stream
 
 
@@ -238,11 +243,6 @@ def _time(section: Section, replay: ReplaySettings | None) -> TimeSettings:
         raise section.error("epoch", f"must be a whole number of bins of {whole}, at most {MOST_BINS}")
     if replay is not None and first_us is not None:
         raise section.error("first", "is for a live stream; a replay starts at replay.from, take one out")
-    edges = (
-        {"first": first_us} if replay is None else {"replay.from": replay.from_us, "replay.to": replay.to_us}
-    )
-    for key, edge_us in edges.items():
-        _check_edge(section, key, edge_us, Binning(bin_us, zone))
     return TimeSettings(
         field=field,
         format=form,

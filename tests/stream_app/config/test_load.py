@@ -100,7 +100,7 @@ def test_a_live_stream_is_read_exactly(tmp_path):
         (
             "from: 2013-01-01T05:00:00Z",
             "from: 2013-01-01T05:20:00Z",
-            "is inside a bin; write 2013-01-01T05:00:00Z or 2013-01-01T06",
+            "source.replay.from 2013-01-01T05:20:00Z is inside a bin; write 2013-01-01T05:00:00Z or",
         ),
         ("speed: 9d/s", "speed: fast", 'replay.speed "fast": must be max, a factor such as 60'),
         ("file: flights.ndjson", "topic: flights", "source.topic is not built yet; name a file"),
@@ -192,7 +192,7 @@ def test_one_file_has_one_identity_however_it_is_spelled(tmp_path):
 def test_what_decides_the_measurement_is_declared_and_the_rest_is_not(tmp_path):
     one = declared(read(tmp_path, REPLAY).streams[0])
     same = [("9d/s", "max"), ("embedded:./state", "redis://elsewhere/1")]
-    other = [("bin: 1h", "bin: 1d"), ("365d", "73d"), ("epsilon: 1.0", "epsilon: 0.9"), ("2014", "2015")]
+    other = [("bin: 1h", "bin: 30m"), ("365d", "73d"), ("epsilon: 1.0", "epsilon: 0.9"), ("2014", "2015")]
     for written, instead in same:
         assert declared(read(tmp_path, REPLAY.replace(written, instead)).streams[0]) == one
     for written, instead in other:
