@@ -25,7 +25,7 @@ def connect(url: str, connections: int = 16) -> Redis:
     pool = BlockingConnectionPool.from_url(
         url, max_connections=connections, timeout=None, decode_responses=False, protocol=2
     )
-    return Redis(connection_pool=pool)
+    return Redis.from_pool(pool)
 
 
 @contextmanager

@@ -45,7 +45,9 @@ class MemoryReader:
         self, stream: str, epoch: int, level: int, first: int, count: int, width: int
     ) -> Int64Array:
         """Return ``count`` visible rows of a level (or of ROWS) from ``first`` on, shape (count, width)."""
-        state = self._streams[stream]
+        state = self._streams.get(stream)
+        if state is None:
+            raise LookupError(f"stream {stream!r} was never opened")
         record = next((e for e in state.epochs if e.epoch == epoch), None)
         shape = Strategy.from_json(state.strategy).design.shape
         visible = visible_rows(shape, record, state.visible_seq, level) if record else 0

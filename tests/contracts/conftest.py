@@ -1,0 +1,66 @@
+"""The stores under contract: one in memory and one on every real server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+
+from stream_app.ports import PublicReader, Store
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.memory import MemoryStore
+from stream_app.state.reader import RedisReader
+from stream_app.state.redis_store import RedisStore
+from tests.contracts.servers import running, server_paths
+
+SERVERS = [pytest.param(name, marks=pytest.mark.redis) for name in server_paths()]
+
+
+@dataclass(frozen=True)
+class Stores:
+    """A store, its public half and a stream that nobody has used."""
+
+    store: Store
+    reader: PublicReader
+    stream: str
+
+
+class Servers:
+    """Real servers, started when first asked for."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._running: dict[str, EmbeddedRedis] = {}
+
+    def __getitem__(self, name: str) -> EmbeddedRedis:
+        if name not in self._running:
+            self._running[name] = self._stack.enter_context(running(server_paths()[name]))
+        return self._running[name]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    with ExitStack() as stack:
+        yield Servers(stack)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=["memory", *SERVERS])
+async def stores(request: pytest.FixtureRequest, servers: Servers) -> AsyncIterator[Stores]:
+    stream = f"stream-{uuid4().hex}"
+    if request.param == "memory":
+        memory = MemoryStore()
+        yield Stores(memory, memory.reader(), stream)
+        return
+    server = servers[request.param]
+    store, reader = RedisStore(server.worker_url), RedisReader(server.api_url)
+    yield Stores(store, reader, stream)
+    await store.close()
+    await reader.close()

@@ -1,0 +1,84 @@
+"""A small stream to drive stores with: a tree of four bins, and builders of calls and releases."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from dphist.tree.design import TreeDesign
+from dphist.tree.shape import TreeShape
+from stream_app.core.records import ROWS, Apply, EpochRecord, LedgerEntry, Release, StreamState
+from stream_app.core.strategy import Strategy
+from stream_app.core.tiles import tile_appends
+
+WIDTH = 3
+BINS = 4
+FIRST_BIN = 10
+SHAPE = TreeShape((2, 2))
+STRATEGY = Strategy(
+    stream="departures",
+    source="flights",
+    declared={"epsilon": 1},
+    design=TreeDesign(SHAPE, BINS, Fraction(1), (Fraction(1, 2), Fraction(1, 2))),
+    width=WIDTH,
+)
+TEXT, HASH = STRATEGY.to_json(), STRATEGY.hash
+EPOCH = EpochRecord(epoch=0, first_bin=FIRST_BIN, bins=BINS, first_seq=1, strategy_hash=HASH)
+NEXT_EPOCH = replace(EPOCH, epoch=1, first_bin=FIRST_BIN + BINS, first_seq=1 + BINS)
+ENTRY = LedgerEntry("flights", "departures", 0, 0, 3_600_000_000, "1/1", "event", HASH)
+
+
+def apply(
+    expected: int,
+    new: int,
+    cells: Sequence[tuple[int, int, int]] = (),
+    *,
+    last_cut_bin: int = FIRST_BIN - 1,
+    due_us: int | None = None,
+    partition: str = "0",
+    strategy_hash: str = HASH,
+) -> Apply:
+    """Return a change that adds (bin, cell, delta) to cells."""
+    columns = np.array(cells, dtype=np.int64).reshape(-1, 3).T
+    return Apply(strategy_hash, partition, expected, new, last_cut_bin, due_us, *columns)
+
+
+def node_value(epoch: int, level: int, index: int, cell: int) -> int:
+    """Return a number that tells a node's cell from every other."""
+    return 10_000 * epoch + 1_000 * (level + 1) + 10 * index + cell
+
+
+def expected_rows(epoch: int, level: int, first: int, count: int) -> list[list[int]]:
+    """Return what tiles must hold for rows of a level."""
+    return [
+        [node_value(epoch, level, row, cell) for cell in range(WIDTH)] for row in range(first, first + count)
+    ]
+
+
+def release_of(state: StreamState, bins: int, attempt: str = "a") -> Release:
+    """Return the release of the next bins, with the tiles of the nodes that they complete."""
+    epoch = state.epoch
+    done = state.released_bin - epoch.first_bin + 1
+    tiles = []
+    for level in (*SHAPE.levels, ROWS):
+        width = 1 if level == ROWS else SHAPE.widths[level]
+        first, end = done // width, (done + bins) // width
+        rows = np.array(expected_rows(epoch.epoch, level, first, end - first), dtype=np.int64)
+        tiles += tile_appends(epoch.epoch, level, first, rows.reshape(-1, WIDTH))
+    rows_text = [f"row {state.seq + i + 1} {attempt}".encode() for i in range(bins)]
+    return Release(
+        strategy_hash=HASH,
+        epoch=epoch.epoch,
+        expected_seq=state.seq,
+        expected_head=state.head,
+        first_bin=state.released_bin + 1,
+        last_bin=state.released_bin + bins,
+        rows=rows_text,
+        head=hashlib.sha256(state.head.encode() + b"".join(rows_text)).hexdigest(),
+        tiles=tiles,
+        counter=f"snapshot after {bins}".encode(),
+    )

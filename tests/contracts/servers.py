@@ -1,0 +1,29 @@
+"""The real servers that stores are held against: the bundled Redis and, where there is one, the system's."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from stream_app.state.embedded import EmbeddedRedis, find_server
+
+
+def server_paths() -> dict[str, Path]:
+    """Return the executables that are here, by name: one for each that differs."""
+    bundled = find_server()
+    paths = {"bundled": bundled}
+    for directory in ("/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"):
+        found = shutil.which("redis-server", path=directory)
+        if found is not None and Path(found).resolve() != bundled.resolve():
+            paths["system"] = Path(found)
+    return paths
+
+
+@contextmanager
+def running(path: Path) -> Iterator[EmbeddedRedis]:
+    """Run a server in a directory of its own."""
+    with TemporaryDirectory(prefix="redis-") as directory, EmbeddedRedis(Path(directory), path) as server:
+        yield server
