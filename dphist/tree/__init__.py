@@ -1,7 +1,7 @@
 """A k-ary tree over time: released once as bins close, answered by least squares.
 
 May import: numpy, scipy, ``dphist.noise``, ``dphist.privacy``, ``dphist.workloads``.
-Start at: ``shape.py`` (geometry), ``design.py`` (shares and scales), ``counter.py`` (release), ``estimate.py`` (answers).
+Start at: ``shape.py`` (geometry), ``design.py`` (scales), ``counter.py`` (release), ``estimate.py``.
 Must stay true: a node is noised once; only ``counter.py`` ever sees an exact count; every estimate carries
 its variance.
 """

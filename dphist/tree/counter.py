@@ -220,7 +220,8 @@ class TreeCounter:
             raise ValueError("counts: below 0, or above 2^45 in one call; check what is counted")
         if self.bin + len(rows) > self.design.horizon:
             raise ValueError(
-                f"bin {self.bin} + {len(rows)} is beyond the horizon of {self.design.horizon} bins; start a new epoch"
+                f"counts: {len(rows)} more bins after {self.bin} are beyond the horizon of "
+                f"{self.design.horizon}; start a new epoch"
             )
         return rows.astype(np.int64)
 

@@ -100,7 +100,7 @@ class TreeDesign:
 
     @cached_property
     def gains(self) -> tuple[float, ...]:
-        """The weight of a node's own value in its estimate from below; the rest goes to its children's sum."""
+        """The weight of a node's own value in its estimate from below; the rest is its children's sum's."""
         return tuple(gain for gain, _ in self._from_below)
 
     @cached_property

@@ -1,15 +1,243 @@
-"""placeholder"""
+"""Shortest symmetric intervals from the exact law of a weighted sum of discrete Laplace variables.
+
+The characteristic function of one variable of variance s is 1 / (1 + s (1 - cos theta)), so that of the sum S
+is known in closed form. Inverting it needs three certificates, all charged to the safe side:
+
+- a period: probabilities are read from a Fourier series of period L, which adds P(|S| beyond L - x) at most;
+  a Chernoff bound from the exact moment generating function makes that ``TAIL_SHARE`` of 1 - confidence;
+- a dither: S lies on no lattice in general, so the series is that of S + U with |U| <= eta of
+  Kaiser-Bessel density, whose coefficients fall fast, and P(|S| <= x + eta) >= P(|S + U| <= x);
+  where S is a multiple of some unit, the sum runs over one whole period instead, without a dither;
+- dropped terms: whole blocks of frequencies are left out where the characteristic function is below
+  e^-30 by a bound that needs no evaluation (sin y >= 2 y / pi up to pi / 2).
+
+Everything is a table of laws at once; a single interval is a table of one row.
+Source: Kuo and Kaiser (1966) for the window; the rest is elementary.
+"""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.tree.law import LawTable, WeightedNoise
+
+FloatArray = NDArray[np.float64]
+
+# The dither, and with it the excess of an interval, in standard errors.
+DITHER = 1 / 256
+# Bisection goes this much finer than the dither.
+_STEPS_PER_DITHER = 16
+# Each certificate costs at most this part of 1 - confidence.
+TAIL_SHARE = 1e-5
+# Sums of doubles below one: a generous bound on their rounding, dropped blocks included.
+_FLOATING_ERROR = 1e-11
+_DROPPED_LOG = 30.0
+_NEGLIGIBLE = 1e-13
+# Frequencies are looked at in blocks whose ends grow by this factor.
+_BLOCK_GROWTH = 1.4
+_LARGEST_SERIES = 2**16
+_CELLS_PER_CHUNK = 2**19
+_LAWS_PER_CHUNK = 256
+# Chernoff exponents are tried at these parts of the largest one.
+_EXPONENTS = np.concatenate([np.geomspace(1e-4, 0.5, 28), 1 - np.geomspace(0.45, 1e-3, 12)])
 
 
 @dataclass(frozen=True)
 class HalfWidth:
+    """An interval's half width, and a certified lower bound on the probability that it holds the truth."""
+
     value: float
     level: float
 
 
-def half_width(law, confidence):
-    import math
+@lru_cache(maxsize=65536)
+def half_width(law: WeightedNoise, confidence: float) -> HalfWidth:
+    """Return the least half width that holds the error with the asked probability.
 
-    return HalfWidth(2 * math.sqrt(law.variance), 0.95)
+    Guarantee: P(|error| <= value) >= level >= confidence. The least such value where the error lies on a
+        lattice (whole weights: the least integer); otherwise within 2.1 * DITHER standard errors of it.
+    Raises: ValueError for a confidence outside (0, 1).
+    Cost: about a millisecond; cached.
+
+    >>> half_width(WeightedNoise.of([(1.0, 1, 10.0)]), 0.95).value
+    30.0
+    """
+    values, levels = half_widths(LawTable.of([law]), confidence)
+    return HalfWidth(float(values[0]), float(levels[0]))
+
+
+def half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatArray]:
+    """Return half widths and levels, as ``half_width``, of a whole table: arrays of shape (laws,).
+
+    Cost: about 50 microseconds a law in large tables.
+    """
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence: {confidence!r} is outside (0, 1); write for example 0.95")
+    values, levels = np.zeros(len(laws)), laws.probability_of_silence()
+    noisy = np.flatnonzero(levels < confidence)
+    units = laws.lattice_units()
+    for rows, lattice in ((noisy[units[noisy] > 0], True), (noisy[units[noisy] == 0], False)):
+        if not len(rows):
+            continue
+        unit = (units if lattice else laws.deviations())[rows]
+        search = _Search(laws.take(rows).scaled(1.0 / unit), confidence, lattice)
+        found, levels[rows] = search.least()
+        values[rows] = found * unit
+    return values, levels
+
+
+class _Search:
+    """The least x with P(|S| <= x) >= confidence for every law of a table.
+
+    Lattice laws have whole weights and their x is a whole number; the others have variance 1 and their x is
+    searched in steps. Both read P(|S| <= x) from 2 z / L + sum_j c_j sin(theta_j z), theta_j = 2 pi j / L: for
+    a lattice z = x + 1/2 and the c_j are a Dirichlet kernel's, otherwise z = x - eta and they are dithered.
+    """
+
+    def __init__(self, laws: LawTable, confidence: float, lattice: bool) -> None:
+        self.laws, self.confidence, self.lattice = laws, confidence, lattice
+        allowed = (1.0 - confidence) * TAIL_SHARE
+        self.error = (1 if lattice else 2) * allowed + _FLOATING_ERROR
+        reach, far = _tail_bounds(laws, (1.0 - confidence, allowed))
+        if lattice:
+            self.largest = np.floor(reach).astype(np.int64)
+            self.period = 2.0 * np.ceil((self.largest + far) / 2.0) + 1.0
+            self.step, self.eta = np.ones(len(laws)), np.zeros(len(laws))
+            self.frequencies = int(self.period.max() - 1) // 2
+            return
+        # sum over j > J of |c_j| <= 4 / (pi sqrt 3) / 2 / sinh b once theta_J eta >= 2 b.
+        self.shape = float(np.arcsinh(0.3676 / allowed))
+        self.eta = np.maximum(DITHER, (reach + far) * self.shape / (np.pi * _LARGEST_SERIES))
+        self.period = reach + far + 2.0 * self.eta
+        self.step = self.eta / _STEPS_PER_DITHER
+        self.largest = np.ceil(reach / self.step).astype(np.int64)
+        self.frequencies = int(np.ceil(self.shape * (self.period / self.eta).max() / np.pi))
+
+    def least(self) -> tuple[FloatArray, FloatArray]:
+        """Return the least x and the level that it reaches, for every law."""
+        values, levels = np.empty(len(self.laws)), np.empty(len(self.laws))
+        starts, needed = self._needed_blocks()
+        sizes = np.diff(starts)
+        # Laws that need the same frequencies share a chunk: those of like decay and like period.
+        order = np.lexsort((self.period / self.laws.weights.max(axis=1), needed @ sizes))
+        begin = 0
+        while begin < len(order):
+            rows = order[begin : begin + _LAWS_PER_CHUNK]
+            while len(rows) > 1 and len(rows) * int(needed[rows].any(axis=0) @ sizes) > _CELLS_PER_CHUNK:
+                rows = rows[: len(rows) // 2]
+            used = np.flatnonzero(needed[rows].any(axis=0))
+            blocks = [(int(starts[block]), int(starts[block + 1])) for block in used]
+            values[rows], levels[rows] = self._bisect(rows, self._refined(rows, blocks))
+            begin += len(rows)
+        return values, levels
+
+    def _refined(self, rows: NDArray[np.int64], blocks: list[tuple[int, int]]) -> NDArray[np.int64]:
+        """Return the frequencies of these blocks without finer blocks that may be dropped for all rows.
+
+        Between two frequencies sin^2 is at least its value at one of them, unless a zero lies between.
+        """
+        laws, period = self.laws.take(rows), self.period[rows, np.newaxis, np.newaxis]
+        width = max(4, int(period.min() / (16.0 * laws.weights.max())))
+        pieces = [np.append(np.arange(start, stop, width), stop) for start, stop in blocks]
+        kept = [np.arange(1, 2)]
+        for edges in pieces:
+            if len(edges) == 2 and edges[1] - edges[0] < 8:
+                kept.append(np.arange(*edges))
+                continue
+            decay = np.zeros((len(rows), len(edges) - 1))
+            for weight, copies, variance in laws.columns(len(edges)):
+                turns = weight * edges / period
+                sine = np.sin(np.pi * turns) ** 2
+                least = np.minimum(sine[:, :, 1:], sine[:, :, :-1])
+                least[np.floor(turns[:, :, 1:]) > np.floor(turns[:, :, :-1])] = 0.0
+                decay += (copies * np.log1p(2.0 * variance * least)).sum(axis=1)
+            needed = np.flatnonzero((decay < _DROPPED_LOG).any(axis=0))
+            kept += [np.arange(edges[block], edges[block + 1]) for block in needed]
+        return np.unique(np.concatenate(kept))
+
+    def _needed_blocks(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return block starts, and for each law which blocks of frequencies may not be dropped."""
+        starts = [1]
+        while starts[-1] <= self.frequencies:
+            starts.append(max(starts[-1] + 1, int(starts[-1] * _BLOCK_GROWTH)))
+        starts[-1] = self.frequencies + 1
+        edges = 2.0 * np.pi * np.array(starts) / self.period[:, np.newaxis]
+        low, high = edges[:, :-1], edges[:, 1:]
+        decay = np.zeros_like(low)
+        low, high = low[:, np.newaxis], high[:, np.newaxis]
+        for weight, copies, variance in self.laws.columns(decay.shape[1]):
+            least = copies * np.log1p(2.0 * variance * (weight * low / np.pi) ** 2)
+            decay += np.where(weight * high <= np.pi, least, 0.0).sum(axis=1)
+        return np.array(starts), decay < _DROPPED_LOG
+
+    def _bisect(self, rows: NDArray[np.int64], series: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+        period = self.period[rows, np.newaxis]
+        theta = 2.0 * np.pi * series / period
+        coefficients = self._coefficients(rows, series, theta)
+        visible = np.abs(coefficients).max(axis=0) > _NEGLIGIBLE
+        error = self.error + np.abs(coefficients[:, ~visible]).sum(axis=1)
+        theta, coefficients = theta[:, visible], coefficients[:, visible]
+        step, offset = self.step[rows], 0.5 if self.lattice else 0.0
+
+        def probability(steps: NDArray[np.int64]) -> FloatArray:
+            z = ((steps + offset) * step)[:, np.newaxis]
+            waves = np.einsum("ij,ij->i", coefficients, np.sin(theta * z))
+            return np.asarray((2.0 * z / period)[:, 0] + waves - error)
+
+        low, high = np.full(len(rows), -1), self.largest[rows]
+        for _ in range(int(high.max() + 1).bit_length()):
+            middle = (low + high) // 2
+            enough = (probability(middle) >= self.confidence) & (middle >= 0)
+            open_rows = high - low > 1
+            high = np.where(open_rows & enough, middle, high)
+            low = np.where(open_rows & ~enough, middle, low)
+        # Where nothing less will do, the Chernoff bound that set the search's end vouches for it.
+        level = np.clip(probability(high), self.confidence, 1.0)
+        return high * step + self.eta[rows], level
+
+    def _coefficients(
+        self, rows: NDArray[np.int64], series: NDArray[np.int64], theta: FloatArray
+    ) -> FloatArray:
+        decay = np.zeros_like(theta)
+        for weight, copies, variance in self.laws.take(rows).columns(len(series)):
+            sine = np.sin(0.5 * weight * theta[:, np.newaxis])
+            decay += (copies * np.log1p(2.0 * variance * sine**2)).sum(axis=1)
+        characteristic = np.exp(-decay)
+        if self.lattice:
+            inside = series <= (self.period[rows, np.newaxis] - 1) / 2
+            return np.where(
+                inside, 2.0 / self.period[rows, np.newaxis] * characteristic / np.sin(0.5 * theta), 0.0
+            )
+        return (
+            2.0
+            / (np.pi * series)
+            * characteristic
+            * _kaiser_bessel(theta * self.eta[rows, np.newaxis], self.shape)
+        )
+
+
+def _kaiser_bessel(omega: FloatArray, shape: float) -> FloatArray:
+    """Return the characteristic function of the density ~ I0(b sqrt(1 - x^2)) on [-1, 1], b = shape."""
+    root = np.sqrt(np.abs(shape**2 - omega**2))
+    root = np.maximum(root, 1e-12)
+    # sinh(root) / sinh(b) without overflow; past the main lobe sinh turns into sin.
+    inside = np.exp(np.minimum(root - shape, 0.0)) * -np.expm1(-2.0 * root)
+    outside = 2.0 * np.exp(-shape) * np.sin(root)
+    return np.asarray(np.where(omega <= shape, inside, outside) * shape / root / -np.expm1(-2.0 * shape))
+
+
+def _tail_bounds(laws: LawTable, probabilities: tuple[float, ...]) -> list[FloatArray]:
+    """Return, for each probability p, x with P(|S| >= x) <= p for every law (Chernoff, both sides)."""
+    present = (laws.copies > 0) & (laws.variances > 0)
+    with np.errstate(divide="ignore", over="ignore"):
+        poles = 2.0 * np.arcsinh(np.sqrt(0.5 / laws.variances)) / laws.weights
+    exponents = np.where(present, poles, np.inf).min(axis=1)[:, np.newaxis] * _EXPONENTS
+    cumulant = np.zeros_like(exponents)
+    for weight, copies, variance in laws.columns(len(_EXPONENTS)):
+        growth = 2.0 * variance * np.sinh(0.5 * weight * exponents[:, np.newaxis]) ** 2
+        cumulant -= (copies * np.log1p(-np.where(copies > 0, growth, 0.0))).sum(axis=1)
+    return [((cumulant + np.log(2.0 / p)) / exponents).min(axis=1) for p in probabilities]

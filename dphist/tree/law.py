@@ -7,10 +7,20 @@ file holds the law as data and its moments; ``interval.py`` inverts it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+# Doubles that intermediate arrays may hold: two megabytes, about a processor's cache.
+_CELLS = 2**18
+# In standard deviations; a lattice search may look at six times as many frequencies.
+_LARGEST_MIXED_LATTICE = 1024.0
 
 
 def discrete_laplace_variance(scale: float) -> float:
@@ -29,37 +39,109 @@ def discrete_laplace_variance(scale: float) -> float:
 
 
 class NoiseGroup(NamedTuple):
-    """``count`` independent discrete Laplace variables of one scale, each times ``weight``."""
+    """``copies`` independent discrete Laplace variables of one scale, each times ``weight``."""
 
     weight: float
-    count: int
+    copies: int
     scale: float
 
 
 @dataclass(frozen=True)
 class WeightedNoise:
-    """The law of sum over groups of weight * (sum of ``count`` independent discrete Laplace variables).
+    """The law of sum over groups of weight * (sum of ``copies`` independent discrete Laplace variables).
 
     Groups of equal weight (up to sign: the variables are symmetric) and scale are merged and sorted, so equal
     laws compare and hash alike and intervals can be cached by law.
 
     >>> WeightedNoise.of([(0.5, 2, 10.0), (-0.5, 1, 10.0)]).groups
-    (NoiseGroup(weight=0.5, count=3, scale=10.0),)
+    (NoiseGroup(weight=0.5, copies=3, scale=10.0),)
     """
 
     groups: tuple[NoiseGroup, ...]
 
     @classmethod
     def of(cls, groups: Iterable[tuple[float, int, float]]) -> WeightedNoise:
-        """Merge (weight, count, scale) triples into a law."""
+        """Merge (weight, copies, scale) triples into a law."""
         merged: dict[tuple[float, float], int] = {}
-        for weight, count, scale in groups:
-            if weight and count:
+        for weight, copies, scale in groups:
+            if weight and copies:
                 key = (abs(weight), scale)
-                merged[key] = merged.get(key, 0) + count
+                merged[key] = merged.get(key, 0) + copies
         return cls(tuple(NoiseGroup(w, n, s) for (w, s), n in sorted(merged.items(), reverse=True)))
 
     @cached_property
     def variance(self) -> float:
-        """The exact variance: sum of count * weight^2 * variance of one variable."""
+        """The exact variance: sum of copies * weight^2 * variance of one variable."""
         return math.fsum(n * w * w * discrete_laplace_variance(s) for w, n, s in self.groups)
+
+
+@dataclass(frozen=True)
+class LawTable:
+    """Many laws at once: row i is the sum over columns g of ``copies[i, g]`` variables, each times
+    ``weights[i, g]`` >= 0 and of scale ``scales[i, g]``; zero copies fill up short rows.
+    """
+
+    weights: FloatArray
+    copies: FloatArray
+    scales: FloatArray
+
+    @classmethod
+    def of(cls, laws: Sequence[WeightedNoise]) -> LawTable:
+        """Lay laws side by side."""
+        shape = (len(laws), max((len(law.groups) for law in laws), default=0))
+        table = cls(np.zeros(shape), np.zeros(shape), np.ones(shape))
+        for row, law in enumerate(laws):
+            for column, (weight, copies, scale) in enumerate(law.groups):
+                table.weights[row, column] = weight
+                table.copies[row, column] = copies
+                table.scales[row, column] = scale
+        return table
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def take(self, rows: NDArray[np.int64]) -> LawTable:
+        """Return some of the laws."""
+        return LawTable(self.weights[rows], self.copies[rows], self.scales[rows])
+
+    def scaled(self, factors: FloatArray) -> LawTable:
+        """Return the laws of the sums times one factor per law."""
+        return LawTable(self.weights * factors[:, np.newaxis], self.copies, self.scales)
+
+    @cached_property
+    def variances(self) -> FloatArray:
+        """The variance of one variable of each group."""
+        rate = 1.0 / self.scales
+        return np.asarray(2.0 * np.exp(-rate) / np.expm1(-rate) ** 2)
+
+    def deviations(self) -> FloatArray:
+        """Return the standard deviation of every law."""
+        return np.asarray(np.sqrt((self.copies * self.weights**2 * self.variances).sum(axis=1)))
+
+    def columns(self, points: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+        """Yield (weights, copies, variances) of some columns of groups after others, each (laws, groups, 1).
+
+        Few laws come with all groups at once, many with one: arrays of ``points`` per group stay in cache.
+        """
+        step = max(1, _CELLS // max(1, len(self) * points))
+        for start in range(0, self.weights.shape[1], step):
+            part = (slice(None), slice(start, start + step), np.newaxis)
+            yield self.weights[part], self.copies[part], self.variances[part]
+
+    def probability_of_silence(self) -> FloatArray:
+        """Return the probability that every variable is 0, a lower bound on that of an error of 0."""
+        return np.asarray(np.exp((self.copies * np.log(np.tanh(0.5 / self.scales))).sum(axis=1)))
+
+    def lattice_units(self) -> FloatArray:
+        """Return for every law the unit of which the sum is always a multiple, or 0 where there is none.
+
+        The unit is the least weight, if all weights are multiples of it. Several different multiples are
+        worth a lattice only while it is small.
+        """
+        present = (self.copies > 0) & (self.variances > 0)
+        least = np.where(present, self.weights, np.inf).min(axis=1, initial=np.inf)
+        units = np.where(np.isfinite(least), least, 1.0)
+        multiples = np.where(present, self.weights / units[:, np.newaxis], 1.0)
+        whole = (multiples == np.rint(multiples)).all(axis=1)
+        small = (multiples == 1.0).all(axis=1) | (self.deviations() <= _LARGEST_MIXED_LATTICE * units)
+        return np.where(whole & small, units, 0.0)

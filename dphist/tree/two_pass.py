@@ -78,7 +78,7 @@ def _children(level: FloatArray, parents: int, k: int) -> FloatArray:
 def _check_forest(levels: Sequence[FloatArray], branching: Sequence[int], variances: Sequence[float]) -> None:
     if not len(levels) == len(variances) == len(branching) + 1:
         raise ValueError(
-            f"levels: {len(levels)} levels need {len(levels)} variances and {len(levels) - 1} branching factors; "
+            f"levels: {len(levels)} levels need as many variances and one branching factor fewer; "
             f"got {len(variances)} and {len(branching)}"
         )
     if min(variances) <= 0:

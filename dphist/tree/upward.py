@@ -68,7 +68,7 @@ class UpwardPass:
         else:
             self.open_sums[0] += estimates[0].sum(axis=0)
         self.bins += len(changes)
-        return estimates, before + np.cumsum(changes, axis=0)
+        return estimates, before + changes.cumsum(axis=0)
 
 
 def close_parents(
@@ -84,11 +84,13 @@ def close_parents(
     >>> sums.tolist(), rest.tolist()
     ([[11], [5]], [0])
     """
-    totals = np.cumsum(children, axis=0)
+    if not len(children):
+        return children, open_sum
+    totals = children.cumsum(axis=0)
     totals += open_sum
     last = totals[branching - 1 - first_child % branching :: branching]
     if not len(last):
-        return last, totals[-1] if len(totals) else open_sum
+        return last, totals[-1]
     sums = last.copy()
     sums[1:] -= last[:-1]
     return sums, totals[-1] - last[-1]

@@ -26,13 +26,13 @@ from dphist.tree.law import WeightedNoise
 class Term(NamedTuple):
     """Consecutive nodes of a level with one weight on their estimates from below.
 
-    ``reach`` is the weight that reaches these nodes in all, what ancestors pass on included; ``cut`` says that
-    this is a path node, whose children have terms of their own.
+    ``reach`` is the weight that reaches these nodes in all, what ancestors pass on included; ``cut`` says
+    that this is a path node, whose children have terms of their own.
     """
 
     level: int
     first: int
-    count: int
+    nodes: int
     weight: float
     reach: float
     cut: bool
@@ -49,13 +49,13 @@ class RangeWeights:
     def variance(self) -> float:
         """The exact variance, in counts squared."""
         below = self.design.variances_from_below
-        return sum(term.count * term.weight**2 * below[term.level - 1] for term in self.terms)
+        return sum(term.nodes * term.weight**2 * below[term.level - 1] for term in self.terms)
 
     @property
     def rounding_units(self) -> float:
         """A bound on what integer estimates from below add, in units of 2^-16."""
         bounds = rounding_bounds(self.design)
-        return sum(term.count * abs(term.weight) * bounds[term.level - 1] for term in self.terms)
+        return sum(term.nodes * abs(term.weight) * bounds[term.level - 1] for term in self.terms)
 
     def law(self) -> WeightedNoise:
         """Return the law of the error, over the noise of single nodes."""
@@ -64,10 +64,10 @@ class RangeWeights:
         for term in self.terms:
             if term.cut:
                 gain = design.gains[term.level - 1]
-                groups.append((term.reach * gain, term.count, scales[term.level - 1]))
+                groups.append((term.reach * gain, term.nodes, scales[term.level - 1]))
                 continue
             for level, weight, nodes in unfolded(design, term.level):
-                groups.append((term.reach * weight, term.count * nodes, scales[level - 1]))
+                groups.append((term.reach * weight, term.nodes * nodes, scales[level - 1]))
         return WeightedNoise.of(groups)
 
 
@@ -106,7 +106,7 @@ def unfolded(design: TreeDesign, level: int) -> tuple[tuple[int, float, int], ..
 def rounding_bounds(design: TreeDesign) -> tuple[float, ...]:
     """Bound, per level, how far an integer estimate from below is from the exact one, in units of 2^-16.
 
-    A node rounds once, by at most 1/2 and a trifle for the double product, and passes on its children's errors.
+    A node rounds once, by at most 1/2 and a trifle for the double product, and passes on its children's.
     """
     bounds = [0.0]
     for gain, k in zip(design.gains[-2::-1], design.branching[:0:-1], strict=True):
