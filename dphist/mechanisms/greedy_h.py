@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dphist.mechanisms.base import HistogramRelease, Request
-from dphist.mechanisms.dawa.mechanism import workload_parts
-from dphist.mechanisms.hierarchical import measure_tree
-from dphist.mechanisms.weighted_tree import IntervalTree
+from dphist.mechanisms.dawa.query_tree import greedy_tree
+from dphist.mechanisms.hierarchical import check_branching, measure_tree
 
 
 def greedy_h(request: Request, *, branching: int = 2) -> HistogramRelease:
@@ -18,12 +17,11 @@ def greedy_h(request: Request, *, branching: int = 2) -> HistogramRelease:
     Cost: O(n + m log n) for m ranges; 2 n draws.
     Source: Li et al. (2014), algorithm 2.
     """
-    if branching < 2:
-        raise ValueError(f"{request.mechanism} branching is {branching}; a node needs at least 2 children")
-    tree = IntervalTree(request.counts.size, branching)
+    check_branching(request, branching)
     starts, ends = request.ranges.T.astype(float)
+    tree, parts = greedy_tree(request.counts.size, starts, ends, branching)
     epsilon = request.ledger.spend_rest("nodes")
-    measured = measure_tree(request, tree, request.counts, workload_parts(tree, starts, ends), epsilon)
+    measured = measure_tree(request, tree, request.counts, parts, epsilon)
     return request.release(
         measured.solve()[0],
         variance=lambda ranges: measured.variance(*ranges.T.astype(float)),

@@ -154,13 +154,29 @@ def best_branching(bins: int) -> int:
     """
     best, least = 2, None
     for height in range(1, max(2, bins.bit_length() + 1)):
-        branching = max(2, round(bins ** (1 / height)) - 1)
-        while branching**height < bins:
-            branching += 1
+        branching = least_branching(bins, height)
         error = Fraction((branching - 1) * height**3) - Fraction(2 * (branching + 1) * height**2, 3)
         if least is None or error < least:
             best, least = branching, error
     return best
+
+
+def least_branching(leaves: int, height: int) -> int:
+    """Return the least branching, 2 at least, of a tree of this height over the leaves.
+
+    >>> least_branching(4096, 3), least_branching(4097, 3), least_branching(1, 1)
+    (16, 17, 2)
+    """
+    branching: int = max(2, round(leaves ** (1 / height)) - 1)
+    while branching**height < leaves:
+        branching += 1
+    return branching
+
+
+def check_branching(request: Request, branching: int) -> None:
+    """Refuse a tree that would not shrink from level to level."""
+    if branching < 2:
+        raise ValueError(f"{request.mechanism} branching is {branching}; a node needs at least 2 children")
 
 
 def fewest_nodes(tree: IntervalTree, ranges: Int64Array) -> Iterator[tuple[int, Int64Array, Int64Array]]:
@@ -177,8 +193,7 @@ def fewest_nodes(tree: IntervalTree, ranges: Int64Array) -> Iterator[tuple[int, 
 
 
 def _measured_equally(request: Request, branching: int, *, root: bool) -> tuple[IntervalTree, MeasuredTree]:
-    if branching < 2:
-        raise ValueError(f"{request.mechanism} branching is {branching}; a node needs at least 2 children")
+    check_branching(request, branching)
     tree = IntervalTree(request.counts.size, branching)
     epsilon = request.ledger.spend_rest("nodes")
     return tree, measure_tree(request, tree, request.counts, equal_parts(tree, root=root), epsilon)

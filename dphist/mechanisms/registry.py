@@ -62,13 +62,24 @@ _CDF_TREE = {
 }
 
 _BRANCHING = {"branching": "children of a node"}
-_SHARE = {"partition_share": "share of epsilon that chooses the partition"}
+_PARTITION = {
+    "partition_share": "share of epsilon that chooses the partition",
+    "bucket_penalty": "cost of a bucket beyond 1 / epsilon_2, in noise scales; 0 is the paper's",
+}
+_TREE = {"tree": "'best' for the workload, or 'greedy', the paper's"}
 
 _MWEM = {
     "rounds": "queries to measure; None chooses from the noisy total and epsilon",
     "known_total": "take the exact total as public: then the guarantee is for moved events",
     "total_share": "share of epsilon for the noisy total",
     "sweeps": "how often all measured queries are replayed in each round",
+}
+
+_STRUCTURE = {
+    "buckets": "how many; None is a tenth of the bins",
+    "deviation": "'absolute' or 'squared': what buckets should have little of",
+    "largest_count": "the bound F on counts in squared deviations; larger ones are clipped there",
+    "branching": "children of a node",
 }
 
 _TABLE: tuple[Mechanism, ...] = (
@@ -94,33 +105,33 @@ _TABLE: tuple[Mechanism, ...] = (
         "dawa",
         "dphist.mechanisms.dawa.mechanism:dawa",
         "private partition, then a tree whose budgets fit the workload",
-        _SHARE | _BRANCHING,
+        _PARTITION | _TREE,
         uses_workload=True,
     ),
     Mechanism(
         "dawa_all",
         "dphist.mechanisms.dawa.mechanism:dawa_all",
         "DAWA with buckets of all lengths",
-        _SHARE | _BRANCHING,
+        _PARTITION | _TREE,
         uses_workload=True,
     ),
     Mechanism(
         "partition_laplace",
         "dphist.mechanisms.dawa.mechanism:partition_laplace",
         "DAWA's partition, noise on every bucket",
-        _SHARE,
+        _PARTITION,
     ),
     Mechanism(
         "partition_uniform",
         "dphist.mechanisms.dawa.mechanism:partition_uniform",
         "DAWA's partition, then H-bar",
-        _SHARE | _BRANCHING,
+        _PARTITION | _BRANCHING,
     ),
     Mechanism(
         "partition_geometric",
         "dphist.mechanisms.dawa.mechanism:partition_geometric",
         "DAWA's partition, then a tree with geometric budgets",
-        _SHARE | _BRANCHING | {"level_ratio": "budget of a level over that of the level above"},
+        _PARTITION | _BRANCHING | {"level_ratio": "budget of a level over that of the level above"},
     ),
     Mechanism("sorted", "dphist.mechanisms.sorted_counts:sorted_counts", "sorted counts with noise"),
     Mechanism("sorted_rounded", "dphist.mechanisms.sorted_counts:sorted_rounded", "sorted again and rounded"),
@@ -138,7 +149,7 @@ _TABLE: tuple[Mechanism, ...] = (
         "p_hp",
         "dphist.mechanisms.p_hp:p_hp",
         "recursive private bisection, noise on every bucket",
-        _SHARE
+        _PARTITION
         | {"depth": "how often a cluster is cut at most", "nonnegative": "set negative counts to zero"},
     ),
     Mechanism(
@@ -153,6 +164,12 @@ _TABLE: tuple[Mechanism, ...] = (
         "dphist.mechanisms.efpa:efpa",
         "noise on the first Fourier coefficients",
         {"selection_share": "share of epsilon that chooses how many"},
+    ),
+    Mechanism(
+        "structure_first",
+        "dphist.mechanisms.structure_first:structure_first",
+        "private boundaries of a fixed number of buckets, a tree in each",
+        _PARTITION | _STRUCTURE,
     ),
 )
 

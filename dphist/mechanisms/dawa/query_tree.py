@@ -4,13 +4,47 @@ from __future__ import annotations
 
 import numpy as np
 
+from dphist.mechanisms.hierarchical import equal_parts, largest_path, least_branching
 from dphist.mechanisms.ranges import FloatArray, Int64Array
-from dphist.mechanisms.weighted_tree import IntervalTree, RangeClimb, child_sums
+from dphist.mechanisms.weighted_tree import IntervalTree, RangeClimb, child_sums, range_variance
 
 # Parts of the budget are integers that add up to this over every path; a total of 2^42 times it fits int64.
 LATTICE = 2**20
+TreeParts = tuple[IntervalTree, list[Int64Array]]
 # No node takes so much that the nodes below it are left without.
 _LARGEST_ODDS = 99.0
+
+
+def best_tree(leaves: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
+    """Return the tree of least workload variance: the greedy one, or one of equal weights, root unmeasured.
+
+    Bottom-up greed is short-sighted: on uniform ranges over 4096 leaves an equally weighted tree of branching
+    16 has two thirds of its variance. The choice depends on public facts only.
+    Cost: O(k + m log k) for each of about log k candidates.
+    """
+    candidates = [greedy_tree(leaves, starts, ends)]
+    for height in range(1, max(2, leaves.bit_length())):
+        tree = IntervalTree(leaves, least_branching(leaves, height))
+        candidates.append((tree, equal_parts(tree, root=False)))
+    return min(candidates, key=lambda made: workload_variance(made[0], made[1], starts, ends))
+
+
+def greedy_tree(leaves: int, starts: FloatArray, ends: FloatArray, branching: int = 2) -> TreeParts:
+    """Return a tree with the paper's greedy parts, single leaves weighing one hundredth of the workload.
+
+    With that they keep a budget where no query separates them; the workload's variance hardly grows.
+    """
+    tree = IntervalTree(leaves, branching)
+    return tree, greedy_parts(tree, starts, ends, unit_weight=0.01 * starts.size / leaves)
+
+
+def workload_variance(
+    tree: IntervalTree, parts: list[Int64Array], starts: FloatArray, ends: FloatArray
+) -> float:
+    """Return the mean variance over the workload, in units of the noise of a node given all the budget."""
+    weights = [part.astype(np.float64) ** 2 for part in parts]
+    total = range_variance(tree, weights, starts, ends).sum()
+    return float(total * largest_path(tree, parts) ** 2 / max(1, starts.size))
 
 
 def greedy_parts(

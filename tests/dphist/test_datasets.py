@@ -1,0 +1,37 @@
+"""The reader of the papers' histograms, on a folder made here."""
+
+import numpy as np
+import pytest
+
+from dphist import datasets
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "workloads").mkdir()
+    np.savez(tmp_path / "tiny.npz", x=np.array([1, 2, 3]))
+    np.savez(tmp_path / "workloads" / "line.npz", lo=np.array([0, 1]), hi=np.array([2, 1]))
+    square = {"lo0": np.array([0]), "hi0": np.array([1]), "lo1": np.array([2]), "hi1": np.array([3])}
+    np.savez(tmp_path / "workloads" / "square.npz", **square)
+    monkeypatch.setenv("DPHIST_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_counts_and_half_open_workloads(folder):
+    assert datasets.names() == ["tiny"]
+    assert datasets.counts("tiny").tolist() == [1, 2, 3]
+    assert datasets.workload("line").tolist() == [[0, 3], [1, 2]]
+    assert datasets.workload("square").tolist() == [[0, 2, 2, 4]]
+
+
+def test_what_is_missing_is_named(folder, monkeypatch):
+    with pytest.raises(FileNotFoundError, match=r"no histogram 'huge'.*tiny"):
+        datasets.counts("huge")
+    with pytest.raises(FileNotFoundError, match="no workload 'huge'"):
+        datasets.workload("huge")
+    monkeypatch.setenv("DPHIST_DATA", str(folder / "nowhere"))
+    with pytest.raises(FileNotFoundError, match="which is not a folder"):
+        datasets.counts("tiny")
+    monkeypatch.delenv("DPHIST_DATA")
+    with pytest.raises(FileNotFoundError, match="DPHIST_DATA is not set"):
+        datasets.counts("tiny")
