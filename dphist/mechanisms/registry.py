@@ -62,8 +62,8 @@ _CDF_TREE = {
 }
 
 _BRANCHING = {"branching": "children of a node"}
-_PARTITION = {
-    "partition_share": "share of epsilon that chooses the partition",
+_SHARE = {"partition_share": "share of epsilon that chooses the partition"}
+_PARTITION = _SHARE | {
     "bucket_penalty": "cost of a bucket beyond 1 / epsilon_2, in noise scales; 0 is the paper's",
 }
 _TREE = {"tree": "'best' for the workload, or 'greedy', the paper's"}
@@ -149,7 +149,7 @@ _TABLE: tuple[Mechanism, ...] = (
         "p_hp",
         "dphist.mechanisms.p_hp:p_hp",
         "recursive private bisection, noise on every bucket",
-        _PARTITION
+        _SHARE
         | {"depth": "how often a cluster is cut at most", "nonnegative": "set negative counts to zero"},
     ),
     Mechanism(
@@ -169,7 +169,7 @@ _TABLE: tuple[Mechanism, ...] = (
         "structure_first",
         "dphist.mechanisms.structure_first:structure_first",
         "private boundaries of a fixed number of buckets, a tree in each",
-        _PARTITION | _STRUCTURE,
+        _SHARE | _STRUCTURE,
     ),
 )
 
