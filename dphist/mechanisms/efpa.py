@@ -139,10 +139,11 @@ def _choose_kept(
         noise = 2 * kept * (basis.sensitivities[kept - 1] / epsilon_values) ** 2
         scores.append(-((math.isqrt(left_out + int(noise)) << _SCORE_BITS) // basis.unit))
     moved = -((-basis.length << _SCORE_BITS) // basis.unit)
-    return choices[request.select(np.array(scores, dtype=np.int64), 2 * moved / epsilon_kept)]
+    chosen = request.select(np.array(scores, dtype=np.int64), 2 * moved / epsilon_kept)
+    return int(choices[chosen])
 
 
 def _entry_bits(bins: int, epsilon: Fraction) -> int:
     """Return how fine coefficients are: 2^20, or what keeps the largest noise scale well inside 2^52."""
-    epsilon_bits: int = math.ceil(1 / epsilon).bit_length()
+    epsilon_bits = math.ceil(1 / epsilon).bit_length()
     return max(8, min(20, 48 - bins.bit_length() - epsilon_bits))
