@@ -35,7 +35,7 @@ from stream_app.core.visible import last_bin_of
 DEFAULT_CONFIDENCE = 0.95
 LARGEST_EXPONENT = 20  # beyond this "the odds change by a factor of" says nothing
 PROTECTED = [
-    "Any single event: nobody can tell from what is shown whether it happened.",
+    "Whether any single event happened: what is shown would be about as likely without it, within the factor.",
     "Against everyone who reads this, with whatever else they know, however long they watch.",
     "Quiet times too: bins close by the clock, and an empty bin is released like any other.",
 ]

@@ -11,6 +11,7 @@ import { showTable } from "./tables.js";
 import * as words from "./words.js";
 
 const REFRESH_MS = 1000;
+const SHARE_OF_SERVER = 4; // a refresh that took t seconds is followed by at least this many t of rest
 const SUMMARY_MS = 15000;
 
 const at = (id) => document.getElementById(id);
@@ -26,12 +27,14 @@ const page = {
   released: null, // the newest release, not drawn yet
   stale: false,
   loading: false,
+  restUntil: 0,
   unfollow: () => {},
 };
 
 const charts = {
-  running: makeChart("running", { stepped: false, zeroBased: false, title: () => "Running count" }),
-  bins: makeChart("bins", { stepped: true, zeroBased: true, title: () => at("bins-title").textContent }),
+  running: makeChart("running", { title: () => "Running count" }),
+  band: makeChart("band", { around: true, title: () => "Band of the running count" }),
+  bins: makeChart("bins", { stepped: true, title: () => at("bins-title").textContent }),
 };
 
 function makeChart(name, options) {
@@ -46,9 +49,9 @@ function makeChart(name, options) {
 }
 
 function showReadout(host, point) {
-  const value = document.createElement("b");
-  value.textContent = point ? point.value : "";
-  host.replaceChildren(...(point ? [`${point.when}  `, value, `  (${point.lower} to ${point.upper})`] : []));
+  if (!point) return host.replaceChildren();
+  const value = Object.assign(document.createElement("b"), { textContent: point.value });
+  return host.replaceChildren(`${point.when}  `, value, `  ${point.interval}`);
 }
 
 // ---- the number -----------------------------------------------------------------------------------
@@ -111,15 +114,16 @@ async function refreshCharts() {
   const { bin_seconds: binSeconds } = page.detail;
   const range = currentRange();
   const step = chooseStep(range, binSeconds, at("bins-chart").clientWidth);
-  const points = Math.min(Math.max(at("running-chart").clientWidth, 300), 1200);
+  const points = Math.round(Math.min(Math.max(at("running-chart").clientWidth / 2, 240), 600));
   const aligned = snapRange(range, step * (binSeconds ?? 0), words.seconds(page.detail.start));
   const [running, bins] = await Promise.all([
     get(path, { kind: "running", view: page.view, ...range, points }),
     get(path, { kind: "bin", view: page.view, ...aligned, step }),
   ]);
   at("bins-title").textContent = binSeconds === null ? `Events per ${step === 1 ? "bin" : `${step} bins`}` : `Events per ${words.length(step * binSeconds)}`;
-  charts.running.show(running, binSeconds);
-  charts.bins.show(bins, step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400));
+  charts.running.show(running, binSeconds, range);
+  charts.band.show(running, binSeconds, range);
+  charts.bins.show(bins, step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400), range);
   at("chart-note").textContent = running.note;
   for (const [name, series] of [["running", running], ["bins", bins]]) {
     showTable(at(`${name}-table`), series, binSeconds, name === "bins");
@@ -130,6 +134,7 @@ async function refreshCharts() {
 async function refresh() {
   if (page.loading || document.hidden || !page.stream) return;
   const stream = page.stream;
+  const began = performance.now();
   page.loading = true;
   page.stale = false;
   try {
@@ -141,6 +146,7 @@ async function refresh() {
     else setConnection("connecting");
   } finally {
     page.loading = false;
+    page.restUntil = performance.now() + (performance.now() - began) * (SHARE_OF_SERVER - 1);
   }
 }
 
@@ -222,7 +228,7 @@ async function open(stream) {
   page.detail = await get(streamPath(stream));
   const { detail } = page;
   at("stream-name").textContent = stream;
-  at("stream-about").textContent = `Events of ${detail.source}, counted per ${detail.bin.replace(/^1 /, "")}`;
+  at("stream-about").textContent = `Events of ${detail.source} since ${words.instant(words.seconds(detail.start), detail.bin_seconds)} UTC, counted per ${detail.bin.replace(/^1 /, "")}`;
   at("not-private").hidden = detail.private;
   at("not-private").textContent = "These values are not private: epsilon is so large that nobody is protected.";
   at("epsilon").textContent = `ε = ${detail.epsilon}`;
@@ -289,7 +295,7 @@ at("theme").addEventListener("click", () => {
 });
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themeChanged);
 document.addEventListener("visibilitychange", refresh);
-setInterval(() => { if (page.stale) refresh(); }, REFRESH_MS);
+setInterval(() => { if (page.stale && performance.now() > page.restUntil) refresh(); }, REFRESH_MS);
 setInterval(() => { if (page.stream && !document.hidden) refreshPrivacy().catch(() => {}); }, SUMMARY_MS);
 
 themeChanged();

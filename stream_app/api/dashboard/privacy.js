@@ -6,7 +6,7 @@ import { instant, seconds } from "./words.js";
 const at = (id) => document.getElementById(id);
 
 export function showPrivacy(privacy) {
-  at("promise").textContent = privacy.promise;
+  at("promise").replaceChildren(...withPowers(privacy.promise));
   showList(at("protected"), privacy.protected);
   showList(at("not-protected"), privacy.not_protected);
   const factor = privacy.max_odds_factor;
@@ -15,12 +15,17 @@ export function showPrivacy(privacy) {
     ["Sum over its source", privacy.source_epsilon],
     ["Odds change at most", factor === null ? "without limit" : `× ${factor < 100 ? factor.toFixed(2) : Math.round(factor).toLocaleString("en")}`],
     ["Protected unit", `one ${privacy.unit}`],
-    ["Neighbouring logs differ by", { add_remove: "one event more or less", substitute: "one event replaced" }[privacy.neighbours] ?? privacy.neighbours],
+    ["Neighbouring logs", { add_remove: "differ by one event", substitute: "differ in one event" }[privacy.neighbours] ?? privacy.neighbours],
   ]);
   at("ledger").replaceChildren(
     grid(`Source: ${privacy.source}. Periods in UTC.`, ["Stream", "Epoch", "From", "To", "Epsilon", "Unit"],
       privacy.ledger.map((row) => [row.stream, row.epoch, instant(seconds(row.start)), instant(seconds(row.end)), row.epsilon, row.unit])),
   );
+}
+
+// "e^0.5" in a sentence, set as a power.
+function withPowers(text) {
+  return text.split(/(?<=\be)\^([\d/.]*\d)/).map((part, i) => (i % 2 ? Object.assign(document.createElement("sup"), { textContent: part }) : part));
 }
 
 function showList(host, lines) {

@@ -1,7 +1,8 @@
 // Which ranges of time are offered, and how many bins a point of the lower chart takes. In seconds.
 
 const HOUR = 3600, DAY = 86400;
-const STEPS = [1, 5, 10, 15, 30, 60, 300, 600, 900, 1800, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 7 * DAY, 28 * DAY];
+// Nothing between three hours and a day: halves of days only show that nights are quiet.
+const STEPS = [1, 5, 10, 15, 30, 60, 300, 600, 900, 1800, HOUR, 3 * HOUR, DAY, 7 * DAY, 28 * DAY];
 const PRESETS = [
   { name: "1 year", seconds: 365 * DAY },
   { name: "90 days", seconds: 90 * DAY },

@@ -13,7 +13,7 @@ export function showTable(host, series, binSeconds, stepped) {
 
 function table(series, binSeconds, stepped) {
   const last = series.value.length - 1;
-  const rows = Array.from({ length: Math.min(ROWS, last + 1) }, (_, back) => point(series, last - back, stepped, binSeconds));
+  const rows = Array.from({ length: Math.min(ROWS, last + 1) }, (_, back) => point(series, last - back, { stepped, binSeconds }));
   const caption = `The newest ${rows.length} of ${series.value.length} points, in UTC`;
   return grid(caption, ["When", "Count", "Standard error", "At least", "At most"],
     rows.map((row) => [row.when, row.value, row.stderr, row.lower, row.upper]));
