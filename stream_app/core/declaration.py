@@ -19,6 +19,8 @@ class Declaration:
         binning: the time line.
         closing: when its bins close.
         max_ahead_bins, late: see ``BinRules``.
+        first_us: where the stream's first bin begins; None: the bin in which it first starts.
+        until_us: where a replay ends; None for a live stream.
         private: False where epsilon is too large to protect anybody.
     """
 
@@ -28,11 +30,14 @@ class Declaration:
     max_ahead_bins: int
     late: LatePolicy
     private: bool
+    first_us: int | None = None
+    until_us: int | None = None
 
     @classmethod
     def of(cls, strategy: Strategy) -> Declaration:
         """Read the declared part of a strategy. Raises: KeyError where it lacks a fact."""
         time = strategy.declared["time"]
+        replay = strategy.declared.get("source", {}).get("replay")
         binning = Binning(time["bin_us"], time.get("timezone"))
         return cls(
             time_field=time["field"],
@@ -41,7 +46,18 @@ class Declaration:
             max_ahead_bins=time["max_ahead_bins"],
             late=strategy.declared["late"],
             private=strategy.declared["privacy"]["private"],
+            first_us=time.get("first_us"),
+            until_us=replay["to_us"] if replay else None,
         )
+
+    @property
+    def last_bin(self) -> int | None:
+        """Return the last bin of a replay; None for a stream without end."""
+        return None if self.until_us is None else int(self.binning.bin_of([self.until_us - 1])[0])
+
+    def first_bin(self, now_us: int) -> int:
+        """Return the first bin of a stream that is opened now."""
+        return int(self.binning.bin_of([now_us if self.first_us is None else self.first_us])[0])
 
     def rules(self, epoch: EpochRecord) -> BinRules:
         """Return how records are binned while an epoch runs."""

@@ -1,0 +1,187 @@
+"""Releases out: one loop a stream, from the clock to what everybody may see.
+
+    clock -> seal -> exact counts -> release -> read back -> witness -> publish at the next public instant
+
+Visible <= witnessed <= released, at every moment and after any crash. A release whose reply is lost is never
+repeated from memory: the store is loaded again, and what it holds is the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+
+from dphist.noise import NoiseSource
+from stream_app.core.closing import next_public_instant_us
+from stream_app.core.declaration import Declaration
+from stream_app.core.records import Reply, StreamState
+from stream_app.core.release import make_release
+from stream_app.core.strategy import Strategy
+from stream_app.opening import open_stream
+from stream_app.ports import Clock, OperatorError, Source, Store, Witness
+
+MOST_BINS = 256  # bins in one release: one fsync for all of them, and never a long script
+POLL_S = 0.02  # how soon to ask again for bins that are due while a partition has not reached its cut
+RETRY_S = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class Closer:
+    """Close one stream's bins when they are due, release them once, and make them visible.
+
+    Args:
+        source: asked for its partitions only.
+        clock: closes bins; ``wall`` makes results visible. They differ in a replay.
+        noise: a private source; a seeded one is refused.
+        planned: what the configuration declares, with a tree planned for it (see ``open_stream``).
+        publish_every_us: results become visible at multiples of this on the wall clock.
+        accept: the operator's words that accept a second measurement of the same period.
+        make_nonce: names an attempt to release; no two may be equal.
+    Raises: ValueError for noise that protects nobody.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        source: Source,
+        clock: Clock,
+        wall: Clock,
+        witness: Witness,
+        noise: NoiseSource,
+        planned: Strategy,
+        *,
+        publish_every_us: int = 1_000_000,
+        accept: str | None = None,
+        make_nonce: Callable[[], str] = lambda: secrets.token_hex(16),
+    ) -> None:
+        if not noise.private:
+            raise ValueError(
+                f"noise: {type(noise).__name__} can be repeated and protects nobody; use SystemNoise"
+            )
+        self._store = store
+        self._source = source
+        self._clock = clock
+        self._wall = wall
+        self._witness = witness
+        self._noise = noise
+        self._strategy = planned  # after open(): the strategy under which the stream runs
+        self._name = planned.stream
+        self._declaration = Declaration.of(planned)
+        self._publish_every_us = publish_every_us
+        self._accept = accept
+        self._make_nonce = make_nonce
+        self._witnessed_seq = 0
+        self._published_seq = 0
+        self._finished = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether this is a replay that has released its last bin."""
+        return self._finished
+
+    async def open(self) -> StreamState:
+        """Load the stream, opened and in agreement with the witness, which then holds all that is released.
+
+        Ingest may start after the first return. Returns: the state. SECRET.
+        Raises: OperatorError where the stream may not run; OSError where the store did not answer.
+        """
+        self._strategy, state = await open_stream(
+            self._store, self._witness, self._strategy, await self._clock.now_us(), self._accept
+        )
+        await self._witness_released(state)
+        last_bin = self._declaration.last_bin
+        self._finished = last_bin is not None and state.released_bin >= last_bin
+        return state
+
+    async def run(self) -> None:
+        """Close and publish until cancelled, which may happen at any await; a replay returns at its end."""
+        try:
+            async with asyncio.TaskGroup() as loops:
+                loops.create_task(_persistently(self._close))
+                loops.create_task(_persistently(self._publish))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    async def _close(self) -> None:
+        """Close bins for ever: what is due, then sleep until the next closing instant."""
+        while True:
+            next_bin, all_due_released = await self.close_due()
+            if self._finished:
+                return
+            if all_due_released:
+                await self._clock.sleep_until_us(self._declaration.closing.instant_us(next_bin))
+            else:
+                await asyncio.sleep(POLL_S)
+
+    async def _publish(self) -> None:
+        """Make what is witnessed visible at public instants; a missed instant waits for the next one."""
+        while not (self._finished and self._published_seq == self._witnessed_seq):
+            now_us = await self._wall.now_us()
+            await self._wall.sleep_until_us(next_public_instant_us(now_us, self._publish_every_us))
+            await self.publish_witnessed()
+
+    async def close_due(self) -> tuple[int, bool]:
+        """Release every due bin that all partitions have reached the cut of, in steps of ``MOST_BINS``.
+
+        Returns: the next bin to release, and whether all due ones are released.
+        """
+        while True:
+            state = await self.open()
+            next_bin = state.released_bin + 1
+            due = self._declaration.closing.last_due_bin(await self._clock.now_us())
+            if self._finished or due < next_bin:
+                return next_bin, True
+            sealed = await self._seal(state, due)
+            if sealed < next_bin:
+                return next_bin, False
+            await self._release(state, min(sealed, state.released_bin + MOST_BINS))
+
+    async def publish_witnessed(self) -> None:
+        """Make visible what the witness holds."""
+        seq = self._witnessed_seq
+        if seq > self._published_seq:
+            await self._store.publish(self._name, seq)
+            self._published_seq = seq
+
+    async def _seal(self, state: StreamState, due: int) -> int:
+        """Seal what is due, within the epoch and the replay; return the last sealed bin of these."""
+        limits = [due, state.epoch.first_bin + state.epoch.bins - 1]
+        if self._declaration.last_bin is not None:
+            limits.append(self._declaration.last_bin)
+        partitions = await self._source.partitions()
+        sealed = await self._store.seal(self._name, self._strategy.hash, partitions, min(limits))
+        return min(sealed, *limits)
+
+    async def _release(self, state: StreamState, last_bin: int) -> None:
+        """Noise sealed bins and offer the release; whatever the store answers, it is loaded again."""
+        first_bin, width = state.released_bin + 1, self._strategy.width
+        counts = await self._store.read_cells(self._name, first_bin, last_bin, width)
+        release = make_release(state, self._strategy, counts, self._noise, self._make_nonce())
+        reply = await self._store.release(self._name, release)
+        if reply is Reply.STRATEGY:
+            raise OperatorError(f"stream {self._name}: another strategy was started under its name; stop one")
+
+    async def _witness_released(self, state: StreamState) -> None:
+        """Read back what the store holds and the witness does not, and write it there durably."""
+        head = await self._witness.head(self._name)
+        seq = 0 if head is None else head[0]
+        while seq < state.seq:
+            rows = await self._store.rows(self._name, seq, MOST_BINS)
+            if not rows:
+                break  # the epoch has just opened; seqs that the store never had lie behind it
+            await self._witness.append(self._name, rows)
+            seq = rows[-1][0]
+        self._witnessed_seq = seq
+
+
+async def _persistently(loop: Callable[[], Awaitable[None]]) -> None:
+    """Run a loop again whenever the store or the witness did not answer: it begins by loading."""
+    while True:
+        try:
+            return await loop()
+        except OSError as failure:
+            log.warning("closer: %s; trying again", failure)
+            await asyncio.sleep(RETRY_S)

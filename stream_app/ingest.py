@@ -1,0 +1,253 @@
+"""Events in: one loop a source, from its batches to exactly one atomic apply for every record.
+
+    read -> take the cuts that are due -> dead letters -> bins -> apply
+
+Cuts come before anything is applied, so a record's bin never depends on how fast this loop is; the store
+refuses an apply that was binned against older cuts, and the slice is binned again. This loop keeps nothing
+that the store does not know better: after any doubt it forgets what it knew and loads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from stream_app.core.bins import Assignment, BinRules, aggregate, assign, split
+from stream_app.core.declaration import Declaration
+from stream_app.core.records import Apply, PartitionState, Reason, RecordBatch, Refusal, Reply
+from stream_app.core.strategy import Strategy
+from stream_app.ports import Clock, DeadLetters, OperatorError, Source, Store
+
+READ_TIMEOUT_S = 0.1  # a due cut waits no longer than this for the source
+RETRY_S = 0.5
+Start = Literal["earliest", "latest"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Stream:
+    """A stream as the store last told it. SECRET: positions and cuts."""
+
+    name: str
+    strategy: Strategy
+    declaration: Declaration
+    rules: BinRules
+    sealed_bin: int
+    partitions: dict[str, PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """The part of a batch that a stream has not applied yet, with a bin for every record."""
+
+    batch: RecordBatch
+    first: int  # the index in the batch of its first record
+    state: PartitionState
+    assignment: Assignment
+
+
+class Ingest:
+    """Count the events of one source in the cells of its streams.
+
+    Args:
+        streams: names; what each counts, and how, is the strategy under which the store has it open. They
+            must be open and agree with the witness (``Closer.open``) before this loop starts.
+        start: where a stream that has never read a partition begins.
+    Raises: OperatorError from ``run`` and ``step``; neither that nor a log line holds a count or a position.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        store: Store,
+        clock: Clock,
+        dead_letters: DeadLetters,
+        streams: Sequence[str],
+        start: Start = "earliest",
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._clock = clock
+        self._dead_letters = dead_letters
+        self._names = tuple(streams)
+        self._start = start
+        self._streams: dict[str, _Stream] = {}
+
+    async def run(self) -> None:
+        """Count until cancelled, which may happen at any await."""
+        while True:
+            try:
+                await self.step()
+            except OSError as failure:
+                log.warning("ingest: %s; trying again", failure)
+                self._streams.clear()
+                await asyncio.sleep(RETRY_S)
+
+    async def step(self) -> int:
+        """Read once and apply what was read; return the number of records.
+
+        Raises: OSError where it is not known whether a call happened; calling again is always safe.
+        """
+        for name in self._names:
+            if name not in self._streams:
+                await self._load(name)
+        partitions = await self._source.partitions()
+        for name in self._names:
+            await self._start_partitions(name, partitions)
+        batches = await self._source.read(self._positions(partitions), READ_TIMEOUT_S)
+        for name in self._names:
+            await self._take_due_cuts(name, partitions)
+        for batch in batches:
+            if batch.refused:
+                await self._dead_letters.write(batch.refused)
+            for name in self._names:
+                await self._apply_batch(name, batch)
+        return sum(len(batch.positions) + len(batch.refused) for batch in batches)
+
+    async def _load(self, name: str) -> None:
+        """Learn from the store where a stream stands."""
+        state = await self._store.load(name)
+        if state is None:
+            raise OperatorError(f"stream {name}: it is not open; open it before its events are counted")
+        strategy = Strategy.from_json(state.strategy)
+        declaration = Declaration.of(strategy)
+        self._streams[name] = _Stream(
+            name=name,
+            strategy=strategy,
+            declaration=declaration,
+            rules=declaration.rules(state.epoch),
+            sealed_bin=state.sealed_bin,
+            partitions=dict(state.partitions),
+        )
+
+    async def _start_partitions(self, name: str, partitions: Sequence[str]) -> None:
+        """Begin the partitions that the stream has never read."""
+        stream = self._streams[name]
+        new = [partition for partition in partitions if partition not in stream.partitions]
+        # A partition that appears later is read from its beginning, or its first events would be lost.
+        latest = self._start == "latest" and not stream.partitions
+        for partition in new:
+            position = await self._watermark(stream, partition) if latest else 0
+            reply = await self._store.start_partition(name, stream.strategy.hash, partition, position)
+            _check_strategy(name, reply)
+        if new:
+            await self._load(name)
+
+    async def _watermark(self, stream: _Stream, partition: str) -> int:
+        """Return where the partition's log ends now."""
+        cuts = await self._source.cuts(partition, [(stream.sealed_bin, await self._clock.now_us())])
+        return cuts[-1].position
+
+    def _positions(self, partitions: Sequence[str]) -> dict[str, int]:
+        """Return where to read each partition: where the stream that is furthest behind stands."""
+        streams = self._streams.values()
+        return {
+            partition: min(stream.partitions[partition].position for stream in streams)
+            for partition in partitions
+            if all(partition in stream.partitions for stream in streams)
+        }
+
+    async def _take_due_cuts(self, name: str, partitions: Sequence[str]) -> None:
+        """Store a cut for every bin whose closing instant has passed."""
+        for partition in partitions:
+            while (state := self._streams[name].partitions.get(partition)) is not None:
+                stream = self._streams[name]
+                due = stream.declaration.closing.due(state.last_cut_bin, await self._clock.now_us())
+                if not due:
+                    break
+                cuts = await self._source.cuts(partition, due)
+                reply = await self._store.take_cuts(
+                    name, stream.strategy.hash, partition, state.last_cut_bin, cuts
+                )
+                _check_strategy(name, reply)
+                await self._load(name)
+
+    async def _apply_batch(self, name: str, batch: RecordBatch) -> None:
+        """Apply what this stream has not applied of a batch; bin it again when the store knows better."""
+        while True:
+            stream = self._streams[name]
+            state = stream.partitions.get(batch.partition)
+            if state is None or not batch.start <= state.position < batch.end:
+                return  # somebody else is past it, or the store was set back: the next read starts there
+            part = self._binned(stream, batch, state)
+            if await self._apply_slice(stream, part):
+                await self._count_refused(name, part)
+                return
+            await self._load(name)
+            await self._take_due_cuts(name, [batch.partition])
+
+    def _binned(self, stream: _Stream, batch: RecordBatch, state: PartitionState) -> _Slice:
+        first = int(np.searchsorted(batch.positions, state.position))
+        times_us = batch.columns[stream.declaration.time_field][first:]
+        own = stream.declaration.binning.bin_of(times_us)
+        return _Slice(batch, first, state, assign(own, batch.positions[first:], state, stream.rules))
+
+    async def _apply_slice(self, stream: _Stream, part: _Slice) -> bool:
+        """Apply a slice in order; say whether all of it is applied now."""
+        refusals = list(_refusals(part, stream.rules))
+        if refusals:
+            await self._dead_letters.write(refusals)
+        for change in self._changes(stream, part):
+            reply = await self._store.apply(stream.name, change)
+            _check_strategy(stream.name, reply)
+            if reply not in (Reply.DONE, Reply.ALREADY):
+                return False
+            state = stream.partitions[change.partition]
+            stream.partitions[change.partition] = replace(state, position=change.new)
+        return True
+
+    def _changes(self, stream: _Stream, part: _Slice) -> Iterator[Apply]:
+        """Yield the applies of a slice: each moves the position over the records that it counts."""
+        kept, width = part.assignment.kept, stream.strategy.width
+        bins, positions = part.assignment.bins[kept], part.batch.positions[part.first :][kept]
+        cells = np.zeros(len(bins), dtype=np.int64)
+        last_cut_bin = part.state.last_cut_bin
+        due_us = None if self._clock.virtual else stream.declaration.closing.instant_us(last_cut_bin + 1)
+        expected = part.state.position
+        for run in split(bins, cells, width):
+            new = part.batch.end if run.stop == len(bins) else int(positions[run.stop])
+            run_bins, run_cells, deltas = aggregate(bins[run], cells[run], width)
+            yield Apply(
+                strategy_hash=stream.strategy.hash,
+                partition=part.batch.partition,
+                expected=expected,
+                new=new,
+                last_cut_bin=last_cut_bin,
+                due_us=due_us,
+                bins=run_bins,
+                cells=run_cells,
+                deltas=deltas,
+            )
+            expected = new
+
+    async def _count_refused(self, name: str, part: _Slice) -> None:
+        """Tell the operator how many records were refused, and why. A crash may lose a count or repeat it."""
+        counts: Counter[str] = Counter()
+        for reason, mask in part.assignment.refused.items():
+            counts[reason] += int(mask.sum())
+        for refusal in part.batch.refused:
+            counts[refusal.reason] += refusal.position >= part.state.position
+        for counter, count in counts.items():
+            await self._store.count_for_operator(name, counter, count)
+
+
+def _refusals(part: _Slice, rules: BinRules) -> Iterator[Refusal]:
+    """Yield a dead letter for each record that has no bin, unless late ones are to be dropped silently."""
+    for reason, mask in part.assignment.refused.items():
+        if reason is Reason.LATE and rules.late == "drop":
+            continue
+        for index in (np.flatnonzero(mask) + part.first).tolist():
+            record = part.batch.records[index] if part.batch.records else b""
+            yield Refusal(part.batch.partition, int(part.batch.positions[index]), reason, record)
+
+
+def _check_strategy(name: str, reply: Reply) -> None:
+    if reply is Reply.STRATEGY:
+        raise OperatorError(f"stream {name}: another strategy was started under its name; stop this worker")

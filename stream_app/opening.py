@@ -1,0 +1,178 @@
+"""Opening a stream: its first epoch, the next one, or a new one because the witness knows more.
+
+The witness is a record outside the store of what was released. A store that is behind it was set back (a
+restored backup, a lost disk): nodes that people have seen would be noised again. So that epoch ends for ever,
+and a new one starts after everything the witness knows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stream_app.core.declaration import Declaration
+from stream_app.core.ledger import check_measurement
+from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Reply, StreamState
+from stream_app.core.release import RowLink
+from stream_app.core.strategy import Strategy, canonical_json
+from stream_app.ports import OperatorError, Store, Witness
+
+_ATTEMPTS = 5  # others may be opening the same stream; each time round, one of us has succeeded
+
+
+async def open_stream(
+    store: Store, witness: Witness, planned: Strategy, now_us: int, accept: str | None = None
+) -> tuple[Strategy, StreamState]:
+    """Make sure that the stream has an open epoch which follows all that the store and the witness know.
+
+    Guarantee: an epoch is in the ledger before it is open; a node that the witness knows is never released
+        again, whatever happened to the store.
+    Args:
+        planned: the configuration's declaration and the tree planned for it now. A stream that exists keeps
+            the tree that it began with.
+        accept: the operator's words that accept a second measurement of the same period.
+    Returns: the strategy and the state under which the stream runs.
+    Raises: OperatorError for another declaration, a second measurement, a foreign witness.
+    """
+    for _ in range(_ATTEMPTS):
+        state = await store.load(planned.stream)
+        strategy = planned if state is None else _running(state, planned)
+        head = await _witness_head(witness, strategy)
+        if state is None:
+            start = _first(strategy, head, now_us)
+        elif head is not None and not await _follows(store, strategy.stream, state, head):
+            start = _after_witness(state, head)
+        elif state.epoch.end_reason is not None and not _finished(strategy, state):
+            start = _next(state), state.head
+        else:
+            return strategy, state
+        await _open(store, strategy, *start, accept)
+    raise OperatorError(
+        f"stream {planned.stream}: the ledger of {planned.source} holds another measurement in the place of "
+        "its next epoch; restore the store, or give the stream another name"
+    )
+
+
+async def _follows(store: Store, stream: str, state: StreamState, head: RowLink) -> bool:
+    """Say whether the store's chain ends with the witness's last row or goes on from it."""
+    if head.seq >= state.seq:
+        return head.seq == state.seq and head.hash == state.head
+    following = await store.rows(stream, head.seq, 1)
+    return (RowLink.of(following[0][1]).prev if following else state.head) == head.hash
+
+
+def _finished(strategy: Strategy, state: StreamState) -> bool:
+    """Say whether a replay has released its last bin: nothing comes after it."""
+    last_bin = Declaration.of(strategy).last_bin
+    return last_bin is not None and state.released_bin >= last_bin
+
+
+def _running(state: StreamState, planned: Strategy) -> Strategy:
+    """Return the stored strategy, if its declaration is the configured one."""
+    running = Strategy.from_json(state.strategy)
+    then, now = (
+        {"source": strategy.source, "width": strategy.width}
+        | json.loads(canonical_json(dict(strategy.declared)))
+        for strategy in (running, planned)
+    )
+    for key, before, after in _differences(then, now):
+        raise OperatorError(
+            f"stream {planned.stream}: {key} was {before} when the stream began and is {after} now; put it "
+            "back, or give the new stream another name"
+        )
+    return running
+
+
+def _differences(then: Any, now: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in sorted(then.keys() | now.keys()):
+            yield from _differences(then.get(key), now.get(key), f"{path}.{key}" if path else key)
+    elif then != now:
+        yield path, json.dumps(then), json.dumps(now)
+
+
+async def _witness_head(witness: Witness, strategy: Strategy) -> RowLink | None:
+    head = await witness.head(strategy.stream)
+    if head is None:
+        return None
+    if json.loads(head[1])["strategy"] != strategy.hash:
+        raise OperatorError(
+            f"stream {strategy.stream}: the witness holds releases of another strategy under this name; "
+            "give the stream another name"
+        )
+    return RowLink.of(head[1])
+
+
+def _first(strategy: Strategy, head: RowLink | None, now_us: int) -> tuple[EpochRecord, str]:
+    """Return the epoch of a stream that the store does not know; the witness may."""
+    first_bin, bins = Declaration.of(strategy).first_bin(now_us), strategy.design.horizon
+    if head is None:
+        return EpochRecord(0, first_bin, bins, 1, strategy.hash), GENESIS
+    first_bin = max(first_bin, head.bin + 1)
+    return EpochRecord(head.epoch + 1, first_bin, bins, head.seq + 1, strategy.hash), head.hash
+
+
+def _next(state: StreamState) -> EpochRecord:
+    """Return the epoch after one that has ended. Late records still count, so their floor stays."""
+    last = state.epoch
+    return EpochRecord(
+        epoch=last.epoch + 1,
+        first_bin=state.released_bin + 1,
+        bins=last.bins,
+        first_seq=state.seq + 1,
+        strategy_hash=last.strategy_hash,
+        counts_from_bin=last.first_bin if last.counts_from_bin is None else last.counts_from_bin,
+    )
+
+
+def _after_witness(state: StreamState, head: RowLink) -> tuple[EpochRecord, str]:
+    """Return the epoch after all that store and witness know; earlier records may have been counted."""
+    record = EpochRecord(
+        epoch=max(state.epoch.epoch, head.epoch) + 1,
+        first_bin=max(state.released_bin, head.bin) + 1,
+        bins=state.epoch.bins,
+        first_seq=max(state.seq, head.seq) + 1,
+        strategy_hash=state.epoch.strategy_hash,
+    )
+    return record, head.hash
+
+
+async def _open(store: Store, strategy: Strategy, record: EpochRecord, head: str, accept: str | None) -> None:
+    """Reserve the epoch in the ledger, then open it; do nothing where somebody else was quicker."""
+    ledger = await store.ledger(strategy.source)
+    record = _as_reserved(strategy, record, ledger)
+    entry = _ledger_entry(strategy, record)
+    if not any(other.stream == entry.stream for other in ledger):
+        try:
+            check_measurement(ledger, entry, accept)
+        except ValueError as refusal:
+            raise OperatorError(str(refusal)) from None
+    if await store.reserve(entry) is not Reply.CONFLICT:
+        await store.open_epoch(strategy.stream, strategy.to_json(), record, head)
+
+
+def _as_reserved(strategy: Strategy, record: EpochRecord, ledger: Sequence[LedgerEntry]) -> EpochRecord:
+    """Return the epoch as it was reserved by a start that did not live to open it."""
+    binning = Declaration.of(strategy).binning
+    for entry in ledger:
+        if (entry.stream, entry.epoch, entry.strategy_hash) == (strategy.stream, record.epoch, strategy.hash):
+            reserved_bin = int(binning.bin_of([entry.start_us])[0])
+            return replace(record, first_bin=max(record.first_bin, reserved_bin))
+    return record
+
+
+def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
+    declaration = Declaration.of(strategy)
+    return LedgerEntry(
+        source=strategy.source,
+        stream=strategy.stream,
+        epoch=record.epoch,
+        start_us=declaration.binning.start_us(record.first_bin),
+        end_us=declaration.binning.start_us(record.first_bin + record.bins),
+        epsilon=str(strategy.design.epsilon),
+        unit="event",
+        strategy_hash=strategy.hash,
+        private=declaration.private,
+    )
