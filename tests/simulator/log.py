@@ -145,15 +145,25 @@ class LogSource:
         return [Cut(due[-1][0], self.log.watermark(partition, self._clock_us()))] if due else []
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        """Return the next batches from the positions, of any size."""
+        """Return the next batches from the positions, of any size, as soon as there is one."""
         batches = self._available(positions)
         if not batches:
-            await asyncio.sleep(timeout_s)
+            await asyncio.sleep(min(timeout_s, self._next_arrival_s()))
             batches = self._available(positions)
         return batches
 
     async def close(self) -> None:
         """Nothing to release."""
+
+    def _next_arrival_s(self) -> float:
+        """Return how long it takes until the next entry of an assigned partition is written."""
+        now_us = self._clock_us()
+        ahead = [
+            entries[self.log.watermark(name, now_us)].arrival_us - now_us
+            for name, entries in self.log.partitions.items()
+            if name in self.assigned and self.log.watermark(name, now_us) < len(entries)
+        ]
+        return min(ahead, default=10**12) / 1e6
 
     def _available(self, positions: Mapping[str, int]) -> list[RecordBatch]:
         now_us = self._clock_us()

@@ -84,8 +84,14 @@ class Schedule:
     def strategy(self) -> Strategy:
         """Return what the stream measures."""
         declared = {
-            "time": {"bin": "10s", "grace_us": self.grace_us, "first": FIRST_BIN},
+            "time": {
+                "field": "time",
+                "bin_us": BIN_US,
+                "grace_us": self.grace_us,
+                "max_ahead_bins": self.max_ahead_bins,
+            },
             "late": self.late,
+            "privacy": {"private": True},
         }
         return Strategy(STREAM, SOURCE, declared, self.design, self.width)
 

@@ -1,0 +1,199 @@
+"""The harness's eyes: after each effect on the outside it looks at everything that changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stream_app.core.records import ROWS, Apply, Cut, EpochRecord, Release, Reply, StreamState
+from tests.simulator.checks import Broken, History, Watch, check_ledger, check_noise
+from tests.simulator.given_noise import Draw
+from tests.simulator.recount import PartitionHistory, Place, Rules, recount
+from tests.simulator.schedule import BIN_US, SOURCE, STREAM
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+MANY = 10**6
+
+
+class Observer:
+    """Sees every accepted effect in the instant it happens, and checks the rules then and there."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.history = History()
+        self.watch = Watch()
+        self.draws: list[Draw] = []
+        self.measured: dict[Place, int] = {}
+        self.reader = world.store.reader()
+        self._witnessed_seq = 0
+
+    async def after(self, port: str, method: str, args: tuple[Any, ...], reply: Any) -> None:
+        """Look at one effect."""
+        if port == "witness" and method == "append":
+            await self._witnessed()
+        elif port == "store":
+            look = getattr(self, f"_after_{method}", None)
+            if look is not None and (reply is Reply.DONE or not isinstance(reply, Reply)):
+                await look(args, reply)
+
+    async def _after_open_epoch(self, args: tuple[Any, ...], reply: Reply) -> None:
+        record: EpochRecord = args[2]
+        head = await self.world.witness.head(STREAM)
+        if head is not None and record.first_seq <= head[0]:
+            raise Broken(
+                f"epoch {record.epoch} starts at row {record.first_seq}, the witness has {head[0]} rows"
+            )
+        self.world.trace(f"epoch {record.epoch} opens at bin {record.first_bin}, row {record.first_seq}")
+        self.history.epochs.append(record)
+        kept = {seq for seq, _ in await self.world.store.rows(STREAM, 0, MANY)}
+        self.history.released = {seq: bin for seq, bin in self.history.released.items() if seq in kept}
+        floor = record.first_bin if record.counts_from_bin is None else record.counts_from_bin
+        for partition in self.history.partitions.values():
+            partition.floors.append((partition.position, floor))
+
+    async def _after_start_partition(self, args: tuple[Any, ...], reply: Reply) -> None:
+        self._meet(args[2], args[3], (await self._state()).partitions[args[2]].base_bin)
+
+    async def _after_take_cuts(self, args: tuple[Any, ...], reply: Reply) -> None:
+        _, _, partition, expected_last_cut_bin, cuts = args
+        if partition not in self.history.partitions:
+            self._meet(partition, 0, expected_last_cut_bin)
+        self.history.partitions[partition].cuts.extend(cuts)
+        self.world.trace(f"cuts of {partition}: {_cuts_text(cuts)}")
+
+    async def _after_apply(self, args: tuple[Any, ...], reply: Reply) -> None:
+        change: Apply = args[1]
+        history = self.history.partitions[change.partition]
+        if change.expected != history.position:
+            raise Broken(f"partition {change.partition}: a slice was applied away from the position")
+        history.applied.append((change.new, change.last_cut_bin))
+        self.world.trace(f"apply {change.partition} {change.expected}..{change.new}")
+
+    async def _after_read_cells(self, args: tuple[Any, ...], counts: Any) -> None:
+        self.history.see_sealed(args[1], counts)
+
+    async def _after_release(self, args: tuple[Any, ...], reply: Reply) -> None:
+        release: Release = args[1]
+        epoch = self.history.epochs[-1]
+        if epoch.epoch != release.epoch:
+            raise Broken(f"epoch {release.epoch} released while epoch {epoch.epoch} runs")
+        bins = range(release.first_bin, release.last_bin + 1)
+        self.history.released.update(zip(range(release.expected_seq + 1, MANY), bins, strict=False))
+        self.world.trace(f"release bins {release.first_bin} to {release.last_bin}")
+        strategy = self.world.schedule.strategy
+        check_noise(release, self.history, strategy, self.draws, self.watch.used_draws)
+        entries = await self.world.store.ledger(SOURCE)
+        check_ledger(entries, epoch, release.first_bin * BIN_US, (release.last_bin + 1) * BIN_US)
+
+    async def _witnessed(self) -> None:
+        """Check what the witness has: one value a row, nothing that the store does not hold."""
+        rows = await self.world.witness.rows(STREAM, self._witnessed_seq)
+        self.watch.see_rows(rows, "witness")
+        if not rows:
+            return
+        self._witnessed_seq = rows[-1][0]
+        state = await self._state()
+        if rows[-1][0] > state.seq:
+            raise Broken(f"the witness has row {rows[-1][0]}, the store has released {state.seq}")
+
+    async def _after_publish(self, args: tuple[Any, ...], reply: None) -> None:
+        """Check what became visible: witnessed before, one value a row and a node, tiles equal to rows."""
+        public = await self.reader.public_state(STREAM)
+        assert public is not None
+        head = await self.world.witness.head(STREAM)
+        if public.visible_seq > (head[0] if head else 0):
+            raise Broken(f"row {public.visible_seq} is visible before it is witnessed")
+        rows = await self.reader.rows(STREAM, 0, MANY)
+        self.watch.see_rows(rows, "reader")
+        fresh = [seq for seq, _ in rows if seq not in self.watch.seen_at_us]
+        if fresh:
+            self.watch.see_visible(fresh, self.world.now_us())
+            self.world.trace(f"visible: rows {fresh[0]} to {fresh[-1]}")
+        await self._check_tiles(public.epochs, public.visible_seq)
+
+    async def _check_tiles(self, epochs: tuple[EpochRecord, ...], visible_seq: int) -> None:
+        """Read every visible node from the tiles: the same values as in the rows."""
+        schedule = self.world.schedule
+        shape = schedule.design.shape
+        for epoch in epochs:
+            last = epoch.first_seq + (
+                epoch.bins if epoch.last_bin is None else epoch.last_bin - epoch.first_bin + 1
+            )
+            bins = max(0, min(visible_seq + 1, last) - epoch.first_seq)
+            for level in shape.levels:
+                count = shape.completed_count(bins, level)
+                values = await self.reader.tile_rows(STREAM, epoch.epoch, level, 0, count, schedule.width)
+                for index, value in enumerate(values.tolist()):
+                    self.watch.see_node(epoch.epoch, level, index, value, "tiles")
+            await self.reader.tile_rows(STREAM, epoch.epoch, ROWS, 0, bins, schedule.width)
+
+    async def visible_bin(self) -> int:
+        """Return the last visible bin once the log is fully applied, else -1."""
+        state = await self.world.store.load(STREAM)
+        public = await self.reader.public_state(STREAM)
+        if state is None or public is None or public.visible_seq < state.seq:
+            return -1
+        for name in self.world.log.partitions:
+            known = state.partitions.get(name)
+            if known is None or known.position < len(self.world.log.partitions[name]):
+                return -1
+        return state.released_bin
+
+    async def before_restore(self) -> None:
+        """Note which records this timeline has measured: no later one may measure them again."""
+        self._check_measured_once()
+
+    async def check_end(self) -> None:
+        """Compare the final bins with the recount of the log, and the ledger with what was released."""
+        self._check_recount()
+        self._check_measured_once()
+        entries = {entry.epoch for entry in await self.world.store.ledger(SOURCE)}
+        unpaid = {epoch for epoch, _, _ in self.watch.nodes} - entries
+        if unpaid:
+            raise Broken(f"epochs {sorted(unpaid)} were seen but are not in the ledger")
+
+    def summary(self) -> str:
+        """Return what happened, in one line."""
+        counted = sum(sum(counts) for counts in self.history.sealed.values())
+        return (
+            f"{len(self.watch.rows)} rows, {len(self.watch.nodes)} nodes, {len(self.history.epochs)} epochs, "
+            f"{counted} events counted"
+        )
+
+    def _check_recount(self) -> None:
+        expected: dict[int, int] = {}
+        for bin in self._placed().values():
+            expected[bin] = expected.get(bin, 0) + 1
+        for bin, counts in sorted(self.history.sealed.items()):
+            if sum(counts) != expected.get(bin, 0):
+                raise Broken(
+                    f"bin {bin} counts {sum(counts)} events; the log and its cuts give {expected.get(bin, 0)}"
+                )
+
+    def _check_measured_once(self) -> None:
+        seen = {bin for seq, bin in self.history.released.items() if seq in self.watch.rows}
+        for place, bin in self._placed().items():
+            if bin in seen and self.measured.setdefault(place, bin) != bin:
+                raise Broken(
+                    f"record {place} was released in bin {self.measured[place]} and again in bin {bin}"
+                )
+
+    def _placed(self) -> dict[Place, int]:
+        schedule = self.world.schedule
+        rules = Rules(BIN_US, schedule.max_ahead_bins, schedule.late)
+        return recount(self.world.log, self.history.partitions, rules)
+
+    def _meet(self, partition: str, start: int, base_bin: int) -> None:
+        epoch = self.history.epochs[-1]
+        floor = epoch.first_bin if epoch.counts_from_bin is None else epoch.counts_from_bin
+        self.history.partitions[partition] = PartitionHistory(start, base_bin, floors=[(0, floor)])
+
+    async def _state(self) -> StreamState:
+        state = await self.world.store.load(STREAM)
+        assert state is not None
+        return state
+
+
+def _cuts_text(cuts: list[Cut]) -> str:
+    return ", ".join(f"bin {cut.bin} at {cut.position}" for cut in cuts)

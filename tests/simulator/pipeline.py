@@ -1,0 +1,66 @@
+"""How a worker is built from the service's own loops; a mutant builds it a little wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from dphist.noise import NoiseSource
+from stream_app.clocks import LiveClock
+from stream_app.closer import Closer
+from stream_app.ingest import Ingest
+from stream_app.ports import Clock
+from stream_app.state.memory import MemoryStore
+from tests.simulator.schedule import STREAM, Schedule
+
+
+@dataclass(frozen=True)
+class Ports:
+    """One worker's view of the outside, faults included."""
+
+    store: Any
+    source: Any
+    witness: Any
+    dead_letters: Any
+    clock: Clock
+    noise: NoiseSource
+    make_nonce: Callable[[], str]
+
+
+class Pipeline:
+    """The service as it is."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Return what holds while a world runs: a mutant may replace a pure decision here."""
+        return nullcontext()
+
+    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
+        """Return the store of a world."""
+        return MemoryStore(clock_us)
+
+    def make_clock(self, store: Any, source: Any) -> Clock:
+        """Return the clock that closes a worker's bins."""
+        return LiveClock(store)
+
+    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
+        """Return a worker's loops, ready to run."""
+        closer = Closer(
+            ports.store,
+            ports.source,
+            ports.clock,
+            LiveClock(ports.store),
+            ports.witness,
+            ports.noise,
+            schedule.strategy,
+            publish_every_us=schedule.publish_every_us,
+            make_nonce=ports.make_nonce,
+        )
+        ingest = Ingest(ports.source, ports.store, ports.clock, ports.dead_letters, [STREAM])
+
+        async def count() -> None:
+            await closer.open()
+            await ingest.run()
+
+        return [count(), closer.run()]

@@ -1,0 +1,106 @@
+"""The simulator over the service as it is: every rule holds in every schedule, and seeds decide everything."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import numpy as np
+import pytest
+
+from stream_app.core.records import Cut
+from tests.simulator.log import Entry, Kind, Log
+from tests.simulator.loop import Deadlock, simulate
+from tests.simulator.recount import PartitionHistory, Rules, recount
+from tests.simulator.world import run_schedule
+
+SCHEDULES = int(os.environ.get("SCHEDULES", "1500"))
+CHUNK = 50
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_rule_holds(seed: int) -> None:
+    run_schedule(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", range(30, SCHEDULES, CHUNK))
+def test_every_rule_holds_in_many_schedules(first: int) -> None:
+    for seed in range(first, min(first + CHUNK, SCHEDULES)):
+        try:
+            run_schedule(seed)
+        except AssertionError as broken:
+            raise AssertionError(f"replay with: python -m tests.simulator --seed {seed}\n{broken}") from broken
+
+
+def test_a_seed_gives_the_same_trace_again() -> None:
+    traces: list[list[str]] = [[], []]
+    for trace in traces:
+        run_schedule(7, trace.append)
+    assert traces[0] == traces[1]
+    assert any("cuts of" in line for line in traces[0])
+
+
+def test_many_seeds_see_every_kind_of_trouble() -> None:
+    """The simulator is worth nothing if its weather is always fine."""
+    lines: list[str] = []
+    for seed in range(30):
+        run_schedule(seed, lines.append)
+    text = "\n".join(lines)
+    wanted = [
+        "lost call store.apply",
+        "lost reply store.release",
+        "repeated store.",
+        "zombie store.",
+        "arrives",
+        "crash before store.",
+        "crash after store.",
+        "delayed source.read",
+        "witness.append",
+        "dead letters.write",
+        "outage",
+        "restore",
+        "handover",
+        "epoch 2 opens",
+    ]
+    assert [word for word in wanted if word not in text] == []
+
+
+def test_time_jumps_and_order_is_drawn() -> None:
+    async def order(seed_unused: int = 0) -> tuple[str, ...]:
+        done: list[str] = []
+
+        async def note(name: str) -> None:
+            await asyncio.sleep(3600)
+            await asyncio.sleep(0)
+            done.append(name)
+
+        await asyncio.gather(*(note(name) for name in "abcd"))
+        return tuple(done)
+
+    orders = {simulate(seed, order()) for seed in range(20)}
+    assert len(orders) > 5
+    assert simulate(3, order()) == simulate(3, order())
+
+
+def test_waiting_for_nothing_is_found() -> None:
+    async def forever() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock):
+        simulate(0, forever())
+
+
+def test_the_recount_by_hand() -> None:
+    """Bins of 10 us; cuts of bin 0 at position 2 and of bins 1 and 2 at position 4."""
+    times = [5, 15, 3, -1, 25, 99, 7]
+    entries = tuple(Entry(Kind.EVENT, 0, time) for time in times)
+    log = Log({"p": (*entries, Entry(Kind.UNDECODABLE, 0), Entry(Kind.GAP, 0))}, {"p": 0})
+    history = PartitionHistory(0, -1, [Cut(0, 2), Cut(2, 4)], [(2, -1), (4, 0), (9, 2)], [(0, 0)])
+    rules = Rules(bin_us=10, max_ahead_bins=2, late="next_bin")
+    placed = recount(log, {"p": history}, rules)
+    assert placed == {("p", 0): 0, ("p", 1): 1, ("p", 2): 1, ("p", 4): 3, ("p", 6): 3}
+    late = recount(log, {"p": history}, Rules(10, 2, "drop"))
+    assert late == {("p", 0): 0, ("p", 1): 1}
+    assert np.array_equal(sorted(set(placed.values())), [0, 1, 3])

@@ -1,0 +1,245 @@
+"""One schedule: the real loops, a log, a store, a witness and a clock, under the seed's weather."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from tests.simulator.pipeline import Pipeline, Ports
+
+from stream_app.state.memory import MemoryStore
+from tests.simulator.checks import Broken
+from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Weather
+from tests.simulator.given_noise import RememberedNoise
+from tests.simulator.log import Log, LogSource, draw_log
+from tests.simulator.loop import SimulatedLoop, simulate
+from tests.simulator.memory_sinks import MemoryDeadLetters, MemoryWitness
+from tests.simulator.observer import Observer
+from tests.simulator.schedule import (
+    BIN_US,
+    FIRST_BIN,
+    START_US,
+    STREAM,
+    Action,
+    Deed,
+    Schedule,
+    draw_schedule,
+)
+
+Trace = Callable[[str], None]
+# A calm pipeline needs a bin or two to catch up; after this many it is stuck.
+PATIENCE_BINS = 40
+
+
+class World:
+    """Everything of one run that outlives the workers.
+
+    Args: the schedule; its log, or a neighbouring one; where readable lines go; how workers are built.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        log: Log | None = None,
+        trace: Trace | None = None,
+        pipeline: Pipeline | None = None,
+    ) -> None:
+        self.schedule = schedule
+        self.rng = random.Random(f"world {schedule.seed}")
+        self.log = log or draw_log(schedule.log_plan, random.Random(f"log {schedule.seed}"))
+        self.pipeline = pipeline or Pipeline()
+        self.store = self.pipeline.make_store(self.now_us)
+        self.witness = MemoryWitness()
+        self.dead_letters = MemoryDeadLetters()
+        self.observer = Observer(self)
+        self.weather = Weather(
+            random.Random(f"weather {schedule.seed}"),
+            schedule.fault_rate,
+            schedule.longest_delay_us / 1e6,
+            schedule.faults,
+        )
+        self.zombies: set[asyncio.Task[None]] = set()
+        self.lives: list[Life] = [Life(f"worker {number}", alive=False) for number in range(schedule.workers)]
+        self.sources: list[LogSource] = []
+        self._trace = trace
+        self._clock_ahead_us = 0
+        self._down_until_us = 0
+        self._backup: tuple[MemoryStore, Any] | None = None
+        self._starts = 0
+
+    def now_us(self) -> int:
+        """Return the clock: the loop's time, plus how far it has jumped ahead."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        return START_US + loop.now_us + self._clock_ahead_us
+
+    def trace(self, line: str) -> None:
+        """Write a readable line with its instant in bins."""
+        if self._trace is not None:
+            self._trace(f"{(self.now_us() - START_US) / BIN_US:8.3f}  {line}")
+
+    async def run(self) -> str:
+        """Run the schedule to its end and return what happened, in one line."""
+        workers = [asyncio.create_task(self._supervise(number)) for number in range(self.schedule.workers)]
+        deeds = asyncio.create_task(self._befall())
+        watching = [*workers, deeds]
+        try:
+            await self._first_failure(watching, until=deeds)
+            await asyncio.sleep(self.schedule.bins * BIN_US / 1e6 - asyncio.get_running_loop().time())
+            self.weather.rate = 0.0
+            settled = asyncio.create_task(self._settle())
+            await self._first_failure([*workers, settled], until=settled)
+        finally:
+            for life in self.lives:
+                life.kill()
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+        await self.observer.check_end()
+        return self.observer.summary()
+
+    async def _first_failure(self, tasks: list[asyncio.Task[Any]], until: asyncio.Task[Any]) -> None:
+        """Wait for ``until``; raise at once what any task raises."""
+        while not until.done():
+            done, _ = await asyncio.wait(
+                [task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                task.result()
+        until.result()
+
+    async def _supervise(self, number: int) -> None:
+        """Keep one worker running, as a process supervisor would: whatever ends it, start it again."""
+        while True:
+            wait_us = max(0, self._down_until_us - self.now_us())
+            await asyncio.sleep(wait_us / 1e6 + self.rng.random() * BIN_US / 4e6)
+            if self._down_until_us > self.now_us():
+                continue
+            life = Life(f"worker {number}.{self._starts}")
+            self._starts += 1
+            self.trace(f"{life.name}: starts")
+            loops = self.pipeline.loops(self.schedule, self._ports(number, life))
+            life.tasks = [asyncio.create_task(loop) for loop in loops]
+            self.lives[number] = life
+            await asyncio.wait(life.tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in life.tasks:
+                task.cancel()
+            for outcome in await asyncio.gather(*life.tasks, return_exceptions=True):
+                if isinstance(outcome, Exception) and not isinstance(outcome, SimulatedOutage):
+                    raise outcome
+            life.alive = False
+            self.trace(f"{life.name}: ended")
+
+    def _ports(self, number: int, life: Life) -> Ports:
+        """Return a new worker's view of the outside, with the weather in between."""
+        source = LogSource(
+            self.log,
+            self.now_us,
+            self.rng,
+            largest_batch=self.schedule.largest_batch,
+            exact_cuts=self.schedule.exact_cuts,
+        )
+        source.assigned = self._share_of(number)
+        self.sources.append(source)
+
+        def faulty(name: str, inner: Any) -> Any:
+            return FaultyPort(
+                name,
+                inner,
+                life,
+                self.weather,
+                after=self.observer.after,
+                trace=self.trace,
+                zombies=self.zombies,
+            )
+
+        store, faulty_source = faulty("store", self.store), faulty("source", source)
+        return Ports(
+            store=store,
+            source=faulty_source,
+            clock=self.pipeline.make_clock(store, source),
+            make_nonce=lambda: f"{self.rng.randrange(2**64):016x}",
+            witness=faulty("witness", self.witness),
+            dead_letters=faulty("dead letters", self.dead_letters),
+            noise=RememberedNoise(self.rng.randrange(2**32), self.observer.draws),
+        )
+
+    def _share_of(self, number: int) -> set[str]:
+        """Return the partitions of one worker."""
+        return {
+            name for place, name in enumerate(self.log.partitions) if place % self.schedule.workers == number
+        }
+
+    async def _befall(self) -> None:
+        """Do the schedule's deeds at their instants."""
+        for action in self.schedule.actions:
+            await asyncio.sleep(max(0.0, action.after_us / 1e6 - asyncio.get_running_loop().time()))
+            self.trace(f"{action.deed}")
+            await self._do(action)
+
+    async def _do(self, action: Action) -> None:
+        deed = action.deed
+        if deed is Deed.KILL:
+            self.rng.choice(self.lives).kill()
+        elif deed is Deed.STOP:
+            for task in self.rng.choice(self.lives).tasks:
+                task.cancel()
+        elif deed is Deed.OUTAGE:
+            self._down_until_us = self.now_us() + self.rng.randrange(4 * BIN_US)
+            self._kill_all()
+        elif deed is Deed.HANDOVER:
+            # Every worker now gets every partition: the old owner has not noticed yet.
+            for source in self.sources:
+                source.assigned = set(self.log.partitions)
+        elif deed is Deed.BACKUP:
+            self._backup = (self.store.copy(), copy.deepcopy(self.observer.history))
+        elif deed is Deed.RESTORE:
+            await self._restore()
+        elif deed is Deed.LEAP:
+            self._clock_ahead_us += self.rng.randrange(2 * BIN_US)
+
+    async def _restore(self) -> None:
+        """Set the store back to the backup: nobody is connected meanwhile, no old call arrives later."""
+        if self._backup is None:
+            return
+        self._kill_all()
+        for zombie in list(self.zombies):
+            zombie.cancel()
+        await self.observer.before_restore()
+        store, history = self._backup
+        self.store.restore(store)
+        self.observer.history = copy.deepcopy(history)
+
+    def _kill_all(self) -> None:
+        for life in self.lives:
+            life.kill()
+
+    async def _settle(self) -> None:
+        """Wait, in calm weather, until the whole log is counted and visible."""
+        last_bin = FIRST_BIN + self.schedule.bins + 2
+        for _ in range(4 * PATIENCE_BINS):
+            await asyncio.sleep(BIN_US / 4e6)
+            if await self.observer.visible_bin() >= last_bin:
+                return
+        raise Broken(f"stuck: bin {last_bin} is not visible {PATIENCE_BINS} bins after the last fault")
+
+
+def run_schedule(
+    seed: int, trace: Trace | None = None, pipeline: Pipeline | None = None, schedule: Schedule | None = None
+) -> str:
+    """Run one seed and return what happened in one line. Raises: AssertionError for a broken rule."""
+    world = World(schedule or draw_schedule(seed), trace=trace, pipeline=pipeline)
+    with world.pipeline.patched():
+        return simulate(seed, world.run())
+
+
+def bins_of(world: World) -> Counter[int]:
+    """Return the exact counts of all sealed bins of a finished world, without the empty ones."""
+    return Counter({bin: sum(counts) for bin, counts in world.observer.history.sealed.items() if any(counts)})
+
+
+__all__ = ["STREAM", "World", "bins_of", "run_schedule"]
