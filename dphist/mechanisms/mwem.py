@@ -45,7 +45,8 @@ def mwem(
     total = _total(request, known_total, total_share)
     ranges = request.ranges
     wanted = _rounds(total, float(request.ledger.epsilon)) if rounds is None else rounds
-    wanted = min(wanted, len(ranges))
+    # A histogram of n bins has n things to learn.
+    wanted = min(wanted, len(ranges), request.counts.size)
     estimate = CellEstimate(request.counts.shape, total)
     if wanted == 0:
         request.ledger.spend_rest("unused: no queries")

@@ -139,16 +139,16 @@ def test_estimates_are_unbiased_under_the_linear_map(name):
 
 
 def test_mean_error_of_the_tree_is_the_designs():
-    """4,000 releases of 50 cumulative counts: the mean is within 6 % of the formula (over 5 sigma, false alarm < 1e-6)."""
+    """4,000 releases of 50 cumulative counts: the mean is within 7 % of the formula (over 5 sigma, false alarm < 1e-6)."""
     bins, epsilon = 50, 0.05
     errors = [
         (released("cdf_tree", np.zeros(bins, int), epsilon, s).published["cumulative"][1:] ** 2).sum()
         for s in range(4000)
     ]
     expected = best_tree(bins, total_known=False).squared_error(epsilon)
-    assert np.mean(errors) == pytest.approx(expected, rel=0.06)
-    assert abs(np.mean(errors) / expected - 4 / 9) > 0.06
-    assert abs(np.mean(errors) / expected - 9 / 4) > 0.06
+    assert np.mean(errors) == pytest.approx(expected, rel=0.07)
+    assert abs(np.mean(errors) / expected - 4 / 9) > 0.07
+    assert abs(np.mean(errors) / expected - 9 / 4) > 0.07
 
 
 @pytest.mark.parametrize("error", ["absolute", "squared"])

@@ -1,0 +1,115 @@
+"""MWEM: privacy loss, cells against dense multiplicative weights, learning a histogram without noise."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphist import mechanisms
+from dphist.mechanisms.mwem import CellEstimate
+from dphist.mechanisms.ranges import range_sums, spread_ranges
+from dphist.noise import SeededNoise
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(data=st.data())
+def test_an_added_event_loses_at_most_epsilon(data, privacy_loss):
+    counts = np.array(data.draw(st.lists(st.integers(0, 30), min_size=1, max_size=24)))
+    changed = counts.copy()
+    changed[data.draw(st.integers(0, counts.size - 1))] += 1
+    seed = data.draw(st.integers(0, 99))
+    loss = privacy_loss("mwem", counts, changed, 0.8, seed=seed, rounds=4)
+    assert Fraction(0.8) / 25 <= loss <= Fraction(0.8)
+
+
+def test_an_event_in_every_query_that_changes_every_error_the_other_way_loses_all(privacy_loss):
+    """The bound is reached: errors that rise and errors that fall, all measured ranges around the event."""
+    counts, workload = np.array([40, 0, 0, 40]), np.array([[0, 2], [0, 3], [0, 4], [1, 4], [0, 1]])
+    changed = counts + np.array([1, 0, 0, 0])
+    losses = [
+        privacy_loss("mwem", counts, changed, 1.0, workload=workload, seed=seed, rounds=3)
+        for seed in range(30)
+    ]
+    assert Fraction(3, 5) < max(losses) <= 1
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(data=st.data())
+def test_with_a_known_total_a_moved_event_loses_at_most_epsilon(data, privacy_loss):
+    counts = np.array(data.draw(st.lists(st.integers(1, 30), min_size=2, max_size=24)))
+    source, target = data.draw(st.permutations(range(counts.size)))[:2]
+    moved = counts.copy()
+    moved[source] -= 1
+    moved[target] += 1
+    assert privacy_loss("mwem", counts, moved, 0.8, rounds=5, known_total=True) <= Fraction(0.8)
+
+
+def test_a_known_total_under_added_events_is_not_private(privacy_loss):
+    """The published fault: the estimate starts from the exact total, so neighbours' releases differ."""
+    counts = np.array([5, 0, 3, 9])
+    with pytest.raises(AssertionError):
+        privacy_loss("mwem", counts, counts + np.array([0, 1, 0, 0]), 1.0, rounds=2, known_total=True)
+
+
+def dense_weights(shape, total, measured, sweeps):
+    """Multiplicative weights on every bin, with the total brought back after each step, as published."""
+    estimate = np.full(shape, total / np.prod(shape))
+    for seen in range(1, len(measured) + 1):
+        for _ in range(sweeps):
+            for query, answer in measured[:seen]:
+                inside = np.zeros(shape, dtype=bool)
+                inside[tuple(slice(a, b) for a, b in query.reshape(-1, 2))] = True
+                error = answer - estimate[inside].sum()
+                estimate[inside] *= np.exp(error / (2 * total))
+                estimate *= total / estimate.sum()
+    return estimate
+
+
+@pytest.mark.parametrize("shape", [(17,), (1,), (6, 5)])
+def test_cells_are_the_dense_weights(shape):
+    rng = np.random.default_rng(3)
+    total = 200.0
+    ranges = spread_ranges(shape, 6)
+    measured = [(query, float(rng.integers(-20, 260))) for query in ranges]
+    cells = CellEstimate(shape, total)
+    for query, answer in measured:
+        cells.add(query, answer)
+        cells.replay(7)
+    np.testing.assert_allclose(cells.counts(), dense_weights(shape, total, measured, 7), rtol=1e-8)
+    assert cells.masses.sum() == pytest.approx(total)
+
+
+def test_without_noise_it_learns_what_the_workload_can_tell():
+    counts = np.array([0, 50, 0, 0, 7, 7, 100, 0])
+    workload = np.array([[a, b] for a in range(8) for b in range(a + 1, 9)])
+    made = mechanisms.release("mwem", counts, 1e9, workload, SeededNoise(1), sweeps=2000)
+    np.testing.assert_allclose(made.answer(workload), range_sums(counts.astype(float), workload), atol=2.0)
+
+
+def test_the_worst_answered_query_is_measured_first():
+    counts = np.array([0, 0, 0, 90])
+    workload = np.array([[0, 1], [3, 4], [1, 3]])
+    made = mechanisms.release("mwem", counts, 1e9, workload, SeededNoise(1), rounds=1, sweeps=2000)
+    assert made.counts[3] == pytest.approx(90, abs=1)
+    assert made.counts[:3] == pytest.approx([0, 0, 0], abs=1)
+
+
+def test_budget_is_the_total_and_two_equal_halves_of_each_round():
+    made = mechanisms.release("mwem", np.arange(20), 1, noise=SeededNoise(1), rounds=3)
+    assert [name for name, _ in made.budget][:3] == ["total", "choice 1", "count 1"]
+    assert {spent for name, spent in made.budget if name != "total"} == {Fraction(24, 25) / 6}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rounds": 0}, "rounds is 0"),
+        ({"sweeps": 0}, "sweeps is 0"),
+        ({"total_share": 1}, "total_share is 1"),
+    ],
+)
+def test_bad_options_are_named(options, said):
+    with pytest.raises(ValueError, match=said):
+        mechanisms.release("mwem", [1, 2, 3], 1, noise=SeededNoise(1), **options)

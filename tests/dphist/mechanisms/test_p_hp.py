@@ -1,0 +1,64 @@
+"""P-HP: privacy loss of every step, costs against direct sums, the bisection without noise."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphist import mechanisms
+from dphist.noise import SeededNoise
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(data=st.data())
+def test_an_added_event_loses_at_most_epsilon(data, privacy_loss):
+    counts = np.array(data.draw(st.lists(st.integers(0, 40), min_size=1, max_size=30)))
+    changed = counts.copy()
+    changed[data.draw(st.integers(0, counts.size - 1))] += 1
+    epsilon = data.draw(st.sampled_from([0.05, 1.0, 50.0]))
+    loss = privacy_loss("p_hp", counts, changed, epsilon, seed=data.draw(st.integers(0, 50)))
+    assert Fraction(epsilon) / 2 <= loss <= Fraction(epsilon)
+
+
+def test_most_of_the_budget_is_reached_where_an_event_stands_out(privacy_loss):
+    """An event in a bin above the mean of its cluster at every depth, beside cuts that free it."""
+    counts = np.zeros(64, dtype=int)
+    counts[20] = 500
+    changed = counts.copy()
+    changed[20] += 1
+    losses = [privacy_loss("p_hp", counts, changed, 1.0, seed=seed) for seed in range(20)]
+    assert Fraction(6, 10) < max(losses) <= 1
+
+
+def test_without_noise_flat_runs_become_buckets():
+    counts = np.repeat([5, 90, 0, 30], [8, 8, 16, 32])
+    made = mechanisms.release("p_hp", counts, 1e6, noise=SeededNoise(1))
+    assert set(made.published["edges"].tolist()) >= {0, 8, 16, 32, 64}
+    np.testing.assert_allclose(made.counts, counts, atol=1e-3)
+
+
+def test_depth_limits_the_number_of_buckets():
+    counts = np.random.default_rng(1).integers(0, 10**6, 64)
+    made = mechanisms.release("p_hp", counts, 1e6, noise=SeededNoise(1), depth=2)
+    assert made.published["edges"].size - 1 == 4
+
+
+def test_negative_counts_are_kept_unless_asked():
+    counts = np.zeros(64, dtype=int)
+    kept = [mechanisms.release("p_hp", counts, 0.01, noise=SeededNoise(s)).counts.min() for s in range(20)]
+    clipped = [
+        mechanisms.release("p_hp", counts, 0.01, noise=SeededNoise(s), nonnegative=True).counts.min()
+        for s in range(20)
+    ]
+    assert min(kept) < 0
+    assert min(clipped) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"depth": 0}, "depth is 0"), ({"partition_share": 1}, "partition_share is 1")]
+)
+def test_bad_options_are_named(options, said):
+    with pytest.raises(ValueError, match=said):
+        mechanisms.release("p_hp", [1, 2], 1, noise=SeededNoise(1), **options)
