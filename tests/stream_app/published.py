@@ -65,10 +65,11 @@ class Published:
     timezone: str | None = None
     source: str = "flights.ndjson"
     seed: int = 1
+    branching: tuple[int, ...] | None = None  # left to the planner
     counts: list[int] = field(default_factory=list)  # the truth, for tests only
 
     def __post_init__(self) -> None:
-        design = plan_tree(self.epoch_bins, self.epsilon)
+        design = plan_tree(self.epoch_bins, self.epsilon, branching=self.branching)
         self.strategy = Strategy(
             self.name, self.source, declared(self.epsilon, self.bin_us, self.timezone), design
         )

@@ -1,0 +1,90 @@
+"""The application over a memory store, asked without a network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from stream_app.api.app import create_app
+from stream_app.api.replica import StreamReplica
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.published import Published
+
+EXACT = "1000000000"  # so large that noise is zero
+
+
+class Api:
+    """A client whose app was refreshed by hand: nothing runs in the background."""
+
+    def __init__(
+        self, app: FastAPI, client: httpx.AsyncClient, store: MemoryStore, stream: Published
+    ) -> None:
+        self.app, self.client, self.store, self.stream = app, client, store, stream
+
+    async def get(self, path: str, **query: Any) -> httpx.Response:
+        """Ask for an address below the stream's own, or from the root with a leading slash."""
+        url = path if path.startswith("/") else f"/v1/streams/{self.stream.name}{'/' if path else ''}{path}"
+        headers = query.pop("headers", None)
+        return await self.client.get(url, params=query, headers=headers)
+
+    async def json(self, path: str, **query: Any) -> Any:
+        """Return the body of a good answer."""
+        response = await self.get(path, **query)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def error(self, path: str, **query: Any) -> tuple[int, dict[str, Any]]:
+        """Return status and body of a refusal, which is one line."""
+        response = await self.get(path, **query)
+        body = response.json()
+        assert "\n" not in body["error"]
+        return response.status_code, body
+
+    async def refresh(self) -> None:
+        """Take up what became visible."""
+        await self.app.state.replicas.refresh()
+
+    @property
+    def replica(self) -> StreamReplica:
+        """Return the replica of the stream."""
+        replica: StreamReplica = self.app.state.replicas.by_name[self.stream.name]
+        return replica
+
+
+@asynccontextmanager
+async def api_over(counts: Sequence[int] = (), **options: Any) -> AsyncIterator[Api]:
+    """Release counts, show them, and open the application over them."""
+    store = MemoryStore()
+    stream = Published(store, **options)
+    await stream.open()
+    if counts:
+        await stream.close(counts)
+    app = create_app(store.reader())
+    await app.state.replicas.refresh()
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+        yield Api(app, client, store, stream)
+
+
+def with_api(
+    counts: Sequence[int] = (), **options: Any
+) -> Callable[[Callable[[Api], Awaitable[None]]], Callable[[], None]]:
+    """Make a test of a coroutine that takes the application."""
+
+    def decorate(test: Callable[[Api], Awaitable[None]]) -> Callable[[], None]:
+        def run() -> None:
+            async def inside() -> None:
+                async with api_over(counts, **options) as api:
+                    await test(api)
+
+            asyncio.run(inside())
+
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        return run
+
+    return decorate
