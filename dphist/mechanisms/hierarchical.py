@@ -84,18 +84,17 @@ def h(request: Request, *, branching: int = 2) -> HistogramRelease:
     Source: Hay et al. (2010), section 4.
     """
     tree, measured = _measured_equally(request, branching, root=True)
-    prefixes = [np.concatenate(([0.0], np.cumsum(level))) for level in measured.noisy]
-
-    def answer(ranges: Int64Array) -> FloatArray:
-        runs = fewest_nodes(tree, ranges)
-        return sum((prefixes[level][b] - prefixes[level][a] for level, a, b in runs), np.zeros(len(ranges)))
 
     def variance(ranges: Int64Array) -> FloatArray:
         nodes = sum((b - a for _, a, b in fewest_nodes(tree, ranges)), np.zeros(len(ranges), dtype=np.int64))
         return np.asarray(measured.unit_variance * nodes)
 
-    nodes = np.concatenate(measured.noisy)
-    return request.release(measured.noisy[0], answer=answer, variance=variance, published={"nodes": nodes})
+    return request.release(
+        measured.noisy[0],
+        answer=lambda ranges: _sum_of_fewest_nodes(tree, measured.noisy, ranges),
+        variance=variance,
+        published={"nodes": np.concatenate(measured.noisy)},
+    )
 
 
 def h_bar(request: Request, *, branching: int = 2) -> HistogramRelease:
@@ -114,19 +113,26 @@ def h_bar(request: Request, *, branching: int = 2) -> HistogramRelease:
 def h_bar_nonnegative(request: Request, *, branching: int = 2, round_counts: bool = True) -> HistogramRelease:
     """H-bar, then every subtree whose estimate is not above zero is set to zero.
 
-    Guarantee: epsilon-DP, as ``h``: the rest is post-processing. Biased, and far more accurate where data are
-        sparse. Counts are not negative, and whole if rounded.
+    Guarantee: epsilon-DP, as ``h``: the rest is post-processing. Biased, and far more accurate where data
+        are sparse. Nodes are not negative, and whole if rounded. A range is answered by its fewest nodes: a
+        sum of bins would add up the bias that setting some of them to zero brings.
     Args: branching, children of a node; round_counts, whether to round to the nearest whole number.
-    Cost: O(n).
+    Cost: O(n); O(log n) a range.
     Source: Hay et al. (2010), section 4.2.
     """
     tree, measured = _measured_equally(request, branching, root=True)
     estimates = measured.solve()
-    kept = estimates[-1] > 0
+    kept = [estimates[-1] > 0]
     for level in range(len(tree.sizes) - 2, -1, -1):
-        kept = tree.to_children(level, kept.astype(np.int64)).astype(bool) & (estimates[level] > 0)
-    counts = np.where(kept, estimates[0], 0.0)
-    return request.release(np.rint(counts) if round_counts else counts)
+        kept.append(tree.to_children(level, kept[-1]) & (estimates[level] > 0))
+    nodes = [np.where(keep, values, 0.0) for keep, values in zip(kept[::-1], estimates, strict=True)]
+    if round_counts:
+        nodes = [np.rint(level) for level in nodes]
+    return request.release(
+        nodes[0],
+        answer=lambda ranges: _sum_of_fewest_nodes(tree, nodes, ranges),
+        published={"nodes": np.concatenate(measured.noisy)},
+    )
 
 
 def hb(request: Request, *, branching: int | None = None) -> HistogramRelease:
@@ -190,6 +196,14 @@ def fewest_nodes(tree: IntervalTree, ranges: Int64Array) -> Iterator[tuple[int, 
         yield level, first, np.where(rises, above_first * tree.branching, end)
         yield level, np.where(rises, np.minimum(above_end * tree.branching, end), end), end
         first, end = np.where(rises, above_first, 0), np.where(rises, above_end, 0)
+
+
+def _sum_of_fewest_nodes(tree: IntervalTree, nodes: list[FloatArray], ranges: Int64Array) -> FloatArray:
+    prefixes = [np.concatenate(([0.0], np.cumsum(level))) for level in nodes]
+    answers = np.zeros(len(ranges))
+    for level, first, end in fewest_nodes(tree, ranges):
+        answers += prefixes[level][end] - prefixes[level][first]
+    return answers
 
 
 def _measured_equally(request: Request, branching: int, *, root: bool) -> tuple[IntervalTree, MeasuredTree]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dphist.mechanisms.ranges import FloatArray, Int64Array
 
 Number = TypeVar("Number", np.int64, np.float64)
+Value = TypeVar("Value", np.int64, np.float64, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class IntervalTree:
             levels.append(child_sums(levels[-1], self.branching))
         return levels
 
-    def to_children(self, level: int, parents: NDArray[Number]) -> NDArray[Number]:
+    def to_children(self, level: int, parents: NDArray[Value]) -> NDArray[Value]:
         """Give each node of ``level`` the value of its parent."""
         return np.repeat(parents, self.branching)[: self.sizes[level]]
 

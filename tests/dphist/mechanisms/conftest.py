@@ -1,4 +1,4 @@
-"""The papers' data: the folder that the environment names, else the one beside the checkout, else not run."""
+"""The papers' data: the folder that the environment names, else one beside the checkout, else not run."""
 
 import os
 from pathlib import Path
@@ -7,12 +7,13 @@ import pytest
 
 from dphist import datasets
 
-BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[4] / "shared" / "data" / "dpbench"
+CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def pytest_collection_modifyitems(items):
-    if not os.environ.get(datasets.FOLDER_VARIABLE) and BESIDE_THE_CHECKOUT.is_dir():
-        os.environ[datasets.FOLDER_VARIABLE] = str(BESIDE_THE_CHECKOUT)
+    beside = next(CHECKOUT.parent.glob("*/data/dpbench"), None)
+    if beside is not None:
+        os.environ.setdefault(datasets.FOLDER_VARIABLE, str(beside))
 
 
 @pytest.fixture(scope="session")

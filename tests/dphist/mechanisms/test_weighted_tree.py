@@ -204,3 +204,14 @@ def test_nonnegative_subtrees():
     sums = np.add.reduceat(plain.counts, np.arange(0, 64, 8))
     for octet in np.flatnonzero(sums <= 0):
         assert (made.counts[octet * 8 : octet * 8 + 8] == 0).all()
+
+
+def test_nonnegative_ranges_are_answered_by_their_fewest_nodes():
+    counts = np.zeros(256, dtype=int)
+    counts[17] = 300
+    blocks = np.array([[0, 256], [0, 128], [16, 32], [17, 18]])
+    made = release("h_bar_nonnegative", counts, 0.1, noise=SeededNoise(3))
+    plain = release("h_bar", counts, 0.1, noise=SeededNoise(3))
+    np.testing.assert_array_equal(made.answer(blocks), np.rint(plain.answer(blocks)))
+    assert made.counts.sum() > 2 * made.answer([[0, 256]])[0]  # what a sum of bins would have answered
+    assert made.answer([[64, 128]])[0] in (0, np.rint(plain.answer([[64, 128]])[0]))
