@@ -94,8 +94,8 @@ class _Search:
     """The least x with P(|S| <= x) >= confidence for every law of a table.
 
     Lattice laws have whole weights and their x is a whole number; the others have variance 1 and their x is
-    searched in steps. Both read P(|S| <= x) from 2 z / L + sum_j c_j sin(theta_j z), theta_j = 2 pi j / L: for
-    a lattice z = x + 1/2 and the c_j are a Dirichlet kernel's, otherwise z = x - eta and they are dithered.
+    searched in steps. Both read P(|S| <= x) from 2 z / L + sum_j c_j sin(theta_j z), theta_j = 2 pi j / L:
+    for a lattice z = x + 1/2 and the c_j are a Dirichlet kernel's, otherwise z = x - eta, dithered.
     """
 
     def __init__(self, laws: LawTable, confidence: float, lattice: bool) -> None:

@@ -30,7 +30,7 @@ def discrete_laplace_variance(scale: float) -> float:
     to a variance of 0, which is then right) loses digits. About 2 scale^2 - 1/6.
 
     >>> round(discrete_laplace_variance(10.0), 3)
-    199.834
+    199.833
     >>> discrete_laplace_variance(1e-9)
     0.0
     """

@@ -31,7 +31,8 @@ def least_squares(
 
     Hay et al., Figure 2 (the root is measured):
 
-    >>> [level.tolist() for level in least_squares([[13], [3, 11], [4, 1, 12, 1]], (2, 2), (1, 1, 1))]
+    >>> levels = least_squares([[13], [3, 11], [4, 1, 12, 1]], (2, 2), (1, 1, 1))
+    >>> [level.round(9).tolist() for level in levels]
     [[14.0], [3.0, 11.0], [3.0, 0.0, 11.0, 0.0]]
     """
     return from_above(from_below(levels, branching, variances), branching)

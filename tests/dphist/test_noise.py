@@ -1,0 +1,93 @@
+"""The one door to randomness: the right law, at the right scale, and nothing rounded down.
+
+A distribution is accepted unless its p-value is below 1e-8, the rate of false alarms of each test here; two
+thirds and three halves of the scale must be rejected by the same test, or it could not fail.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dphist.noise import LARGEST_SCALE, NoiseSource, SeededNoise, SystemNoise, checked_scale
+from tests.oracles import discrete_laplace_pmf
+
+FALSE_ALARM = 1e-8
+DRAWS = 20_000
+
+
+def p_value(draws: np.ndarray, scale: float) -> float:
+    """Chi-square of the draws against the exact discrete Laplace, in cells of at least 200 expected draws."""
+    reach = int(60 * scale) + 60
+    pmf = discrete_laplace_pmf(scale, reach)
+    observed = np.bincount(np.clip(draws, -reach, reach) + reach, minlength=len(pmf))
+    cells = np.minimum((np.cumsum(pmf) * len(draws) / 200).astype(int), len(draws) // 200 - 1)
+    expected = np.bincount(cells, weights=pmf) * len(draws)
+    seen = np.bincount(cells, weights=observed, minlength=len(expected))
+    occupied = expected > 0
+    expected, seen = expected[occupied], seen[occupied]
+    return float(stats.chisquare(seen, expected * len(draws) / expected.sum()).pvalue)
+
+
+@pytest.mark.parametrize("source", [SystemNoise(), SeededNoise(7)], ids=["system", "seeded"])
+@pytest.mark.parametrize("scale", [0.5, 3.0, 40.0])
+def test_draws_have_the_stated_scale_and_no_other(source: NoiseSource, scale: float) -> None:
+    draws = source.discrete_laplace(scale, DRAWS)
+    assert draws.dtype == np.int64
+    assert p_value(draws, scale) > FALSE_ALARM
+    for wrong in (2 / 3, 3 / 2):
+        assert p_value(draws, scale * wrong) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("source", [SystemNoise(), SeededNoise(3)], ids=["system", "seeded"])
+def test_selection_is_permute_and_flip(source: NoiseSource) -> None:
+    # Two candidates a gap g apart, exponential noise of scale s: the lower one wins with e^(-g/s) / 2.
+    scores, scale, draws = np.array([0, 6]), 6.0, 4000
+    lower = sum(source.select(scores, scale) == 0 for _ in range(draws))
+
+    def likely(scale: float) -> bool:
+        return stats.binomtest(lower, draws, 0.5 * math.exp(-6.0 / scale)).pvalue > FALSE_ALARM
+
+    assert likely(scale)
+    assert not likely(scale * 2 / 3)
+    assert not likely(scale * 3 / 2)
+
+
+def test_draws_are_independent_of_their_neighbours() -> None:
+    for source in (SystemNoise(), SeededNoise(11)):
+        draws = source.discrete_laplace(5, DRAWS).astype(float)
+        correlation = float(np.corrcoef(draws[1:], draws[:-1])[0, 1])
+        assert abs(correlation) < 6.0 / math.sqrt(DRAWS)  # 2e-9 of normal draws are further out
+
+
+def test_a_scale_is_never_rounded_down() -> None:
+    for denominator in range(3, 200):
+        scale = Fraction(1, denominator)
+        assert Fraction(checked_scale(scale)) >= scale
+        assert Fraction(checked_scale(scale)) - scale < scale * Fraction(1, 2**51)
+
+
+@pytest.mark.parametrize("scale", [0, -1, 0.0, math.nan, math.inf, LARGEST_SCALE + 1, Fraction(-1, 3)])
+def test_a_scale_that_protects_nobody_is_refused(scale: float) -> None:
+    for source in (SystemNoise(), SeededNoise(0)):
+        with pytest.raises(ValueError, match="scale"):
+            source.discrete_laplace(scale, 1)
+
+
+def test_shapes_and_seeds() -> None:
+    assert SystemNoise().discrete_laplace(1, (2, 0, 3)).shape == (2, 0, 3)
+    assert SystemNoise().discrete_laplace(1, 4).shape == (4,)
+    first, again, other = (SeededNoise(seed).discrete_laplace(9, 50).tolist() for seed in (1, 1, 2))
+    assert first == again != other
+    assert SystemNoise().private
+    assert not SeededNoise(0).private
+
+
+@pytest.mark.parametrize("scores", [np.array([]), np.array([0.5]), np.zeros((2, 2), int)])
+def test_scores_that_floating_point_could_blur_are_refused(scores: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="scores"):
+        SystemNoise().select(scores, 1)

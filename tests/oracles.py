@@ -1,0 +1,127 @@
+"""Slow and plain answers to compare with: exact algebra, brute force, replayed noise.
+
+Nothing here imports what it judges beyond the design's numbers (branching, scales, variances).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.noise import Int64Array, Scale
+from dphist.tree.design import TreeDesign
+
+Node = tuple[int, int]
+
+
+class KeyedNoise:
+    """Noise that belongs to nodes, not to calls: the n-th draw of a scale is the same in any batch.
+
+    Levels are told apart by their scales, so designs under test need a different share on every level.
+    """
+
+    private = False
+
+    def __init__(self, seed: int, spread: int = 50, draws: int = 2000) -> None:
+        self.seed, self.spread, self.draws = seed, spread, draws
+        self.used: dict[float, int] = {}
+        self.calls: list[tuple[float, tuple[int, ...]]] = []
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        key, shape = float(scale), (shape,) if isinstance(shape, int) else tuple(shape)
+        start = self.used.get(key, 0)
+        self.used[key] = start + math.prod(shape)
+        self.calls.append((key, shape))
+        stream = np.random.default_rng([self.seed, int(key * 2**20)])
+        values = stream.integers(-self.spread, self.spread, self.draws, dtype=np.int64)
+        return values[start : self.used[key]].reshape(shape)
+
+    def select(self, scores: NDArray[np.integer], scale: Scale) -> int:
+        raise NotImplementedError("trees select nothing")
+
+
+def complete_nodes(branching: Sequence[int], bins: int) -> list[Node]:
+    """Every measured node whose bins are all closed, by definition and not by digits."""
+    nodes = []
+    for level in range(1, len(branching) + 1):
+        width = math.prod(branching[level:])
+        nodes += [(level, index) for index in range(bins) if (index + 1) * width <= bins]
+    return nodes
+
+
+def span(branching: Sequence[int], node: Node) -> range:
+    """The bins under a node."""
+    width = math.prod(branching[node[0] :])
+    return range(node[1] * width, (node[1] + 1) * width)
+
+
+class DenseLeastSquares:
+    """Weighted least squares over all complete nodes, in exact fractions, by Gaussian elimination."""
+
+    def __init__(self, design: TreeDesign, bins: int) -> None:
+        self.design, self.bins = design, bins
+        self.nodes = complete_nodes(design.branching, bins)
+        self.precision = {node: 1 / Fraction(design.variances[node[0] - 1]) for node in self.nodes}
+        normal = [[Fraction(0)] * bins for _ in range(bins)]
+        for node in self.nodes:
+            for i in span(design.branching, node):
+                for j in span(design.branching, node):
+                    normal[i][j] += self.precision[node]
+        self.covariance = inverse(normal)
+
+    def weights(self, a: int, b: int) -> dict[Node, Fraction]:
+        """The weight of every complete node in the best estimate of [a, b)."""
+        toward = [sum(row[a:b], Fraction(0)) for row in self.covariance]
+        return {
+            node: self.precision[node] * sum(toward[i] for i in span(self.design.branching, node))
+            for node in self.nodes
+        }
+
+    def variance(self, a: int, b: int) -> Fraction:
+        return sum((sum(row[a:b], Fraction(0)) for row in self.covariance[a:b]), Fraction(0))
+
+    def estimate(self, values: Mapping[Node, int], a: int, b: int) -> Fraction:
+        return sum((weight * values[node] for node, weight in self.weights(a, b).items()), Fraction(0))
+
+
+def inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]]:
+    """Invert a positive definite matrix exactly (Gauss and Jordan, no pivoting needed)."""
+    size = len(matrix)
+    rows = [row + [Fraction(int(i == j)) for j in range(size)] for i, row in enumerate(matrix)]
+    for column in range(size):
+        pivot = rows[column][column]
+        rows[column] = [value / pivot for value in rows[column]]
+        for other in range(size):
+            factor = rows[other][column]
+            if other != column and factor:
+                rows[other] = [x - factor * y for x, y in zip(rows[other], rows[column], strict=True)]
+    return [row[size:] for row in rows]
+
+
+def discrete_laplace_pmf(scale: float, reach: int) -> NDArray[np.float64]:
+    """P(Z = z) for z = -reach..reach, from the definition."""
+    powers = np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale)
+    a = math.exp(-1.0 / scale)
+    return powers * (1.0 - a) / (1.0 + a)
+
+
+def weighted_sum_pmf(groups: Iterable[tuple[int, int, float]]) -> NDArray[np.float64]:
+    """The law of sum weight * Z over (whole weight, copies, scale), by plain convolution; odd, centred."""
+    law = np.ones(1)
+    for weight, copies, scale in groups:
+        reach = int(30 * scale) + 2
+        one = np.zeros(2 * weight * reach + 1)
+        one[::weight] = discrete_laplace_pmf(scale, reach)
+        for _ in range(copies):
+            law = np.convolve(law, one)
+    return law
+
+
+def probability_within(law: NDArray[np.float64], most: int) -> float:
+    """P(|S| <= most) of a centred law."""
+    centre = len(law) // 2
+    return float(law[max(0, centre - most) : centre + most + 1].sum())
