@@ -24,7 +24,7 @@ from stream_app.core.records import Apply, PartitionState, Reason, RecordBatch, 
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Clock, DeadLetters, OperatorError, Source, Store
 
-READ_TIMEOUT_S = 0.1  # a due cut waits no longer than this for the source
+READ_TIMEOUT_S = 0.1
 RETRY_S = 0.5
 Start = Literal["earliest", "latest"]
 
@@ -101,7 +101,7 @@ class Ingest:
         partitions = await self._source.partitions()
         for name in self._names:
             await self._start_partitions(name, partitions)
-        batches = await self._source.read(self._positions(partitions), READ_TIMEOUT_S)
+        batches = await self._source.read(self._positions(partitions), await self._read_timeout_s(partitions))
         for name in self._names:
             await self._take_due_cuts(name, partitions)
         for batch in batches:
@@ -153,6 +153,23 @@ class Ingest:
             for partition in partitions
             if all(partition in stream.partitions for stream in streams)
         }
+
+    async def _read_timeout_s(self, partitions: Sequence[str]) -> float:
+        """Return how long to wait for records: never across a closing instant.
+
+        A wait that an arriving record ends would let that record decide when the cut is taken, and so into
+        which bin the records after it fall.
+        """
+        due_us = [
+            stream.declaration.closing.instant_us(stream.partitions[partition].last_cut_bin + 1)
+            for stream in self._streams.values()
+            for partition in partitions
+            if partition in stream.partitions
+        ]
+        if self._clock.virtual or not due_us:
+            return READ_TIMEOUT_S  # a replay's cuts are at their instants whenever it asks
+        left_s = (min(due_us) - await self._clock.now_us()) / 1e6
+        return min(max(left_s, 0.0), READ_TIMEOUT_S)
 
     async def _take_due_cuts(self, name: str, partitions: Sequence[str]) -> None:
         """Store a cut for every bin whose closing instant has passed."""
