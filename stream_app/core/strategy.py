@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from dphist.tree.design import TreeDesign
@@ -55,21 +55,29 @@ class Strategy:
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Strategy:
-        """Read what ``to_json`` wrote. Raises: ValueError for another version."""
-        fields = json.loads(text)
-        if fields.get("v") != 1:
-            raise ValueError(
-                f"strategy version {fields.get('v')!r} is not known here; use the release that wrote it"
-            )
-        return cls(
-            stream=fields["stream"],
-            source=fields["source"],
-            declared=fields["declared"],
-            design=TreeDesign.from_json(fields["design"]),
-            width=fields["width"],
-        )
+        """Read what ``to_json`` wrote; the same text gives the same object.
+
+        Raises: ValueError for another version.
+        """
+        return _parsed(text)
 
     @cached_property
     def hash(self) -> str:
         """Return the SHA-256 of the canonical text, in hex: every apply, seal and release carries it."""
         return hashlib.sha256(self.to_json()).hexdigest()
+
+
+@lru_cache(maxsize=256)  # the loops read it with every load, and checking a design takes 0.3 ms
+def _parsed(text: bytes | str) -> Strategy:
+    fields = json.loads(text)
+    if fields.get("v") != 1:
+        raise ValueError(
+            f"strategy version {fields.get('v')!r} is not known here; use the release that wrote it"
+        )
+    return Strategy(
+        stream=fields["stream"],
+        source=fields["source"],
+        declared=fields["declared"],
+        design=TreeDesign.from_json(fields["design"]),
+        width=fields["width"],
+    )
