@@ -13,8 +13,8 @@ from stream_app.core.strategy import Strategy
 from tests.simulator.faults import Fault
 from tests.simulator.log import LogPlan
 
-BIN_US = 10_000_000
-START_US = 170_000_000 * BIN_US
+BIN_US = 2_000_000
+START_US = 850_000_000 * BIN_US
 FIRST_BIN = START_US // BIN_US
 STREAM = "visits"
 SOURCE = "log"
@@ -113,7 +113,7 @@ def draw_schedule(seed: int) -> Schedule:
         branching=branching,
         horizon=horizon,
         workers=rng.choice([1, 1, 2]),
-        fault_rate=rng.choice([0.0, 0.01, 0.03, 0.1]),
+        fault_rate=rng.choice([0.0, 0.02, 0.1, 0.3]),
         longest_delay_us=rng.choice([1_000, BIN_US // 10, BIN_US]),
         largest_batch=rng.choice([1, 3, 20]),
         late=rng.choice(["next_bin", "next_bin", "drop", "dead_letter"]),

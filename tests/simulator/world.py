@@ -85,32 +85,30 @@ class World:
     async def run(self) -> str:
         """Run the schedule to its end and return what happened, in one line."""
         workers = [asyncio.create_task(self._supervise(number)) for number in range(self.schedule.workers)]
-        deeds = asyncio.create_task(self._befall())
-        watching = [*workers, deeds]
+        story = asyncio.create_task(self._story())
         try:
-            await self._first_failure(watching, until=deeds)
-            await asyncio.sleep(self.schedule.bins * BIN_US / 1e6 - asyncio.get_running_loop().time())
-            self.weather.rate = 0.0
-            settled = asyncio.create_task(self._settle())
-            await self._first_failure([*workers, settled], until=settled)
+            # A worker never returns: the first to be done is the story, or a worker that broke a rule.
+            await asyncio.wait([story, *workers], return_when=asyncio.FIRST_COMPLETED)
+            for task in (story, *workers):
+                if task.done():
+                    task.result()
         finally:
-            for life in self.lives:
-                life.kill()
-            for task in watching:
+            self._kill_all()
+            for task in (story, *workers):
                 task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
+            await asyncio.gather(story, *workers, return_exceptions=True)
         await self.observer.check_end()
         return self.observer.summary()
 
-    async def _first_failure(self, tasks: list[asyncio.Task[Any]], until: asyncio.Task[Any]) -> None:
-        """Wait for ``until``; raise at once what any task raises."""
-        while not until.done():
-            done, _ = await asyncio.wait(
-                [task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED
-            )
-            for task in done:
-                task.result()
-        until.result()
+    async def _story(self) -> None:
+        """Let the deeds happen and the log end, then wait in calm weather until everything is visible."""
+        for action in self.schedule.actions:
+            await asyncio.sleep(max(0.0, action.after_us / 1e6 - asyncio.get_running_loop().time()))
+            self.trace(f"{action.deed}")
+            await self._do(action)
+        await asyncio.sleep(max(0.0, self.schedule.bins * BIN_US / 1e6 - asyncio.get_running_loop().time()))
+        self.weather.rate = 0.0
+        await self._settle()
 
     async def _supervise(self, number: int) -> None:
         """Keep one worker running, as a process supervisor would: whatever ends it, start it again."""
@@ -173,13 +171,6 @@ class World:
         return {
             name for place, name in enumerate(self.log.partitions) if place % self.schedule.workers == number
         }
-
-    async def _befall(self) -> None:
-        """Do the schedule's deeds at their instants."""
-        for action in self.schedule.actions:
-            await asyncio.sleep(max(0.0, action.after_us / 1e6 - asyncio.get_running_loop().time()))
-            self.trace(f"{action.deed}")
-            await self._do(action)
 
     async def _do(self, action: Action) -> None:
         deed = action.deed
