@@ -41,11 +41,11 @@ def unknown_outcome() -> Iterator[None]:
 
 
 class Script:
-    """One file of ``lua/``: run by digest, sent in full to a server that does not hold it."""
+    """A script: run by digest, sent in full to a server that does not hold it."""
 
-    def __init__(self, name: str) -> None:
-        self._text = resources.files("stream_app.state").joinpath(f"lua/{name}.lua").read_bytes()
-        self._digest = hashlib.sha1(self._text, usedforsecurity=False).hexdigest()
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._digest = hashlib.sha1(text, usedforsecurity=False).hexdigest()
 
     async def __call__(
         self, redis: Redis, keys: Sequence[str], arguments: Sequence[Argument]
@@ -61,8 +61,13 @@ class Script:
 
 @cache
 def script(name: str) -> Script:
-    """Return the script of a name, read once."""
-    return Script(name)
+    """Return the script of a file in ``lua/``, read once."""
+    return Script(script_text(name))
+
+
+def script_text(name: str) -> bytes:
+    """Read a file of ``lua/``."""
+    return resources.files("stream_app.state").joinpath(f"lua/{name}.lua").read_bytes()
 
 
 async def execute(redis: Redis, *command: Argument) -> Any:

@@ -1,0 +1,174 @@
+"""Break one line of one script: the contract's test of that line must fail. It guards the guards."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+
+from stream_app.core.records import Reply
+from stream_app.state import redis_store
+from stream_app.state.connection import Script, script, script_text
+from stream_app.state.reader import RedisReader
+from stream_app.state.redis_store import RedisStore
+from tests.contracts import test_store as contract
+from tests.contracts.conftest import Servers, Stores
+from tests.contracts.examples import FIRST_BIN, apply
+
+pytestmark = [pytest.mark.redis, pytest.mark.anyio]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One wrong line, and the test that it must not survive."""
+
+    script: str
+    right: str
+    wrong: str
+    caught_by: Callable[[Stores], Awaitable[None]]
+
+
+async def stale_cuts_are_refused(stores: Stores) -> None:
+    change = apply(5, 9, contract.CELLS, last_cut_bin=FIRST_BIN)
+    await contract.TestApply().test_refusal_changes_nothing(stores, change, Reply.CUTS_CHANGED)
+
+
+async def due_cuts_are_refused(stores: Stores) -> None:
+    await contract.TestApply().test_refusal_changes_nothing(
+        stores, apply(5, 9, contract.CELLS, due_us=1), Reply.CUTS_CHANGED
+    )
+
+
+async def other_strategies_are_refused(stores: Stores) -> None:
+    change = apply(5, 9, contract.CELLS, strategy_hash="0" * 64)
+    await contract.TestApply().test_refusal_changes_nothing(stores, change, Reply.STRATEGY)
+
+
+MUTANTS = {
+    "a batch is applied twice": Mutant(
+        "apply",
+        "if position ~= expected then",
+        "if false then",
+        contract.TestApply().test_repeated_call_counts_once,
+    ),
+    "a batch is binned against older cuts": Mutant(
+        "apply", "if last ~= last_cut_bin then", "if false then", stale_cuts_are_refused
+    ),
+    "a due cut is not taken first": Mutant(
+        "apply", "if due_us ~= '' then", "if false then", due_cuts_are_refused
+    ),
+    "counts under another strategy": Mutant(
+        "apply", "if held[1] ~= strategy_hash then", "if false then", other_strategies_are_refused
+    ),
+    "a sealed bin changes": Mutant(
+        "apply",
+        "if bin <= sealed_bin then",
+        "if bin < sealed_bin then",
+        contract.TestSeal().test_sealed_bins_never_change,
+    ),
+    "a cut that is reached holds the seal": Mutant(
+        "apply",
+        "tonumber(cut_position) > tonumber(new)",
+        "tonumber(cut_position) >= tonumber(new)",
+        contract.TestCuts().test_cuts_ahead_of_the_position_stay_until_it_passes_them,
+    ),
+    "cuts at other positions are a retry": Mutant(
+        "take_cuts",
+        "redis.call('HGET', cut_calls, partition) == digest",
+        "true",
+        contract.TestCuts().test_retry_is_recognised_by_its_whole_content,
+    ),
+    "a cut falls back": Mutant(
+        "take_cuts",
+        "if cut_positions[1] < tonumber(last_position)",
+        "if false",
+        contract.TestCuts().test_cut_below_the_position_or_the_last_cut_conflicts,
+    ),
+    "a partition is left out of the seal": Mutant(
+        "seal", "math.min(", "math.max(", contract.TestSeal().test_slowest_partition_decides
+    ),
+    "a partition that nobody started is ignored": Mutant(
+        "seal",
+        "if redis.call('HEXISTS', base_bins, ARGV[i]) == 0",
+        "if false",
+        contract.TestSeal().test_slowest_partition_decides,
+    ),
+    "two leaders release a bin": Mutant(
+        "release",
+        "or held[3] ~= expected_seq or held[4] ~= expected_head",
+        "or false",
+        contract.TestRelease().test_refusal_changes_nothing,
+    ),
+    "an unsealed bin is released": Mutant(
+        "release",
+        "if tonumber(last_bin) > tonumber(held[6]) then",
+        "if false then",
+        contract.TestRelease().test_refusal_changes_nothing,
+    ),
+    "an ended epoch releases": Mutant(
+        "release",
+        "redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 1",
+        "false",
+        contract.TestOpenEpoch().test_ended_epoch_releases_nothing_more,
+    ),
+    "exact counts outlive their release": Mutant(
+        "release",
+        "redis.call('UNLINK', KEYS[GIVEN_KEYS + i])",
+        "",
+        contract.TestRelease().test_moves_on_once_and_deletes_the_counts,
+    ),
+    "an epoch is opened over released bins": Mutant(
+        "open_epoch",
+        "or tonumber(first_bin) <= tonumber(held[4])",
+        "or false",
+        contract.TestOpenEpoch().test_epoch_that_goes_back_conflicts,
+    ),
+    "rows that the witness does not know stay": Mutant(
+        "open_epoch",
+        "redis.call('XDEL', chain, row[1])",
+        "",
+        contract.TestOpenEpoch().test_chain_that_went_on_elsewhere_discards_what_nobody_saw,
+    ),
+    "visible before released": Mutant(
+        "publish",
+        "visible < seq and seq <= released",
+        "visible < seq",
+        contract.TestReader().test_visible_never_goes_back_nor_beyond_released,
+    ),
+    "visible goes back": Mutant(
+        "publish",
+        "visible < seq and seq <= released",
+        "seq <= released",
+        contract.TestReader().test_visible_never_goes_back_nor_beyond_released,
+    ),
+    "a ledger entry is overwritten": Mutant(
+        "reserve",
+        "if known then",
+        "if false then",
+        contract.TestRest().test_ledger_keeps_entries_in_order_and_for_ever,
+    ),
+}
+
+
+@pytest.fixture
+async def redis_stores(servers: Servers) -> AsyncIterator[Stores]:
+    server = servers["bundled"]
+    store, reader = RedisStore(server.worker_url), RedisReader(server.api_url)
+    yield Stores(store, reader, f"stream-{uuid4().hex}")
+    await store.close()
+    await reader.close()
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+async def test_mutant_is_caught(name: str, redis_stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = MUTANTS[name]
+    text = script_text(mutant.script)
+    assert text.count(mutant.right.encode()) == 1, "the script has changed: change the mutant with it"
+    broken = Script(text.replace(mutant.right.encode(), mutant.wrong.encode()))
+    monkeypatch.setattr(
+        redis_store, "script", lambda asked: broken if asked == mutant.script else script(asked)
+    )
+    with pytest.raises(AssertionError):
+        await mutant.caught_by(redis_stores)

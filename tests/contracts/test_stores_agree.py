@@ -1,0 +1,299 @@
+"""Any sequence of calls gets the same replies from memory and from Redis, and leaves the same state."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from stream_app.core.records import GENESIS, ROWS, Cut, EpochRecord, LedgerEntry, Release, StreamState
+from stream_app.ports import PublicReader, Store
+from stream_app.state.memory import MemoryStore
+from stream_app.state.reader import RedisReader
+from stream_app.state.redis_store import RedisStore
+from tests.contracts.conftest import SERVERS, Servers
+from tests.contracts.examples import (
+    BINS,
+    ENTRY,
+    EPOCH,
+    FIRST_BIN,
+    HASH,
+    SHAPE,
+    TEXT,
+    WIDTH,
+    apply,
+    release_of,
+)
+
+PARTITIONS = ("0", "1")
+bins = st.integers(FIRST_BIN - 1, FIRST_BIN + 2 * BINS)
+positions = st.integers(0, 12)
+partitions = st.sampled_from(PARTITIONS)
+hashes = st.sampled_from([HASH] * 9 + ["0" * 64])  # mostly right: a wrong one stops everything
+# Cells given by how far their bin is from the first that is not cut.
+near_cells = st.lists(
+    st.tuples(st.sampled_from([0, 0, 1, 2, 5, -1]), st.integers(0, WIDTH - 1), st.integers(1, 3)), max_size=4
+)
+cells = st.lists(st.tuples(bins, st.integers(0, WIDTH - 1), st.integers(1, 3)), max_size=4)
+
+Call = Callable[[Store, str], Awaitable[Any]]
+Look = Callable[[PublicReader, str], Awaitable[Any]]
+
+
+async def outcome(call: Awaitable[Any]) -> Any:
+    """Return what a call answers, or the kind and words of its error."""
+    try:
+        answer = await call
+    except (ValueError, LookupError) as error:
+        return type(error).__name__, str(error)
+    return answer.tolist() if hasattr(answer, "tolist") else answer
+
+
+class StoresAgree(RuleBasedStateMachine):
+    """Calls with arguments near the stream's state: right, stale, repeated and wrong ones."""
+
+    store: RedisStore
+    reader: RedisReader
+    run: Callable[[Coroutine[Any, Any, Any]], Any]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = MemoryStore()
+        self.stream = f"stream-{uuid4().hex}"
+        self.released: list[Release] = []
+        self.last_call: Call | None = None
+        self.both(lambda store, stream: store.open_epoch(stream, TEXT, EPOCH, GENESIS))
+        self.both(lambda store, stream: store.start_partition(stream, HASH, "0", 0))
+
+    def both(self, call: Call) -> Any:
+        """Make a call to both stores and return the answer that they share."""
+        expected, answer = (
+            self.run(outcome(call(store, self.stream))) for store in (self.memory, self.store)
+        )
+        assert answer == expected
+        self.last_call = call
+        return answer
+
+    def state(self) -> StreamState:
+        state = self.run(self.memory.load(self.stream))
+        assert state is not None
+        return state
+
+    @rule()
+    def repeat_the_last_call(self) -> None:
+        assert self.last_call is not None
+        self.both(self.last_call)
+
+    @rule(partition=partitions, position=positions, strategy_hash=hashes)
+    def start_partition(self, partition: str, position: int, strategy_hash: str) -> None:
+        self.both(lambda store, stream: store.start_partition(stream, strategy_hash, partition, position))
+
+    @rule(
+        partition=partitions,
+        by=st.integers(1, 4),
+        near=near_cells,
+        strategy_hash=hashes,
+        due_us=st.sampled_from([None, None, None, 1]),
+    )
+    def apply_next(
+        self,
+        partition: str,
+        by: int,
+        near: list[tuple[int, int, int]],
+        strategy_hash: str,
+        due_us: int | None,
+    ) -> None:
+        known = self.state().partitions.get(partition)
+        start, last = (known.position, known.last_cut_bin) if known else (0, FIRST_BIN - 1)
+        change = apply(
+            start,
+            start + by,
+            [(last + 1 + offset, cell, delta) for offset, cell, delta in near],
+            last_cut_bin=last,
+            due_us=due_us,
+            partition=partition,
+            strategy_hash=strategy_hash,
+        )
+        self.both(lambda store, stream: store.apply(stream, change))
+
+    @rule(partition=partitions, start=positions, by=st.integers(0, 4), cells=cells, last=bins)
+    def apply_anything(
+        self, partition: str, start: int, by: int, cells: list[tuple[int, int, int]], last: int
+    ) -> None:
+        change = apply(start, start + by, cells, last_cut_bin=last, partition=partition)
+        self.both(lambda store, stream: store.apply(stream, change))
+
+    @rule(
+        partition=partitions,
+        ahead=st.lists(st.tuples(st.integers(1, 2), st.integers(0, 3)), min_size=1, max_size=3),
+    )
+    def cut_next(self, partition: str, ahead: list[tuple[int, int]]) -> None:
+        known = self.state().partitions.get(partition)
+        position, last = (known.position, known.last_cut_bin) if known else (0, self.state().sealed_bin)
+        if known and known.cuts:
+            position = known.cuts[-1].position
+        cuts, bin = [], last
+        for bins_on, records_on in ahead:
+            bin, position = bin + bins_on, position + records_on
+            cuts.append(Cut(bin, position))
+        self.both(lambda store, stream: store.take_cuts(stream, HASH, partition, last, cuts))
+
+    @rule(
+        partition=partitions, last=bins, cuts=st.lists(st.builds(Cut, bins, positions), max_size=3), h=hashes
+    )
+    def cut_anything(self, partition: str, last: int, cuts: list[Cut], h: str) -> None:
+        self.both(lambda store, stream: store.take_cuts(stream, h, partition, last, cuts))
+
+    @rule(listed=st.lists(partitions), up_to_bin=bins, strategy_hash=hashes)
+    def seal(self, listed: list[str], up_to_bin: int, strategy_hash: str) -> None:
+        self.both(lambda store, stream: store.seal(stream, strategy_hash, listed, up_to_bin))
+
+    @precondition(lambda self: self.state().sealed_bin < FIRST_BIN + 2 * BINS)
+    @rule(bins_on=st.integers(1, 3), records_on=st.integers(0, 2))
+    def close_bins(self, bins_on: int, records_on: int) -> None:
+        """Cut every partition a little ahead, reach the cuts and seal: the loops' usual way."""
+        bin = self.state().sealed_bin + bins_on
+        for name, partition in self.state().partitions.items():
+            last = partition.last_cut_bin
+            if last < bin:
+                position = partition.cuts[-1].position if partition.cuts else partition.position
+                cut = Cut(bin, position + records_on)
+                self.both(
+                    lambda store, stream, name=name, last=last, cut=cut: store.take_cuts(
+                        stream, HASH, name, last, [cut]
+                    )
+                )
+            self.reach_cuts(name)
+        self.both(lambda store, stream: store.seal(stream, HASH, [], bin))
+
+    def reach_cuts(self, name: str) -> None:
+        partition = self.state().partitions[name]
+        if partition.cuts:
+            end, last = partition.cuts[-1].position, partition.last_cut_bin
+            change = apply(partition.position, end, last_cut_bin=last, partition=name)
+            self.both(lambda store, stream: store.apply(stream, change))
+
+    @precondition(lambda self: self.state().released_bin < self.state().sealed_bin)
+    @rule(data=st.data())
+    def release_sealed(self, data: st.DataObject) -> None:
+        state = self.state()
+        self.release(data.draw(st.integers(1, state.sealed_bin - state.released_bin)), "a")
+
+    @rule(first=bins, length=st.integers(0, 3))
+    def read_cells(self, first: int, length: int) -> None:
+        last = min(first + length, max(self.state().sealed_bin, first))
+        self.both(lambda store, stream: store.read_cells(stream, first, last, WIDTH))
+
+    @rule(count=st.integers(1, BINS), attempt=st.sampled_from("ab"))
+    def release_anything(self, count: int, attempt: str) -> None:
+        self.release(count, attempt)
+
+    def release(self, count: int, attempt: str) -> None:
+        release = release_of(self.state(), count, attempt)
+        self.released.append(release)
+        self.both(lambda store, stream: store.release(stream, release))
+
+    @precondition(lambda self: self.released)
+    @rule(data=st.data())
+    def release_again(self, data: st.DataObject) -> None:
+        release = data.draw(st.sampled_from(self.released))
+        changed = data.draw(
+            st.sampled_from(
+                [release, replace(release, epoch=release.epoch + 1), replace(release, head="e" * 64)]
+            )
+        )
+        self.both(lambda store, stream: store.release(stream, changed))
+
+    @rule(seq=st.integers(0, 2 * BINS))
+    def publish(self, seq: int) -> None:
+        self.both(lambda store, stream: store.publish(stream, seq))
+
+    @rule(skip=st.integers(0, 2), lost=st.integers(0, 2), number=st.integers(0, 2), elsewhere=st.booleans())
+    def open_next(self, skip: int, lost: int, number: int, elsewhere: bool) -> None:
+        state = self.state()
+        record = EpochRecord(
+            epoch=state.epoch.epoch + number,
+            first_bin=state.released_bin + 1 + skip,
+            bins=BINS,
+            first_seq=state.seq + 1 + lost,
+            strategy_hash=HASH,
+        )
+        head = "d" * 64 if elsewhere or lost else state.head
+        self.both(lambda store, stream: store.open_epoch(stream, TEXT, record, head))
+
+    @rule(record=st.builds(EpochRecord, st.integers(0, 2), bins, st.integers(0, 4), positions, hashes))
+    def open_anything(self, record: EpochRecord) -> None:
+        self.both(lambda store, stream: store.open_epoch(stream, TEXT, record, GENESIS))
+
+    @rule(epoch=st.integers(0, 2), reason=st.sampled_from(["operator", "witness"]))
+    def end_epoch(self, epoch: int, reason: str) -> None:
+        self.both(lambda store, stream: store.end_epoch(stream, epoch, reason))
+
+    @rule(epoch=st.integers(0, 1), epsilon=st.sampled_from(["1/1", "1/2"]))
+    def reserve(self, epoch: int, epsilon: str) -> None:
+        entry: LedgerEntry = replace(ENTRY, source=self.stream, epoch=epoch, epsilon=epsilon)
+        self.both(lambda store, stream: store.reserve(entry))
+        self.both(lambda store, stream: store.ledger(stream))
+
+    @invariant()
+    def states_are_equal(self) -> None:
+        last_call = self.last_call
+        self.both(lambda store, stream: store.load(stream))
+        self.both(lambda store, stream: store.rows(stream, 0, 100))
+        self.last_call = last_call  # looking is not a call to repeat
+
+    @invariant()
+    def readers_see_the_same(self) -> None:
+        looks: list[Look] = [
+            lambda reader, stream: reader.public_state(stream),
+            lambda reader, stream: reader.rows(stream, 1, 5),
+            *(
+                lambda reader, stream, level=level: reader.tile_rows(stream, 0, level, 0, 2, WIDTH)
+                for level in (*SHAPE.levels, ROWS)
+            ),
+        ]
+        for look in looks:
+            expected, answer = (
+                self.run(outcome(look(reader, self.stream))) for reader in (self.memory.reader(), self.reader)
+            )
+            assert answer == expected
+
+    @invariant()
+    def rows_are_chained_to_the_state(self) -> None:
+        """Visible rows are released rows, and released rows end at the state's seq."""
+        rows = self.run(self.memory.rows(self.stream, 0, 100))
+        seqs = [seq for seq, _ in rows]
+        assert seqs == sorted(set(seqs))
+        assert not seqs or seqs[-1] <= self.state().seq
+
+
+@pytest.fixture(params=SERVERS)
+def machine(request: pytest.FixtureRequest, servers: Servers) -> Iterator[type[StoresAgree]]:
+    server = servers[request.param]
+    with asyncio.Runner() as runner:
+        store, reader = RedisStore(server.worker_url), RedisReader(server.api_url)
+        attributes = {"store": store, "reader": reader, "run": staticmethod(runner.run)}
+        yield type("StoresAgree", (StoresAgree,), attributes)
+        runner.run(store.close())
+        runner.run(reader.close())
+
+
+def test_same_calls_same_replies_same_state(machine: type[StoresAgree]) -> None:
+    examples = int(os.environ.get("STORE_EXAMPLES", "30"))
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine, settings=settings(max_examples=examples, stateful_step_count=40)
+    )
