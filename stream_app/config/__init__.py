@@ -6,7 +6,7 @@ Must stay true: a key is used or refused, never ignored; an error names the file
 """
 
 from stream_app.config.document import ConfigError
-from stream_app.config.load import declared, documented_keys, load
+from stream_app.config.load import declared, documented_keys, load, load_text
 from stream_app.config.settings import (
     ApiSettings,
     PrivacySettings,
@@ -33,4 +33,5 @@ __all__ = [
     "declared",
     "documented_keys",
     "load",
+    "load_text",
 ]

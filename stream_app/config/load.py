@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +45,11 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
     except (OSError, UnicodeDecodeError) as failure:
         reason = getattr(failure, "strerror", None) or "it is not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}; name a file with --config") from None
+    return load_text(text, path, environment)
+
+
+def load_text(text: str, path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
+    """Read a configuration's text as if it stood in the file ``path``. Raises: ConfigError."""
     return _read(parse_document(text, str(path), []), path, environment)
 
 
@@ -160,12 +166,30 @@ def _streams(document: Section, path: Path) -> tuple[StreamSettings, ...]:
     section = document.section("streams")
     if not section.names():
         raise document.error("streams", "names no stream; add one under it")
-    return tuple(_stream(section, name, path) for name in section.names())
+    streams = tuple(_stream(section, name, path) for name in section.names())
+    _check_shared_sources(section, streams)
+    return streams
+
+
+def _check_shared_sources(section: Section, streams: tuple[StreamSettings, ...]) -> None:
+    """Refuse two readings of one file that could not share a ledger or a pass over it."""
+    first: dict[Path, StreamSettings] = {}
+    for stream in streams:
+        file = stream.source.file.resolve()
+        other = first.setdefault(file, stream)
+        if other.source != replace(stream.source, file=other.source.file) or (
+            other.time.field,
+            other.time.format,
+        ) != (stream.time.field, stream.time.format):
+            text = (
+                f"reads the same file as {other.name}; give both the same source, time.field and time.format"
+            )
+            raise section.error(stream.name, text)
 
 
 def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
     try:
-        values.stream_name(name)
+        values.name(name)
     except ValueError as refusal:
         raise streams.error(name, str(refusal)) from None
     section = streams.section(name)
@@ -192,7 +216,7 @@ def _source(section: Section, path: Path) -> SourceSettings:
     section.not_built(("topic",), instead="name a file: {file: events.ndjson}")
     file = _beside(path, section.take("file", values.text))
     settings = SourceSettings(
-        identity=_identity(file, path),
+        identity=section.take("group", values.name, "") or _identity(file, path),
         file=file,
         format=section.take("format", values.one_of("ndjson", "csv"), "ndjson"),
         start=section.take("start", values.one_of("earliest", "latest"), "earliest"),

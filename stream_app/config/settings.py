@@ -56,7 +56,7 @@ class SourceSettings:
     """An event log.
 
     Args:
-        identity: the name under which the ledger adds up what was measured of it.
+        identity: the name under which the ledger adds up what was measured of it: its group, or its path.
         file: where it is.
         format: "ndjson" or "csv".
         start: "earliest" or "latest": where a live stream begins in a file that already has events.

@@ -40,10 +40,10 @@ def flag(value: Any) -> bool:
     return value
 
 
-def stream_name(value: str) -> str:
-    """Read a stream's name: it becomes part of keys, files and addresses."""
-    if not _NAME.fullmatch(value):
-        raise ValueError("is not a stream name; use a-z, 0-9, - and _, at most 63, a letter or digit first")
+def name(value: Any) -> str:
+    """Read the name of a stream or a group: it becomes part of keys, files and addresses."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ValueError("is not a name; use a-z, 0-9, - and _, at most 63, a letter or digit first")
     return value
 
 

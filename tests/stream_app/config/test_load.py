@@ -109,7 +109,7 @@ def test_a_live_stream_is_read_exactly(tmp_path):
             "file: flights.ndjson\n      start: latest",
             "source.start is for a live stream",
         ),
-        ("departures:", "De Partures:", "streams.De Partures is not a stream name"),
+        ("departures:", "De Partures:", "streams.De Partures is not a name"),
         ("departures:", "departures:\n    keys: {field: carrier}", "departures.keys is not built yet"),
         ("departures:", "departures:\n    value: {field: delay}", "departures.value is not built yet"),
         ("departures:", "departures:\n    late: ignore", 'departures.late "ignore": must be one of next_bin'),
@@ -187,6 +187,24 @@ def test_one_file_has_one_identity_however_it_is_spelled(tmp_path):
     spellings = ["flights.ndjson", "./x/../flights.ndjson", str(tmp_path / "flights.ndjson"), "alias.ndjson"]
     read_all = [read(tmp_path, REPLAY.replace("flights.ndjson", spelling)) for spelling in spellings]
     assert {settings.streams[0].source.identity for settings in read_all} == {"file:flights.ndjson"}
+
+
+def test_sources_about_the_same_people_share_a_ledger_by_their_group(tmp_path):
+    text = LIVE.replace("start: latest", "start: latest, group: visitors")
+    assert read(tmp_path, text).streams[0].source.identity == "visitors"
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["format: ndjson, start: latest", "format: csv, start: earliest", "format: csv, start: latest, group: g"],
+)
+def test_one_file_is_read_in_one_way(tmp_path, other):
+    first, second = LIVE.partition("streams:\n")[::2]
+    text = f"{first}streams:\n{second}{second.replace('clicks:', 'again:')}"
+    assert len(read(tmp_path, text).streams) == 2
+    head, tail = text.split("again:")
+    message = refusal(tmp_path, f"{head}again:{tail.replace('format: csv, start: latest', other)}")
+    assert "streams.again reads the same file as clicks; give both the same source" in message
 
 
 def test_what_decides_the_measurement_is_declared_and_the_rest_is_not(tmp_path):

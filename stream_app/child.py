@@ -1,0 +1,28 @@
+"""``python -m stream_app.child worker|api``: one process of ``stream-app run``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+
+from stream_app.bootstrap import run_api, run_worker
+from stream_app.ports import OperatorError
+from stream_app.processes import REFUSED, read_orders, until_stopped
+
+ROLES = {"worker": run_worker, "api": run_api}
+
+
+async def main(name: str) -> None:
+    """Run a role until its work is complete, a signal asks for the end, or the parent is gone."""
+    settings, orphaned = await read_orders()
+    await until_stopped(ROLES[name](settings), orphaned)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format=f"{sys.argv[1]}: %(message)s")
+    try:
+        asyncio.run(main(sys.argv[1]))
+    except OperatorError as refusal:
+        print(refusal, file=sys.stderr)
+        sys.exit(REFUSED)

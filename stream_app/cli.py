@@ -1,0 +1,247 @@
+"""``stream-app``: every command of the service. Refusals are one line on stderr and exit status 2."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from stream_app.config import load
+from stream_app.ports import OperatorError
+from stream_app.processes import until_stopped
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def _refusals_in_one_line(command: Callable[..., int | None]) -> Callable[..., None]:
+    """Turn what only the operator can mend into one line and status 2."""
+
+    @functools.wraps(command)
+    def guarded(*arguments: Any, **options: Any) -> None:
+        try:
+            status = command(*arguments, **options)
+        except OperatorError as refusal:
+            click.echo(f"stream-app: {refusal}", err=True)
+            status = 2
+        except KeyboardInterrupt:
+            status = 0
+        sys.exit(status or 0)
+
+    return guarded
+
+
+def _config_option(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--config",
+        "-c",
+        type=click.Path(path_type=Path),
+        default=Path("stream-app.yaml"),
+        show_default=True,
+        help="The configuration file; docs/configuration.md explains every key.",
+    )(command)
+
+
+@click.group(context_settings=CONTEXT)
+@click.option("--verbose", "-v", is_flag=True, help="Say more on stderr; never a secret.")
+@click.version_option(package_name="private-counts")
+def main(verbose: bool) -> None:
+    """Differentially private live counts over event streams.
+
+    \b
+    stream-app demo                      a year of real events, a live page on 127.0.0.1:8088
+    stream-app check-config -c app.yaml  read a configuration, start nothing
+    stream-app run -c app.yaml           count, release and serve
+    """
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
+    )
+
+
+@main.command()
+@_config_option
+@click.option("--seconds", type=click.FloatRange(min=0), default=0, help="End with status 0 after this long.")
+@click.option("--until-complete", is_flag=True, help="End with status 0 when every replay is complete.")
+@_refusals_in_one_line
+def run(config: Path, seconds: float, until_complete: bool) -> int:
+    """Count, release and serve: worker and API in processes of their own, watched together.
+
+    \b
+    Example:
+      stream-app run --config examples/flights.yaml
+    """
+    from stream_app.progress import open_report
+    from stream_app.supervision import Ending, run_service
+
+    report = open_report()
+    try:
+        return asyncio.run(run_service(load(config), report, Ending(seconds or None, until_complete)))
+    finally:
+        report.close()
+
+
+@main.command()
+@_config_option
+@_refusals_in_one_line
+def worker(config: Path) -> int:
+    """Count and release, without serving. Any number may run; the store decides.
+
+    \b
+    Example:
+      STREAM_APP_REDIS_URL=redis://worker:secret@db/0 stream-app worker --config app.yaml
+    """
+    from stream_app.bootstrap import run_worker
+
+    asyncio.run(until_stopped(run_worker(load(config))))
+    return 0
+
+
+@main.command()
+@_config_option
+@_refusals_in_one_line
+def api(config: Path) -> int:
+    """Serve released values, without counting. It needs the public keys of the store and nothing else.
+
+    \b
+    Example:
+      STREAM_APP_REDIS_API_URL=redis://api:secret@db/0 stream-app api --config app.yaml
+    """
+    from stream_app.bootstrap import run_api
+
+    asyncio.run(until_stopped(run_api(load(config))))
+    return 0
+
+
+@main.command("check-config")
+@_config_option
+@_refusals_in_one_line
+def check_config(config: Path) -> int:
+    """Read a configuration and plan its streams; start nothing.
+
+    \b
+    Example:
+      stream-app check-config --config examples/flights.yaml
+    """
+    from stream_app.plans import planned
+
+    settings = load(config)
+    for stream in settings.streams:
+        planned(stream)
+    names = ", ".join(stream.name for stream in settings.streams)
+    click.echo(f"{config}: good; {len(settings.streams)} stream(s): {names}")
+    return 0
+
+
+@main.command()
+@_config_option
+@_refusals_in_one_line
+def plan(config: Path) -> int:
+    """Show the tree of every stream and the error it will leave.
+
+    \b
+    Example:
+      stream-app plan --config examples/flights.yaml
+    """
+    from stream_app.explain import plan_table
+
+    Console().print(plan_table(load(config)))
+    return 0
+
+
+@main.command()
+@_config_option
+@_refusals_in_one_line
+def privacy(config: Path) -> int:
+    """Say in plain words what a configuration promises to whom, and what it costs per source.
+
+    \b
+    Example:
+      stream-app privacy --config examples/flights.yaml
+    """
+    from stream_app.explain import promises
+
+    for line in promises(load(config)):
+        click.echo(line)
+    return 0
+
+
+@main.command()
+@_config_option
+@_refusals_in_one_line
+def doctor(config: Path) -> int:
+    """Look whether this configuration could run here: files, directories, port, Redis.
+
+    \b
+    Example:
+      stream-app doctor --config examples/flights.yaml
+    """
+    from stream_app.doctor import examine
+
+    findings = asyncio.run(examine(load(config)))
+    for finding in findings:
+        click.echo(f"{'ok     ' if finding.good else 'PROBLEM'} {finding.what}: {finding.said}")
+    return 0 if all(finding.good for finding in findings) else 2
+
+
+@main.command()
+@click.option("--seconds", type=click.FloatRange(min=0), default=0, help="End with status 0 after this long.")
+@click.option("--speed", help="Pace of the replay: max, a factor, or log time a second.  [default: 9d/s]")
+@click.option("--port", type=click.IntRange(1, 65_535), help="Port of the page.  [default: 8088]")
+@click.option(
+    "--state", type=click.Path(path_type=Path), help="Directory for everything.  [default: state/demo]"
+)
+@click.option("--fresh", is_flag=True, help="Measure the year once more; see below what that costs.")
+@_refusals_in_one_line
+def demo(seconds: float, speed: str | None, port: int | None, state: Path | None, fresh: bool) -> int:
+    """Replay a year of real departures and serve the live page on 127.0.0.1:8088.
+
+    The events become a file under state/demo at the first start. A second start goes on where the first
+    was, or serves what it released. --fresh measures the same events again under another name: each
+    measurement costs its epsilon, and whoever sees two knows more than from one; the page shows the sum.
+
+    \b
+    Examples:
+      stream-app demo
+      stream-app demo --speed max --seconds 60
+    """
+    from stream_app import demo as flights_demo
+
+    return flights_demo.run(seconds or None, speed, port, state, fresh)
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--field", required=True, help="The event's time; dots go into objects.")
+@click.option("--time-format", default="iso8601", show_default=True, help="s, ms, us, ns or iso8601.")
+@click.option("--format", "file_format", default="ndjson", show_default=True, help="ndjson or csv.")
+@click.option("--from", "start", required=True, help="Start of the first bin, RFC 3339.")
+@click.option("--to", "end", required=True, help="End of the last bin, RFC 3339.")
+@click.option("--bin", "bin_length", default="1h", show_default=True, help="Length of a bin.")
+@click.option("--epsilon", default="1", show_default=True, help="The promise, for each event.")
+@click.option("--name", default="replay", show_default=True, help="The stream's name.")
+@click.option("--state", default="state/replay", show_default=True, help="Directory for the state.")
+@click.option("--speed", default="max", show_default=True, help="max, a factor, or log time a second: 9d/s.")
+@click.option("--port", default=8088, show_default=True, help="Port of the page.")
+@click.option("--serve", is_flag=True, help="Stay and serve when the replay is complete.")
+@_refusals_in_one_line
+def replay(file: Path, serve: bool, **options: Any) -> int:
+    """Replay FILE once, as one epoch: release its counts and leave, or --serve them.
+
+    \b
+    Example:
+      stream-app replay events.ndjson --field at --bin 1d \\
+        --from 2024-01-01T00:00:00Z --to 2025-01-01T00:00:00Z --epsilon 1
+    """
+    from stream_app.one_file import run_replay
+
+    return run_replay(file, serve, **options)
+
+
+if __name__ == "__main__":
+    main()

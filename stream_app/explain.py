@@ -1,0 +1,90 @@
+"""What a configuration means before it runs: its trees and their error, its promise in plain words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rich.table import Table
+
+from stream_app.config import Settings, StreamSettings
+from stream_app.config.values import format_duration
+from stream_app.core.instants import format_instant
+from stream_app.core.ledger import in_words, statement
+from stream_app.core.records import LedgerEntry
+from stream_app.core.strategy import Strategy
+from stream_app.plans import planned
+
+
+def plan_table(settings: Settings) -> Table:
+    """Return one row a stream: its tree, and the error of its running count."""
+    table = Table(title="Trees over time", title_justify="left")
+    for heading in ("stream", "epoch", "epsilon", "branching", "shares"):
+        table.add_column(heading)
+    for heading in ("typical error", "noise draws a bin, mean / most"):
+        table.add_column(heading, justify="right")
+    for stream in settings.streams:
+        table.add_row(*_plan_row(stream, planned(stream)))
+    table.caption = (
+        "typical error: root of the mean squared error of the running count over an epoch, in events"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _plan_row(stream: StreamSettings, strategy: Strategy) -> list[str]:
+    design = strategy.design
+    nodes = sum(
+        design.shape.completed_count(design.horizon, level + 1) for level in range(design.shape.height)
+    )
+    return [
+        stream.name,
+        f"{design.horizon:,} bins of {format_duration(stream.time.bin_us)}",
+        in_words(design.epsilon),
+        " x ".join(map(str, design.branching)),
+        ", ".join(f"{float(share):.3f}" for share in design.shares),
+        f"{math.sqrt(design.mean_squared_error(stream.tree.workload)):,.1f}",
+        f"{strategy.width * nodes / design.horizon:,.2f} / {strategy.width * design.shape.height:,}",
+    ]
+
+
+def promises(settings: Settings) -> Iterator[str]:
+    """Yield what the configured streams promise together, source by source, in plain words.
+
+    It composes what is configured, as if each stream ran one epoch; what a store has already measured is in
+    its ledger, which the API shows under /v1/streams/NAME/privacy.
+    """
+    for source in dict.fromkeys(stream.source.identity for stream in settings.streams):
+        streams = [stream for stream in settings.streams if stream.source.identity == source]
+        yield from statement(source, [_entry(stream) for stream in streams]).sentences()
+        for stream in streams:
+            yield _neighbours(stream)
+
+
+def _entry(stream: StreamSettings) -> LedgerEntry:
+    start_us = stream.time.first_us or 0
+    return LedgerEntry(
+        source=stream.source.identity,
+        stream=stream.name,
+        epoch=0,
+        start_us=start_us,
+        end_us=start_us + stream.time.epoch_bins * stream.time.bin_us,
+        epsilon=str(stream.privacy.epsilon),
+        unit=stream.privacy.unit,
+        strategy_hash=planned(stream).hash,
+        private=stream.privacy.private,
+    )
+
+
+def _neighbours(stream: StreamSettings) -> str:
+    if stream.privacy.neighbours == "add_remove":
+        relation = "one event that is there or not"
+    else:
+        relation = "one event that is replaced by any other, its time included"
+    start = (
+        "from its first start"
+        if stream.time.first_us is None
+        else f"from {format_instant(stream.time.first_us)}"
+    )
+    epoch = format_duration(stream.time.epoch_bins * stream.time.bin_us)
+    return f"{stream.name} protects {relation}, {start}, in epochs of {epoch} whose costs do not add up."

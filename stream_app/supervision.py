@@ -1,0 +1,145 @@
+"""The whole service in one command: a store, a worker and an API, watched together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from dataclasses import dataclass, replace
+
+from stream_app.bootstrap import open_reader, redis_server
+from stream_app.config import ApiSettings, Settings, StreamSettings
+from stream_app.core.bins import Binning
+from stream_app.core.instants import format_instant
+from stream_app.ports import OperatorError, PublicReader
+from stream_app.processes import COMPLETE, Role, run_child, until_stopped
+from stream_app.progress import Report, StreamProgress
+
+_LOOK_EVERY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When ``run_service`` returns by itself; it always returns on Ctrl-C.
+
+    Args:
+        seconds: after this long; None for never.
+        when_complete: as soon as every replay has released its last bin.
+    """
+
+    seconds: float | None = None
+    when_complete: bool = False
+
+
+async def run_service(settings: Settings, report: Report, ending: Ending) -> int:
+    """Run worker and API, each in a process of its own with a Redis user of its own; return the exit status.
+
+    Returns: 0 after Ctrl-C, the end that was asked for, or a completed replay; 2 after a refusal.
+    Raises: OperatorError, one line, where it cannot start.
+    """
+    check_port(settings.api)
+    status = COMPLETE
+
+    async def work() -> None:
+        nonlocal status
+        async with redis_server(settings) as connected, open_reader(connected) as reader:
+            await _say_what_happens(settings, reader, report)
+            status = await _watch(connected, reader, report, ending)
+
+    try:
+        async with asyncio.timeout(ending.seconds):
+            await until_stopped(work())
+    except TimeoutError:
+        report.say(f"{ending.seconds:g} seconds are over; ending")
+    return status
+
+
+def check_port(api: ApiSettings) -> None:
+    """Raise OperatorError where the API could not serve, before anything is measured."""
+    try:
+        socket.create_server((api.host, api.port), family=_family(api.host)).close()
+    except OSError as failure:
+        raise OperatorError(
+            f"api.port: {api.host}:{api.port} cannot be served ({failure.strerror}); "
+            "free it or choose another with api.port"
+        ) from None
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+async def _watch(settings: Settings, reader: PublicReader, report: Report, ending: Ending) -> int:
+    """Run the children and show progress until one is refused or everything asked for is done."""
+    # The API's process never learns how to reach the secret half.
+    api_only = replace(settings, redis=replace(settings.redis, url=None, accept=None))
+    worker = asyncio.ensure_future(run_child(Role("worker", settings), report.say))
+    api = asyncio.ensure_future(run_child(Role("api", api_only), report.say))
+    progress = asyncio.ensure_future(_follow(settings, reader, report))
+    running = {worker, api, progress}
+    try:
+        while True:
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            if progress in done:
+                progress.result()
+            if worker in done and worker.result() == COMPLETE:
+                await _show(settings, reader, report)
+                if ending.when_complete:
+                    return COMPLETE
+                report.say(f"the replay is complete; {address(settings.api)} stays up until Ctrl-C")
+            for child in (worker, api):
+                if child in done and child.result() != COMPLETE:
+                    return child.result()
+            if api in done:
+                return COMPLETE
+    finally:
+        for task in (progress, worker, api):
+            task.cancel()
+        await asyncio.gather(progress, worker, api, return_exceptions=True)
+
+
+def address(api: ApiSettings) -> str:
+    """Return where a browser finds the page."""
+    host = f"[{api.host}]" if ":" in api.host else api.host
+    return f"http://{host}:{api.port}/"
+
+
+async def _say_what_happens(settings: Settings, reader: PublicReader, report: Report) -> None:
+    """Say in words what this start does with the state of an earlier one."""
+    report.say(f"page and API: {address(settings.api)}    (Ctrl-C ends it)")
+    for stream in settings.streams:
+        now = await _progress(stream, reader)
+        if now.until_us is None:
+            report.say(f"{stream.name}: nothing was released yet; starting")
+        elif now.complete:
+            report.say(
+                f"{stream.name}: already complete; what was released is served, nothing is measured again"
+            )
+        else:
+            until = format_instant(now.until_us)
+            report.say(f"{stream.name}: going on from {until}; nothing is measured again")
+
+
+async def _follow(settings: Settings, reader: PublicReader, report: Report) -> None:
+    while True:
+        with contextlib.suppress(OSError):  # the children say what is wrong with the store
+            await _show(settings, reader, report)
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def _show(settings: Settings, reader: PublicReader, report: Report) -> None:
+    report.show([await _progress(stream, reader) for stream in settings.streams])
+
+
+async def _progress(stream: StreamSettings, reader: PublicReader) -> StreamProgress:
+    """Return where a stream stands, from what anybody may read."""
+    replay, of_bins = stream.source.replay, None
+    if replay is not None:
+        first, last = Binning(stream.time.bin_us, stream.time.timezone).bin_of([replay.from_us, replay.to_us])
+        of_bins = int(last - first)
+    state = await reader.public_state(stream.name)
+    rows = await reader.rows(stream.name, state.visible_seq - 1, 1) if state and state.visible_seq else []
+    if not rows:
+        return StreamProgress(stream.name, 0, of_bins)
+    return StreamProgress.of_row(json.loads(rows[-1][1]), of_bins, replay.to_us if replay else None)

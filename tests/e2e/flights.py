@@ -1,0 +1,52 @@
+"""The demo's events, recounted here from the file without any code of the service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+START = datetime(2013, 1, 1, 5, tzinfo=UTC)
+HOURS = 8_760
+
+
+def recount(file: Path, hours: int = HOURS) -> np.ndarray:
+    """Return the number of events per hour since START, shape (hours,)."""
+    counts = np.zeros(hours, dtype=np.int64)
+    with file.open() as lines:
+        for line in lines:
+            scheduled = datetime.strptime(json.loads(line)["scheduled"], "%Y-%m-%dT%H:%M:%SZ").replace(
+                tzinfo=UTC
+            )
+            hour = (scheduled - START) // timedelta(hours=1)
+            if hour < hours:
+                counts[hour] += 1
+    return counts
+
+
+def instant(hour: int) -> str:
+    """Return the start of an hour as RFC 3339."""
+    return (START + timedelta(hours=hour)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def configuration(
+    file: Path,
+    port: int,
+    *,
+    hours: int = HOURS,
+    speed: str = "max",
+    streams: Iterable[tuple[str, str]] = (("departures", "epsilon: 1.0e9, not_private: true"),),
+) -> str:
+    """Return a configuration over the flights; streams are names with their privacy."""
+    text = f'redis: {{url: "embedded:./redis"}}\nstate: {{dir: ./state}}\napi: {{port: {port}}}\n'
+    text += "publish_every: 100ms\nstreams:\n"
+    for name, privacy in streams:
+        text += f"""  {name}:
+    source: {{file: "{file}", replay: {{from: {instant(0)}, to: {instant(hours)}, speed: {speed}}}}}
+    time: {{field: scheduled, format: iso8601, bin: 1h, epoch: {hours}h}}
+    privacy: {{{privacy}}}
+"""
+    return text

@@ -1,0 +1,184 @@
+"""The service as a person starts it: real processes, a real store, a real port."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+PATIENCE_S = 90.0
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class Service:
+    """One ``stream-app`` command, its output, and its whole tree of processes."""
+
+    def __init__(
+        self, arguments: Sequence[str], cwd: Path, environment: dict[str, str] | None = None
+    ) -> None:
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "stream_app", *arguments],
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def output(self) -> str:
+        """Everything that was printed so far."""
+        return "\n".join(self.lines)
+
+    def wait(self, seconds: float = PATIENCE_S) -> int:
+        """Return the exit status, once everything that was printed is read."""
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {seconds} s; it said:\n{self.output}") from None
+        self._reading.join(5)
+        return status
+
+    def interrupt(self) -> int:
+        """Press Ctrl-C; return the exit status."""
+        self.process.send_signal(signal.SIGINT)
+        return self.wait(30)
+
+    def kill_everything(self) -> None:
+        """kill -9 of the command and all its children at one moment: a power cut."""
+        for pid in [self.process.pid, *descendants(self.process.pid)]:
+            _kill(pid)
+        self.process.wait(10)
+
+    def kill_child(self, word: str) -> bool:
+        """kill -9 of the first child with this word in its command line; return whether there was one."""
+        for pid in descendants(self.process.pid):
+            if word in command_line(pid):
+                _kill(pid)
+                return True
+        return False
+
+    def until(self, text: str, seconds: float = PATIENCE_S) -> None:
+        """Wait until a text was printed."""
+        self.until_true(lambda: text in self.output, f"it prints {text!r}", seconds)
+
+    def until_true(self, condition: Any, what: str, seconds: float = PATIENCE_S) -> None:
+        """Wait until a condition holds, the service being alive or gone."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {seconds} s until {what}; it said:\n{self.output}")
+            time.sleep(0.02)
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill_everything()
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below one, from /proc."""
+    children = [child for child, parent in _parents() if parent == pid]
+    return [below for child in children for below in [child, *descendants(child)]]
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            yield int(entry.name), int(fields[1])
+
+
+def command_line(pid: int) -> str:
+    """Return a process's command line."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def get(port: int, path: str, **parameters: Any) -> Any:
+    """Return an answer of the API."""
+    response = httpx.get(f"http://127.0.0.1:{port}{path}", params=parameters, timeout=10)
+    assert response.status_code == 200, (path, parameters, response.status_code, response.text)
+    return response.json()
+
+
+def answers(port: int, path: str) -> bool:
+    """Return whether the API answers on a path."""
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}{path}", timeout=2).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+class Follower:
+    """Somebody who writes down every release that the API ever sends, over restarts, by Last-Event-ID."""
+
+    def __init__(self, port: int, stream: str) -> None:
+        self.seen: dict[int, bytes] = {}
+        self.changed: list[int] = []
+        self._url = f"http://127.0.0.1:{port}/v1/streams/{stream}/events"
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            # From a little before the end each time: a row that changed between two starts is noticed.
+            after = max(max(self.seen, default=0) - 20, 0)
+            try:
+                headers = {"Last-Event-ID": str(after)}
+                with httpx.stream("GET", self._url, headers=headers, timeout=5) as response:
+                    for line in response.iter_lines():
+                        if line.startswith("data: "):
+                            self._note(line.removeprefix("data: ").encode())
+                        if self._stop.is_set():
+                            return
+            except httpx.HTTPError:
+                time.sleep(0.05)
+
+    def _note(self, row: bytes) -> None:
+        seq = int(json.loads(row)["seq"])
+        if self.seen.setdefault(seq, row) != row:
+            self.changed.append(seq)
+
+    def close(self) -> None:
+        """Stop following."""
+        self._stop.set()
+        self._thread.join(10)

