@@ -28,8 +28,10 @@ class LiveClock:
 
     async def sleep_until_us(self, instant_us: int) -> None:
         """Return when the clock has reached the instant."""
-        while (left_us := instant_us - await self.now_us()) > 0:
+        left_us = instant_us - await self.now_us()
+        while left_us > 0:
             await asyncio.sleep(min(left_us / 1e6, LONGEST_SLEEP_S))
+            left_us = instant_us - await self.now_us()
 
 
 class ReplayClock:
@@ -83,6 +85,7 @@ class ReplayClock:
         if self._speed is None and instant_us > self._reached_us:
             strides = -(-(instant_us - self._from_us) // self._stride_us)
             self._reached_us = min(self._from_us + strides * self._stride_us, self._until_us)
-        while (left_us := instant_us - self.reached_us()) > 0:
-            await asyncio.sleep(left_us / 1e6 / (self._speed or 1))
-        await asyncio.sleep(0)
+        left_us = instant_us - self.reached_us()
+        await asyncio.sleep(max(left_us, 0) / 1e6 / (self._speed or 1))
+        if self.reached_us() < instant_us:  # a timer may fire a little early
+            await self.sleep_until_us(instant_us)

@@ -42,8 +42,10 @@ async def open_stream(
         head = await _witness_head(witness, strategy)
         if state is None:
             start = _first(strategy, head, now_us)
+            await _restore_ledger(store, witness, strategy)
         elif head is not None and not await _follows(store, strategy.stream, state, head):
             start = _after_witness(state, head)
+            await _restore_ledger(store, witness, strategy)
         elif state.epoch.end_reason is not None and not _finished(strategy, state):
             start = _next(state), state.head
         else:
@@ -139,6 +141,17 @@ def _after_witness(state: StreamState, head: RowLink) -> tuple[EpochRecord, str]
     return record, head.hash
 
 
+async def _restore_ledger(store: Store, witness: Witness, strategy: Strategy) -> None:
+    """Put back the entries of epochs that the witness has seen: a store that was set back lost them too."""
+    opened: set[int] = set()
+    for seq, row in await witness.rows(strategy.stream, 0):
+        link = RowLink.of(row)
+        if link.epoch not in opened:
+            opened.add(link.epoch)
+            record = EpochRecord(link.epoch, link.bin, strategy.design.horizon, seq, strategy.hash)
+            await store.reserve(_ledger_entry(strategy, record))
+
+
 async def _open(store: Store, strategy: Strategy, record: EpochRecord, head: str, accept: str | None) -> None:
     """Reserve the epoch in the ledger, then open it; do nothing where somebody else was quicker."""
     ledger = await store.ledger(strategy.source)
@@ -154,13 +167,21 @@ async def _open(store: Store, strategy: Strategy, record: EpochRecord, head: str
 
 
 def _as_reserved(strategy: Strategy, record: EpochRecord, ledger: Sequence[LedgerEntry]) -> EpochRecord:
-    """Return the epoch as it was reserved by a start that did not live to open it."""
+    """Return the epoch as an earlier start reserved it, or under the next number that is free.
+
+    That start may have been interrupted before it opened the epoch; what it reserved is used if it begins
+    late enough, and left unused if the stream has been released further since.
+    """
     binning = Declaration.of(strategy).binning
-    for entry in ledger:
-        if (entry.stream, entry.epoch, entry.strategy_hash) == (strategy.stream, record.epoch, strategy.hash):
-            reserved_bin = int(binning.bin_of([entry.start_us])[0])
-            return replace(record, first_bin=max(record.first_bin, reserved_bin))
-    return record
+    reserved = {
+        entry.epoch: int(binning.bin_of([entry.start_us])[0])
+        for entry in ledger
+        if (entry.stream, entry.strategy_hash) == (strategy.stream, strategy.hash)
+    }
+    epoch = record.epoch
+    while reserved.get(epoch, record.first_bin) < record.first_bin:
+        epoch += 1
+    return replace(record, epoch=epoch, first_bin=reserved.get(epoch, record.first_bin))
 
 
 def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:

@@ -1,0 +1,235 @@
+"""Records to columns: NDJSON and CSV, only the configured fields, typed, a batch at a time.
+
+What becomes of a record, and its time to the microsecond, depends on its own bytes only: every shortcut
+below is taken per record or gives what the careful way gives.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_app.core.records import Int64Array, Reason
+from stream_app.ports import OperatorError
+from stream_app.sources.times import TimeFormat, times_us
+
+_NUMBER = re.compile(r"[+-]?\d{1,19}(\.\d{1,19})?", flags=re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeField:
+    """An event time: where it stands in a record (dots for nested objects, or a CSV column), and how."""
+
+    path: str
+    format: TimeFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Records as columns.
+
+    Args:
+        kept: the indices of the decoded records, shape (n,).
+        columns: one array of n values per field, by path; times in microseconds since 1970.
+        refused: (index, reason) of the others.
+    """
+
+    kept: Int64Array
+    columns: Mapping[str, Int64Array]
+    refused: Sequence[tuple[int, Reason]]
+
+
+class Decoder(Protocol):
+    """One format's way from bytes to columns."""
+
+    def decode(self, records: Sequence[bytes]) -> Decoded:
+        """Decode records, one line each without its end."""
+        ...
+
+
+class NdjsonDecoder:
+    """JSON objects, one a line.
+
+    Cost: about half a microsecond a record; a batch with a record that does not decode takes a little more.
+
+    >>> decoder = NdjsonDecoder([TimeField("at.s", "s")])
+    >>> decoded = decoder.decode([b'{"at": {"s": 1.5}}', b'{"at": {"s": null}}', b'{"at'])
+    >>> decoded.columns["at.s"].tolist(), [reason.value for _, reason in decoded.refused]
+    ([1500000], ['null', 'undecodable'])
+    """
+
+    def __init__(self, fields: Sequence[TimeField]) -> None:
+        self._fields = tuple(fields)
+        typed, attributes = _record_type({field.path: _json_type(field.format) for field in fields})
+        self._decode = msgspec.json.Decoder(typed).decode
+        self._values = [attrgetter(attributes[field.path]) for field in fields]
+
+    def decode(self, records: Sequence[bytes]) -> Decoded:
+        """Decode records, one line each without its end."""
+        refused: list[tuple[int, Reason]] = []
+        try:
+            found, kept = list(map(self._decode, records)), list(range(len(records)))
+        except _UNDECODABLE:
+            found, kept = self._decode_each(records, refused)
+        rows = [list(map(value, found)) for value in self._values]
+        return _columns(self._fields, rows, kept, refused)
+
+    def _decode_each(
+        self, records: Sequence[bytes], refused: list[tuple[int, Reason]]
+    ) -> tuple[list[Any], list[int]]:
+        found, kept = [], []
+        for index, record in enumerate(records):
+            try:
+                found.append(self._decode(record))
+                kept.append(index)
+            except _UNDECODABLE:
+                refused.append((index, self._why(record)))
+        return found, kept
+
+    def _why(self, record: bytes) -> Reason:
+        """Find out what is wrong with a record that is not of the type."""
+        try:
+            whole = msgspec.json.decode(record)
+        except _UNDECODABLE:
+            return Reason.UNDECODABLE
+        if not isinstance(whole, dict):
+            return Reason.UNDECODABLE
+        for field in self._fields:
+            value = whole
+            for key in field.path.split("."):
+                if value is None:
+                    return Reason.NULL
+                if not isinstance(value, dict) or key not in value:
+                    return Reason.MISSING_FIELD
+                value = value[key]
+            if value is None:
+                return Reason.NULL
+        return Reason.BAD_TIME
+
+
+class CsvDecoder:
+    """Comma-separated values with a header line; a record is one line, so no value holds a line end.
+
+    Args: header, the file's first line.
+    Raises: OperatorError for a header without one of the fields.
+    Cost: about a microsecond a record.
+
+    >>> decoder = CsvDecoder(b"id,at", [TimeField("at", "iso8601")])
+    >>> decoder.decode([b"7,1970-01-01T00:00:01Z", b"8", b"9,"]).refused
+    [(1, <Reason.UNDECODABLE: 'undecodable'>), (2, <Reason.NULL: 'null'>)]
+    """
+
+    def __init__(self, header: bytes, fields: Sequence[TimeField]) -> None:
+        self._fields = tuple(fields)
+        try:
+            names = _csv_values(header) or []
+        except _UNDECODABLE:
+            names = []
+        for field in fields:
+            if field.path not in names:
+                raise OperatorError(f"the header line has no column {field.path}; correct time.field")
+        self._width = len(names)
+        self._at = [(names.index(field.path), _csv_type(field.format)) for field in fields]
+
+    def decode(self, records: Sequence[bytes]) -> Decoded:
+        """Decode records, one line each without its end."""
+        refused: list[tuple[int, Reason]] = []
+        rows: list[list[Any]] = [[] for _ in self._fields]
+        kept = []
+        for index, record in enumerate(records):
+            found = self._found(record)
+            if isinstance(found, Reason):
+                refused.append((index, found))
+                continue
+            kept.append(index)
+            for row, value in zip(rows, found, strict=True):
+                row.append(value)
+        return _columns(self._fields, rows, kept, refused)
+
+    def _found(self, record: bytes) -> list[Any] | Reason:
+        """Return the fields' values of one record, or why it has none."""
+        try:
+            values = _csv_values(record)
+        except _UNDECODABLE:
+            return Reason.UNDECODABLE
+        if values is None or len(values) != self._width:
+            return Reason.UNDECODABLE
+        texts = [(values[at], typed) for at, typed in self._at]
+        if not all(text for text, _ in texts):
+            return Reason.NULL
+        found = [typed(text) for text, typed in texts]
+        return Reason.BAD_TIME if None in found else found
+
+
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, csv.Error)
+
+
+def _columns(
+    fields: Sequence[TimeField],
+    rows: Sequence[list[Any]],
+    kept: list[int],
+    refused: list[tuple[int, Reason]],
+) -> Decoded:
+    """Turn the fields' values into times, and refuse the records whose times are none."""
+    indices = np.array(kept, dtype=np.int64)
+    good: NDArray[np.bool_] = np.ones(len(indices), dtype=np.bool_)
+    columns = {}
+    for field, values in zip(fields, rows, strict=True):
+        columns[field.path], is_time = times_us(values, field.format)
+        good &= is_time
+    if not good.all():
+        refused = sorted([*refused, *((index, Reason.BAD_TIME) for index in indices[~good].tolist())])
+        columns = {path: times[good] for path, times in columns.items()}
+        indices = indices[good]
+    return Decoded(indices, columns, refused)
+
+
+def _record_type(types: Mapping[str, Any]) -> tuple[type[msgspec.Struct], dict[str, str]]:
+    """Return a struct that knows the paths' fields only, and each path as attributes of it."""
+    below: dict[str, dict[str, Any]] = {}
+    for path, typed in types.items():
+        key, _, rest = path.partition(".")
+        below.setdefault(key, {})[rest] = typed
+    members: list[tuple[str, Any, Any]] = []
+    attributes: dict[str, str] = {}
+    for number, (key, inside) in enumerate(below.items()):
+        name = f"field_{number}"
+        if "" in inside:
+            member = inside[""]
+            attributes[key] = name
+        else:
+            member, inner = _record_type(inside)
+            attributes |= {f"{key}.{path}": f"{name}.{attribute}" for path, attribute in inner.items()}
+        members.append((name, member, msgspec.field(name=key)))
+    return msgspec.defstruct("Record", members, gc=False, frozen=True), attributes
+
+
+def _json_type(format: TimeFormat) -> Any:
+    return str if format == "iso8601" else int | float
+
+
+def _csv_type(format: TimeFormat) -> Callable[[str], Any]:
+    return str if format == "iso8601" else _number
+
+
+def _number(text: str) -> int | float | None:
+    if not _NUMBER.fullmatch(text):
+        return None
+    return float(text) if "." in text else int(text)
+
+
+def _csv_values(line: bytes) -> list[str] | None:
+    """Return the values of one line, or None where a quote is left open."""
+    text = line.decode()
+    if '"' not in text:
+        return text.split(",")
+    rows = list(csv.reader([text], strict=True))
+    return rows[0] if len(rows) == 1 else None

@@ -1,0 +1,142 @@
+"""Event times as they are written, to integer microseconds since 1970: whole columns at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_app.core.records import Int64Array
+
+TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
+Bools = NDArray[np.bool_]
+
+# The calendar, less two days at either end so that every time has whole bins around it in every zone.
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FIRST_US = (datetime(1, 1, 3, tzinfo=UTC) - _1970) // _MICROSECOND
+_LAST_US = (datetime(9999, 12, 29, tzinfo=UTC) - _1970) // _MICROSECOND
+
+_TICKS_PER_US = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}  # divide, multiply
+_LONGEST_TEXT = 40
+# Lengths of the common forms of RFC 3339, and how many digits of a second's fraction they have.
+_ZULU_FRACTION_DIGITS = {20: 0, 24: 3, 27: 6}
+_OFFSET_LENGTH = 25
+_SHAPE = "dddd-dd-ddTdd:dd:dd"
+
+
+def times_us(values: Sequence[Any], format: TimeFormat) -> tuple[Int64Array, Bools]:
+    """Return the times, and which of the values are times at all.
+
+    Args: values, texts for iso8601 (an offset or Z is needed: a local time is nobody's), else ints or floats.
+    Returns: microseconds since 1970, shape (n,), 0 where there is none; ns are rounded down.
+
+    >>> times_us([1.5, 2], "s")[0].tolist()
+    [1500000, 2000000]
+    >>> [column.tolist() for column in times_us(["1970-01-01T00:00:01+00:00", "1970-01-01"], "iso8601")]
+    [[1000000, 0], [True, False]]
+    """
+    if format == "iso8601":
+        times = _from_texts(values)
+    else:
+        times = _from_numbers(values, *_TICKS_PER_US[format])
+    good = (times >= _FIRST_US) & (times <= _LAST_US)
+    return np.where(good, times, 0), good
+
+
+_NONE = np.iinfo(np.int64).min  # outside the calendar: not a time
+
+
+def _from_numbers(values: Sequence[int | float], divide: int, multiply: int) -> Int64Array:
+    kinds = set(map(type, values))
+    if kinds == {float}:
+        scaled = np.rint(np.array(values, dtype=np.float64) * multiply / divide)
+        inside = np.abs(scaled) < 2.0**62  # False for NaN
+        return np.where(inside, scaled, 0).astype(np.int64) + np.where(inside, 0, _NONE)
+    if kinds == {int}:
+        try:
+            whole = np.array(values, dtype=np.int64)
+        except OverflowError:
+            pass
+        else:
+            inside = np.abs(whole // divide) <= _LAST_US // multiply
+            return np.where(inside, whole // divide * multiply, _NONE)
+    # Both kinds, or beyond int64: one at a time, or an integer would be rounded because of its neighbours.
+    return np.array([_from_number(value, divide, multiply) for value in values], dtype=np.int64)
+
+
+def _from_number(value: int | float, divide: int, multiply: int) -> int:
+    if isinstance(value, float):
+        return int(_from_numbers([value], divide, multiply)[0])
+    us = value // divide * multiply
+    return us if _FIRST_US <= us <= _LAST_US else _NONE
+
+
+def _from_texts(texts: Sequence[str]) -> Int64Array:
+    plain = [t if len(t) <= _LONGEST_TEXT and t.isascii() and t.isprintable() else "" for t in texts]
+    letters = np.array(plain, dtype=f"S{_LONGEST_TEXT}").view(np.uint8).reshape(len(plain), _LONGEST_TEXT)
+    lengths = np.count_nonzero(letters, axis=1)
+    times = np.full(len(plain), _NONE, dtype=np.int64)
+    common = np.zeros(len(plain), dtype=np.bool_)
+    for length in (*_ZULU_FRACTION_DIGITS, _OFFSET_LENGTH):
+        rows = np.flatnonzero(lengths == length)
+        if rows.size:
+            found, read = _from_common_form(letters[rows, :length])
+            times[rows], common[rows] = found, read
+    for row in np.flatnonzero(~common).tolist():
+        times[row] = _from_any_form(plain[row])
+    return times
+
+
+def _from_common_form(letters: NDArray[np.uint8]) -> tuple[Int64Array, Bools]:
+    """Read texts of one common length, shape (n, length); say which are of that form and name a time."""
+    length, column_letters = letters.shape[1], np.ascontiguousarray(letters.T)
+    digits = column_letters - np.uint8(ord("0"))  # anything but a digit wraps round to more than 9
+    good = np.ones(len(letters), dtype=np.bool_)
+    for letter, found, digit in zip(_SHAPE, column_letters, digits, strict=False):
+        good &= digit <= 9 if letter == "d" else found == ord(letter)
+
+    def number(start: int, count: int) -> Int64Array:
+        value = digits[start].astype(np.int64)
+        for column in range(start + 1, start + count):
+            value = value * 10 + digits[column]
+        return value
+
+    shift_us = np.zeros(len(letters), dtype=np.int64)
+    if length == _OFFSET_LENGTH:
+        sign = column_letters[19]
+        good &= ((sign == ord("+")) | (sign == ord("-"))) & (column_letters[22] == ord(":"))
+        good &= (digits[[20, 21, 23, 24]] <= 9).all(axis=0) & (number(20, 2) < 24) & (number(23, 2) < 60)
+        shift_us = np.where(sign == ord("-"), 1, -1) * (number(20, 2) * 60 + number(23, 2)) * 60_000_000
+    else:
+        fraction_digits = _ZULU_FRACTION_DIGITS[length]
+        good &= column_letters[-1] == ord("Z")
+        if fraction_digits:
+            fraction = digits[20 : 20 + fraction_digits]
+            good &= (column_letters[19] == ord(".")) & (fraction <= 9).all(axis=0)
+            shift_us = number(20, fraction_digits) * 10 ** (6 - fraction_digits)
+
+    year, month, day = number(0, 4), number(5, 2), number(8, 2)
+    hour, minute, second = number(11, 2), number(14, 2), number(17, 2)
+    good &= (year >= 1) & (month >= 1) & (month <= 12) & (hour < 24) & (minute < 60) & (second < 60)
+    months = np.where(good, (year - 1970) * 12 + month - 1, 0)
+    first_days, next_first_days = _first_day_of_month(months), _first_day_of_month(months + 1)
+    good &= (day >= 1) & (day <= next_first_days - first_days)
+    seconds = ((first_days + day - 1) * 24 + hour) * 3600 + minute * 60 + second
+    return np.where(good, seconds * 1_000_000 + shift_us, _NONE), good
+
+
+def _first_day_of_month(months: Int64Array) -> Int64Array:
+    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+
+
+def _from_any_form(text: str) -> int:
+    """Read what ISO 8601 allows, with an offset."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return _NONE if moment.tzinfo is None else (moment - _1970) // _MICROSECOND
+    except (ValueError, OverflowError):
+        return _NONE
