@@ -82,6 +82,12 @@ _STRUCTURE = {
     "branching": "children of a node",
 }
 
+_GRID = {
+    "constant": "events times epsilon per block",
+    "known_total": "take the exact total as public: then the guarantee is for moved events",
+    "total_share": "share of epsilon for the noisy total",
+}
+
 _TABLE: tuple[Mechanism, ...] = (
     Mechanism("identity", "dphist.mechanisms.identity:identity", "noise on every bin"),
     Mechanism("h", "dphist.mechanisms.hierarchical:h", "a tree of noisy counts, as measured", _BRANCHING),
@@ -170,6 +176,70 @@ _TABLE: tuple[Mechanism, ...] = (
         "dphist.mechanisms.structure_first:structure_first",
         "private boundaries of a fixed number of buckets, a tree in each",
         _SHARE | _STRUCTURE,
+    ),
+    Mechanism("identity_plane", "dphist.mechanisms.identity:identity", "noise on every bin", dimensions=2),
+    Mechanism(
+        "mwem_plane",
+        "dphist.mechanisms.mwem:mwem",
+        "measure the worst answered rectangle, reweigh, repeat",
+        _MWEM,
+        dimensions=2,
+        uses_workload=True,
+    ),
+    Mechanism(
+        "dawa_hilbert",
+        "dphist.plane.hilbert:dawa_hilbert",
+        "DAWA along the Hilbert curve",
+        _SHARE,
+        dimensions=2,
+        uses_workload=True,
+    ),
+    Mechanism(
+        "quadtree",
+        "dphist.plane.quadtree:quadtree",
+        "quarters of quarters, lower levels with more budget",
+        {"depth": "how often to quarter", "level_growth": "budget of a level over that of the level above"},
+        dimensions=2,
+    ),
+    Mechanism(
+        "hybridtree",
+        "dphist.plane.hybridtree:hybridtree",
+        "cuts at private medians above, quarters below",
+        {
+            "median_levels": "levels cut at medians; None is half of the depth",
+            "median_share": "share of epsilon for the medians",
+            "depth": "levels below the root",
+        },
+        dimensions=2,
+    ),
+    Mechanism(
+        "dpcube",
+        "dphist.plane.dpcube:dpcube",
+        "nearly uniform parts of noisy blocks, measured afresh",
+        {
+            "blocks_across": "blocks along the longer axis",
+            "blocks_share": "share of epsilon for the blocks",
+            "threshold": "what a cut must gain, in noise variances times the log of its places",
+        },
+        dimensions=2,
+    ),
+    Mechanism(
+        "uniform_grid",
+        "dphist.plane.grids:uniform_grid",
+        "one grid, as fine as its events and epsilon justify",
+        _GRID,
+        dimensions=2,
+    ),
+    Mechanism(
+        "adaptive_grid",
+        "dphist.plane.grids:adaptive_grid",
+        "a coarse grid, each block cut as its noisy count justifies",
+        _GRID
+        | {
+            "fine_constant": "events times epsilon per fine block",
+            "coarse_share": "share for the coarse grid of what the total leaves",
+        },
+        dimensions=2,
     ),
 )
 
