@@ -162,6 +162,19 @@ class EmbeddedRedis:
         self.stop()
 
     @property
+    def running(self) -> bool:
+        """Whether the server is there; one that died can be started again."""
+        return self._process is not None and self._process.poll() is None
+
+    def restart(self) -> None:
+        """Start a server that died again, at the same address.
+
+        Raises: OperatorError if it does not start.
+        """
+        self._launch(self._server or find_server())
+        self._await_ready()
+
+    @property
     def pid(self) -> int | None:
         """The server's process, for tests that kill it."""
         return self._process.pid if self._process else None

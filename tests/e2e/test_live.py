@@ -1,4 +1,4 @@
-"""A file that grows while the service follows it: bins close by the clock, bad lines go to the dead letters."""
+"""A file that grows while the service follows it: bins close by the clock, bad lines become dead letters."""
 
 from __future__ import annotations
 

@@ -1,0 +1,51 @@
+"""Options of ``stream-app replay`` are read and refused like a file's keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stream_app.one_file import replay_settings
+from stream_app.ports import OperatorError
+
+OPTIONS = {
+    "field": "at",
+    "time_format": "iso8601",
+    "file_format": "csv",
+    "start": "2024-01-01T00:00:00Z",
+    "end": "2024-01-03T00:00:00Z",
+    "bin_length": "1h",
+    "epsilon": "0.5",
+    "name": "clicks",
+    "state": "state/replay",
+    "speed": "max",
+    "port": 8088,
+}
+
+
+def test_options_become_one_replay_over_one_epoch():
+    settings = replay_settings(Path("events.csv"), **OPTIONS)
+    (stream,) = settings.streams
+    assert (stream.name, stream.time.epoch_bins, str(stream.privacy.epsilon)) == ("clicks", 48, "1/2")
+    assert stream.source.file == Path("events.csv").absolute()
+    assert settings.state_dir == Path("state/replay").absolute()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("start", "yesterday", "replay: 'yesterday' is not a time"),
+        ("end", "2023-01-01T00:00:00Z", "--to 2023-01-01T00:00:00Z must be later than --from"),
+        ("bin_length", "60", "must be a duration with its unit"),
+        ("bin_length", "7h", "must be a whole number of bins of 7h"),
+        ("epsilon", "99", "99 protects nobody"),
+        ("name", "My Clicks", "is not a name"),
+        ("file_format", "xml", "must be one of ndjson, csv"),
+    ],
+)
+def test_a_wrong_option_is_one_line(option, value, said):
+    with pytest.raises(OperatorError) as caught:
+        replay_settings(Path("events.csv"), **(OPTIONS | {option: value}))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)

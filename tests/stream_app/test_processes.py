@@ -1,0 +1,80 @@
+"""Ending work cleanly: by its own end, a refusal, a stop, a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from stream_app.ports import OperatorError
+from stream_app.processes import until_stopped
+
+
+async def endless(cleaned: list[str]) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0)  # cleaning up may itself wait
+        cleaned.append("up")
+
+
+def test_work_that_ends_is_told_from_work_that_is_stopped():
+    cleaned: list[str] = []
+    stop = asyncio.Event()
+    stop.set()
+
+    async def both() -> tuple[bool, bool]:
+        return await until_stopped(asyncio.sleep(0)), await until_stopped(endless(cleaned), stop)
+
+    assert asyncio.run(both()) == (True, False)
+    assert cleaned == ["up"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_work_after_it_has_cleaned_up(number):
+    cleaned: list[str] = []
+
+    async def interrupted() -> bool:
+        asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), number)
+        return await until_stopped(endless(cleaned))
+
+    assert asyncio.run(interrupted()) is False
+    assert cleaned == ["up"]
+
+
+def test_a_refusal_comes_through():
+    async def refuse() -> None:
+        raise OperatorError("one line")
+
+    with pytest.raises(OperatorError, match="one line"):
+        asyncio.run(until_stopped(refuse()))
+
+
+def test_a_failure_while_stopping_is_not_swallowed():
+    async def fails_when_cancelled() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise OperatorError("could not clean up")
+
+    async def stopped() -> None:
+        stop = asyncio.Event()
+        stop.set()
+        await until_stopped(fails_when_cancelled(), stop)
+
+    with pytest.raises(OperatorError, match="could not clean up"):
+        asyncio.run(stopped())
+
+
+def test_cancelling_from_outside_ends_the_work_too():
+    cleaned: list[str] = []
+
+    async def timed() -> None:
+        async with asyncio.timeout(0.01):
+            await until_stopped(endless(cleaned))
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(timed())
+    assert cleaned == ["up"]

@@ -1,0 +1,78 @@
+"""What the terminal shows comes from a released row and from nothing else."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from stream_app.progress import BinRate, PlainReport, StreamProgress, TerminalReport
+
+ROW = {
+    "seq": 3,
+    "stream": "departures",
+    "end": "2013-01-01T08:00:00Z",
+    "estimate": [41.6],
+    "interval": [[30.0, 53.0]],
+    "confidence": 0.95,
+    "private": True,
+}
+END_US = 1_357_027_200_000_000  # 2013-01-01T08:00:00Z
+
+
+def test_a_row_becomes_a_line():
+    progress = StreamProgress.of_row(ROW, of_bins=8_760, to_us=END_US + 1)
+    assert progress.describe() == (
+        "departures: 3 of 8,760 bins closed, released until 2013-01-01T08:00:00Z, count 42 (95 %: 30 to 53)"
+    )
+    assert not progress.complete
+    assert StreamProgress.of_row(ROW, of_bins=3, to_us=END_US).complete
+    assert not StreamProgress.of_row(ROW, of_bins=None, to_us=None).complete
+
+
+def test_a_row_that_protects_nobody_says_so():
+    assert StreamProgress.of_row(ROW | {"private": False}, None, None).describe().endswith("NOT PRIVATE")
+
+
+def test_plain_lines_come_once_per_change_and_at_the_end(capsys):
+    report = PlainReport()
+    first, last = (StreamProgress.of_row(ROW | {"seq": seq}, 9, None) for seq in (3, 4))
+    for progress in (first, first, last, last):
+        report.show([progress])
+    assert capsys.readouterr().out == first.describe() + "\n"
+    report.close()
+    report.close()
+    assert capsys.readouterr().out == last.describe() + "\n"
+
+
+def test_a_completed_replay_is_told_at_once(capsys):
+    report = PlainReport()
+    report.show([StreamProgress.of_row(ROW | {"seq": 2}, 3, END_US + 1)])
+    report.show([StreamProgress.of_row(ROW, 3, END_US)])
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_the_terminal_shows_count_interval_pace_and_end():
+    screen = io.StringIO()
+    report = TerminalReport(Console(file=screen, force_terminal=True, width=160, color_system=None))
+    report.say("[not markup]")
+    report.show([StreamProgress("waiting", 0, None), StreamProgress.of_row(ROW, 8_760, END_US)])
+    report.close()
+    text = screen.getvalue()
+    for shown in (
+        "[not markup]",
+        "waiting for the first bin",
+        "3/8,760 bins",
+        "count 42",
+        "30 to 53",
+        "complete",
+    ):
+        assert shown in text
+
+
+def test_the_rate_is_over_the_last_seconds_only():
+    rate = BinRate()
+    assert rate.add(0, 100.0) == 0
+    assert rate.add(10, 101.0) == 10
+    assert rate.add(10, 120.0) == 0
+    assert rate.add(14, 122.0) == 2
