@@ -8,8 +8,8 @@ is known in closed form. Inverting it needs three certificates, all charged to t
 - a dither: S lies on no lattice in general, so the series is that of S + U with |U| <= eta of
   Kaiser-Bessel density, whose coefficients fall fast, and P(|S| <= x + eta) >= P(|S + U| <= x);
   where S is a multiple of some unit, the sum runs over one whole period instead, without a dither;
-- dropped terms: whole blocks of frequencies are left out where the characteristic function is below
-  e^-30 by a bound that needs no evaluation (sin y >= 2 y / pi up to pi / 2).
+- dropped terms: |c_j| is at most the characteristic function over j, so frequencies may be left out wherever
+  the function is below TAIL_SHARE of 1 - confidence over sum 1 / j; whole blocks of them are, by bounds.
 
 Everything is a table of laws at once; a single interval is a table of one row.
 Source: Kuo and Kaiser (1966) for the window; the rest is elementary.
@@ -31,11 +31,10 @@ FloatArray = NDArray[np.float64]
 DITHER = 1 / 256
 # Bisection goes this much finer than the dither.
 _STEPS_PER_DITHER = 16
-# Each certificate costs at most this part of 1 - confidence.
+# Each certificate (period, dither, dropped terms) costs at most this part of 1 - confidence.
 TAIL_SHARE = 1e-5
-# Sums of doubles below one: a generous bound on their rounding, dropped blocks included.
+# Sums of doubles below one: a generous bound on their rounding.
 _FLOATING_ERROR = 1e-11
-_DROPPED_LOG = 30.0
 _NEGLIGIBLE = 1e-13
 # Frequencies are looked at in blocks whose ends grow by this factor.
 _BLOCK_GROWTH = 1.4
@@ -59,7 +58,8 @@ def half_width(law: WeightedNoise, confidence: float) -> HalfWidth:
     """Return the least half width that holds the error with the asked probability.
 
     Guarantee: P(|error| <= value) >= level >= confidence. The least such value where the error lies on a
-        lattice (whole weights: the least integer); otherwise within 2.1 * DITHER standard errors of it.
+        lattice (whole weights: the least integer); otherwise within 2.1 * DITHER standard errors of it. Both
+        up to the certificates: 1 - confidence is read as smaller by a few TAIL_SHARE of itself.
     Raises: ValueError for a confidence outside (0, 1).
     Cost: about a millisecond; cached.
 
@@ -101,21 +101,22 @@ class _Search:
     def __init__(self, laws: LawTable, confidence: float, lattice: bool) -> None:
         self.laws, self.confidence, self.lattice = laws, confidence, lattice
         allowed = (1.0 - confidence) * TAIL_SHARE
-        self.error = (1 if lattice else 2) * allowed + _FLOATING_ERROR
+        self.error = (2 if lattice else 3) * allowed + _FLOATING_ERROR
         reach, far = _tail_bounds(laws, (1.0 - confidence, allowed))
         if lattice:
             self.largest = np.floor(reach).astype(np.int64)
             self.period = 2.0 * np.ceil((self.largest + far) / 2.0) + 1.0
             self.step, self.eta = np.ones(len(laws)), np.zeros(len(laws))
             self.frequencies = int(self.period.max() - 1) // 2
-            return
-        # sum over j > J of |c_j| <= 4 / (pi sqrt 3) / 2 / sinh b once theta_J eta >= 2 b.
-        self.shape = float(np.arcsinh(0.3676 / allowed))
-        self.eta = np.maximum(DITHER, (reach + far) * self.shape / (np.pi * _LARGEST_SERIES))
-        self.period = reach + far + 2.0 * self.eta
-        self.step = self.eta / _STEPS_PER_DITHER
-        self.largest = np.ceil(reach / self.step).astype(np.int64)
-        self.frequencies = int(np.ceil(self.shape * (self.period / self.eta).max() / np.pi))
+        else:
+            # sum over j > J of |c_j| <= 4 / (pi sqrt 3) / 2 / sinh b once theta_J eta >= 2 b.
+            self.shape = float(np.arcsinh(0.3676 / allowed))
+            self.eta = np.maximum(DITHER, (reach + far) * self.shape / (np.pi * _LARGEST_SERIES))
+            self.period = reach + far + 2.0 * self.eta
+            self.step = self.eta / _STEPS_PER_DITHER
+            self.largest = np.ceil(reach / self.step).astype(np.int64)
+            self.frequencies = int(np.ceil(self.shape * (self.period / self.eta).max() / np.pi))
+        self.droppable = float(np.log((np.log(max(self.frequencies, 1)) + 1.0) / allowed))
 
     def least(self) -> tuple[FloatArray, FloatArray]:
         """Return the least x and the level that it reaches, for every law."""
@@ -155,7 +156,7 @@ class _Search:
                 least = np.minimum(sine[:, :, 1:], sine[:, :, :-1])
                 least[np.floor(turns[:, :, 1:]) > np.floor(turns[:, :, :-1])] = 0.0
                 decay += (copies * np.log1p(2.0 * variance * least)).sum(axis=1)
-            needed = np.flatnonzero((decay < _DROPPED_LOG).any(axis=0))
+            needed = np.flatnonzero((decay < self.droppable).any(axis=0))
             kept += [np.arange(edges[block], edges[block + 1]) for block in needed]
         return np.unique(np.concatenate(kept))
 
@@ -172,7 +173,7 @@ class _Search:
         for weight, copies, variance in self.laws.columns(decay.shape[1]):
             least = copies * np.log1p(2.0 * variance * (weight * low / np.pi) ** 2)
             decay += np.where(weight * high <= np.pi, least, 0.0).sum(axis=1)
-        return np.array(starts), decay < _DROPPED_LOG
+        return np.array(starts), decay < self.droppable
 
     def _bisect(self, rows: NDArray[np.int64], series: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
         period = self.period[rows, np.newaxis]

@@ -1,0 +1,194 @@
+"""Every answer against dense least squares in exact fractions: value, variance, the weight of every node."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphist.noise import SeededNoise
+from dphist.tree.counter import TreeCounter
+from dphist.tree.design import TreeDesign
+from dphist.tree.estimate import Estimate, ReleasedForest
+from dphist.tree.interval import DITHER
+from dphist.tree.planner import plan_tree
+from dphist.tree.shape import TreeShape
+from dphist.tree.weights import range_weights
+from tests.dphist.tree.strategies import designs
+from tests.oracles import DenseLeastSquares, Node
+
+
+def forest_of(
+    design: TreeDesign, bins: int, seed: int, width: int = 1
+) -> tuple[ReleasedForest, dict[Node, int]]:
+    """A forest of huge random nodes: rounding in units of 2^-16 is then 1e-12 of the values."""
+    forest, values = ReleasedForest(design, width), {}
+    draws = np.random.default_rng(seed)
+    for level in design.shape.levels:
+        nodes = draws.integers(-(2**24), 2**24, (design.shape.completed_count(bins, level), width))
+        forest.append_level(level, nodes)
+        values |= {(level, index): int(row[0]) for index, row in enumerate(nodes)}
+    assert forest.bins == bins
+    return forest, values
+
+
+@settings(max_examples=60)
+@given(designs(most=16), st.data())
+def test_a_range_is_the_dense_estimate(design: TreeDesign, data: st.DataObject) -> None:
+    bins = data.draw(st.integers(1, design.horizon))
+    forest, values = forest_of(design, bins, data.draw(st.integers(0, 99)))
+    dense = DenseLeastSquares(design, bins)
+    for _ in range(4):
+        a, b = sorted(data.draw(st.tuples(st.integers(0, bins), st.integers(0, bins))))
+        estimate = forest.range(a, b)
+        assert abs(estimate.value - float(dense.estimate(values, a, b))) <= estimate.rounding + 1e-6
+        assert estimate.variance == pytest.approx(float(dense.variance(a, b)), rel=1e-11, abs=1e-300)
+        assert estimate.law.variance == pytest.approx(estimate.variance, rel=1e-11, abs=1e-300)
+
+
+@settings(max_examples=40)
+@given(designs(most=16), st.data())
+def test_the_law_has_the_weight_of_every_node(design: TreeDesign, data: st.DataObject) -> None:
+    bins = data.draw(st.integers(1, design.horizon))
+    a, b = sorted(data.draw(st.tuples(st.integers(0, bins), st.integers(0, bins))))
+    expected: Counter[tuple[float, float]] = Counter()
+    for (level, _), weight in DenseLeastSquares(design, bins).weights(a, b).items():
+        if abs(weight) > 1e-12:
+            expected[round(abs(float(weight)), 10), float(design.scales[level - 1])] += 1
+    found: Counter[tuple[float, float]] = Counter()
+    for group in range_weights(design, bins, a, b).law().groups:
+        if group.weight > 1e-12:
+            found[round(group.weight, 10), group.scale] += group.copies
+    assert found == expected
+
+
+@settings(max_examples=30)
+@given(designs(most=40), st.data())
+def test_a_series_is_its_points(design: TreeDesign, data: st.DataObject) -> None:
+    bins = data.draw(st.integers(1, design.horizon))
+    forest, _ = forest_of(design, bins, 1, width=2)
+    points = {
+        "running": [forest.prefix(t + 1) for t in range(bins)],
+        "live": [forest.live_prefix(t + 1) for t in range(bins)],
+        "bin": [forest.range(t, t + 1) for t in range(bins)],
+    }
+    chosen = data.draw(st.lists(st.integers(0, bins - 1), min_size=1, max_size=5))
+    for kind, estimates in points.items():
+        values, variances = forest.series(kind), forest.series_variance(kind)  # type: ignore[arg-type]
+        assert values.shape == (bins, 2)
+        np.testing.assert_allclose(values, [estimate.value for estimate in estimates], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(variances, [estimate.variance for estimate in estimates], rtol=1e-10)
+        halves = forest.series_half_widths(kind, 0.9, chosen)  # type: ignore[arg-type]
+        for half, t in zip(halves, chosen, strict=True):
+            interval = estimates[t].interval(0.9)
+            single = float((interval.upper - interval.lower)[0] / 2)
+            assert abs(half - single) <= DITHER / 8 * estimates[t].stderr + 0.01
+
+
+def test_live_values_stay_as_published_while_history_improves() -> None:
+    design = plan_tree(64, 1)
+    counter = TreeCounter(design, SeededNoise(5))
+    forest = ReleasedForest(design)
+    published = []
+    for bin in range(64):
+        release = counter.push(bin)
+        forest.append(release)
+        published.append(int(release.published[0]))
+        assert (forest.series("live")[:, 0] * 2**16).tolist() == published
+    assert (forest.series_variance("running") <= forest.series_variance("live") * (1 + 1e-12)).all()
+    assert forest.series_variance("running")[36] < 0.9 * forest.series_variance("live")[36]
+
+
+def test_variances_are_those_of_many_runs() -> None:
+    # Cells of one wide stream are independent runs; 5 standard errors of a variance of 20,000 runs.
+    runs, design = 20_000, plan_tree(30, 1, branching=(5, 6))
+    counter = TreeCounter(design, SeededNoise(2), runs)
+    counter.push_many(np.full((30, runs), 3))
+    for a, b in ((0, 17), (4, 26), (7, 8), (0, 30)):
+        estimate = counter.range(a, b)
+        errors = np.asarray(estimate.value) - 3 * (b - a)
+        kurtosis = float(np.mean(errors**4) / np.mean(errors**2) ** 2)
+        tolerance = 5 * np.sqrt((kurtosis - 1) / runs)
+        assert np.mean(errors**2) / estimate.variance == pytest.approx(1, abs=tolerance)
+        assert abs(np.mean(errors)) < 5 * estimate.stderr / np.sqrt(runs)
+
+
+def test_intervals_cover_as_often_as_they_say() -> None:
+    runs, design = 20_000, plan_tree(64, 1)
+    counter = TreeCounter(design, SeededNoise(3), runs)
+    counter.push_many(np.zeros((63, runs), int))
+    for a, b in ((0, 63), (62, 63), (3, 11), (20, 21)):
+        for confidence in (0.5, 0.95):
+            estimate = counter.range(a, b)
+            interval = estimate.interval(confidence)
+            assert interval.level >= confidence
+            covered = float(np.mean((interval.lower <= 0) & (interval.upper >= 0)))
+            # The certified level may be below the true one by the density within the dither.
+            assert abs(covered - interval.level) < 5 * np.sqrt(0.25 / runs) + 2 * DITHER
+
+
+def test_estimates_are_single_numbers_or_rows() -> None:
+    design = plan_tree(4, 1, branching=(2, 2))
+    forest, _ = forest_of(design, 4, 0, width=3)
+    estimate = forest.prefix(3)
+    assert isinstance(estimate, Estimate)
+    assert np.shape(estimate.value) == (3,)
+    assert estimate.stderr == pytest.approx(np.sqrt(estimate.variance))
+    interval = estimate.interval()
+    np.testing.assert_allclose((interval.lower + interval.upper) / 2, estimate.value)
+    assert isinstance(forest_of(design, 4, 0)[0].prefix(3).value, float)
+
+
+def test_a_forest_waits_for_the_nodes_that_a_bin_completes() -> None:
+    design = plan_tree(9, 1, branching=(3, 3))
+    forest = ReleasedForest(design)
+    forest.append_level(2, np.zeros((5, 1), np.int64))
+    assert forest.bins == 2  # bin 2 completes a node above, which is not here yet
+    forest.append_level(1, np.zeros((1, 1), np.int64))
+    assert forest.bins == 5
+    assert forest.counts == (1, 5)
+    assert forest.nodes(2, 1, 3).shape == (2, 1)
+    with pytest.raises(ValueError, match="read-only"):
+        forest.nodes(1)[0] = 5
+
+
+def test_bad_questions_and_nodes_are_refused_in_one_line() -> None:
+    design = plan_tree(9, 1, branching=(3, 3))
+    forest, _ = forest_of(design, 4, 0)
+    release = TreeCounter(design, SeededNoise(0)).push(1)
+    zeros = np.zeros((1, 1), np.int64)
+    for call in (
+        lambda: forest.range(2, 1),
+        lambda: forest.range(-1, 2),
+        lambda: forest.prefix(5),
+        lambda: forest.live_prefix(5),
+        lambda: forest.series("weekly"),  # type: ignore[arg-type]
+        lambda: forest.series_variance("weekly"),  # type: ignore[arg-type]
+        lambda: forest.series_variance("running", [4]),
+        lambda: forest.series_variance("running", [[0]]),
+        lambda: forest.series_variance("running", [0.5]),
+        lambda: forest.series_half_widths("running", 1.0),
+        lambda: forest.prefix(4).interval(0.0),
+        lambda: forest.append(release),
+        lambda: forest.append_level(0, zeros),
+        lambda: forest.append_level(3, zeros),
+        lambda: forest.append_level(1, np.zeros((3, 1), np.int64)),
+        lambda: forest.append_level(1, np.zeros((1, 2), np.int64)),
+        lambda: forest.append_level(1, np.zeros((1, 1))),
+        lambda: forest.nodes(0),
+    ):
+        with pytest.raises(ValueError, match=r"^[^\n]+$"):
+            call()
+    assert forest.bins == 4
+
+
+def test_one_bin_is_a_tree() -> None:
+    design = TreeDesign.from_json(plan_tree(1, 1).to_json())
+    assert design.shape == TreeShape((1,))
+    counter = TreeCounter(design, SeededNoise(1))
+    release = counter.push(5)
+    assert counter.prefix().value == float(release[0].values[0]) == release.published[0] / 2**16
+    assert counter.prefix().variance == design.variances[0]

@@ -1,0 +1,124 @@
+"""Intervals against laws convolved by brute force: never too narrow, and no wider than they say."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphist.tree.interval import DITHER, half_width, half_widths
+from dphist.tree.law import LawTable, WeightedNoise
+from tests.oracles import probability_within, weighted_sum_pmf
+
+SCALES = st.floats(0.15, 9.0)
+CONFIDENCES = st.sampled_from([0.3, 0.5, 0.9, 0.95, 0.99, 0.9999])
+# What separates a probability computed twice from a tie; the certificates cost up to 2e-5 of 1 - confidence.
+ROUNDING = 1e-9
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 6), SCALES), min_size=1, max_size=3), CONFIDENCES)
+def test_whole_weights_give_the_least_integer(
+    groups: list[tuple[int, int, float]], confidence: float
+) -> None:
+    law = weighted_sum_pmf(groups)
+    found = half_width(WeightedNoise.of(groups), confidence)
+    unit = min(weight for weight, _, _ in groups)
+    if any(weight % unit for weight, _, _ in groups):
+        return
+    assert found.value == int(found.value)
+    reached, below = (probability_within(law, int(found.value) - less) for less in (0, unit))
+    assert reached >= found.level - ROUNDING
+    assert found.level >= confidence
+    assert found.level == pytest.approx(reached, abs=3e-5 * (1 - confidence) + ROUNDING) or found.value == 0
+    assert found.value == 0 or below < confidence + 3e-5 * (1 - confidence)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.sampled_from([3, 5, 7, 8, 11]), st.integers(1, 5), SCALES), min_size=2, max_size=4),
+    CONFIDENCES,
+)
+def test_other_weights_are_certified_and_close(
+    groups: list[tuple[int, int, float]], confidence: float
+) -> None:
+    # Weights in eighths: the law lies on a lattice that brute force knows of and the inversion does not use.
+    law = weighted_sum_pmf(groups)
+    noise = WeightedNoise.of([(weight / 8, copies, scale) for weight, copies, scale in groups])
+    found = half_width(noise, confidence)
+    assert probability_within(law, math.floor(found.value * 8 + 1e-9)) >= found.level - ROUNDING
+    assert found.level >= confidence
+    narrower = found.value - 2.1 * DITHER * math.sqrt(noise.variance)
+    if found.value > 0:
+        below = probability_within(law, math.ceil(narrower * 8 - 1e-9) - 1) if narrower > 0 else 0.0
+        assert below < confidence + 3e-5 * (1 - confidence) + ROUNDING
+
+
+def test_many_small_weights_approach_the_normal_law() -> None:
+    found = half_width(WeightedNoise.of([(0.01, 10**6, 5.0), (0.013, 10**6, 4.0)]), 0.95)
+    deviation = math.sqrt(WeightedNoise.of([(0.01, 10**6, 5.0), (0.013, 10**6, 4.0)]).variance)
+    assert found.value / deviation == pytest.approx(1.959964, abs=2 * DITHER)
+
+
+def test_one_variable_has_its_closed_form() -> None:
+    # P(|Z| > m) = 2 a^(m + 1) / (1 + a); above scale 10^4 the certificates are wider than an integer.
+    for scale in (0.7, 13.0, 4000.0, 3e7):
+        a = math.exp(-1 / scale)
+        for confidence in (0.5, 0.95, 0.999):
+            least = math.ceil(math.log((1 - confidence) * (1 + a) / 2) / math.log(a) - 1)
+            found = half_width(WeightedNoise.of([(1.0, 1, scale)]), confidence).value
+            assert max(0, least) <= found <= max(0, least) + 3e-5 * scale
+
+
+def test_weights_scale_the_interval() -> None:
+    plain = half_width(WeightedNoise.of([(1.0, 3, 2.0)]), 0.9)
+    assert half_width(WeightedNoise.of([(0.3, 3, 2.0)]), 0.9).value == pytest.approx(0.3 * plain.value)
+
+
+def test_no_noise_needs_no_width() -> None:
+    assert half_width(WeightedNoise.of([]), 0.99).value == 0.0
+    assert half_width(WeightedNoise.of([(1.0, 10**6, 1e-9)]), 0.999999).value == 0.0
+    assert half_width(WeightedNoise.of([(0.0, 5, 9.0)]), 0.9).level == 1.0
+
+
+def test_width_grows_with_confidence_to_the_very_end() -> None:
+    noise = WeightedNoise.of([(1.0, 2, 3.0), (0.37, 5, 4.0)])
+    widths = [half_width(noise, 1 - 10.0**-digits).value for digits in (1, 2, 4, 7, 11)]
+    assert all(low < high for low, high in pairwise(widths))
+    law = weighted_sum_pmf([(100, 2, 3.0), (37, 5, 4.0)])
+    for digits, width in zip((1, 2, 4, 7, 11), widths, strict=True):
+        assert 1 - probability_within(law, math.floor(width * 100)) <= 10.0**-digits * (1 + 1e-3) + 1e-13
+
+
+def test_a_table_agrees_with_its_rows() -> None:
+    draws = np.random.default_rng(1)
+    laws = [
+        WeightedNoise.of(
+            [
+                (float(draws.choice([1.0, 0.25, draws.uniform(0.01, 1)])), int(draws.integers(1, 40)), scale)
+                for scale in draws.uniform(0.2, 30, draws.integers(1, 6))
+            ]
+        )
+        for _ in range(300)
+    ]
+    values, levels = half_widths(LawTable.of(laws), 0.95)
+    for law, value, level in zip(laws, values, levels, strict=True):
+        single = half_width(law, 0.95)
+        assert value == pytest.approx(single.value, abs=DITHER / 8 * math.sqrt(law.variance))
+        assert level >= 0.95
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, math.nan])
+def test_a_confidence_that_is_none_is_refused(confidence: float) -> None:
+    with pytest.raises(ValueError, match="confidence"):
+        half_width(WeightedNoise.of([(1.0, 1, 1.0)]), confidence)
+
+
+def test_equal_laws_are_equal_whatever_their_order_and_signs() -> None:
+    one = WeightedNoise.of([(0.5, 2, 3.0), (1.0, 1, 4.0), (-0.5, 1, 3.0)])
+    assert one == WeightedNoise.of([(1.0, 1, 4.0), (0.5, 3, 3.0), (0.0, 9, 1.0)])
+    assert hash(one) == hash(WeightedNoise.of(one.groups))
