@@ -49,6 +49,7 @@ class _Slice:
 
     batch: RecordBatch
     first: int  # the index in the batch of its first record
+    end: int  # the position after it: that of the batch, or of a record that waits for the next cut
     state: PartitionState
     assignment: Assignment
 
@@ -79,6 +80,8 @@ class Ingest:
         self._names = tuple(streams)
         self._start = start
         self._streams: dict[str, _Stream] = {}
+        # By stream and partition: at its position is a record from the future, until this bin is cut.
+        self._waiting: dict[tuple[str, str], int] = {}
 
     async def run(self) -> None:
         """Count until cancelled, which may happen at any await."""
@@ -141,18 +144,23 @@ class Ingest:
             await self._load(name)
 
     async def _watermark(self, stream: _Stream, partition: str) -> int:
-        """Return where the partition's log ends now."""
-        cuts = await self._source.cuts(partition, [(stream.sealed_bin, await self._clock.now_us())])
+        """Return where the partition's log ends now; in a replay, where the stream's first bin begins."""
+        start_us = stream.declaration.binning.end_us(stream.sealed_bin)
+        cuts = await self._source.cuts(partition, [(stream.sealed_bin, start_us)])
         return cuts[-1].position
 
     def _positions(self, partitions: Sequence[str]) -> dict[str, int]:
-        """Return where to read each partition: where the stream that is furthest behind stands."""
-        streams = self._streams.values()
-        return {
-            partition: min(stream.partitions[partition].position for stream in streams)
-            for partition in partitions
-            if all(partition in stream.partitions for stream in streams)
-        }
+        """Return where to read each partition: where the stream that is furthest behind stands.
+
+        A stream that waits at a record from the future wants nothing until the next cut.
+        """
+        wanted: dict[str, int] = {}
+        for stream in self._streams.values():
+            for partition in partitions:
+                state = stream.partitions[partition]
+                if self._waiting.get((stream.name, partition), state.last_cut_bin) <= state.last_cut_bin:
+                    wanted[partition] = min(state.position, wanted.get(partition, state.position))
+        return wanted
 
     async def _read_timeout_s(self, partitions: Sequence[str]) -> float:
         """Return how long to wait for records: never across a closing instant.
@@ -194,6 +202,8 @@ class Ingest:
             if state is None or not batch.start <= state.position < batch.end:
                 return  # somebody else is past it, or the store was set back: the next read starts there
             part = self._binned(stream, batch, state)
+            if part.end == state.position:
+                return
             if await self._apply_slice(stream, part):
                 await self._count_refused(name, part)
                 return
@@ -204,7 +214,12 @@ class Ingest:
         first = int(np.searchsorted(batch.positions, state.position))
         times_us = batch.columns[stream.declaration.time_field][first:]
         own = stream.declaration.binning.bin_of(times_us)
-        return _Slice(batch, first, state, assign(own, batch.positions[first:], state, stream.rules))
+        assignment = assign(own, batch.positions[first:], state, stream.rules)
+        end = batch.end
+        if assignment.settled < len(own):
+            end = int(batch.positions[first + assignment.settled])
+            self._waiting[stream.name, batch.partition] = state.last_cut_bin + 1
+        return _Slice(batch, first, end, state, assignment)
 
     async def _apply_slice(self, stream: _Stream, part: _Slice) -> bool:
         """Apply a slice in order; say whether all of it is applied now."""
@@ -223,13 +238,14 @@ class Ingest:
     def _changes(self, stream: _Stream, part: _Slice) -> Iterator[Apply]:
         """Yield the applies of a slice: each moves the position over the records that it counts."""
         kept, width = part.assignment.kept, stream.strategy.width
-        bins, positions = part.assignment.bins[kept], part.batch.positions[part.first :][kept]
+        bins = part.assignment.bins[kept]
+        positions = part.batch.positions[part.first : part.first + len(kept)][kept]
         cells = np.zeros(len(bins), dtype=np.int64)
         last_cut_bin = part.state.last_cut_bin
         due_us = None if self._clock.virtual else stream.declaration.closing.instant_us(last_cut_bin + 1)
         expected = part.state.position
         for run in split(bins, cells, width):
-            new = part.batch.end if run.stop == len(bins) else int(positions[run.stop])
+            new = part.end if run.stop == len(bins) else int(positions[run.stop])
             run_bins, run_cells, deltas = aggregate(bins[run], cells[run], width)
             yield Apply(
                 strategy_hash=stream.strategy.hash,
@@ -250,7 +266,7 @@ class Ingest:
         for reason, mask in part.assignment.refused.items():
             counts[reason] += int(mask.sum())
         for refusal in part.batch.refused:
-            counts[refusal.reason] += refusal.position >= part.state.position
+            counts[refusal.reason] += part.state.position <= refusal.position < part.end
         for counter, count in counts.items():
             await self._store.count_for_operator(name, counter, count)
 

@@ -99,19 +99,22 @@ class BinRules:
 class Assignment:
     """Where records count. ``bins`` of records that are not ``kept`` mean nothing.
 
-    Args: all of shape (n,); ``refused`` holds for each reason which records it concerns.
+    Args: all of shape (settled,); ``refused`` holds for each reason which records it concerns. Nothing is
+        said about the records from ``settled`` on: whether the first of them is in the future is decided by
+        the cut that will contain it.
     """
 
     bins: Int64Array
     kept: NDArray[np.bool_]
     refused: dict[Reason, NDArray[np.bool_]]
+    settled: int
 
 
 def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules: BinRules) -> Assignment:
     """Return the bin of every record, and why some have none.
 
-    Guarantee: every record's answer depends on its own bin and position and on cuts that are durable, not
-        on any other record.
+    Guarantee: every record's answer depends on its own bin and position and on the cuts of its partition, not
+        on any other record nor on when it is asked: cuts that are taken later do not change it.
     Args: own bins and positions, shape (n,); the partition's cuts.
 
     >>> from stream_app.core.records import Cut
@@ -129,12 +132,16 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
 
     before = own < rules.first_bin
     ahead = ~before & (own > arrival + rules.max_ahead_bins)
+    # The cut that will contain a record of the open bin may be that of a later bin, after an outage.
+    unsettled = np.flatnonzero(ahead & (passed == len(cut_positions)))
+    settled = int(unsettled[0]) if unsettled.size else len(own)
     late = ~before & ~ahead & (own < earliest) & np.bool_(rules.late != "next_bin")
     refused = {Reason.BEFORE_FIRST_BIN: before, Reason.FUTURE: ahead, Reason.LATE: late}
     return Assignment(
-        bins=np.maximum(own, earliest),
-        kept=~(before | ahead | late),
-        refused={reason: mask for reason, mask in refused.items() if mask.any()},
+        bins=np.maximum(own, earliest)[:settled],
+        kept=~(before | ahead | late)[:settled],
+        refused={reason: mask[:settled] for reason, mask in refused.items() if mask[:settled].any()},
+        settled=settled,
     )
 
 
