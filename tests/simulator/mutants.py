@@ -119,7 +119,9 @@ class SealIgnoresPartition(_MutantStore):
     class store(MemoryStore):
         """Takes the fastest partition for all."""
 
-        async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:
+        async def seal(
+            self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int
+        ) -> int:
             """Seal too early."""
             state = self._opened(stream)
             fastest = max((p.base_bin for p in state.partitions.values()), default=state.sealed_bin)
@@ -133,7 +135,9 @@ class SealIgnoresUnknown(_MutantStore):
     class store(MemoryStore):
         """Looks at known partitions only."""
 
-        async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:
+        async def seal(
+            self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int
+        ) -> int:
             """Seal without the unknown ones."""
             return await super().seal(stream, strategy_hash, (), up_to_bin)
 

@@ -67,7 +67,7 @@ class Observer:
         history = self.history.partitions[change.partition]
         if change.expected != history.position:
             raise Broken(f"partition {change.partition}: a slice was applied away from the position")
-        history.applied.append((change.new, change.last_cut_bin))
+        history.position = change.new
         self.world.trace(f"apply {change.partition} {change.expected}..{change.new}")
 
     async def _after_read_cells(self, args: tuple[Any, ...], counts: Any) -> None:
@@ -188,7 +188,7 @@ class Observer:
     def _meet(self, partition: str, start: int, base_bin: int) -> None:
         epoch = self.history.epochs[-1]
         floor = epoch.first_bin if epoch.counts_from_bin is None else epoch.counts_from_bin
-        self.history.partitions[partition] = PartitionHistory(start, base_bin, floors=[(0, floor)])
+        self.history.partitions[partition] = PartitionHistory(start, start, base_bin, floors=[(0, floor)])
 
     async def _state(self) -> StreamState:
         state = await self.world.store.load(STREAM)

@@ -6,7 +6,7 @@ and the first bin whose cut lies beyond it; refused records are in no bin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stream_app.core.records import Cut
@@ -15,26 +15,21 @@ from tests.simulator.log import Kind, Log
 
 @dataclass
 class PartitionHistory:
-    """Everything that happened to one partition: all its cuts, and what was applied against which.
+    """Everything that decides the bins of one partition's records: all its cuts.
 
     Args:
         start: the first position that the stream reads.
         base_bin: the last bin that was over when the partition began.
         cuts: every cut ever taken.
-        applied: (end position, last cut bin) of every slice, in order.
+        position: the next position to apply.
         floors: (from position, bin): from this position on, records before this bin are refused.
     """
 
     start: int
+    position: int
     base_bin: int
     cuts: list[Cut] = field(default_factory=list)
-    applied: list[tuple[int, int]] = field(default_factory=list)
     floors: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def position(self) -> int:
-        """The next position to apply."""
-        return self.applied[-1][0] if self.applied else self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +73,6 @@ def bin_of_record(own: int, position: int, history: PartitionHistory, rules: Rul
 
 
 def _newest_bin(position: int, history: PartitionHistory) -> int:
-    """Return the bin that was the current one when the record was applied."""
-    last_cut_bin = next(bin for end, bin in history.applied if position < end)
-    containing = [cut.bin for cut in history.cuts if cut.bin <= last_cut_bin and position < cut.position]
-    return containing[0] if containing else last_cut_bin + 1
-
-
-def differences(expected: Mapping[int, int], found: Mapping[int, int], bins: Sequence[int]) -> list[str]:
-    """Return one line for each bin whose counts differ."""
-    return [
-        f"bin {bin}: {expected.get(bin, 0)} events in the log, {found.get(bin, 0)} in the stream"
-        for bin in bins
-        if expected.get(bin, 0) != found.get(bin, 0)
-    ]
+    """Return the bin that was the current one when the record arrived, by the cuts alone."""
+    last_cut_bin = max([history.base_bin, *(cut.bin for cut in history.cuts)])
+    return next((cut.bin for cut in history.cuts if position < cut.position), last_cut_bin + 1)

@@ -1,4 +1,4 @@
-"""The simulator over the service as it is: every rule holds in every schedule, and seeds decide everything."""
+"""The simulator over the service as it is: every rule holds in every schedule; a seed decides everything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def test_every_rule_holds_in_many_schedules(first: int) -> None:
         try:
             run_schedule(seed)
         except AssertionError as broken:
-            raise AssertionError(f"replay with: python -m tests.simulator --seed {seed}\n{broken}") from broken
+            raise AssertionError(
+                f"replay with: python -m tests.simulator --seed {seed}\n{broken}"
+            ) from broken
 
 
 def test_a_seed_gives_the_same_trace_again() -> None:
@@ -97,7 +99,7 @@ def test_the_recount_by_hand() -> None:
     times = [5, 15, 3, -1, 25, 99, 7]
     entries = tuple(Entry(Kind.EVENT, 0, time) for time in times)
     log = Log({"p": (*entries, Entry(Kind.UNDECODABLE, 0), Entry(Kind.GAP, 0))}, {"p": 0})
-    history = PartitionHistory(0, -1, [Cut(0, 2), Cut(2, 4)], [(2, -1), (4, 0), (9, 2)], [(0, 0)])
+    history = PartitionHistory(0, 9, -1, [Cut(0, 2), Cut(2, 4)], [(0, 0)])
     rules = Rules(bin_us=10, max_ahead_bins=2, late="next_bin")
     placed = recount(log, {"p": history}, rules)
     assert placed == {("p", 0): 0, ("p", 1): 1, ("p", 2): 1, ("p", 4): 3, ("p", 6): 3}

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tests.simulator.pipeline import Pipeline, Ports
-
 from stream_app.state.memory import MemoryStore
 from tests.simulator.checks import Broken
 from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Weather
@@ -19,6 +17,7 @@ from tests.simulator.log import Log, LogSource, draw_log
 from tests.simulator.loop import SimulatedLoop, simulate
 from tests.simulator.memory_sinks import MemoryDeadLetters, MemoryWitness
 from tests.simulator.observer import Observer
+from tests.simulator.pipeline import Pipeline, Ports
 from tests.simulator.schedule import (
     BIN_US,
     FIRST_BIN,
