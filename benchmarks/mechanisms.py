@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,14 +124,15 @@ def ratios_to_dawa(table: dict[str, dict[str, Errors]]) -> dict[str, dict[str, l
     return ratios
 
 
-def seconds(name: str, counts: Counts, workload: Counts | None, repeats: int = 5) -> float:
-    """Return the least time of a release without drawing noise."""
-    times = []
+def seconds(compared: tuple[str, ...], counts: Counts, workload: Counts, repeats: int = 7) -> list[float]:
+    """Return the least time of a release of each mechanism, taken in turns, without drawing noise."""
+    least = [float("inf")] * len(compared)
     for _ in range(repeats):
-        begin = time.perf_counter()
-        release(name, counts, 0.1, workload, NoNoise(0))
-        times.append(time.perf_counter() - begin)
-    return min(times)
+        for place, name in enumerate(compared):
+            begin = time.perf_counter()
+            release(name, counts, 0.1, workload, NoNoise(0))
+            least[place] = min(least[place], time.perf_counter() - begin)
+    return least
 
 
 def growth() -> dict[str, dict[str, float]]:
@@ -140,7 +142,7 @@ def growth() -> dict[str, dict[str, float]]:
         times = {}
         for power in range(12, largest + 1, 4 if largest == 20 else 5):
             counts = np.random.default_rng(power).poisson(50, 1 << power)
-            times[f"2^{power}"] = seconds(name, counts, spread_ranges((1 << power,)), repeats=3)
+            times[f"2^{power}"] = seconds((name,), counts, spread_ranges((1 << power,)), repeats=4)[0]
         spread = [*times.values()]
         exponent = float(np.log2(spread[-1] / spread[0]) / (largest - 12))
         table[name] = times | {"exponent": exponent}
@@ -153,12 +155,22 @@ def speeds() -> dict[str, dict[str, float]]:
     sparse = np.zeros(4096, dtype=np.int64)
     sparse[::137] = 10_000
     dense = np.random.default_rng(1).poisson(5000, 4096)
-    table = {}
+    table: dict[str, dict[str, float]] = {}
     for name in MEASURED:
-        times = {"sparse": seconds(name, sparse, workload), "dense": seconds(name, dense, workload)}
-        table[name] = times
-    base = table["identity"]["dense"]
-    return {name: times | {"ratio_to_identity": times["dense"] / base} for name, times in table.items()}
+        row = table[name] = {}
+        for kind, counts in (("sparse", sparse), ("dense", dense)):
+            base, own = seconds(("identity", name), counts, workload)
+            row |= {f"{kind}_seconds": own, f"{kind}_ratio": own / base}
+    return table
+
+
+def rounded(value: Any) -> Any:
+    """Keep four digits of every number, however deep."""
+    if isinstance(value, dict):
+        return {key: rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [rounded(inner) for inner in value]
+    return float(f"{value:.4g}")
 
 
 def main() -> None:
@@ -171,8 +183,8 @@ def main() -> None:
     except FileNotFoundError as missing:
         print(f"errors not measured: {missing}", file=sys.stderr)
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    json.dump(found, sys.stdout, indent=1)
+    RESULTS.write_text(json.dumps(rounded(found), indent=1) + "\n")
+    print(RESULTS.read_text())
 
 
 if __name__ == "__main__":
