@@ -35,7 +35,7 @@ from stream_app.core.visible import last_bin_of
 DEFAULT_CONFIDENCE = 0.95
 LARGEST_EXPONENT = 20  # beyond this "the odds change by a factor of" says nothing
 PROTECTED = [
-    "Whether any single event happened: what is shown would be about as likely without it, within the factor.",
+    "Whether any one event happened: all that is shown together shifts the odds of that by the factor below.",
     "Against everyone who reads this, with whatever else they know, however long they watch.",
     "Quiet times too: bins close by the clock, and an empty bin is released like any other.",
 ]

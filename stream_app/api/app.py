@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from importlib.metadata import version
 
 import uvicorn
@@ -82,7 +84,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def serve_on(listener: socket.socket, reader_factory: ReaderFactory) -> None:
-    """Serve on a listening socket until a signal or cancellation."""
+    """Serve on a listening socket until a signal or cancellation; both end followers and requests first."""
     async with reader_factory() as reader:
         app = create_app(reader)
         config = uvicorn.Config(
@@ -92,7 +94,14 @@ async def serve_on(listener: socket.socket, reader_factory: ReaderFactory) -> No
             timeout_graceful_shutdown=_GRACE_S,
             server_header=False,
         )
-        await _Server(config, app.state.replicas).serve(sockets=[listener])
+        server = _Server(config, app.state.replicas)
+        serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            server.should_exit = True
+            await serving
+            raise
 
 
 class _Server(uvicorn.Server):
@@ -101,6 +110,21 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, replicas: Replicas) -> None:
         super().__init__(config)
         self._replicas = replicas
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on a signal, and no more: uvicorn's own would raise it again and spoil the exit status."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop: followers first, then connections, then the app."""

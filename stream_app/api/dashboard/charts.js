@@ -42,6 +42,7 @@ export class BandChart {
     else if (data[0].length) this.#build(data);
     this.host.dataset.points = String(series.value.length);
     this.host.dataset.seq = String(series.seq);
+    this.host.dataset.view = series.view;
     this.#read(this.plot?.cursor.idx ?? null);
     this.host.setAttribute("aria-label", summary(this.options.title(), series, binSeconds));
   }

@@ -27,6 +27,7 @@ const page = {
   released: null, // the newest release, not drawn yet
   stale: false,
   loading: false,
+  again: false,
   restUntil: 0,
   unfollow: () => {},
 };
@@ -130,13 +131,17 @@ async function refreshCharts() {
   }
 }
 
-// One refresh at a time, and none while nobody looks.
+// One refresh at a time, and none while nobody looks; what was asked meanwhile is done next.
 async function refresh() {
-  if (page.loading || document.hidden || !page.stream) return;
+  if (document.hidden || !page.stream) return;
+  if (page.loading) {
+    page.again = true;
+    return;
+  }
   const stream = page.stream;
   const began = performance.now();
   page.loading = true;
-  page.stale = false;
+  page.again = page.stale = false;
   try {
     await refreshCharts();
     if (stream === page.stream) at("main").removeAttribute("aria-busy");
@@ -148,6 +153,7 @@ async function refresh() {
     page.loading = false;
     page.restUntil = performance.now() + (performance.now() - began) * (SHARE_OF_SERVER - 1);
   }
+  if (page.again) await refresh();
 }
 
 function zoomTo(start, end) {

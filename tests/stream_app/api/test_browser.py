@@ -1,0 +1,304 @@
+"""The live page in headless Chromium: it draws, follows, resumes, and asks nobody but its own host."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from stream_app.api.app import listen, serve_on
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.published import Published
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[3]
+ARTIFACTS = ROOT / "artifacts"
+DEBIAN_CHROMIUM = Path("/usr/bin/chromium")
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+def day_and_night(bins: int) -> list[int]:
+    """Return hourly counts that rise by day and stop at night."""
+    return [max(0, round(40 * math.sin((hour % 24 - 5) / 19 * math.pi))) for hour in range(bins)]
+
+
+class Backstage:
+    """An event loop in a thread with a store, a stream and a server that can be stopped and started."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.store = MemoryStore()
+        self.port = 0
+        self._server: Any = None
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine in the loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
+
+    def stream(self, counts: list[int], **options: Any) -> Published:
+        """Open a stream and release counts."""
+        stream = Published(self.store, **options)
+        self.run(stream.open())
+        self.run(stream.close(counts))
+        return stream
+
+    def start(self) -> str:
+        """Serve, on the same port as before; return the address."""
+
+        @asynccontextmanager
+        async def reader() -> Any:
+            yield self.store.reader()
+
+        listener = listen("127.0.0.1", self.port)
+        self.port = listener.getsockname()[1]
+        self._server = asyncio.run_coroutine_threadsafe(serve_on(listener, reader), self._loop)
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        """Stop serving; the store stays."""
+        self._server.cancel()
+        self.run(self._settled())
+
+    def close(self) -> None:
+        """End the thread."""
+        if not self._server.done():
+            self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        self._loop.close()
+
+    async def _settled(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = str(DEBIAN_CHROMIUM) if DEBIAN_CHROMIUM.exists() else None
+        chromium = playwright.chromium.launch(executable_path=found, args=QUIET)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def backstage() -> Iterator[Backstage]:
+    behind = Backstage()
+    yield behind
+    behind.close()
+
+
+@contextmanager
+def opened(browser: Browser, address: str, expect_errors: bool = False, **options: Any) -> Iterator[Page]:
+    """Open a page; at its end no request has left the host and nothing was wrong."""
+    context: BrowserContext = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+    page = context.new_page()
+    origin, strangers = address.removesuffix("/docs") + "/", list[str]()
+    faults: list[str] = []
+    page.on("request", lambda one: None if one.url.startswith(origin) else strangers.append(one.url))
+    page.on("console", lambda one: faults.append(one.text) if one.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(address)
+    yield page
+    context.close()
+    assert strangers == []
+    assert faults == [] or expect_errors
+
+
+def inked(page: Page, chart: str) -> int:
+    """Return how many pixels of a chart are drawn on, after it has data."""
+    page.wait_for_function("id => Number(document.getElementById(id).dataset.points) > 0", arg=chart)
+    return int(
+        page.evaluate(
+            """id => {
+              const canvas = document.querySelector(`#${id} canvas`);
+              const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+              let drawn = 0;
+              for (let i = 3; i < data.length; i += 4) drawn += data[i] > 0;
+              return drawn;
+            }""",
+            chart,
+        )
+    )
+
+
+def shows_seq(page: Page, seq: int) -> None:
+    """Wait until number and charts stand at a release."""
+    expect(page.get_by_test_id("value")).to_have_attribute("data-seq", str(seq), timeout=15_000)
+    for chart in ("running-chart", "band-chart", "bins-chart"):
+        expect(page.locator(f"#{chart}")).to_have_attribute("data-seq", str(seq), timeout=15_000)
+
+
+def test_the_page_draws_and_follows(browser: Browser, backstage: Backstage) -> None:
+    stream = backstage.stream(day_and_night(24 * 14), epoch_bins=24 * 60)
+    with opened(browser, backstage.start()) as page:
+        shows_seq(page, 24 * 14)
+        for chart in ("running-chart", "band-chart", "bins-chart"):
+            assert inked(page, chart) > 2_000
+        expect(page.locator("#connection")).to_have_text("Live")
+        expect(page.locator("#stream-name")).to_have_text("departures")
+        expect(page.locator("#released-until")).to_have_text("15 Jan 2013, 00:00 UTC")
+        expect(page.locator("#interval")).to_contain_text("True count between")
+        before = page.get_by_test_id("value").inner_text()
+        backstage.run(stream.close([500]))
+        shows_seq(page, 24 * 14 + 1)
+        assert page.get_by_test_id("value").inner_text() != before
+        expect(page.locator("#released-until")).to_have_text("15 Jan 2013, 01:00 UTC")
+
+
+def test_thousands_of_bins_at_once_cost_few_redraws(browser: Browser, backstage: Backstage) -> None:
+    stream = backstage.stream([5] * 50, epoch_bins=3000)
+    with opened(browser, backstage.start()) as page:
+        shows_seq(page, 50)
+        asked: list[str] = []
+        page.on("request", lambda one: asked.append(one.url) if "/series" in one.url else None)
+        for _ in range(20):
+            backstage.run(stream.close([5] * 100))
+        shows_seq(page, 2050)
+        assert 2 <= len(asked) <= 30  # two a second at most, while 2,000 releases arrived
+
+
+def band_width(page: Page) -> int:
+    """Return the summed widths of the intervals in the table of bins."""
+    rows = page.locator("#bins-table tbody tr").all_inner_texts()
+    edges = [[int(cell.replace(",", "")) for cell in row.split("\t")[-2:]] for row in rows]
+    return sum(upper - lower for lower, upper in edges)
+
+
+def test_the_band_differs_between_first_published_and_now_known(
+    browser: Browser, backstage: Backstage
+) -> None:
+    backstage.stream(day_and_night(24 * 14), epoch_bins=24 * 14, branching=(6, 7, 8))
+    with opened(browser, backstage.start()) as page:
+        shows_seq(page, 24 * 14)
+        page.locator("summary").nth(1).click()
+        expect(page.locator("#bins-table tbody tr")).to_have_count(60)
+        drawn, known = inked(page, "bins-chart"), band_width(page)
+        with page.expect_response(lambda one: "view=first_published" in one.url and "kind=bin" in one.url):
+            page.get_by_label("As first published").check()
+        expect(page.locator("#bins-chart")).to_have_attribute("data-view", "first_published")
+        assert inked(page, "bins-chart") != drawn
+        assert band_width(page) > known
+        assert "view=first_published" in page.url
+        page.reload()
+        expect(page.get_by_label("As first published")).to_be_checked()
+
+
+def test_ranges_and_zoom(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream(day_and_night(24 * 40), epoch_bins=24 * 60)
+    with opened(browser, backstage.start()) as page:
+        shows_seq(page, 24 * 40)
+        expect(page.locator("#ranges label")).to_have_text(["All", "30 days", "7 days", "24 hours"])
+        page.get_by_label("7 days").check()
+        expect(page.locator("#bins-title")).to_have_text("Events per hour")
+        expect(page.locator("#bins-chart")).to_have_attribute("data-points", "168")
+        page.locator("#bins-chart").scroll_into_view_if_needed()
+        plot = page.locator("#bins-chart .u-over").bounding_box()
+        assert plot is not None
+        page.mouse.move(plot["x"] + plot["width"] * 0.25, plot["y"] + 40)
+        page.mouse.down()
+        page.mouse.move(plot["x"] + plot["width"] * 0.75, plot["y"] + 60, steps=4)
+        page.mouse.up()
+        expect(page.get_by_label("Closer")).to_be_checked()
+        expect(page.locator("#bins-chart")).to_have_attribute("data-points", re.compile(r"^8\d$"))
+        page.locator("#running-chart").focus()
+        page.keyboard.press("End")
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator("#spoken")).to_contain_text("between")
+        page.keyboard.press("Escape")
+        expect(page.locator("#bins-chart")).to_have_attribute("data-points", "168")
+        page.locator("summary").first.click()
+        expect(page.locator("#running-table tbody tr")).to_have_count(60)
+
+
+def test_a_lost_server_is_said_and_then_resumed(browser: Browser, backstage: Backstage) -> None:
+    stream = backstage.stream([5] * 50)
+    with opened(browser, backstage.start(), expect_errors=True) as page:
+        shows_seq(page, 50)
+        backstage.stop()
+        expect(page.locator("#connection")).to_have_text("Reconnecting", timeout=10_000)
+        backstage.run(stream.close([5] * 10))
+        backstage.start()
+        expect(page.locator("#connection")).to_have_text("Live", timeout=15_000)
+        shows_seq(page, 60)
+
+
+def test_the_promise_is_on_the_page(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([5] * 30)
+    backstage.stream([3] * 30, name="departures again", epsilon="0.5")
+    with opened(browser, backstage.start()) as page:
+        expect(page.locator("#promise")).to_contain_text("changes the probability")
+        expect(page.locator("#privacy-numbers")).to_contain_text("Sum over its source1.5")
+        expect(page.locator("#protected li")).to_have_count(3)
+        expect(page.locator("#not-protected li")).to_have_count(4)
+        expect(page.locator("#not-private")).to_be_hidden()
+        page.get_by_text("Ledger").click()
+        expect(page.locator("#ledger tbody tr")).to_have_count(2)
+        page.get_by_label("Stream").select_option("departures again")
+        expect(page.locator("#stream-name")).to_have_text("departures again")
+        expect(page.locator("#epsilon")).to_have_text("ε = 0.5")
+        assert "stream=departures+again" in page.url
+
+
+def test_what_protects_nobody_is_marked(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([5] * 30, epsilon="1000000000")
+    with opened(browser, backstage.start()) as page:
+        expect(page.locator("#not-private")).to_contain_text("not private")
+        expect(page.get_by_test_id("value")).to_have_text("150")
+
+
+def test_a_stream_before_its_first_release(browser: Browser, backstage: Backstage) -> None:
+    stream = Published(backstage.store)
+    backstage.run(stream.open())
+    with opened(browser, backstage.start()) as page:
+        expect(page.locator("#interval")).to_contain_text("Nothing is released yet")
+        backstage.run(stream.close([5, 5]))
+        shows_seq(page, 2)
+
+
+def test_the_page_of_the_api(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([5] * 30)
+    with opened(browser, backstage.start() + "/docs") as page:
+        expect(page.locator(".card")).to_have_count(10)
+        expect(page.locator("#operations")).to_contain_text("/v1/streams/{stream}/series")
+
+
+LOOKS = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_looks(browser: Browser, backstage: Backstage, look: str) -> None:
+    backstage.stream(day_and_night(24 * 30), epoch_bins=24 * 60)
+    with opened(browser, backstage.start(), **LOOKS[look]) as page:
+        shows_seq(page, 24 * 30)
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        ARTIFACTS.mkdir(exist_ok=True)
+        page.screenshot(path=ARTIFACTS / f"dashboard-{look}.png", full_page=True)
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        page.locator("#theme").click()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper
+        page.reload()
+        shows_seq(page, 24 * 30)
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper

@@ -1,0 +1,225 @@
+"""Followers get every visible release once, in order, in its stored bytes, from a replica that is whole."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from stream_app.api import replica as replica_module
+from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.api.sse import follow, frames
+from stream_app.core.records import PublicState
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.api.client import Api, with_api
+from tests.stream_app.published import Published
+
+
+def events_of(chunks: list[bytes]) -> list[tuple[int, bytes]]:
+    """Parse what a browser would: (id, data) of each event."""
+    events = []
+    for block in b"".join(chunks).split(b"\n\n"):
+        fields = dict(
+            line.split(b": ", 1) for line in block.split(b"\n") if b": " in line and line[0:1] != b":"
+        )
+        if fields.get(b"event") == b"release":
+            events.append((int(fields[b"id"]), fields[b"data"]))
+    return events
+
+
+async def take(stream: AsyncIterator[bytes], events: int) -> list[bytes]:
+    """Read chunks until they hold so many events."""
+    chunks: list[bytes] = []
+    async with asyncio.timeout(10):
+        while len(events_of(chunks)) < events:
+            chunks.append(await anext(stream))
+    return chunks
+
+
+async def stored(api: Api, after: int = 0) -> list[tuple[int, bytes]]:
+    return await api.store.reader().rows("departures", after, 100_000)
+
+
+@with_api([5] * 12)
+async def test_a_follower_gets_the_stored_bytes_then_what_comes(api: Api) -> None:
+    stream = follow(api.replica, 0)
+    chunks = await take(stream, 12)
+    assert chunks[0] == b"retry: 2000\n\n"
+    assert events_of(chunks) == await stored(api)
+    waiting = asyncio.create_task(take(stream, 3))
+    await api.stream.close([1, 2, 3])
+    assert not waiting.done()
+    await api.refresh()
+    assert events_of(await waiting) == await stored(api, after=12)
+
+
+@with_api([5] * 12)
+async def test_a_follower_resumes_after_any_seq(api: Api) -> None:
+    for seq in range(12):
+        assert events_of(await take(follow(api.replica, seq), 12 - seq)) == await stored(api, after=seq)
+
+
+def test_a_follower_far_behind_reads_the_store_in_big_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_module, "RECENT_ROWS", 50)
+    monkeypatch.setattr(replica_module, "_ROWS_A_READ", 200)
+
+    async def run() -> None:
+        store = MemoryStore()
+        stream = Published(store, epoch_bins=600)
+        await stream.open()
+        await stream.close([1] * 500)
+        replica = StreamReplica(store.reader(), "departures")
+        await replica.refresh()
+        chunks = await take(follow(replica, 0), 500)
+        assert events_of(chunks) == await store.reader().rows("departures", 0, 500)
+        assert len(chunks) <= 4
+        assert [seq for seq, _ in await replica.rows_after(470)] == list(range(471, 501))
+
+    asyncio.run(run())
+
+
+@with_api([5] * 3)
+async def test_a_quiet_stream_beats_and_a_closed_one_ends(api: Api) -> None:
+    stream = follow(api.replica, 3, heartbeat_s=0.01)
+    assert [await anext(stream) for _ in range(3)][1:] == [b": nothing new yet\n\n"] * 2
+    waiting = asyncio.create_task(anext(follow(api.replica, 3), b"the end"))
+    await asyncio.sleep(0)
+    api.app.state.replicas.close()
+    assert [chunk async for chunk in stream] == []
+    assert await waiting == b"retry: 2000\n\n"
+
+
+@with_api([5] * 3)
+async def test_a_seq_of_the_future_waits_for_it(api: Api) -> None:
+    # Another process may have shown the follower what this one has not read yet.
+    stream = follow(api.replica, 5, heartbeat_s=0.01)
+    assert events_of([await anext(stream), await anext(stream)]) == []
+    await api.stream.close([1, 2, 3])
+    await api.refresh()
+    assert [seq for seq, _ in events_of(await take(stream, 1))] == [6]
+
+
+def test_frames_are_events() -> None:
+    assert events_of([frames([(1, b"{}"), (2, b'{"a":1}')])]) == [(1, b"{}"), (2, b'{"a":1}')]
+
+
+class FaultyReader:
+    """A reader that fails where it is told to, with a secret in its message."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self.failing = ""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.failing:
+            raise ConnectionError("redis://worker:hunter2@10.0.0.1 refused")
+        return getattr(self._reader, name)
+
+
+@pytest.mark.parametrize("failing", ["streams", "public_state", "tile_rows", "rows", "ledger"])
+def test_a_store_that_fails_leaves_the_last_answers_whole(
+    failing: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_module, "POLL_S", 0.001)
+
+    async def run() -> None:
+        store = MemoryStore()
+        stream = Published(store)
+        await stream.open()
+        await stream.close([4, 4])
+        reader = FaultyReader(store.reader())
+        replicas = Replicas(reader)
+        await replicas.refresh()
+        reader.failing = failing
+        await stream.close([4, 4, 4])
+        task = asyncio.create_task(replicas.keep_fresh())
+        await asyncio.sleep(0.02)
+        replica = replicas.by_name["departures"]
+        assert replica.view is not None
+        assert replica.view.span.stop - replica.view.span.start in (2, 5)
+        reader.failing = ""
+        assert await replica.wait_beyond(4, timeout_s=5)
+        assert (replica.seq, replica.view.visible_seq) == (5, 5)
+        assert [seq for seq, _ in await replica.rows_after(0)] == [1, 2, 3, 4, 5]
+        task.cancel()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(run())
+    assert "ConnectionError" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+def test_a_stream_begun_anew_replaces_the_old_one() -> None:
+    async def run() -> None:
+        store = MemoryStore()
+        old = Published(store)
+        await old.open()
+        await old.close([9, 9, 9])
+        replicas = Replicas(store.reader())
+        await replicas.refresh()
+        fresh = MemoryStore()
+        new = Published(fresh, first_bin=old.first_bin + 5)
+        await new.open()
+        await new.close([1])
+        store.restore(fresh)
+        await replicas.refresh()
+        replica = replicas.by_name["departures"]
+        assert replica.view is not None
+        assert replica.view.span == (old.first_bin + 5, old.first_bin + 6)
+        assert await replica.rows_after(0) == await fresh.reader().rows("departures", 0, 10)
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_is_gone_is_forgotten() -> None:
+    async def run() -> None:
+        store = MemoryStore()
+        stream = Published(store)
+        await stream.open()
+        replicas = Replicas(store.reader())
+        await replicas.refresh()
+        replica = replicas.by_name["departures"]
+        store.restore(MemoryStore())
+        await replicas.refresh()
+        assert replicas.by_name == {}
+        assert replica.closed
+
+    asyncio.run(run())
+
+
+def test_a_view_grows_in_one_step_whatever_is_read_between() -> None:
+    """What readers see while a refresh waits for the store is the state before it, whole."""
+
+    async def run() -> None:
+        store = MemoryStore()
+        stream = Published(store, epoch_bins=9, branching=(3, 3))
+        await stream.open()
+        await stream.close([7])
+        reader = store.reader()
+        replica = StreamReplica(reader, "departures")
+        await replica.refresh()
+        await stream.close([7] * 8)
+        seen: list[tuple[int, int]] = []
+        original = reader.tile_rows
+
+        async def watched(*place: Any) -> Any:
+            assert replica.view is not None
+            seen.append((replica.view.visible_seq, replica.view.span.stop - replica.view.span.start))
+            return await original(*place)
+
+        reader.tile_rows = watched  # type: ignore[method-assign]
+        await replica.refresh()
+        assert seen == [(1, 1)] * 3
+        assert replica.view is not None
+        assert replica.view.is_at(await _state(store))
+
+    asyncio.run(run())
+
+
+async def _state(store: MemoryStore) -> PublicState:
+    state = await store.reader().public_state("departures")
+    assert state is not None
+    return state

@@ -1,0 +1,206 @@
+"""The server on a real socket: releases flow, a signal ends it cleanly, pages name no other host."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from stream_app.api.app import create_app, listen, serve, serve_on
+from stream_app.api.pages import DASHBOARD
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.api.client import Api, with_api
+from tests.stream_app.api.test_followers import events_of
+from tests.stream_app.published import Published
+
+
+@asynccontextmanager
+async def served(stream: Published) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve a stream's store on a free port of loopback."""
+
+    @asynccontextmanager
+    async def reader() -> AsyncIterator[object]:
+        yield stream.store.reader()
+
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        server = asyncio.create_task(serve_on(listener, reader))  # type: ignore[arg-type]
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+            for _ in range(500):
+                if (await client.get("/readyz")).status_code == 200:
+                    break
+                await asyncio.sleep(0.01)
+            yield client
+        server.cancel()
+        await asyncio.gather(server, return_exceptions=True)
+
+
+async def follow_until(
+    client: httpx.AsyncClient, events: int, **options: object
+) -> tuple[httpx.Response, list]:
+    async with client.stream("GET", "/v1/streams/departures/events", **options) as response:  # type: ignore[arg-type]
+        chunks: list[bytes] = []
+        async for chunk in response.aiter_raw():
+            chunks.append(chunk)
+            if len(events_of(chunks)) >= events:
+                break
+        return response, events_of(chunks)
+
+
+def test_releases_flow_and_resume_over_a_socket() -> None:
+    async def run() -> None:
+        stream = Published(MemoryStore())
+        await stream.open()
+        await stream.close([5] * 10)
+        async with served(stream) as client:
+            response, events = await follow_until(client, 10, params={"after": 0})
+            assert events == await stream.store.reader().rows("departures", 0, 10)
+            assert response.headers["content-type"].startswith("text/event-stream")
+            assert response.headers["x-accel-buffering"] == "no"
+            assert response.headers["cache-control"] == "no-store"
+            # The browser's header wins over the page's parameter.
+            _, events = await follow_until(client, 3, params={"after": 0}, headers={"Last-Event-ID": "7"})
+            assert [seq for seq, _ in events] == [8, 9, 10]
+            # Without either, a follower starts at the last release.
+            _, events = await follow_until(client, 1)
+            assert [seq for seq, _ in events] == [10]
+            live = asyncio.create_task(follow_until(client, 2, headers={"Last-Event-ID": "10"}))
+            await stream.close([1, 2])
+            assert [seq for seq, _ in (await live)[1]] == [11, 12]
+
+    asyncio.run(run())
+
+
+def test_a_taken_port_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    @asynccontextmanager
+    async def reader() -> AsyncIterator[object]:
+        raise AssertionError("no reader is opened for an address that cannot be had")
+        yield
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert serve(reader, "127.0.0.1", port) == 2  # type: ignore[arg-type]
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"127.0.0.1:{port} cannot be served" in error
+    assert "api.port" in error
+
+
+SERVE = """
+import sys
+from contextlib import asynccontextmanager
+from stream_app.api.app import serve
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.published import Published
+
+@asynccontextmanager
+async def reader():
+    stream = Published(MemoryStore())
+    await stream.open()
+    await stream.close([5] * 3)
+    yield stream.store.reader()
+    print("reader closed", flush=True)
+
+sys.exit(serve(reader, "127.0.0.1", int(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_although_followers_hang_on(end: signal.Signals) -> None:
+    with listen("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    root = Path(__file__).parents[3]
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(port)],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+                _await_ready(client)
+                with client.stream("GET", "/v1/streams/departures/events") as response:
+                    assert b"event: release" in next(chunk for chunk in response.iter_raw() if b"id" in chunk)
+                    process.send_signal(end)
+                    assert process.wait(timeout=10) == 0
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.read() == "reader closed\n"
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
+
+
+def _await_ready(client: httpx.Client) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            if client.get("/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("the server did not become ready")
+
+
+def test_ready_only_after_the_store_was_read() -> None:
+    async def run() -> None:
+        app = create_app(MemoryStore().reader())
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://api") as client:
+            response = await client.get("/readyz")
+            assert response.status_code == 503
+            assert "is Redis up" in response.json()["error"]
+            assert (await client.get("/healthz")).json() == {"status": "alive"}
+            await app.state.replicas.refresh()
+            assert (await client.get("/readyz")).json() == {"status": "ready"}
+
+    asyncio.run(run())
+
+
+@with_api([1, 2, 3])
+async def test_pages_come_with_headers_that_keep_them_here(api: Api) -> None:
+    for path in ("/", "/docs", "/dashboard/main.js", "/v1/streams", "/nowhere"):
+        response = await api.get(path)
+        assert response.headers["content-security-policy"].startswith("default-src 'self'")
+        assert response.headers["x-content-type-options"] == "nosniff"
+    assert (await api.get("/dashboard/../app.py")).status_code == 404
+    assert (await api.get("/dashboard/%2e%2e/app.py")).status_code == 404
+
+
+def test_no_file_of_the_page_names_another_host() -> None:
+    files = [path for path in DASHBOARD.rglob("*") if path.suffix in {".html", ".css", ".js"}]
+    assert len(files) > 8
+    for path in files:
+        text = path.read_text()
+        if "vendor" in path.parts:
+            text = text.removeprefix("/*! https://github.com/leeoniya/uPlot (v1.6.32) */")
+        assert re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}", text) == [], path.name
+
+
+@with_api([1, 2, 3])
+async def test_the_page_of_the_api_covers_every_address(api: Api) -> None:
+    spec = await api.json("/openapi.json")
+    addresses = {
+        "/v1/streams",
+        "/v1/streams/{stream}",
+        *(f"/v1/streams/{{stream}}/{name}" for name in ("count", "series", "nodes", "privacy", "events")),
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    }
+    assert set(spec["paths"]) == addresses
+    for path, methods in spec["paths"].items():
+        assert set(methods) == {"get"}
+        assert methods["get"]["description"], path
+    assert "docs.js" in (await api.get("/docs")).text
