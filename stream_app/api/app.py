@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
@@ -56,25 +55,6 @@ def create_app(reader: PublicReader) -> FastAPI:
     app.include_router(routes.router)
     pages.install(app)
     return app
-
-
-def serve(reader_factory: ReaderFactory, host: str, port: int) -> int:
-    """Serve until a signal ends it; return the exit status.
-
-    Args: a factory, called inside the event loop, of a context that opens and closes the reader.
-    Returns: 0 after a signal; 2, with one line on stderr, where the address cannot be had.
-    """
-    try:
-        listener = listen(host, port)
-    except OSError as error:
-        print(
-            f"api: {host}:{port} cannot be served ({error.strerror}); free the port or set api.port",
-            file=sys.stderr,
-        )
-        return 2
-    with listener:
-        asyncio.run(serve_on(listener, reader_factory))
-    return 0
 
 
 def listen(host: str, port: int) -> socket.socket:

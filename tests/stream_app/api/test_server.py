@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from stream_app.api.app import create_app, listen, serve, serve_on
+from stream_app.api.app import create_app, listen, serve_on
 from stream_app.api.pages import DASHBOARD
 from stream_app.state.memory import MemoryStore
 from tests.stream_app.api.client import Api, with_api
@@ -81,25 +81,15 @@ def test_releases_flow_and_resume_over_a_socket() -> None:
     asyncio.run(run())
 
 
-def test_a_taken_port_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    @asynccontextmanager
-    async def reader() -> AsyncIterator[object]:
-        raise AssertionError("no reader is opened for an address that cannot be had")
-        yield
-
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert serve(reader, "127.0.0.1", port) == 2  # type: ignore[arg-type]
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert f"127.0.0.1:{port} cannot be served" in error
-    assert "api.port" in error
+def test_a_taken_port_is_not_shared() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        listen("127.0.0.1", taken.getsockname()[1])
 
 
 SERVE = """
-import sys
+import asyncio, sys
 from contextlib import asynccontextmanager
-from stream_app.api.app import serve
+from stream_app.api.app import listen, serve_on
 from stream_app.state.memory import MemoryStore
 from tests.stream_app.published import Published
 
@@ -111,7 +101,7 @@ async def reader():
     yield stream.store.reader()
     print("reader closed", flush=True)
 
-sys.exit(serve(reader, "127.0.0.1", int(sys.argv[1])))
+asyncio.run(serve_on(listen("127.0.0.1", int(sys.argv[1])), reader))
 """
 
 
