@@ -1,0 +1,13 @@
+"""``python -m benchmarks [name ...]``: run every benchmark of this folder, or the named ones."""
+
+import importlib
+import pkgutil
+import sys
+
+import benchmarks
+
+for name in sys.argv[1:] or sorted(
+    m.name for m in pkgutil.iter_modules(benchmarks.__path__) if m.name != "__main__"
+):
+    print(f"== {name}")
+    importlib.import_module(f"benchmarks.{name}").main()
