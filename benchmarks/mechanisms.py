@@ -51,10 +51,11 @@ class NoNoise(SeededNoise):
 
 
 def published_dawa(counts: Counts, epsilon: float, workload: Counts, seed: int) -> Floats:
-    """DAWA with the first stage of its authors' code, which is NOT epsilon-DP: a yardstick, not a mechanism.
+    """DAWA with a first stage as in its authors' code, without theorem 2's guarantee: a yardstick only.
 
-    Half of the scale that theorem 2's remark asks for, none on single bins, noisy costs clipped at zero; then
-    greedy tree, as there.
+    Written again from reading that code, not their program: half of the scale that the theorem's remark asks
+    for, none on single bins, noisy costs clipped at zero; then this library's greedy tree, which has less
+    variance than theirs.
     """
     rng = np.random.default_rng(seed)
     first, second = 0.25 * epsilon, 0.75 * epsilon
