@@ -11,19 +11,28 @@ from typing import Any, cast
 
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 Argument = bytes | str | int
+_ANSWER_SECONDS = 15.0
 
 
 def connect(url: str, connections: int = 16) -> Redis:
     """Return a client whose tasks never share a connection and wait for a free one.
 
-    The client retries on its own, which the scripts allow: a repeated call answers ``already``.
+    It does not repeat a command by itself: the loops do, and they look at the state first.
 
     Raises: ValueError for a URL that Redis does not know.
     """
     pool = BlockingConnectionPool.from_url(
-        url, max_connections=connections, timeout=None, decode_responses=False, protocol=2
+        url,
+        max_connections=connections,
+        timeout=None,
+        socket_timeout=_ANSWER_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+        decode_responses=False,
+        protocol=2,
     )
     return Redis.from_pool(pool)
 

@@ -61,7 +61,8 @@ no-appendfsync-on-rewrite no
 aof-load-truncated yes
 maxmemory 0
 maxmemory-policy noeviction
-user default off
+# Nobody may log in as it, but Redis 7 reads the file back as this user: without rights all would be lost.
+user default off ~* &* +@all
 user worker on #{worker} ~dp:* +@all -@admin -@dangerous +config|get +info
 user api on #{api} ~{public} -@all {reads}
 user operator on #{operator} ~* +ping +info +shutdown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from redis.asyncio import Redis
@@ -45,13 +46,16 @@ async def check_safety(url: str, accept: str | None = None) -> None:
 
 
 def _unusable(info: Mapping[str, Any]) -> Iterator[str]:
-    version = str(info.get("redis_version", "0"))
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_VERSION:
-        yield f"is Redis {version}; use 6.2 or newer"
+    if _version(info) < OLDEST_VERSION:
+        yield f"is Redis {info.get('redis_version')}; use 6.2 or newer"
     if info.get("role") != "master":
         yield "is a replica, which takes no writes; name the master"
     if int(info.get("cluster_enabled", 0)):
         yield "is a node of a cluster, which redirects; use a server that is not in cluster mode"
+
+
+def _version(info: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(int(part) for part in str(info.get("redis_version", "0")).split(".")[:2])
 
 
 def _losses(info: Mapping[str, Any], settings: Mapping[str, str]) -> Iterator[str]:
@@ -64,6 +68,9 @@ def _losses(info: Mapping[str, Any], settings: Mapping[str, str]) -> Iterator[st
         yield f"has appendfsync {appendfsync}, so a crash loses releases; set appendfsync always"
     if settings.get("no-appendfsync-on-rewrite") == "yes":
         yield "has no-appendfsync-on-rewrite yes, so a crash loses releases; set it to no"
+    # Scripts are logged as transactions, which Redis 7 reads back as the default user (redis issue 14541).
+    if settings.get("default user") == "restricted" and _version(info) >= (7, 0):
+        yield "would lose all scripts' writes at a restart: give the default user ~* +@all (it may stay off)"
     policy = info.get("maxmemory_policy", "noeviction")
     if int(info.get("maxmemory", 0)) and policy != "noeviction":
         yield f"has maxmemory-policy {policy}, which evicts keys; set maxmemory-policy noeviction"
@@ -78,6 +85,11 @@ async def _settings(redis: Redis) -> dict[str, str]:
         except RedisError:
             continue
         settings.update({_text(key): _text(value) for key, value in dict(reply).items()})
+    with suppress(RedisError):
+        user = await execute(redis, "ACL GETUSER", "default")
+        keys = {_text(key).lstrip("~") for key in user["keys"]}
+        if "+@all" not in user["categories"] or "*" not in keys:
+            settings["default user"] = "restricted"
     return settings
 
 

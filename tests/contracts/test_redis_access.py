@@ -1,0 +1,199 @@
+"""What lies where in Redis, and who may read it: the API's user sees no secret and writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from fnmatch import fnmatchcase
+from uuid import uuid4
+
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from stream_app.core.records import GENESIS, Cut, TileKey
+from stream_app.state.connection import batch, connect, execute
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.keys import (
+    CLOCK_MARK,
+    GLOBAL_TABLE,
+    PUBLIC_PATTERN,
+    STREAM_NAMES,
+    TABLE,
+    KeyKind,
+    StreamKeys,
+    ledger_key,
+)
+from stream_app.state.redis_store import RedisStore
+from tests.contracts.conftest import SERVERS, Servers
+from tests.contracts.examples import ENTRY, EPOCH, FIRST_BIN, HASH, TEXT, apply, release_of
+
+WRITES = [
+    ("SET", "{key}", "1"),
+    ("DEL", "{key}"),
+    ("APPEND", "{key}", "1"),
+    ("EXPIRE", "{key}", "1"),
+    ("RENAME", "{key}", "dp:{{x}}:pub:y"),
+    ("EVAL", "return redis.call('SET', KEYS[1], 'x')", "1", "{key}"),
+]
+READS = {
+    "string": ("GET", "{key}"),
+    "hash": ("HGETALL", "{key}"),
+    "list": ("LRANGE", "{key}", "0", "-1"),
+    "zset": ("ZRANGE", "{key}", "0", "-1"),
+    "stream": ("XRANGE", "{key}", "-", "+"),
+    "set": ("SMEMBERS", "{key}"),
+}
+OTHERS = [
+    ("KEYS", "*"),
+    ("SCAN", "0"),
+    ("CONFIG", "GET", "*"),
+    ("ACL", "LIST"),
+    ("MONITOR",),
+    ("SAVE",),
+    ("INFO",),
+]
+
+
+def kind_of(key: str) -> KeyKind:
+    """Return the row of the table that a key belongs to."""
+    name = key.split("}:", 1)[1]
+    fixed = [kind for kind in (*TABLE, *GLOBAL_TABLE) if name == kind.name]
+    varying = [k for k in TABLE if "<" in k.name and name.startswith(k.name.split("<")[0])]
+    [kind] = fixed or varying
+    return kind
+
+
+async def fill(store: RedisStore, stream: str) -> None:
+    """Drive one stream until every kind of key exists."""
+    await store.reserve(ENTRY)
+    await store.now_us()
+    await store.open_epoch(stream, TEXT, EPOCH, GENESIS)
+    await store.start_partition(stream, HASH, "0", 0)
+    await store.apply(stream, apply(0, 5, [(FIRST_BIN, 0, 3), (FIRST_BIN + 1, 2, 4)]))
+    await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, [Cut(FIRST_BIN, 5), Cut(FIRST_BIN + 1, 9)])
+    await store.seal(stream, HASH, ["0"], FIRST_BIN + 1)
+    state = await store.load(stream)
+    assert state is not None
+    await store.release(stream, release_of(state, 1))
+    await store.publish(stream, 1)
+    await store.count_for_operator(stream, "late", 1)
+
+
+@pytest.fixture(params=SERVERS)
+def filled(request: pytest.FixtureRequest, servers: Servers) -> tuple[EmbeddedRedis, list[str]]:
+    server, stream = servers[request.param], f"stream-{uuid4().hex}"
+
+    async def prepare() -> list[str]:
+        store = RedisStore(server.worker_url)
+        await fill(store, stream)
+        await store.close()
+        client = connect(server.worker_url)
+        found = [key.decode() async for key in client.scan_iter("*")]
+        await client.aclose()
+        return sorted(key for key in found if stream in key or (stream not in key and "stream-" not in key))
+
+    return server, asyncio.run(prepare())
+
+
+@pytest.mark.redis
+def test_every_key_is_in_the_table_with_its_type(filled: tuple[EmbeddedRedis, list[str]]) -> None:
+    server, keys = filled
+    with redis.Redis.from_url(server.worker_url, protocol=2) as client:
+        types = {key: client.type(key).decode() for key in keys}
+    assert {kind_of(key).name for key in keys} == {kind.name for kind in (*TABLE, *GLOBAL_TABLE)}
+    for key, type in types.items():
+        assert type == kind_of(key).type, key
+        assert kind_of(key).public == fnmatchcase(key, PUBLIC_PATTERN), key
+
+
+@pytest.mark.redis
+def test_api_user_reads_public_keys_only_and_writes_none(filled: tuple[EmbeddedRedis, list[str]]) -> None:
+    server, keys = filled
+    refused = (redis.exceptions.NoPermissionError, redis.exceptions.ResponseError)
+    with redis.Redis.from_url(server.api_url, protocol=2) as client:
+        for key in keys:
+            read = [part.format(key=key) for part in READS[kind_of(key).type]]
+            if kind_of(key).public:
+                assert client.execute_command(*read)
+            else:
+                with pytest.raises(refused, match=r"(?i)permission"):
+                    client.execute_command(*read)
+                with pytest.raises(refused, match=r"(?i)permission"):
+                    client.exists(key)
+            for write in WRITES:
+                with pytest.raises(refused, match=r"(?i)permission"):
+                    client.execute_command(*(part.format(key=key) for part in write))
+        for command in OTHERS:
+            with pytest.raises(refused, match=r"(?i)permission"):
+                client.execute_command(*command)
+
+
+@pytest.mark.redis
+def test_nobody_enters_without_a_password(filled: tuple[EmbeddedRedis, list[str]]) -> None:
+    server, _ = filled
+    path = server.worker_url.split("@")[1].split("?")[0]
+    once = Retry(NoBackoff(), 0)
+    refused = pytest.raises(redis.exceptions.AuthenticationError)
+    with redis.Redis(unix_socket_path=path, protocol=2, retry=once) as client, refused:
+        client.ping()
+
+
+@pytest.mark.redis
+def test_errors_hold_no_secret(servers: Servers) -> None:
+    """A command that fails is not repeated in what is raised: it may hold a count or a bin."""
+    stream = f"stream-{uuid4().hex}"
+    key = StreamKeys(stream).operator_counts
+
+    async def fail() -> OSError:
+        client, store = connect(servers["bundled"].worker_url), RedisStore(servers["bundled"].worker_url)
+        await execute(client, "SET", key, "not a hash")
+        with pytest.raises(OSError, match="WRONGTYPE") as error:
+            await store.count_for_operator(stream, "late", 31_337)
+        await client.aclose()
+        await store.close()
+        return error.value
+
+    error = asyncio.run(fail())
+    assert "31337" not in str(error)
+    assert error.__cause__ is None
+    assert error.__suppress_context__
+
+
+@pytest.mark.redis
+def test_scripts_survive_a_flushed_script_cache(servers: Servers) -> None:
+    async def run() -> None:
+        store = RedisStore(servers["bundled"].worker_url)
+        admin = connect(servers["bundled"].worker_url)
+        await store.now_us()
+        await batch(admin, [("SCRIPT", "FLUSH")])
+        assert await store.now_us() > 0
+        await admin.aclose()
+        await store.close()
+
+    asyncio.run(run())
+
+
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12) | st.sampled_from(
+    ["a:pub:b", "{a}:pub:", "dp:{x}:pub:chain", "*", "}:pub:{"]
+)
+
+
+@given(stream=names, partition=names, other=names, bin=st.integers())
+def test_no_name_makes_a_secret_key_public(stream: str, partition: str, other: str, bin: int) -> None:
+    keys = StreamKeys(stream)
+    secret = [keys.state, keys.positions, keys.starts, keys.base_bins, keys.cut_calls, keys.open_bins]
+    secret += [keys.operator_counts, keys.cuts(partition), keys.cells(bin), CLOCK_MARK]
+    public = [keys.strategy, keys.epochs, keys.visible, keys.chain, keys.tile(TileKey(0, -1, 2, 3))]
+    assert not any(fnmatchcase(key, PUBLIC_PATTERN) for key in secret)
+    assert all(fnmatchcase(key, PUBLIC_PATTERN) for key in [*public, ledger_key(stream), STREAM_NAMES])
+    # One slot a stream: what is between the first braces is the same, and differs from other streams'.
+    tags = {key.split("{")[1].split("}")[0] for key in [*public, *secret[:-1]]}
+    assert len(tags) == 1
+    if other != stream:
+        assert not set(public) & {StreamKeys(other).strategy, StreamKeys(other).chain}
+        assert StreamKeys(other).state != keys.state
+    if other != partition:
+        assert keys.cuts(other) != keys.cuts(partition)
