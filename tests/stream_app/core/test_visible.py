@@ -1,0 +1,46 @@
+"""What is visible, against a bin-by-bin definition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dphist.tree.shape import TreeShape
+from stream_app.core.records import ROWS, EpochRecord
+from stream_app.core.visible import visible_bins, visible_epochs, visible_rows
+
+SHAPE = TreeShape((3, 2, 2))
+OPEN = EpochRecord(epoch=0, first_bin=100, bins=12, first_seq=5, strategy_hash="0" * 64)
+
+
+def ended(released: int) -> EpochRecord:
+    return replace(OPEN, last_bin=OPEN.first_bin + released - 1, end_reason="operator")
+
+
+@given(released=st.none() | st.integers(0, 12), seq=st.integers(0, 40))
+def test_rows_are_the_complete_nodes_of_visible_bins(released: int | None, seq: int) -> None:
+    epoch = OPEN if released is None else ended(released)
+    may_release = range(OPEN.bins if released is None else released)
+    bins = [bin for bin in may_release if epoch.first_seq + bin <= seq]
+    assert visible_bins(epoch, seq) == visible_rows(SHAPE, epoch, seq, ROWS) == len(bins)
+    for level in SHAPE.levels:
+        complete = [
+            index
+            for index in range(SHAPE.capacity // SHAPE.widths[level])
+            if set(SHAPE.span(level, index)) <= set(bins)
+        ]
+        assert visible_rows(SHAPE, epoch, seq, level) == len(complete)
+
+
+@given(released=st.integers(0, 12), seq=st.integers(0, 40))
+def test_early_end_is_told_with_its_last_bin_and_not_before(released: int, seq: int) -> None:
+    following = replace(OPEN, epoch=1, first_bin=200, first_seq=OPEN.first_seq + released)
+    shown = visible_epochs([following, ended(released)], seq)
+    assert [e.epoch for e in shown] == [e.epoch for e in (OPEN, following) if e.first_seq <= seq + 1]
+    if shown:
+        assert (shown[0].end_reason is not None) == (seq >= OPEN.first_seq + released - 1)
+    # Before the end is visible, a reader cannot tell it from an epoch that goes on.
+    if seq < OPEN.first_seq + released - 1:
+        assert shown == visible_epochs([OPEN], seq)
