@@ -44,9 +44,8 @@ def mwem(
         raise ValueError(f"{request.mechanism} sweeps is {sweeps}; replay at least once")
     total = _total(request, known_total, total_share)
     ranges = request.ranges
-    wanted = _rounds(total, float(request.ledger.epsilon)) if rounds is None else rounds
-    # A histogram of n bins has n things to learn.
-    wanted = min(wanted, len(ranges), request.counts.size)
+    wanted = _rounds(total, float(request.ledger.epsilon), request.counts.size) if rounds is None else rounds
+    wanted = min(wanted, len(ranges))
     estimate = CellEstimate(request.counts.shape, total)
     if wanted == 0:
         request.ledger.spend_rest("unused: no queries")
@@ -140,11 +139,12 @@ def _total(request: Request, known_total: bool, share: Epsilon) -> float:
     return max(1.0, float(noisy[0]))
 
 
-def _rounds(total: float, epsilon: float) -> int:
-    """Choose the number of rounds from published facts.
+def _rounds(total: float, epsilon: float, size: int) -> int:
+    """Choose the number of rounds from published facts: few where little can be told, or little is there.
 
-    >>> _rounds(1.0, 0.1), _rounds(1e5, 0.1), _rounds(1e12, 1.0)
-    (3, 16, 140)
+    >>> _rounds(1.0, 0.1, 4096), _rounds(1e5, 0.1, 4096), _rounds(1e12, 1.0, 4096), _rounds(1e12, 1.0, 60)
+    (3, 16, 140, 8)
     """
     signal, rounds = zip(*_ROUNDS, strict=True)
-    return round(float(np.interp(math.log(max(total * epsilon, 1e-300)), np.log(signal), rounds)))
+    told = round(float(np.interp(math.log(max(total * epsilon, 1e-300)), np.log(signal), rounds)))
+    return min(told, max(8, size // 8))

@@ -217,8 +217,9 @@ _TABLE: tuple[Mechanism, ...] = (
         "dphist.plane.dpcube:dpcube",
         "nearly uniform parts of noisy blocks, measured afresh",
         {
-            "blocks_across": "blocks along the longer axis",
-            "blocks_share": "share of epsilon for the blocks",
+            "blocks_across": "blocks along the longer axis; None chooses from the noisy total and epsilon",
+            "blocks_share": "share for the blocks of what the total leaves",
+            "total_share": "share of epsilon for the noisy total",
             "threshold": "what a cut must gain, in noise variances times the log of its places",
         },
         dimensions=2,

@@ -10,38 +10,47 @@ import numpy as np
 from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.ranges import FloatArray, Int64Array
+from dphist.plane.grids import noisy_total
 from dphist.plane.rectangles import exact_sums, grid_blocks, grid_edges, paint
+
+# The paper's published code has 24 blocks across 256 bins.
+_FEWEST_ACROSS = 24
 
 
 def dpcube(
     request: Request,
     *,
-    blocks_across: int = 24,
+    blocks_across: int | None = None,
     blocks_share: Epsilon = Fraction(1, 2),
-    threshold: float = 4.0,
+    threshold: float = 1.0,
+    total_share: Epsilon = Fraction(1, 50),
 ) -> HistogramRelease:
     """Measure a grid of blocks, cut it recursively into nearly uniform parts, measure the parts (DPCube).
 
-    Guarantee: epsilon-DP. Blocks are disjoint, one event changes one by one; cuts come from the noisy blocks
-        alone; parts are disjoint, one event changes one by one, and their noise is drawn afresh. Each part's
-        count is averaged with the sum of its noisy blocks by inverse variance. Biased by what is not uniform
-        within a part.
-    Args: blocks_across the longer axis, public; blocks_share of epsilon; threshold, how many times the noise
-        variance of a block a cut must lower the sum of squared deviations, times the log of the places
-        to cut.
+    Guarantee: epsilon-DP. The total has scale 1 / its share. Blocks are disjoint, one event changes one by
+        one; cuts come from the noisy blocks alone; parts are disjoint, one event changes one by one, and
+        their noise is drawn afresh. Each part's count is averaged with the sum of its noisy blocks by inverse
+        variance. Biased by what is not uniform within a part.
+    Args: blocks_across the longer axis, by default the root of noisy total times epsilon, at least 24, where
+        the total takes total_share; blocks_share of what is left; threshold, how many times the noise
+        variance of a block a cut must lower the sum of squared deviations, times the log of the places to
+        cut.
     Cost: O(bins + parts blocks_across).
     Source: Xiao, Xiong, Fan, Goryczka, Li (2014). Code that draws both steps' noise from one seed publishes
         differences without noise; here they are independent. Their rule compares squared deviations with
         1 / epsilon, a count; here both sides are squares.
     """
-    if blocks_across < 1:
+    if blocks_across is not None and blocks_across < 1:
         raise ValueError(f"{request.mechanism} blocks_across is {blocks_across}; it is at least 1")
     if not 0 < blocks_share < 1:
         raise ValueError(f"{request.mechanism} blocks_share is {blocks_share}; it is between 0 and 1")
     rows, columns = request.counts.shape
+    if blocks_across is None:
+        total = noisy_total(request, total_share)
+        blocks_across = max(_FEWEST_ACROSS, math.isqrt(int(total * request.ledger.epsilon)))
     side = -(-max(rows, columns) // blocks_across)
     row_edges, column_edges = grid_edges(rows, side), grid_edges(columns, side)
-    epsilon_blocks = request.ledger.spend_share("blocks", blocks_share)
+    epsilon_blocks = request.ledger.spend("blocks", request.ledger.left * Fraction(blocks_share))
     epsilon_parts = request.ledger.spend_rest("parts")
     blocks = grid_blocks(row_edges, column_edges)
     noisy = request.measure(exact_sums(request.counts, blocks), 1 / epsilon_blocks).astype(np.float64)

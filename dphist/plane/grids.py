@@ -31,7 +31,7 @@ def uniform_grid(
     Source: Qardaji, Yang, Li (2013), guideline 1. Code that takes the exact total under added events is not
         private.
     """
-    total = _total(request, known_total, total_share)
+    total = float(request.counts.sum()) if known_total else noisy_total(request, total_share)
     epsilon = request.ledger.spend_rest("blocks")
     rows, columns = request.counts.shape
     blocks = max(1.0, total * float(epsilon) / _positive(request, "constant", constant))
@@ -74,7 +74,7 @@ def adaptive_grid(
     if not 0 < coarse_share < 1:
         raise ValueError(f"{request.mechanism} coarse_share is {coarse_share}; it is between 0 and 1")
     _positive(request, "fine_constant", fine_constant)
-    total = _total(request, known_total, total_share)
+    total = float(request.counts.sum()) if known_total else noisy_total(request, total_share)
     epsilon_coarse = request.ledger.spend("coarse blocks", request.ledger.left * Fraction(coarse_share))
     epsilon_fine = request.ledger.spend_rest("fine blocks")
     moved = 2 if known_total else 1
@@ -97,12 +97,14 @@ def adaptive_grid(
     return request.release(paint(counts, fine, (rows, columns)), published={"rectangles": fine})
 
 
-def _total(request: Request, known_total: bool, share: Epsilon) -> float:
-    exact = request.counts.sum(keepdims=True).ravel()
-    if known_total:
-        return float(exact[0])
+def noisy_total(request: Request, share: Epsilon) -> float:
+    """Measure the number of events with this share of epsilon; at least zero.
+
+    Guarantee: share * epsilon-DP, one event changes it by one.
+    """
     if not 0 < share < 1:
         raise ValueError(f"{request.mechanism} total_share is {share}; it is between 0 and 1")
+    exact = request.counts.sum(keepdims=True).ravel()
     noisy = request.measure(exact, 1 / request.ledger.spend_share("total", share))
     return max(0.0, float(noisy[0]))
 

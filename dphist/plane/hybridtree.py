@@ -10,7 +10,7 @@ from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.ranges import Int64Array
 from dphist.plane.quadtree import LEVEL_GROWTH
-from dphist.plane.rectangles import RectangleTree, halves, paint, quarters, whole
+from dphist.plane.rectangles import RectangleTree, halves, quarters
 
 
 def hybridtree(
@@ -26,33 +26,30 @@ def hybridtree(
         each with an equal part e of the medians' share. A place scores -|events before - events after|,
         whole numbers that one event moves by one, drawn with scale 2 / e. Which axis is cut is fixed, rows
         before columns, never chosen from exact counts. Counts have the rest (``RectangleTree.measure``).
-        Biased by what is not uniform within the rectangles of the last level.
-    Args: median_levels, by default half of the depth, rounded down; median_share of epsilon; depth, levels
-        below the root, by default the quadtree's.
+        How many levels there are depends on the cuts, which are published. Unbiased where the last level is
+        single bins, the default.
+    Args: median_levels, by default half of the quadtree's depth; median_share of epsilon; depth, levels
+        below the root, by default as many as it takes to reach single bins.
     Cost: O(bins) a level.
     Source: Cormode, Procopiuc, Srivastava, Shen, Yu (2012), section 3.3, with their share of 0.3.
     """
-    rows, columns = request.counts.shape
-    full = max(rows - 1, columns - 1).bit_length()
-    levels = full if depth is None else depth
-    medians = levels // 2 if median_levels is None else median_levels
-    if not 0 <= medians <= levels:
+    medians = max(request.counts.shape).bit_length() // 2 if median_levels is None else median_levels
+    if medians < 0 or (depth is not None and depth < medians):
         raise ValueError(
-            f"{request.mechanism} has {medians} median levels of {levels}; choose from 0 to the depth"
+            f"{request.mechanism} has {medians} median levels of {depth}; choose from 0 to the depth"
         )
     if not 0 < median_share < 1:
         raise ValueError(f"{request.mechanism} median_share is {median_share}; it is between 0 and 1")
-    tree = RectangleTree([whole((rows, columns))])
+    tree = RectangleTree(request.counts.shape)
     if medians:
         epsilon = request.ledger.spend_share("medians", median_share) / (2 * medians)
         for _ in range(medians):
-            tree.grow(*_median_quarters(request, tree.levels[-1], epsilon))
-    while len(tree.levels) <= levels:
-        tree.grow(*quarters(tree.levels[-1]))
+            tree.grow(lambda rectangles: _median_quarters(request, rectangles, epsilon))
+    cut = tree.levels[-1]
+    while (depth is None or len(tree.levels) <= depth) and tree.grow(quarters):
+        pass
     counts = tree.measure(request, request.ledger.spend_rest("rectangles"), LEVEL_GROWTH)
-    return request.release(
-        paint(counts, tree.levels[-1], (rows, columns)), published={"rectangles": tree.levels[medians]}
-    )
+    return request.release(counts, published={"rectangles": cut})
 
 
 def _median_quarters(

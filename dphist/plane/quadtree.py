@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dphist.mechanisms.base import HistogramRelease, Request
-from dphist.plane.rectangles import RectangleTree, paint, quarters, whole
+from dphist.plane.rectangles import RectangleTree, quarters
 
 # Cormode et al.: the budgets that minimise the worst rectangle's variance bound grow by the cube root of 2.
 LEVEL_GROWTH = 2 ** (1 / 3)
@@ -22,14 +22,11 @@ def quadtree(
     Cost: O(bins) and 4 / 3 draws a bin.
     Source: Cormode, Procopiuc, Srivastava, Shen, Yu (2012), sections 4 and 5.
     """
-    needed = max(request.counts.shape[0] - 1, request.counts.shape[1] - 1).bit_length()
-    levels = needed if depth is None else min(depth, needed)
-    if levels < 0:
+    if depth is not None and depth < 0:
         raise ValueError(f"{request.mechanism} depth is {depth}; quarter 0 times or more")
     if not 0.5 <= level_growth <= 4:
         raise ValueError(f"{request.mechanism} level_growth is {level_growth}; choose one from 0.5 to 4")
-    tree = RectangleTree([whole(request.counts.shape)])
-    for _ in range(levels):
-        tree.grow(*quarters(tree.levels[-1]))
-    counts = tree.measure(request, request.ledger.spend_rest("squares"), level_growth)
-    return request.release(paint(counts, tree.levels[-1], request.counts.shape))
+    tree = RectangleTree(request.counts.shape)
+    while (depth is None or len(tree.levels) <= depth) and tree.grow(quarters):
+        pass
+    return request.release(tree.measure(request, request.ledger.spend_rest("squares"), level_growth))

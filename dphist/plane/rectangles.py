@@ -5,17 +5,17 @@ A rectangle is a row (row start, row end, column start, column end), half-open, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dphist.mechanisms.base import Request, noise_variance
 from dphist.mechanisms.ranges import FloatArray, Int64Array
 
-# Level budgets are kept as exact fractions of this many parts.
-_SHARE_PARTS = 2**20
+# A path's budget in whole parts; times a total of 2^42 events it stays inside int64.
+_PARTS = 2**20
 
 
 def areas(rectangles: Int64Array) -> Int64Array:
@@ -90,61 +90,86 @@ def quarters(rectangles: Int64Array) -> tuple[Int64Array, Int64Array]:
     return parts, parents
 
 
-@dataclass
 class RectangleTree:
-    """Levels of rectangles, the whole grid first, each cut from the one before.
+    """Levels of rectangles, the whole grid first, each the parts of those of the level above that were cut.
 
-    Every level covers every bin exactly once. ``parents[i]`` holds, for each rectangle of level i + 1, the
-    index of the one of level i that it is a part of.
+    ``parents[i]`` holds, for each rectangle of level i + 1, the index of the one of level i that it is a part
+    of. A rectangle without parts is a leaf; the leaves of all levels cover every bin exactly once.
     """
 
-    levels: list[Int64Array]
-    parents: list[Int64Array] = field(default_factory=list)
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.levels = [np.array([[0, shape[0], 0, shape[1]]])]
+        self.parents: list[Int64Array] = []
 
-    def grow(self, parts: Int64Array, parents: Int64Array) -> None:
-        """Add a level below the last."""
+    def grow(self, cut: Callable[[Int64Array], tuple[Int64Array, Int64Array]]) -> bool:
+        """Cut every rectangle of the last level that is larger than a bin; tell whether there were any."""
+        large = np.flatnonzero(areas(self.levels[-1]) > 1)
+        if large.size == 0:
+            return False
+        parts, parents = cut(self.levels[-1][large])
         self.levels.append(parts)
-        self.parents.append(parents)
+        self.parents.append(large[parents])
+        return True
 
     def measure(self, request: Request, epsilon: Fraction, growth: float) -> FloatArray:
-        """Measure every rectangle and return the consistent counts of the last level.
+        """Measure every rectangle; return the consistent estimates, spread over the bins of the leaves.
 
-        Guarantee: epsilon-DP. One event is in one rectangle of each level; a level has ``growth`` times the
-            budget of the one above, so scales are 1 / (its budget), and the budgets add up to epsilon.
+        Guarantee: epsilon-DP. Measured are the integers part * count with one scale, 2^20 / epsilon. A level
+            has ``growth`` times the part of the one above, and a leaf the parts of all levels it does not
+            reach as well, so the parts of the rectangles that hold an event add up to 2^20 at most.
         """
-        weights = [
-            max(1, round(_SHARE_PARTS * growth ** (i - len(self.levels)))) for i in range(len(self.levels))
-        ]
-        noisy, variances = [], []
-        for rectangles, weight in zip(self.levels, weights, strict=True):
-            scale = sum(weights) / (epsilon * weight)
-            noisy.append(request.measure(exact_sums(request.counts, rectangles), scale).astype(np.float64))
-            variances.append(noise_variance(scale, continuous=request.continuous))
-        return self.solve(noisy, variances)
+        parts = self._parts(growth)
+        sums = [exact_sums(request.counts, level) for level in self.levels]
+        scale = _PARTS / epsilon
+        values = np.concatenate([part * total for part, total in zip(parts, sums, strict=True)])
+        noisy = np.split(
+            request.measure(values, scale).astype(np.float64), np.cumsum([part.size for part in parts])[:-1]
+        )
+        unit = noise_variance(scale, continuous=request.continuous)
+        consistent = self.solve(
+            [value / part for value, part in zip(noisy, parts, strict=True)],
+            [unit / part.astype(np.float64) ** 2 for part in parts],
+        )
+        leaves = self._leaves()
+        counts = np.concatenate([value[leaf] for value, leaf in zip(consistent, leaves, strict=True)])
+        rectangles = np.concatenate([level[leaf] for level, leaf in zip(self.levels, leaves, strict=True)])
+        return paint(counts, rectangles, self.shape)
 
-    def solve(self, noisy: Sequence[FloatArray], variances: Sequence[float]) -> FloatArray:
-        """Return the least-squares counts of the last level, given each level's noise variance.
+    def solve(self, noisy: Sequence[FloatArray], variances: Sequence[FloatArray]) -> list[FloatArray]:
+        """Return the least-squares values of all rectangles.
 
+        Args: one array a level, the whole grid first.
         Cost: O(rectangles), two passes.
-        Source: Hay et al. (2010), theorem 3, with weights, and each node's own number of children.
+        Source: Hay et al. (2010), theorem 3, with weights, and each rectangle's own number of parts.
         """
-        below = [np.full(noisy[-1].size, variances[-1])]
-        upward = [noisy[-1]]
+        upward, below = [noisy[-1]], [variances[-1]]
         for own, variance, parents in zip(noisy[-2::-1], variances[-2::-1], self.parents[::-1], strict=True):
-            children = np.bincount(parents, upward[0], own.size)
+            total = np.bincount(parents, upward[0], own.size).astype(np.float64)
             spread = np.bincount(parents, below[0], own.size)
-            weight = spread / (spread + variance) if variance > 0 else np.ones_like(spread)
-            upward.insert(0, children + weight * (own - children))
+            cut = np.bincount(parents, minlength=own.size) > 0
+            both = spread + variance
+            weight = np.divide(spread, both, out=np.ones_like(both), where=cut & (both > 0))
+            upward.insert(0, total + weight * (own - total))
             below.insert(0, weight * variance)
-        consistent = upward[0]
+        consistent = [upward[0]]
         for parents, value, spread in zip(self.parents, upward[1:], below[1:], strict=True):
-            short = consistent - np.bincount(parents, value, consistent.size)
-            total = np.bincount(parents, spread, consistent.size)
-            part = np.divide(spread, total[parents], out=np.zeros_like(spread), where=total[parents] > 0)
-            consistent = value + part * short[parents]
+            above = consistent[-1]
+            short = above - np.bincount(parents, value, above.size)
+            spreads = np.bincount(parents, spread, above.size)[parents]
+            share = np.divide(spread, spreads, out=np.zeros_like(spread), where=spreads > 0)
+            consistent.append(value + share * short[parents])
         return consistent
 
+    def _leaves(self) -> list[NDArray[np.bool_]]:
+        cut = [
+            np.bincount(p, minlength=len(level)) > 0
+            for p, level in zip(self.parents, self.levels, strict=False)
+        ]
+        return [~inner for inner in cut] + [np.ones(len(self.levels[-1]), dtype=bool)]
 
-def whole(shape: tuple[int, ...]) -> Int64Array:
-    """Return the one rectangle that is the grid."""
-    return np.array([[0, shape[0], 0, shape[1]]])
+    def _parts(self, growth: float) -> list[Int64Array]:
+        share = growth ** np.arange(len(self.levels), dtype=np.float64)
+        part = np.maximum(1, np.floor((_PARTS - share.size) * share / share.sum())).astype(np.int64)
+        rest = _PARTS - np.cumsum(part) + part
+        return [np.where(leaf, rest[i], part[i]) for i, leaf in enumerate(self._leaves())]
