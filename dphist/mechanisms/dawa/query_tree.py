@@ -19,7 +19,7 @@ def best_tree(leaves: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
     """Return the tree of least workload variance: the greedy one, or one of equal weights, root unmeasured.
 
     Bottom-up greed is short-sighted: on uniform ranges over 4096 leaves an equally weighted tree of branching
-    16 has two thirds of its variance. The choice depends on public facts only.
+    16 has three quarters of its variance. The choice depends on public facts only.
     Cost: O(k + m log k) for each of about log k candidates.
     """
     candidates = [greedy_tree(leaves, starts, ends)]
