@@ -253,10 +253,8 @@ def fewest_and_most_buckets(counts, bucket_cost):
     ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name == "nettrace" else pytest.param(name, marks=pytest.mark.slow) for name in TABLE_1],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TABLE_1)
 def test_least_cost_partitions_have_the_bucket_counts_of_table_1(papers_counts, name):
     # 1 / epsilon_2 = 20: Table 1 says epsilon = 0.1, and its counts are those of an even split.
     fewest, most = fewest_and_most_buckets(papers_counts(name), 20)
