@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -19,7 +21,7 @@ MOST_BYTES = 1 << 20  # a batch: a fraction of a second to decode, so that cuts 
 LONGEST_RECORD_BYTES = 1 << 24
 
 
-def open_lines(path: Path, format: FileFormat, fields: list[TimeField]) -> LineFile:
+def open_lines(path: Path, format: FileFormat, fields: Sequence[TimeField]) -> LineFile:
     """Open a file of records.
 
     Raises: OperatorError where it cannot be read, or a CSV file's header lacks a field.
@@ -35,7 +37,9 @@ def open_lines(path: Path, format: FileFormat, fields: list[TimeField]) -> LineF
         raise
 
 
-def _decoder(path: Path, file: BinaryIO, format: FileFormat, fields: list[TimeField]) -> tuple[Decoder, int]:
+def _decoder(
+    path: Path, file: BinaryIO, format: FileFormat, fields: Sequence[TimeField]
+) -> tuple[Decoder, int]:
     """Return the decoder, and where the first record starts."""
     if format == "ndjson":
         return NdjsonDecoder(fields), 0
@@ -58,20 +62,39 @@ class LineFile:
         self._file = file
         self._decoder = decoder
 
+    def __enter__(self) -> LineFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
+    def fileno(self) -> int:
+        """Return the open file's descriptor."""
+        return self._file.fileno()
+
+    def bytes_at(self, start: int, count: int) -> bytes:
+        """Return at most ``count`` bytes from a position."""
+        return os.pread(self.fileno(), count, start)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the whole content, in hex."""
+        self._file.seek(0)
+        return hashlib.file_digest(self._file, "sha256").hexdigest()  # type: ignore[arg-type]
+
     def stat(self) -> os.stat_result:
         """Return what the system says about the open file, which may have lost its name."""
-        return os.fstat(self._file.fileno())
+        return os.fstat(self.fileno())
 
     def after_last_line(self, from_position: int) -> int:
         """Return the position after the last complete line, at least ``from_position``."""
         stop = self.stat().st_size
         while stop > from_position:
             start = max(stop - MOST_BYTES, from_position)
-            line_end = os.pread(self._file.fileno(), stop - start, start).rfind(b"\n")
+            line_end = self.bytes_at(start, stop - start).rfind(b"\n")
             if line_end >= 0:
                 return start + line_end + 1
             stop = start
@@ -79,13 +102,13 @@ class LineFile:
 
     def starts_line(self, position: int) -> bool:
         """Say whether a line starts at a position (or would, at the end of the file)."""
-        return position == 0 or os.pread(self._file.fileno(), 1, position - 1) == b"\n"
+        return position == 0 or self.bytes_at(position - 1, 1) == b"\n"
 
     def read(self, start: int, limit: int) -> RecordBatch | None:
         """Return the complete lines in [start, limit), as many as fit a batch; None if there are none."""
         size, data, line_end = MOST_BYTES, b"", -1
         while line_end < 0:
-            data = os.pread(self._file.fileno(), min(size, limit - start), start)
+            data = self.bytes_at(start, min(size, limit - start))
             line_end = data.rfind(b"\n")
             if line_end < 0 and len(data) < size:
                 return None

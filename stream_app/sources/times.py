@@ -100,7 +100,7 @@ def _from_common_form(letters: NDArray[np.uint8]) -> tuple[Int64Array, Bools]:
         good &= digit <= 9 if letter == "d" else found == ord(letter)
 
     def number(start: int, count: int) -> Int64Array:
-        value = digits[start].astype(np.int64)
+        value: Int64Array = digits[start].astype(np.int64)
         for column in range(start + 1, start + count):
             value = value * 10 + digits[column]
         return value
@@ -130,7 +130,7 @@ def _from_common_form(letters: NDArray[np.uint8]) -> tuple[Int64Array, Bools]:
 
 
 def _first_day_of_month(months: Int64Array) -> Int64Array:
-    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+    return np.asarray(months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64))
 
 
 def _from_any_form(text: str) -> int:

@@ -1,0 +1,113 @@
+"""Files of the state directory: whole or absent, line by line or not at all, whenever the power goes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from stream_app.ports import OperatorError
+
+_OWNER_ONLY = 0o600
+_LOOK_BACK_BYTES = 1 << 16
+
+
+def write_durably(path: Path, parts: Iterable[bytes]) -> None:
+    """Write a whole file, readable by its owner only, or leave what was there."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
+    with open(descriptor, "wb") as file:
+        for part in parts:
+            file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    _sync_directory(path.parent)
+
+
+class LineLog:
+    """A file of lines that only grows; what ``append`` has returned from is on the disk.
+
+    A last line that was torn by a crash is cut off when the file is opened, and after an append that failed.
+
+    Raises: OperatorError if another process has the file open, or it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._descriptor = os.open(path, flags, _OWNER_ONLY)
+        except OSError as failure:
+            raise OperatorError(f"{path}: cannot be opened: {failure.strerror}; check state.dir") from None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise OperatorError(f"{path}: another process writes to it; stop that one first") from None
+        self._bytes = os.fstat(self._descriptor).st_size
+        self._cut_torn_line()
+        _sync_directory(path.parent)
+
+    def append(self, lines: Iterable[bytes]) -> None:
+        """Write lines durably, all of them or none. Args: lines, without their ends.
+
+        Raises: OSError if the disk refused; the file is as it was.
+        """
+        data = b"".join(line + b"\n" for line in lines)
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+            os.fsync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, self._bytes)
+            raise
+        self._bytes += len(data)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield every line, without its end."""
+        with self.path.open("rb") as file:
+            for line in file:
+                yield line.rstrip(b"\n")
+
+    def last_line(self) -> bytes | None:
+        """Return the last line, without its end; None of an empty file."""
+        if self._bytes == 0:
+            return None
+        start = self._after_line_end_before(self._bytes - 1)
+        return os.pread(self._descriptor, self._bytes - 1 - start, start)
+
+    def close(self) -> None:
+        """Close the file and let others write."""
+        os.close(self._descriptor)
+
+    def _cut_torn_line(self) -> None:
+        whole = self._after_line_end_before(self._bytes)
+        if whole != self._bytes:
+            os.ftruncate(self._descriptor, whole)
+            os.fsync(self._descriptor)
+            self._bytes = whole
+
+    def _after_line_end_before(self, stop: int) -> int:
+        """Return the position after the last line end before ``stop``; 0 where there is none."""
+        while stop > 0:
+            start = max(stop - _LOOK_BACK_BYTES, 0)
+            line_end = os.pread(self._descriptor, stop - start, start).rfind(b"\n")
+            if line_end >= 0:
+                return start + line_end + 1
+            stop = start
+        return 0
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,113 @@
+"""A file that grows, followed like ``tail -f``: complete lines only, one partition, positions in bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stream_app.core.records import Cut, RecordBatch
+from stream_app.durable import write_durably
+from stream_app.ports import OperatorError
+from stream_app.sources.decode import TimeField
+from stream_app.sources.lines import PARTITION, FileFormat, open_lines
+
+POLL_S = 0.05
+_NOTED_BYTES = 4096
+
+
+class FileSource:
+    """Follow a file from any position (``ports.Source``).
+
+    The file may only grow. One that is truncated, replaced or gone is refused, because positions would mean
+    other records.
+
+    Args:
+        path, format, fields: the file, and the event times to decode.
+        directory: of this file alone; notes its first bytes, to know another file after a restart.
+    Raises: OperatorError where the file cannot be read or is another one.
+    """
+
+    def __init__(self, path: Path, format: FileFormat, fields: Sequence[TimeField], directory: Path) -> None:
+        self._path = path
+        self._lines = open_lines(path, format, fields)
+        self._note = directory / "first_bytes.json"
+        self._complete = 0  # the position after the last complete line that was seen
+        self._same_file = False  # whether the first bytes have been compared with the note
+        self._position_checked = False
+        try:
+            self._advance()
+        except BaseException:
+            self._lines.close()
+            raise
+
+    async def partitions(self) -> Sequence[str]:
+        """List the one partition."""
+        return (PARTITION,)
+
+    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
+        """Return one cut for all that is due: after the last complete line of this moment."""
+        return (Cut(due[-1][0], self._advance()),) if due else ()
+
+    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        """Return the next complete lines; none after the timeout."""
+        if PARTITION not in positions:
+            await asyncio.sleep(timeout_s)
+            return ()
+        position = positions[PARTITION]
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while True:
+            complete = self._advance()
+            self._check_position(position)
+            batch = self._lines.read(position, complete)
+            if batch is not None:
+                return (batch,)
+            left_s = deadline_s - loop.time()
+            if left_s <= 0:
+                return ()
+            await asyncio.sleep(min(POLL_S, left_s))
+
+    async def close(self) -> None:
+        """Close the file."""
+        self._lines.close()
+
+    def _advance(self) -> int:
+        """Look at the file again; return the position after its last complete line."""
+        try:
+            named = self._path.stat()
+        except OSError as failure:
+            raise OperatorError(f"{self._path}: it is gone ({failure.strerror}); put it back") from None
+        opened = self._lines.stat()
+        if (named.st_ino, named.st_dev) != (opened.st_ino, opened.st_dev):
+            raise OperatorError(f"{self._path}: it was replaced; put the first file back, it may only grow")
+        if opened.st_size < self._complete:
+            raise OperatorError(f"{self._path}: it was truncated; put its records back, it may only grow")
+        self._complete = self._lines.after_last_line(self._complete)
+        if self._complete and not self._same_file:
+            self._check_first_bytes()
+        return self._complete
+
+    def _check_position(self, position: int) -> None:
+        """Refuse a first position that is not in this file: it was reached in another one."""
+        if not self._position_checked:
+            if position > self._complete or not self._lines.starts_line(position):
+                raise OperatorError(f"{self._path}: this is not the file counted so far; put that back")
+            self._position_checked = True
+
+    def _check_first_bytes(self) -> None:
+        """Compare the file's first bytes with those of its first start, or note them."""
+        if self._note.exists():
+            noted = json.loads(self._note.read_bytes())
+        else:
+            noted = self._first_bytes(min(self._complete, _NOTED_BYTES))
+            write_durably(self._note, [json.dumps(noted).encode()])
+        if self._first_bytes(noted["bytes"]) != noted:
+            raise OperatorError(f"{self._path}: this is not the file counted so far; put that back")
+        self._same_file = True
+
+    def _first_bytes(self, count: int) -> dict[str, Any]:
+        return {"bytes": count, "sha256": hashlib.sha256(self._lines.bytes_at(0, count)).hexdigest()}

@@ -1,0 +1,88 @@
+"""A file of the past, replayed in the order of event time: each record arrives at its event time.
+
+So nothing is late, and disorder in the file cannot move a count. A file that is not in order is copied in
+order first; the copy and its index are secret and lie in the state directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from stream_app.core.records import Cut, Int64Array, RecordBatch
+from stream_app.sources.decode import TimeField
+from stream_app.sources.lines import PARTITION, FileFormat, LineFile, open_lines
+from stream_app.sources.sort import in_order_of_time
+
+POLL_S = 0.005
+
+
+class ReplaySource:
+    """Replay a file on a virtual clock (``ports.Source``). Make one with ``open``.
+
+    Args:
+        lines: the records in order of time.
+        times_us, positions: when and where each record is, shape (n,), both rising.
+        reached_us: tells where the replay is.
+    """
+
+    def __init__(
+        self, lines: LineFile, times_us: Int64Array, positions: Int64Array, reached_us: Callable[[], int]
+    ) -> None:
+        self._lines = lines
+        self._times_us = times_us
+        self._positions = positions
+        self._reached_us = reached_us
+        self._end = lines.stat().st_size
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        format: FileFormat,
+        field: TimeField,
+        directory: Path,
+        reached_us: Callable[[], int],
+    ) -> ReplaySource:
+        """Verify that the file is in order of its event times, or make a copy that is.
+
+        Args: directory, of this file alone; it holds the index and, if there is one, the sorted copy.
+        Raises: OperatorError where the file cannot be read, or is not the one that was replayed so far.
+        Cost: see ``in_order_of_time``.
+        """
+        ordered = in_order_of_time(path, format, field, directory)
+        lines = open_lines(ordered.file, format, [field])
+        return cls(lines, ordered.times_us, ordered.positions, reached_us)
+
+    async def partitions(self) -> Sequence[str]:
+        """List the one partition."""
+        return (PARTITION,)
+
+    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
+        """Return a cut for each due bin: at the first record that is not before its closing instant."""
+        return [Cut(bin, self._first_from(instant_us)) for bin, instant_us in due]
+
+    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        """Return the next records that have happened by now; none after the timeout."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while True:
+            if PARTITION in positions:
+                batch = self._lines.read(positions[PARTITION], self._first_from(self._reached_us()))
+                if batch is not None:
+                    return (batch,)
+            if loop.time() >= deadline_s:
+                return ()
+            await asyncio.sleep(POLL_S)
+
+    async def close(self) -> None:
+        """Close the file."""
+        self._lines.close()
+
+    def _first_from(self, instant_us: int) -> int:
+        """Return the position of the first record that is not before an instant."""
+        index = int(np.searchsorted(self._times_us, instant_us))
+        return int(self._positions[index]) if index < len(self._positions) else self._end
