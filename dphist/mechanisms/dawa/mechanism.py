@@ -51,8 +51,8 @@ def dawa(
         as printed, which is private, but its least noisy partition is a sum of many lucky draws: thousands of
         tiny buckets on the easiest data. The authors' published code avoids that by what theorem 2 does
         not cover: half the scale that the remark asks for, no noise on single bins, noisy costs clipped at
-        zero. A constant cost for each bucket counters luck and depends on no data. Errors stay above that code's
-        where data are easy: see benchmarks.
+        zero. A constant cost for each bucket counters luck and depends on no data. Errors
+        stay above that code's where data are easy: see benchmarks.
     """
     return _partitioned(request, partition_share, bucket_penalty, _tree_rule(request, tree))
 
