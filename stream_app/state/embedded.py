@@ -1,8 +1,9 @@
 """A Redis of our own in the state directory: durable before it answers, reachable by nobody else.
 
-It listens on a unix socket that only this user may open, with one user for the worker (both halves) and one
-for the API (public keys, reading). Two locks guard the directory: one held by the service, one inherited by
-the server, so that a server left over from a killed service is recognised and ended first.
+It listens on a unix socket that only this user may open, with one user for the worker (both halves), one
+for the API (public keys, reading) and one for the operator. Two locks guard the directory: one held by the
+service, one inherited by the server, so that a server left over from a killed service is recognised and
+ended first.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ maxmemory-policy noeviction
 user default off ~* &* +@all
 user worker on #{worker} ~dp:* +@all -@admin -@dangerous +config|get +info
 user api on #{api} ~{public} -@all {reads}
-user operator on #{operator} ~* +ping +info +shutdown
+user operator on #{operator} ~* &* +@all
 """
 
 
@@ -113,6 +114,11 @@ class EmbeddedRedis:
     def api_url(self) -> str:
         """The URL of the user that may read the public half."""
         return self._url("api")
+
+    @property
+    def operator_url(self) -> str:
+        """The URL of the user that may do everything, for a person with a client of his own."""
+        return self._url("operator")
 
     def start(self) -> None:
         """Start the server and return when it answers.
