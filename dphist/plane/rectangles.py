@@ -153,11 +153,11 @@ class RectangleTree:
             upward.insert(0, total + weight * (own - total))
             below.insert(0, weight * variance)
         consistent = [upward[0]]
-        for parents, value, spread in zip(self.parents, upward[1:], below[1:], strict=True):
+        for parents, value, own_spread in zip(self.parents, upward[1:], below[1:], strict=True):
             above = consistent[-1]
             short = above - np.bincount(parents, value, above.size)
-            spreads = np.bincount(parents, spread, above.size)[parents]
-            share = np.divide(spread, spreads, out=np.zeros_like(spread), where=spreads > 0)
+            together = np.bincount(parents, own_spread, above.size)[parents]
+            share = np.divide(own_spread, together, out=np.zeros_like(own_spread), where=together > 0)
             consistent.append(value + share * short[parents])
         return consistent
 
