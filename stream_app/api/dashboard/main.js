@@ -107,7 +107,11 @@ function currentRange() {
 
 async function refreshCharts() {
   page.detail = await get(streamPath(page.stream));
-  page.seq = Math.max(page.seq, page.detail.seq);
+  if (page.detail.seq < page.seq) {
+    // The stream began anew: its seq is behind what the browser would resume after.
+    page.seq = page.detail.seq;
+    listen();
+  }
   showNow(page.detail.running, page.detail.released_until, page.detail.seq);
   showRanges();
   if (!page.detail.released_until) return;
@@ -138,13 +142,11 @@ async function refresh() {
     page.again = true;
     return;
   }
-  const stream = page.stream;
   const began = performance.now();
   page.loading = true;
   page.again = page.stale = false;
   try {
     await refreshCharts();
-    if (stream === page.stream) at("main").removeAttribute("aria-busy");
   } catch (error) {
     page.stale = true;
     if (error instanceof ApiError) console.warn(error.message);
@@ -229,7 +231,6 @@ function themeChanged() {
 // ---- streams --------------------------------------------------------------------------------------
 
 async function open(stream) {
-  page.unfollow();
   Object.assign(page, { stream, zoom: null, seq: 0, released: null });
   page.detail = await get(streamPath(stream));
   const { detail } = page;
@@ -246,6 +247,7 @@ async function open(stream) {
 
 function listen() {
   const { stream } = page;
+  page.unfollow();
   page.unfollow = follow(stream, page.seq, {
     onRelease: (seq, text) => { if (stream === page.stream) onRelease(seq, text); },
     onState: (state) => {

@@ -129,8 +129,11 @@ def inked(page: Page, chart: str) -> int:
     return int(
         page.evaluate(
             """id => {
-              const canvas = document.querySelector(`#${id} canvas`);
-              const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+              const chart = document.querySelector(`#${id} canvas`);
+              const copy = new OffscreenCanvas(chart.width, chart.height);
+              const paper = copy.getContext("2d", { willReadFrequently: true });
+              paper.drawImage(chart, 0, 0);
+              const { data } = paper.getImageData(0, 0, chart.width, chart.height);
               let drawn = 0;
               for (let i = 3; i < data.length; i += 4) drawn += data[i] > 0;
               return drawn;
@@ -239,6 +242,19 @@ def test_a_lost_server_is_said_and_then_resumed(browser: Browser, backstage: Bac
         backstage.start()
         expect(page.locator("#connection")).to_have_text("Live", timeout=15_000)
         shows_seq(page, 60)
+
+
+def test_a_stream_that_begins_anew_is_followed_from_its_start(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([5] * 50)
+    with opened(browser, backstage.start(), expect_errors=True) as page:
+        shows_seq(page, 50)
+        backstage.stop()
+        backstage.store = MemoryStore()
+        stream = backstage.stream([5] * 3)
+        backstage.start()
+        shows_seq(page, 3)
+        backstage.run(stream.close([5] * 4))
+        shows_seq(page, 7)
 
 
 def test_the_promise_is_on_the_page(browser: Browser, backstage: Backstage) -> None:
