@@ -5,12 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_SECONDS ?= 0
+DEMO_OPTIONS ?=
 SCHEDULES ?= 10000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test check bench simulate clean
 
 help: ## list the commands
+	@echo "Private live counts over event streams. Needs Python 3.11+; everything else is set up on first use."
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with the locked dependencies (needs Python 3.11+)
@@ -26,8 +28,8 @@ lock: ## resolve pyproject.toml anew into requirements/lock.txt (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 	  --no-emit-find-links --all-extras pyproject.toml -o requirements/lock.txt
 
-demo: $(STAMP) ## replay a year of real events and serve the live page on 127.0.0.1:8088 (DEMO_SECONDS=n ends it)
-	@$(BIN)/stream-app demo --seconds $(DEMO_SECONDS)
+demo: $(STAMP) ## replay a year of real events, live page on 127.0.0.1:8088 (DEMO_SECONDS=n ends it; DEMO_OPTIONS=--fresh)
+	@$(BIN)/stream-app demo --seconds $(DEMO_SECONDS) $(DEMO_OPTIONS)
 
 check: $(STAMP) ## lint, types, import rules, unit tests; under a minute
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 from stream_app.config import Settings, load_text
 from stream_app.config.values import duration_us, format_duration
@@ -14,7 +15,7 @@ from stream_app.progress import open_report
 from stream_app.supervision import Ending, run_service
 
 
-def run_replay(file: Path, serve: bool, **options: str | int) -> int:
+def run_replay(file: Path, serve: bool, **options: Any) -> int:
     """Replay one file; return the exit status. Options are those of the command line."""
     settings = replay_settings(file, **options)
     report = open_report()

@@ -1,0 +1,230 @@
+"""The only file that wires: settings become stores, sources, clocks and loops.
+
+What is private and what is public is decided here: the worker gets the whole store and the system's noise,
+the API a reader of public keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dphist import SystemNoise
+from stream_app.api.app import listen, serve_on
+from stream_app.clocks import LiveClock, ReplayClock
+from stream_app.closer import Closer
+from stream_app.config import Settings, SourceSettings, StreamSettings
+from stream_app.core.declaration import Declaration
+from stream_app.ingest import Ingest
+from stream_app.plans import planned
+from stream_app.ports import Clock, OperatorError, PublicReader, Source
+from stream_app.sinks.dead_letter_file import DeadLetterFile
+from stream_app.sinks.witness_file import WitnessFile
+from stream_app.sources.decode import TimeField
+from stream_app.sources.file import FileSource
+from stream_app.sources.replay import ReplaySource
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.reader import RedisReader
+from stream_app.state.redis_store import RedisStore
+from stream_app.state.safety import check_safety
+
+REDIS_LOOK_EVERY_S = 0.2
+REPLAY_STRIDE_BINS = 256  # at full speed: bins that are cut, sealed and released in one step
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One source from end to end: the loop that counts its events and the loops that release its streams."""
+
+    ingest: Ingest
+    closers: Sequence[Closer]
+
+    async def run(self) -> None:
+        """Run until cancelled; a replay returns when its last bin is visible."""
+        async with asyncio.TaskGroup() as group:
+            counting = group.create_task(self.ingest.run())
+            async with asyncio.TaskGroup() as releasing:
+                for closer in self.closers:
+                    releasing.create_task(closer.run())
+            counting.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What all pipelines of a worker share; ``resources`` are closed when it ends."""
+
+    settings: Settings
+    store: RedisStore
+    witness: WitnessFile
+    resources: AsyncExitStack
+
+
+@asynccontextmanager
+async def redis_server(settings: Settings) -> AsyncIterator[Settings]:
+    """Yield settings whose Redis can be reached: an embedded one runs for as long as this is open.
+
+    Raises: OperatorError where it cannot be started.
+    """
+    if settings.redis.embedded is None:
+        yield settings
+        return
+    with EmbeddedRedis(settings.redis.embedded) as server:
+        reached = replace(settings.redis, url=server.worker_url, api_url=server.api_url, embedded=None)
+        watching = asyncio.create_task(_keep_running(server))
+        try:
+            yield replace(settings, redis=reached)
+        finally:
+            watching.cancel()
+
+
+async def _keep_running(server: EmbeddedRedis) -> None:
+    """Start the server again if it dies: everything that it acknowledged is in its file."""
+    while True:
+        await asyncio.sleep(REDIS_LOOK_EVERY_S)
+        if not server.running:
+            log.warning("the embedded Redis ended; starting it again")
+            try:
+                server.restart()
+            except OperatorError as refusal:
+                log.error("%s", refusal)
+
+
+@asynccontextmanager
+async def open_reader(settings: Settings) -> AsyncIterator[PublicReader]:
+    """Yield a reader of what is visible. Raises: OperatorError for an embedded Redis of another command."""
+    if settings.redis.api_url is None:
+        raise OperatorError(
+            "redis.url: an embedded server belongs to one command; use stream-app run, or a server of its own"
+        )
+    reader = RedisReader(settings.redis.api_url)
+    try:
+        yield reader
+    finally:
+        await reader.close()
+
+
+async def run_api(settings: Settings) -> None:
+    """Serve released values until cancelled or told to stop by a signal.
+
+    Raises: OperatorError where the address cannot be had.
+    """
+    host, port = settings.api.host, settings.api.port
+    try:
+        listener = listen(host, port)
+    except OSError as failure:
+        raise OperatorError(
+            f"api.port: {host}:{port} cannot be served ({failure.strerror}); free it or choose another"
+        ) from None
+    with listener:
+        await serve_on(listener, lambda: open_reader(settings))
+
+
+async def run_worker(settings: Settings) -> None:
+    """Count and release until cancelled, or until every stream is a replay that has ended.
+
+    Raises: OperatorError, one line, where it cannot start or go on.
+    """
+    async with AsyncExitStack() as resources:
+        connected = await resources.enter_async_context(redis_server(settings))
+        url = connected.redis.url
+        if url is None:
+            raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
+        await check_safety(url, settings.redis.accept)
+        store = RedisStore(url)
+        resources.push_async_callback(store.close)
+        witness = WitnessFile(settings.state_dir / "witness")
+        resources.callback(witness.close)
+        ends = Ends(settings, store, witness, resources)
+        pipelines = [await _pipeline(streams, ends) for streams in _by_source(settings)]
+        await _run_all(pipelines)
+
+
+async def _run_all(pipelines: Sequence[Pipeline]) -> None:
+    try:
+        async with asyncio.TaskGroup() as group:
+            for pipeline in pipelines:
+                group.create_task(pipeline.run())
+    except* OperatorError as refusals:
+        raise _first(refusals) from None
+
+
+def _first(group: BaseExceptionGroup[OperatorError]) -> OperatorError:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+
+
+def _by_source(settings: Settings) -> list[list[StreamSettings]]:
+    """Return the streams in groups that read one file: it is decoded once for all of them."""
+    groups: dict[Path, list[StreamSettings]] = defaultdict(list)
+    for stream in settings.streams:
+        groups[stream.source.file.resolve()].append(stream)
+    return list(groups.values())
+
+
+async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
+    """Open the streams of one source and join their loops."""
+    settings, store = ends.settings, ends.store
+    wall = LiveClock(store)
+    clock = _clock(streams, wall)
+    source = await asyncio.to_thread(_source, streams[0], settings.state_dir, clock)
+    ends.resources.push_async_callback(source.close)
+    dead_letters = DeadLetterFile(settings.state_dir / "dead_letters" / f"{streams[0].name}.ndjson")
+    ends.resources.callback(dead_letters.close)
+    strategies = [planned(stream) for stream in streams]
+    closers = [
+        Closer(
+            store,
+            source,
+            clock,
+            wall,
+            ends.witness,
+            SystemNoise(),
+            strategy,
+            publish_every_us=settings.publish_every_us,
+            accept=stream.privacy.accept,
+        )
+        for stream, strategy in zip(streams, strategies, strict=True)
+    ]
+    states = [await closer.open() for closer in closers]
+    if isinstance(clock, ReplayClock):
+        closings = [Declaration.of(strategy).closing for strategy in strategies]
+        pairs = zip(closings, states, strict=True)
+        clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in pairs))
+    names = [stream.name for stream in streams]
+    return Pipeline(Ingest(source, store, clock, dead_letters, names, streams[0].source.start), closers)
+
+
+def _source(stream: StreamSettings, state_dir: Path, clock: Clock) -> Source:
+    """Open the log that a stream reads, with a directory of its own for what it must remember."""
+    settings, field = stream.source, TimeField(stream.time.field, stream.time.format)
+    directory = state_dir / "sources" / _reading(settings, field)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if isinstance(clock, ReplayClock):
+        return ReplaySource.open(settings.file, settings.format, field, directory, clock.reached_us)
+    return FileSource(settings.file, settings.format, [field], directory)
+
+
+def _reading(settings: SourceSettings, field: TimeField) -> str:
+    """Name one way of reading one file: positions in a sorted copy mean nothing in another."""
+    facts = (str(settings.file.resolve()), settings.format, field.path, field.format)
+    return f"{settings.file.stem}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
+
+
+def _clock(streams: Sequence[StreamSettings], wall: Clock) -> Clock:
+    replay = streams[0].source.replay
+    if replay is None:
+        return wall
+    return ReplayClock(
+        replay.from_us,
+        replay.to_us + max(stream.time.grace_us for stream in streams),
+        replay.speed,
+        REPLAY_STRIDE_BINS * max(stream.time.bin_us for stream in streams),
+    )
