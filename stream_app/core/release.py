@@ -10,15 +10,17 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from dphist.noise import NoiseSource
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.design import TreeDesign
-from dphist.tree.estimate import live_estimate
 from dphist.tree.interval import half_widths
-from dphist.tree.law import LawTable
 from dphist.tree.release import BinReleases
+from dphist.tree.series import series_laws, series_variance
+from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.tree.weights import rounding_bounds
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.records import ROWS, Int64Array, Release, StreamState, TileAppend
@@ -98,10 +100,11 @@ def _tiles(epoch: int, releases: BinReleases) -> list[TileAppend]:
 def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonce: str) -> Iterator[bytes]:
     """Yield the rows of these bins, each naming the one before."""
     declaration, prev = Declaration.of(strategy), state.head
-    binning = declaration.binning
-    measured = _measured(strategy.design, releases)
-    for position in range(len(releases)):
+    binning, errors = declaration.binning, _errors(strategy.design, releases)
+    for position, (variance, half_width) in enumerate(errors):
+        release = releases.bin(position)
         bin = state.released_bin + 1 + position
+        estimate = (release.published / UNITS_PER_COUNT).tolist()
         message = {
             "v": 1,
             "seq": state.seq + 1 + position,
@@ -110,9 +113,13 @@ def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonc
             "bin": bin,
             "start": format_instant(binning.start_us(bin)),
             "end": format_instant(binning.end_us(bin)),
-            **next(measured),
+            "estimate": estimate,
+            "variance": variance,
+            "interval": [[value - half_width, value + half_width] for value in estimate],
             "confidence": CONFIDENCE,
             "private": declaration.private,
+            "published": release.published.tolist(),
+            "nodes": [[node.level, node.index, node.values.tolist()] for node in release.nodes],
             "strategy": strategy.hash,
             "prev": prev,
             "nonce": nonce,
@@ -122,22 +129,15 @@ def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonc
         yield row
 
 
-def _measured(design: TreeDesign, releases: BinReleases) -> Iterator[dict[str, Any]]:
-    """Yield what each bin makes public: its nodes, its published row, the running count with its error."""
-    bins = [releases.bin(position) for position in range(len(releases))]
-    running = [live_estimate(design, release.bin + 1, release.published) for release in bins]
-    # All at once: in a table an interval costs a twentieth of one alone.
-    reaches, _ = half_widths(LawTable.of([live.law for live in running]), CONFIDENCE)
-    for release, live, half_width in zip(bins, running, reaches.tolist(), strict=True):
-        reach = half_width + live.rounding
-        yield {
-            "estimate": _per_cell(live.value),
-            "variance": live.variance,
-            "interval": [[cell - reach, cell + reach] for cell in _per_cell(live.value)],
-            "published": release.published.tolist(),
-            "nodes": [[node.level, node.index, node.values.tolist()] for node in release.nodes],
-        }
-
-
-def _per_cell(value: Any) -> list[float]:
-    return [value] if isinstance(value, float) else [float(cell) for cell in value]
+def _errors(design: TreeDesign, releases: BinReleases) -> Iterator[tuple[float, float]]:
+    """Yield variance and half width of each running count, in counts: the same for every cell."""
+    points = np.arange(releases.first_bin, releases.first_bin + len(releases))
+    laws, row_of_point = series_laws(design, int(points[-1]) + 1, "live", points)
+    half_widths_of_rows, _ = half_widths(laws, CONFIDENCE)
+    variances = series_variance(design, int(points[-1]) + 1, "live", points)
+    # A running count sums at most k - 1 estimates of each level, each rounded to whole units.
+    rounding = sum(
+        (k - 1) * bound for k, bound in zip(design.branching, rounding_bounds(design), strict=True)
+    )
+    reaches = half_widths_of_rows[row_of_point] + rounding / UNITS_PER_COUNT
+    return zip(variances.tolist(), reaches.tolist(), strict=True)
