@@ -180,11 +180,13 @@ class Ingest:
         return min(max(left_s, 0.0), READ_TIMEOUT_S)
 
     async def _take_due_cuts(self, name: str, partitions: Sequence[str]) -> None:
-        """Store a cut for every bin whose closing instant has passed."""
+        """Store a cut for every bin whose closing instant has passed by now."""
+        # Asked once: a clock that runs faster than this loop would find another bin due every time.
+        now_us = await self._clock.now_us()
         for partition in partitions:
             while (state := self._streams[name].partitions.get(partition)) is not None:
                 stream = self._streams[name]
-                due = stream.declaration.closing.due(state.last_cut_bin, await self._clock.now_us())
+                due = stream.declaration.closing.due(state.last_cut_bin, now_us)
                 if not due:
                     break
                 cuts = await self._source.cuts(partition, due)
