@@ -274,7 +274,7 @@ def downsampled(values: Float64Array, points: int) -> Int64Array:
     the greatest of every stretch between them.
 
     >>> downsampled(np.array([0.0, 1, 9, 1, 1, -5, 1, 0]), 6).tolist()
-    [0, 1, 2, 5, 6, 7]
+    [0, 1, 2, 4, 5, 7]
     """
     if len(values) <= points:
         return np.arange(len(values))
