@@ -1,0 +1,178 @@
+"""A record's bin: against a record-by-record reading of the rule, and as a neighbour-preserving function."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_app.core.bins import Binning, BinRules, aggregate, assign, split
+from stream_app.core.records import Cut, PartitionState, Reason
+
+DAY_US = 86_400_000_000
+# Clocks that skip midnight (Santiago, Beirut), a day (Apia), half an hour (Lord Howe).
+ZONES = [
+    "Europe/Paris",
+    "America/Santiago",
+    "Asia/Beirut",
+    "Pacific/Apia",
+    "Australia/Lord_Howe",
+    "Asia/Kolkata",
+]
+
+
+@st.composite
+def partition_states(draw: st.DrawFn) -> PartitionState:
+    """Draw cuts that rise in bin and do not fall in position."""
+    base_bin = draw(st.integers(-3, 10))
+    steps = draw(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 5)), max_size=6))
+    bin, position, cuts = base_bin, 0, []
+    for bins, records in steps:
+        bin, position = bin + bins, position + records
+        cuts.append(Cut(bin, position))
+    return PartitionState(0, base_bin, tuple(cuts))
+
+
+records = st.lists(st.integers(-8, 40), max_size=30)
+all_rules = st.builds(
+    BinRules, st.integers(-5, 20), st.integers(0, 6), st.sampled_from(["next_bin", "drop", "dead_letter"])
+)
+
+
+def bin_of_record(own: int, position: int, state: PartitionState, rules: BinRules) -> int | Reason | None:
+    """Read the rule for one record, in words; None where a cut must be taken first."""
+    if own < rules.first_bin:
+        return Reason.BEFORE_FIRST_BIN
+    containing = [cut.bin for cut in state.cuts if position < cut.position]
+    arrived_in = containing[0] if containing else state.last_cut_bin + 1
+    if own > arrived_in + rules.max_ahead_bins:
+        return Reason.FUTURE if containing else None
+    already_cut = [cut.bin for cut in state.cuts if cut.position <= position]
+    first_open = max([state.base_bin, *already_cut]) + 1
+    if own >= first_open:
+        return own
+    return first_open if rules.late == "next_bin" else Reason.LATE
+
+
+def outcomes(
+    own: list[int], state: PartitionState, rules: BinRules, first_position: int = 0
+) -> list[int | Reason]:
+    """Return the bin of every settled record, or why it has none."""
+    positions = np.arange(first_position, first_position + len(own))
+    found = assign(np.array(own, dtype=np.int64), positions, state, rules)
+    assert found.bins.shape == found.kept.shape == (found.settled,)
+    result: list[int | Reason] = []
+    for index in range(found.settled):
+        reasons = [reason for reason, mask in found.refused.items() if mask[index]]
+        assert found.kept[index] == (not reasons)
+        assert len(reasons) <= 1
+        result.append(reasons[0] if reasons else int(found.bins[index]))
+    return result
+
+
+def cut_beyond(own: list[int], state: PartitionState, bins: int) -> PartitionState:
+    """Return the state after one more cut, beyond all records."""
+    position = max([len(own), *(cut.position for cut in state.cuts)])
+    return replace(state, cuts=(*state.cuts, Cut(state.last_cut_bin + bins, position)))
+
+
+@given(records, partition_states(), all_rules)
+def test_assign_follows_the_rule_record_by_record(
+    own: list[int], state: PartitionState, rules: BinRules
+) -> None:
+    expected = [bin_of_record(bin, position, state, rules) for position, bin in enumerate(own)]
+    settled = expected.index(None) if None in expected else len(own)
+    assert outcomes(own, state, rules) == expected[:settled]
+
+
+@given(records.filter(len), partition_states(), all_rules, st.data())
+def test_one_more_record_changes_one_cell_by_one(
+    own: list[int], state: PartitionState, rules: BinRules, data: st.DataObject
+) -> None:
+    """The neighbouring log: later records and cuts move up by the record that is not there."""
+    state = cut_beyond(own, state, 1)
+    gone = data.draw(st.integers(0, len(own) - 1))
+    cuts = tuple(Cut(cut.bin, cut.position - (cut.position > gone)) for cut in state.cuts)
+    found = outcomes(own, state, rules)
+    without = outcomes(own[:gone] + own[gone + 1 :], replace(state, cuts=cuts), rules)
+    assert len(found) == len(own)
+    assert without == found[:gone] + found[gone + 1 :]
+
+
+@given(records, partition_states(), all_rules, st.integers(0, 30))
+def test_batches_do_not_matter(own: list[int], state: PartitionState, rules: BinRules, edge: int) -> None:
+    whole, first = outcomes(own, state, rules), outcomes(own[:edge], state, rules)
+    assert first == whole[:edge]
+    if len(whole) > edge:
+        assert outcomes(own[edge:], state, rules, first_position=edge) == whole[edge:]
+
+
+@given(records, partition_states(), all_rules, st.integers(1, 6))
+def test_later_cuts_do_not_move_a_settled_record(
+    own: list[int], state: PartitionState, rules: BinRules, bins: int
+) -> None:
+    """So it does not matter when a record is binned: before a cut that contains it, or long after."""
+    settled = outcomes(own, state, rules)
+    assert outcomes(own, cut_beyond(own, state, bins), rules)[: len(settled)] == settled
+
+
+@given(
+    st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 2)), max_size=40),
+    st.integers(1, 8),
+)
+def test_split_and_aggregate_keep_every_record(cells: list[tuple[int, int]], most_cells: int) -> None:
+    bins = np.array([bin for bin, _ in cells], dtype=np.int64)
+    columns = np.array([cell for _, cell in cells], dtype=np.int64)
+    total: Counter[tuple[int, int]] = Counter()
+    stop = 0
+    for run in split(bins, columns, 3, most_cells):
+        assert run.start == stop
+        stop = run.stop
+        in_run = Counter(cells[run])
+        assert len(in_run) <= most_cells
+        if stop < len(cells):  # a run is as long as it can be
+            assert len({*in_run, cells[stop]}) > most_cells
+        found = aggregate(bins[run], columns[run], 3)
+        keys = list(zip(found[0].tolist(), found[1].tolist(), strict=True))
+        assert keys == sorted(in_run)
+        assert dict(zip(keys, found[2].tolist(), strict=True)) == in_run
+        total += in_run
+    assert stop == len(cells)
+    assert total == Counter(cells)
+
+
+@given(st.integers(-(10**15), 10**15), st.integers(1, 10**12))
+def test_fixed_bins_hold_their_times(time_us: int, bin_us: int) -> None:
+    binning = Binning(bin_us)
+    [bin] = binning.bin_of([time_us]).tolist()
+    assert binning.start_us(bin) <= time_us < binning.end_us(bin)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@given(st.lists(st.integers(0, 2 * 10**15), min_size=1, max_size=5))
+def test_calendar_days_are_the_dates_of_the_zone(zone: str, times_us: list[int]) -> None:
+    binning = Binning(DAY_US, zone)
+    for time_us, bin in zip(times_us, binning.bin_of(times_us).tolist(), strict=True):
+        local = datetime.fromtimestamp(time_us // 1_000_000, tz=ZoneInfo(zone)).date()
+        assert date(1970, 1, 1) + timedelta(days=bin) == local
+        assert binning.start_us(bin) <= time_us < binning.end_us(bin)
+
+
+def test_a_day_that_a_zone_skipped_is_empty() -> None:
+    """Samoa crossed the date line: there was no 30 December 2011."""
+    binning = Binning(DAY_US, "Pacific/Apia")
+    skipped = (date(2011, 12, 30) - date(1970, 1, 1)).days
+    assert binning.start_us(skipped) == binning.end_us(skipped)
+    start_us = binning.start_us(skipped)
+    assert binning.bin_of([start_us - 1, start_us]).tolist() == [skipped - 1, skipped + 1]
+
+
+def test_a_bin_without_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1 microsecond"):
+        Binning(0)
