@@ -1,0 +1,190 @@
+"""The ``dphist`` command: which mechanisms there are, and which to use."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NoReturn
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from dphist import mechanisms
+from dphist.comparison import WORKLOADS, Score, applicable, named_workload, score
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Differentially private histograms: every mechanism of the papers behind one call."""
+
+
+@main.command("mechanisms")
+@click.argument("name", required=False)
+def show_mechanisms(name: str | None) -> None:
+    """List the mechanisms, or tell all about the one NAMEd."""
+    if name is None:
+        table = Table("mechanism", "axes", "workload", "what it does", box=None, header_style="bold")
+        for row in map(mechanisms.describe, mechanisms.names()):
+            table.add_row(row.name, str(row.dimensions), "yes" if row.uses_workload else "", row.summary)
+        Console().print(table)
+        return
+    try:
+        row = mechanisms.describe(name)
+    except ValueError as wrong:
+        _fail(wrong)
+    click.echo(f"{row.name}: {row.summary}\n")
+    click.echo(inspect.getdoc(row.function))
+    click.echo("\nOptions:" if row.options else "\nNo options.")
+    for option, default in row.defaults().items():
+        click.echo(f"  {option} (default {default}): {row.options[option]}")
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--workload",
+    default="ranges",
+    show_default=True,
+    help=f"The questions: {', '.join(WORKLOADS)}, or a file with a row of half-open bin edges for each.",
+)
+@click.option("--epsilon", type=float, default=0.1, show_default=True, help="The privacy budget.")
+@click.option("--trials", type=click.IntRange(1), default=5, show_default=True, help="Releases of each.")
+@click.option("--only", help="Names of mechanisms, with commas; otherwise all that apply.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write a PNG or SVG here.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def compare(
+    file: Path,
+    workload: str,
+    epsilon: float,
+    trials: int,
+    only: str | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Run the mechanisms on the histogram in FILE and show each one's error and time.
+
+    FILE is .npy, .npz (its array x, or its only one) or text: a number a line, or rows of numbers for a grid.
+    The errors shown are exact, so the histogram must be public or synthetic: nothing here is private.
+    """
+    try:
+        counts = _read_numbers(file)
+        ranges = named_workload(workload, counts.shape) if workload in WORKLOADS else _read_ranges(workload)
+        names = only.split(",") if only else applicable(counts.ndim)
+        scores, refused = _score_all(names, counts, ranges, epsilon, trials)
+    except (ValueError, OSError) as wrong:
+        _fail(wrong)
+    scores.sort(key=lambda each: each.mean_error)
+    if as_json:
+        click.echo(json.dumps({"scores": [asdict(each) for each in scores], "not_run": refused}, indent=2))
+    else:
+        _print_table(scores, refused, epsilon, len(ranges), trials)
+    if plot is not None:
+        _draw(scores, plot, f"{file.name}, epsilon {epsilon:g}, {len(ranges)} queries")
+
+
+def _score_all(
+    names: Sequence[str], counts: NDArray[np.int64], ranges: NDArray[np.int64], epsilon: float, trials: int
+) -> tuple[list[Score], dict[str, str]]:
+    """Score every mechanism; one that refuses this input is reported, unless all of them do."""
+    scores: list[Score] = []
+    refused: dict[str, str] = {}
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("comparing", total=len(names))
+        for name in names:
+            progress.update(task, description=name)
+            try:
+                scores.append(score(name, counts, ranges, epsilon, trials=trials, timer=time.perf_counter))
+            except ValueError as wrong:
+                refused[name] = str(wrong)
+            progress.advance(task)
+    if not scores:
+        raise ValueError(next(iter(refused.values()), "no mechanism was named"))
+    return scores, refused
+
+
+def _print_table(
+    scores: Sequence[Score], refused: dict[str, str], epsilon: float, queries: int, trials: int
+) -> None:
+    console = Console()
+    click.echo(f"error per query in counts: epsilon {epsilon:g}, {queries} queries, {trials} releases each")
+    table = Table("mechanism", box=None, header_style="bold")
+    for column in ("mean error", "+-", "to the best", "rms error", "seconds"):
+        table.add_column(column, justify="right")
+    least = scores[0].mean_error
+    for each in scores:
+        table.add_row(
+            each.mechanism,
+            f"{each.mean_error:,.4g}",
+            f"{each.standard_error:,.2g}",
+            f"{each.mean_error / least:.2f}" if least > 0 else "",
+            f"{each.root_mean_square:,.4g}",
+            f"{each.seconds:.3f}",
+        )
+    console.print(table)
+    for name, reason in refused.items():
+        console.print(f"{name} did not run: {reason}", markup=False)
+
+
+def _draw(scores: Sequence[Score], path: Path, title: str) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        _fail("--plot needs matplotlib; install private-counts[plot]")
+    names = [each.mechanism for each in scores][::-1]
+    figure = Figure(figsize=(9, 1.2 + 0.3 * len(names)), layout="constrained")
+    errors, seconds = figure.subplots(1, 2, sharey=True)
+    errors.barh(names, [each.mean_error for each in scores][::-1], color="#33658a")
+    seconds.barh(names, [each.seconds for each in scores][::-1], color="#86a873")
+    for axes, label in ((errors, "mean error per query (counts)"), (seconds, "seconds per release")):
+        axes.set_xscale("log")
+        axes.set_xlabel(label)
+    figure.suptitle(title)
+    try:
+        figure.savefig(path, dpi=150)
+    except (ValueError, OSError) as wrong:
+        _fail(f"--plot {path}: {wrong}")
+
+
+def _read_numbers(path: Path) -> NDArray[np.int64]:
+    """Read one array of whole numbers."""
+    try:
+        if path.suffix == ".npy":
+            found = np.load(path, allow_pickle=False)
+        elif path.suffix == ".npz":
+            found = _only_array(path)
+        else:
+            comma = "," in path.read_text(encoding="utf-8")
+            found = np.loadtxt(path, delimiter="," if comma else None, ndmin=1)
+    except (ValueError, UnicodeDecodeError) as wrong:
+        raise ValueError(f"{path} holds no numbers: {wrong}") from None
+    if found.dtype.kind not in "iuf" or not np.array_equal(found, np.rint(found)):
+        raise ValueError(f"{path} holds numbers that are not whole; counts and bin edges are")
+    return np.asarray(found, dtype=np.int64)
+
+
+def _only_array(path: Path) -> NDArray[np.int64]:
+    with np.load(path, allow_pickle=False) as stored:
+        names = list(stored)
+        if "x" not in names and len(names) != 1:
+            raise ValueError(f"its arrays are {', '.join(names)}; name one of them x")
+        return np.asarray(stored["x" if "x" in names else names[0]])
+
+
+def _read_ranges(workload: str) -> NDArray[np.int64]:
+    path = Path(workload)
+    if not path.is_file():
+        raise ValueError(f"workload {workload!r} is neither a file nor one of {', '.join(WORKLOADS)}")
+    return _read_numbers(path)
+
+
+def _fail(wrong: Exception | str) -> NoReturn:
+    raise click.ClickException(str(wrong))

@@ -1,0 +1,96 @@
+"""Which mechanism should I use? Each one's error on a histogram that may be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dphist import mechanisms
+from dphist.mechanisms.budget import Epsilon
+from dphist.mechanisms.ranges import Int64Array, checked_ranges, range_sums, spread_ranges
+from dphist.noise import SeededNoise
+from dphist.workloads import prefixes, single_bins
+
+# These publish counts in rising order, so that ranges of bins mean nothing to them.
+UNATTRIBUTED = frozenset({"sorted", "sorted_rounded", "sorted_isotonic"})
+
+WORKLOADS = ("ranges", "prefix", "bins")
+
+
+@dataclass(frozen=True)
+class Score:
+    """A mechanism's errors over some releases, in counts.
+
+    Args: ``mean_error`` per query and its standard error over the releases (nan for one release);
+        ``root_mean_square`` per query; seconds per release.
+    """
+
+    mechanism: str
+    mean_error: float
+    standard_error: float
+    root_mean_square: float
+    seconds: float
+
+
+def named_workload(name: str, shape: tuple[int, ...]) -> Int64Array:
+    """Return the ranges that a name stands for: spread over all ranges, all prefixes, or all single bins.
+
+    Raises: ValueError for an unknown name, and for prefixes of a grid.
+
+    >>> named_workload("prefix", (3,)).tolist()
+    [[0, 1], [0, 2], [0, 3]]
+    """
+    if name == "ranges":
+        return spread_ranges(shape)
+    if name not in WORKLOADS:
+        raise ValueError(f"workload {name!r} is not known; choose from {', '.join(WORKLOADS)}, or a file")
+    if len(shape) == 1:
+        return prefixes(shape[0]) if name == "prefix" else single_bins(shape[0])
+    if name == "prefix":
+        raise ValueError("workload 'prefix' is for one dimension; choose 'ranges' or 'bins'")
+    rows, columns = np.indices(shape).reshape(2, -1)
+    return np.stack([rows, rows + 1, columns, columns + 1], axis=1)
+
+
+def applicable(dimensions: int) -> list[str]:
+    """List the mechanisms that can answer ranges of such a histogram."""
+    return [name for name in mechanisms.names(dimensions) if name not in UNATTRIBUTED]
+
+
+def score(
+    name: str,
+    counts: ArrayLike,
+    workload: ArrayLike,
+    epsilon: Epsilon,
+    *,
+    trials: int,
+    timer: Callable[[], float],
+) -> Score:
+    """Release the histogram a few times with seeded noise and measure the errors of the workload's answers.
+
+    Guarantee: none. Errors are exact, and seeded noise protects nobody: for public or synthetic data only.
+    Args: as ``mechanisms.release``; trials, at least 1; timer, seconds on a clock that does not go back.
+    Raises: ValueError as the mechanism does, or for no trials.
+    """
+    if trials < 1:
+        raise ValueError(f"trials is {trials}; release at least once")
+    exact = np.asarray(counts)
+    ranges = checked_ranges(workload, exact.shape)
+    truth = range_sums(exact.astype(np.float64), ranges)
+    errors, squares = np.empty(trials), np.empty(trials)
+    started = timer()
+    for trial in range(trials):
+        made = mechanisms.release(name, exact, epsilon, workload=ranges, noise=SeededNoise(trial))
+        wrong = made.answer(ranges) - truth
+        errors[trial], squares[trial] = np.abs(wrong).mean(), (wrong**2).mean()
+    spread = float(errors.std(ddof=1)) / trials**0.5 if trials > 1 else float("nan")
+    return Score(
+        mechanism=name,
+        mean_error=float(errors.mean()),
+        standard_error=spread,
+        root_mean_square=float(np.sqrt(squares.mean())),
+        seconds=(timer() - started) / trials,
+    )
