@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -71,12 +72,15 @@ class Ends:
 async def redis_server(settings: Settings) -> AsyncIterator[Settings]:
     """Yield settings whose Redis can be reached: an embedded one runs for as long as this is open.
 
-    Raises: OperatorError where it cannot be started.
+    Raises: OperatorError where it cannot be started or used, or may lose what it acknowledges.
     """
     if settings.redis.embedded is None:
+        if settings.redis.url is not None:
+            await check_safety(settings.redis.url, settings.redis.accept)
         yield settings
         return
     with EmbeddedRedis(settings.redis.embedded) as server:
+        await check_safety(server.worker_url, settings.redis.accept)
         reached = replace(settings.redis, url=server.worker_url, api_url=server.api_url, embedded=None)
         watching = asyncio.create_task(_keep_running(server))
         try:
@@ -121,7 +125,7 @@ async def run_api(settings: Settings) -> None:
         listener = listen(host, port)
     except OSError as failure:
         raise OperatorError(
-            f"api.port: {host}:{port} cannot be served ({failure.strerror}); free it or choose another"
+            f"api.port: {host}:{port} cannot be served ({os.strerror(failure.errno or 0)}); free it"
         ) from None
     with listener:
         await serve_on(listener, lambda: open_reader(settings))
@@ -137,7 +141,6 @@ async def run_worker(settings: Settings) -> None:
         url = connected.redis.url
         if url is None:
             raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
-        await check_safety(url, settings.redis.accept)
         store = RedisStore(url)
         resources.push_async_callback(store.close)
         witness = WitnessFile(settings.state_dir / "witness")

@@ -134,7 +134,7 @@ class PlainReport:
 
     def _print_moved(self) -> None:
         for stream in self._latest:
-            if stream.bins != self._shown.get(stream.stream):
+            if stream.bins != self._shown.get(stream.stream, 0):
                 self._shown[stream.stream] = stream.bins
                 self.say(stream.describe())
                 self._last_s = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 from dataclasses import dataclass, replace
 
@@ -44,7 +45,10 @@ async def run_service(settings: Settings, report: Report, ending: Ending) -> int
     async def work() -> None:
         nonlocal status
         async with redis_server(settings) as connected, open_reader(connected) as reader:
-            await _say_what_happens(settings, reader, report)
+            try:
+                await _say_what_happens(settings, reader, report)
+            except OSError as failure:
+                raise OperatorError(f"redis.api_url: {failure}") from None
             status = await _watch(connected, reader, report, ending)
 
     try:
@@ -61,7 +65,7 @@ def check_port(api: ApiSettings) -> None:
         socket.create_server((api.host, api.port), family=_family(api.host)).close()
     except OSError as failure:
         raise OperatorError(
-            f"api.port: {api.host}:{api.port} cannot be served ({failure.strerror}); "
+            f"api.port: {api.host}:{api.port} cannot be served ({os.strerror(failure.errno or 0)}); "
             "free it or choose another with api.port"
         ) from None
 

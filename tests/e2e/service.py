@@ -100,6 +100,9 @@ class Service:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.kill_everything()
+        self._reading.join(10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 def descendants(pid: int) -> list[int]:

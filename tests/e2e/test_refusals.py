@@ -45,7 +45,7 @@ def test_every_command_refuses_a_wrong_key(tmp_path, text, command):
 
 def test_a_key_of_a_later_release_is_refused_not_ignored(tmp_path, text):
     line = refused(tmp_path, text + "alerts: []\n")
-    assert line == "stream-app: app.yaml:9: alerts is not built yet; take it out"
+    assert line == "stream-app: app.yaml:10: alerts is not built yet; take it out"
 
 
 def test_an_unreachable_redis(tmp_path, text):
