@@ -1,0 +1,199 @@
+"""A release: what it holds, that it continues, and that an exact count is nowhere in its public half."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphist.noise import SeededNoise
+from dphist.tree.counter import TreeCounter
+from dphist.tree.estimate import ReleasedForest
+from stream_app.core.instants import parse_instant
+from stream_app.core.records import GENESIS, ROWS, EpochRecord, Release, StreamState
+from stream_app.core.release import RowLink, make_release, row_hash
+from stream_app.core.strategy import Strategy
+from tests.simulator.given_noise import GivenNoise, node_sums, shifted
+from tests.stream_app.declared import BIN_US, FIRST_BIN, design_of, strategy_of
+
+SHARES = (Fraction(1, 6), Fraction(1, 3), Fraction(1, 2))
+NOISY = strategy_of(replace(design_of((2, 3, 2), Fraction(1, 2)), shares=SHARES))
+few = settings(max_examples=20)  # most of the time goes into intervals, which are tested elsewhere
+
+
+def state_of(strategy: Strategy) -> StreamState:
+    """Return a stream whose first epoch has just been opened."""
+    record = EpochRecord(0, FIRST_BIN, strategy.design.horizon, 1, strategy.hash)
+    return StreamState(strategy.to_json(), record, 0, GENESIS, FIRST_BIN - 1, FIRST_BIN - 1, b"")
+
+
+def after(state: StreamState, release: Release) -> StreamState:
+    """Return the state once the store has accepted a release."""
+    return replace(
+        state,
+        seq=release.expected_seq + len(release.rows),
+        head=release.head,
+        released_bin=release.last_bin,
+        counter=release.counter,
+    )
+
+
+def in_steps(
+    strategy: Strategy,
+    counts: np.ndarray,
+    steps: list[int],
+    noise: dict[Any, Any] | None = None,
+    width: int = 1,
+) -> list[Release]:
+    """Release counts in steps of several bins, each from the state that the one before left."""
+    state, releases, done = state_of(strategy), [], 0
+    source = GivenNoise(strategy.design, noise or node_noise(strategy, width), width)
+    for step in steps:
+        releases.append(make_release(state, strategy, counts[done : done + step], source, nonce="n"))
+        state, done = after(state, releases[-1]), done + step
+    return releases
+
+
+def node_noise(strategy: Strategy, width: int = 1) -> dict[Any, Any]:
+    """Return some noise for every node of the tree."""
+    rng = np.random.default_rng(3)
+    nodes = node_sums(strategy.design.shape, np.zeros((strategy.design.horizon, width), np.int64))
+    return {node: rng.integers(-9, 10, size=width) for node in nodes}
+
+
+def messages(releases: list[Release]) -> list[dict[str, Any]]:
+    """Return all rows as messages."""
+    return [json.loads(row) for release in releases for row in release.rows]
+
+
+counts_of = st.lists(st.integers(0, 50), min_size=12, max_size=12).map(lambda row: np.array([row]).T)
+cut_up = st.lists(st.integers(1, 5), min_size=1, max_size=12).map(lambda steps: _up_to(steps, 12))
+
+
+def _up_to(steps: list[int], total: int) -> list[int]:
+    taken = []
+    for step in steps:
+        taken.append(min(step, total - sum(taken)))
+        if sum(taken) == total:
+            break
+    return [step for step in taken if step]
+
+
+@few
+@given(counts_of, cut_up)
+def test_steps_do_not_matter(counts: np.ndarray, steps: list[int]) -> None:
+    """However many bins share a step, each row is the same, and the counter ends in the same state."""
+    parts = in_steps(NOISY, counts, steps)
+    [whole] = in_steps(NOISY, counts, [sum(steps)])
+    numbers = ("variance", "interval")
+    for part, one in zip(messages(parts), messages([whole]), strict=True):
+        assert {k: v for k, v in part.items() if k not in (*numbers, "prev")} == {
+            k: v for k, v in one.items() if k not in (*numbers, "prev")
+        }
+        assert np.allclose(part["interval"], one["interval"])
+        assert np.isclose(part["variance"], one["variance"])
+    assert parts[-1].counter == whole.counter
+
+
+@few
+@given(counts_of, cut_up)
+def test_rows_form_a_chain(counts: np.ndarray, steps: list[int]) -> None:
+    releases = in_steps(NOISY, counts, steps)
+    head, seq, bin = GENESIS, 0, FIRST_BIN - 1
+    for release in releases:
+        assert (release.expected_head, release.expected_seq, release.first_bin) == (head, seq, bin + 1)
+        for row in release.rows:
+            message = json.loads(row)
+            seq, bin = seq + 1, bin + 1
+            assert RowLink.of(row) == RowLink(seq, 0, bin, head, hashlib.sha256(row).hexdigest())
+            assert parse_instant(message["start"]) == bin * BIN_US
+            assert parse_instant(message["end"]) == (bin + 1) * BIN_US
+            assert (message["stream"], message["strategy"]) == ("visits", NOISY.hash)
+            head = row_hash(row)
+        assert (release.head, release.last_bin) == (head, bin)
+
+
+@few
+@given(counts_of, cut_up)
+def test_tiles_hold_what_the_rows_say(counts: np.ndarray, steps: list[int]) -> None:
+    """A reader of tiles and a reader of rows know the same nodes and published values."""
+    releases = in_steps(NOISY, counts, steps)
+    tiles: dict[int, bytes] = {}
+    for release in releases:
+        for append in release.tiles:
+            known = tiles.get(append.key.level, b"")
+            assert append.offset_bytes == len(known)
+            tiles[append.key.level] = known + append.data
+    nodes: dict[int, list[int]] = {level: [] for level in (ROWS, *NOISY.design.shape.levels)}
+    for message in messages(releases):
+        nodes[ROWS] += message["published"]
+        for level, index, values in message["nodes"]:
+            assert index == len(nodes[level])
+            nodes[level] += values
+    found = {level: np.frombuffer(data, "<i8").tolist() for level, data in tiles.items()}
+    assert found == {level: values for level, values in nodes.items() if values}
+
+
+@few
+@given(counts_of)
+def test_rows_state_the_forest_s_estimates(counts: np.ndarray) -> None:
+    """Estimate, variance and interval are those that a reader computes from the nodes."""
+    releases = in_steps(NOISY, counts, [5, 7])
+    forest = ReleasedForest(NOISY.design)
+    pushed = TreeCounter(NOISY.design, GivenNoise(NOISY.design, node_noise(NOISY), 1)).push_many(counts)
+    for position, message in enumerate(messages(releases)):
+        forest.append(pushed.bin(position))
+        live = forest.live_prefix(position + 1)
+        [[lower, upper]] = message["interval"]
+        interval = live.interval(message["confidence"])
+        assert message["estimate"] == [live.value]
+        assert message["variance"] == pytest.approx(live.variance)
+        assert lower <= interval.lower + 1e-3
+        assert upper >= interval.upper - 1e-3
+        assert (upper - lower) / 2 == pytest.approx(live.value - interval.lower, abs=0.3)
+
+
+@few
+@given(counts_of, st.integers(0, 11), st.integers(1, 5))
+def test_the_public_half_depends_on_counts_through_noisy_nodes_only(
+    counts: np.ndarray, bin: int, more: int
+) -> None:
+    """The shift of the noise that hides a change of the counts hides it from every public byte."""
+    change = np.zeros_like(counts)
+    change[bin] = more
+    hidden = shifted(NOISY.design.shape, node_noise(NOISY), -change)
+    first, second = in_steps(NOISY, counts, [7, 5]), in_steps(NOISY, counts + change, [7, 5], hidden)
+    assert [release.rows for release in first] == [release.rows for release in second]
+    assert [release.tiles for release in first] == [release.tiles for release in second]
+
+
+def test_wide_rows_have_a_value_a_cell() -> None:
+    strategy = Strategy("visits", "file:a", NOISY.declared, NOISY.design, width=3)
+    counts = np.arange(36).reshape(12, 3)
+    silence = dict.fromkeys(node_noise(strategy), np.zeros(3, np.int64))
+    [release] = in_steps(strategy, counts, [12], silence, width=3)
+    last = json.loads(release.rows[-1])
+    assert last["estimate"] == counts.sum(axis=0).tolist()
+    assert [len(last[key]) for key in ("published", "interval")] == [3, 3]
+
+
+def test_two_attempts_differ_even_if_their_noise_does_not() -> None:
+    counts = np.ones((1, 1), np.int64)
+    first, second = (
+        make_release(state_of(NOISY), NOISY, counts, SeededNoise(1), nonce) for nonce in ("a", "b")
+    )
+    assert first.tiles == second.tiles
+    assert first.head != second.head
+
+
+def test_bins_beyond_the_epoch_are_refused_without_a_count_in_the_message() -> None:
+    with pytest.raises(ValueError, match="horizon") as refusal:
+        make_release(state_of(NOISY), NOISY, np.full((13, 1), 98765), SeededNoise(1), "n")
+    assert "98765" not in str(refusal.value)
