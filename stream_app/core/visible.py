@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from dphist.tree.shape import TreeShape
 from stream_app.core.records import ROWS, EpochRecord
+from stream_app.core.strategy import Strategy
+from stream_app.core.tiles import TileGeometry, TileSlice
 
 
 def last_bin_of(epoch: EpochRecord) -> int:
@@ -40,3 +42,25 @@ def visible_rows(shape: TreeShape, epoch: EpochRecord, visible_seq: int, level: 
     """Return how many rows of a level (or of ``ROWS``) a reader may see: nodes are complete or secret."""
     bins = visible_bins(epoch, visible_seq)
     return bins if level == ROWS else shape.completed_count(bins, level)
+
+
+def invisible_slices(
+    strategy: Strategy, epochs: Iterable[EpochRecord], released_bin: int, visible_seq: int
+) -> list[TileSlice]:
+    """Return where the tiles hold what is released and not visible; each tile's slice reaches to its end.
+
+    Args: all epochs of the stream; the last released bin.
+    """
+    shape, geometry = strategy.design.shape, TileGeometry(strategy.width)
+    slices: list[TileSlice] = []
+    for epoch in epochs:
+        released = min(released_bin, last_bin_of(epoch)) - epoch.first_bin + 1
+        visible = visible_bins(epoch, visible_seq)
+        if released <= visible:
+            continue
+        for level in (ROWS, *shape.levels):
+            shown, held = (
+                n if level == ROWS else shape.completed_count(n, level) for n in (visible, released)
+            )
+            slices += geometry.slices(epoch.epoch, level, shown, held - shown)
+    return slices

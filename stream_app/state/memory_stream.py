@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from stream_app.core.records import Cut, EpochRecord, TileKey
-from stream_app.core.visible import last_bin_of
+from stream_app.core.strategy import Strategy
+from stream_app.core.visible import invisible_slices, last_bin_of
 
 
 @dataclass
@@ -69,6 +70,12 @@ class MemoryStream:
 
     def discard_invisible(self, reason: str) -> None:
         """Forget what was released but never visible: somebody else knows another continuation."""
+        strategy = Strategy.from_json(self.strategy)
+        for piece in invisible_slices(strategy, self.epochs, self.released_bin, self.visible_seq):
+            if piece.offset_bytes:
+                del self.tiles[piece.key][piece.offset_bytes :]
+            else:
+                self.tiles.pop(piece.key, None)
         for seq in [seq for seq in self.chain if seq > self.visible_seq]:
             del self.chain[seq]
         for i, epoch in enumerate(self.epochs):

@@ -23,8 +23,10 @@ from stream_app.core.records import (
     Reply,
     StreamState,
 )
+from stream_app.core.strategy import Strategy
+from stream_app.core.visible import invisible_slices
 from stream_app.state.checks import check_apply, check_cuts, check_epoch, check_integers, check_release
-from stream_app.state.codec import decode_epoch, decode_ledger, encode_entry, encode_epoch
+from stream_app.state.codec import decode_epoch, decode_epochs, decode_ledger, encode_entry, encode_epoch
 from stream_app.state.connection import Argument, batch, connect, script, transaction
 from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
 
@@ -111,11 +113,37 @@ class RedisStore:
             *(record.first_bin, record.first_bin + record.bins - 1, record.first_seq, head),
         )
         while True:
-            [forgotten] = await batch(
-                self._redis, [("ZRANGEBYSCORE", keys.open_bins, "-inf", f"({record.first_bin}")]
+            forgotten, state, visible, epochs, held = await transaction(
+                self._redis,
+                [
+                    ("ZRANGEBYSCORE", keys.open_bins, "-inf", f"({record.first_bin}"),
+                    ("HMGET", keys.state, "seq", "released_bin"),
+                    ("GET", keys.visible),
+                    ("HGETALL", keys.epochs),
+                    ("GET", keys.strategy),
+                ],
             )
-            cells = [keys.cells(int(bin)) for bin in forgotten]
-            reply = await script("open_epoch")(self._redis, [*fixed, *cells], [*arguments, *forgotten])
+            seq, released_bin = state
+            invisible = (
+                invisible_slices(
+                    Strategy.from_json(held), decode_epochs(epochs), int(released_bin), int(visible or 0)
+                )
+                if held
+                else []
+            )
+            reply = await script("open_epoch")(
+                self._redis,
+                [
+                    *fixed,
+                    *(keys.cells(int(bin)) for bin in forgotten),
+                    *(keys.tile(piece.key) for piece in invisible),
+                ],
+                [
+                    *arguments,
+                    *(seq or "0", visible or "0", len(forgotten), *forgotten),
+                    *(piece.offset_bytes for piece in invisible),
+                ],
+            )
             if reply != b"again":
                 return _as_reply(reply)
 

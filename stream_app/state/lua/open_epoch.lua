@@ -1,10 +1,14 @@
 -- Open an epoch after all others of the stream; the one before it ends where it stands.
--- KEYS: state, strategy, epochs, visible, chain, open_bins, then the cells of each bin in the last arguments
--- ARGV: strategy, strategy hash, epoch, record, first bin, last bin, first seq, head, bins to forget...
--- Replies: 'again' when the bins to forget are not those that have cells now
+-- KEYS: state, strategy, epochs, visible, chain, open_bins, then the cells of each bin to forget, then the
+--       tiles that hold what is released but not visible
+-- ARGV: strategy, strategy hash, epoch, record, first bin, last bin, first seq, head, seq and visible seq that the
+--       caller saw, number of bins to forget, these bins, then the visible length of each tile
+-- Replies: 'again' when the caller saw another state than the one that holds now
 local state, strategy, epochs, visible, chain, open_bins = unpack(KEYS, 1, 6)
 local text, strategy_hash, epoch, record, first_bin, last_bin, first_seq, head = unpack(ARGV, 1, 8)
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 6, 8
+local seen_seq, seen_visible, bins_to_forget = unpack(ARGV, 9, 11)
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 6, 11
+bins_to_forget = tonumber(bins_to_forget)
 
 local function last_bin_of(number, known)
   return tonumber(redis.call('HGET', epochs, number .. ':last_bin') or known.first_bin + known.bins - 1)
@@ -16,6 +20,14 @@ end
 
 -- The witness holds other rows than those that no reader has seen: they must never be seen.
 local function discard_invisible()
+  for i = bins_to_forget + 1, #KEYS - GIVEN_KEYS do
+    local tile, length = KEYS[GIVEN_KEYS + i], tonumber(ARGV[GIVEN_ARGUMENTS + i])
+    if length == 0 then
+      redis.call('UNLINK', tile)
+    elseif redis.call('STRLEN', tile) > length then
+      redis.call('SET', tile, redis.call('GETRANGE', tile, 0, length - 1))
+    end
+  end
   local seq = tonumber(redis.call('GET', visible) or '0')
   for _, row in ipairs(redis.call('XRANGE', chain, string.format('%.0f-0', seq + 1), '+')) do
     redis.call('XDEL', chain, row[1])
@@ -46,7 +58,8 @@ if current then
     return 'conflict'
   end
   local forgotten = redis.call('ZRANGEBYSCORE', open_bins, '-inf', '(' .. first_bin)
-  if #forgotten ~= #ARGV - GIVEN_ARGUMENTS then return 'again' end
+  if #forgotten ~= bins_to_forget then return 'again' end
+  if held[2] ~= seen_seq or (redis.call('GET', visible) or '0') ~= seen_visible then return 'again' end
   for i, bin in ipairs(forgotten) do
     if bin ~= ARGV[GIVEN_ARGUMENTS + i] then return 'again' end
   end
