@@ -78,6 +78,14 @@ class TreeDesign:
         if path_epsilon(self.scales, self.sensitivity) > self.epsilon:
             raise AssertionError("scales rounded up cannot cost more than epsilon; dphist.noise is wrong")
 
+    def __hash__(self) -> int:
+        # Designs key caches on every query, and hashing fractions anew would cost more than the look-up.
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.to_json())
+
     @property
     def branching(self) -> tuple[int, ...]:
         """The branching factors, root to leaf."""

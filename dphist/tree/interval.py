@@ -53,7 +53,7 @@ class HalfWidth:
     level: float
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def half_width(law: WeightedNoise, confidence: float) -> HalfWidth:
     """Return the least half width that holds the error with the asked probability.
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dphist.tree.interval import DITHER, half_width, half_widths
+from dphist.tree.interval import DITHER, _Search, half_width, half_widths
 from dphist.tree.law import LawTable, WeightedNoise
 from tests.oracles import probability_within, weighted_sum_pmf
 
@@ -58,6 +58,30 @@ def test_other_weights_are_certified_and_close(
         assert below < confidence + 3e-5 * (1 - confidence) + ROUNDING
 
 
+@pytest.mark.parametrize("lattice", [False, True])
+def test_only_negligible_frequencies_are_dropped(lattice: bool) -> None:
+    # The characteristic function comes back towards 1 far from 0, wherever all weights nearly agree.
+    skipped = 0
+    for groups in (
+        [(2, 40, 5.0), (5, 40, 5.0)],
+        [(1, 3, 200.0), (3, 1, 0.5)],
+        [(1, 1, 30.0)],
+        [(2, 500, 2.0), (3, 1, 90.0), (7, 2, 9.0)],
+    ):
+        laws = LawTable.of([WeightedNoise.of(groups)])
+        search = _Search(laws if lattice else laws.scaled(1 / laws.deviations()), 0.95, lattice)
+        starts, needed = search._needed_blocks()
+        blocks = [(int(starts[i]), int(starts[i + 1])) for i in np.flatnonzero(needed[0])]
+        kept = search._refined(np.array([0]), blocks)
+        dropped = np.setdiff1d(np.arange(1, search.frequencies + 1), kept)
+        theta = 2 * np.pi * dropped / search.period[0]
+        weights, copies, variances = next(search.laws.columns(1))
+        decay = (copies * np.log1p(variances * (1 - np.cos(weights * theta)))).sum(axis=(0, 1))
+        assert np.exp(-decay).max(initial=0.0) * np.sum(1 / dropped) <= search.error
+        skipped += dropped.size
+    assert skipped > 1000
+
+
 def test_many_small_weights_approach_the_normal_law() -> None:
     found = half_width(WeightedNoise.of([(0.01, 10**6, 5.0), (0.013, 10**6, 4.0)]), 0.95)
     deviation = math.sqrt(WeightedNoise.of([(0.01, 10**6, 5.0), (0.013, 10**6, 4.0)]).variance)
@@ -87,10 +111,10 @@ def test_no_noise_needs_no_width() -> None:
 
 def test_width_grows_with_confidence_to_the_very_end() -> None:
     noise = WeightedNoise.of([(1.0, 2, 3.0), (0.37, 5, 4.0)])
-    widths = [half_width(noise, 1 - 10.0**-digits).value for digits in (1, 2, 4, 7, 11)]
+    widths = [half_width(noise, 1 - 10.0**-digits).value for digits in (1, 2, 4, 8)]
     assert all(low < high for low, high in pairwise(widths))
     law = weighted_sum_pmf([(100, 2, 3.0), (37, 5, 4.0)])
-    for digits, width in zip((1, 2, 4, 7, 11), widths, strict=True):
+    for digits, width in zip((1, 2, 4, 8), widths, strict=True):
         assert 1 - probability_within(law, math.floor(width * 100)) <= 10.0**-digits * (1 + 1e-3) + 1e-13
 
 

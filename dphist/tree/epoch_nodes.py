@@ -1,0 +1,56 @@
+"""The nodes of one epoch: a level-uniform tree cut off at the horizon.
+
+Bins beyond the horizon do not exist, so the last node of a level may hold fewer bins and fewer children than
+the others. Arrays over the children of a level's nodes are padded with zeros, which weigh nothing in any sum.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.noise import Int64Array
+from dphist.tree.shape import TreeShape
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def node_counts(shape: TreeShape, horizon: int) -> tuple[int, ...]:
+    """Return how many nodes of each measured level hold a bin of the epoch, root side first.
+
+    >>> node_counts(TreeShape((2, 3)), 4)
+    (2, 4)
+    """
+    return tuple(-(-horizon // width) for width in shape.widths[1:])
+
+
+def bins_below(shape: TreeShape, horizon: int, level: int) -> Int64Array:
+    """Return how many bins of the epoch each node of a level holds.
+
+    >>> bins_below(TreeShape((2, 3)), 4, 1).tolist()
+    [3, 1]
+    """
+    width = shape.widths[level]
+    starts = np.arange(0, horizon, width, dtype=np.int64)
+    return np.asarray(np.minimum(horizon - starts, width))
+
+
+def by_parent(children: NDArray[Scalar], branching: int) -> NDArray[Scalar]:
+    """Return the values of a level's nodes as (parents, branching, ...), zeros where no child exists.
+
+    >>> by_parent(np.array([1, 2, 3, 4]), 3).tolist()
+    [[1, 2, 3], [4, 0, 0]]
+    """
+    parents = -(-len(children) // branching)
+    missing = parents * branching - len(children)
+    if missing:
+        padding: NDArray[Any] = np.zeros((missing, *children.shape[1:]), children.dtype)
+        children = np.concatenate([children, padding])
+    return children.reshape(parents, branching, *children.shape[1:])
+
+
+def to_children(values: NDArray[Scalar], branching: int, children: int) -> NDArray[Scalar]:
+    """Repeat each parent's value for its children, of which there are ``children`` in all."""
+    return np.repeat(values, branching, axis=0)[:children]
