@@ -76,6 +76,9 @@ class Closer:
         self._witnessed_seq = 0
         self._published_seq = 0
         self._finished = False
+        self._forgotten: tuple[int, bool] | None = (
+            None  # the epoch, and whether it had finished, at the last forget
+        )
 
     @property
     def finished(self) -> bool:
@@ -94,6 +97,7 @@ class Closer:
         await self._witness_released(state)
         last_bin = self._declaration.last_bin
         self._finished = last_bin is not None and state.released_bin >= last_bin
+        await self._forget(state)
         return state
 
     async def run(self) -> None:
@@ -163,6 +167,13 @@ class Closer:
         reply = await self._store.release(self._name, release)
         if reply is Reply.STRATEGY:
             raise OperatorError(f"stream {self._name}: another strategy was started under its name; stop one")
+
+    async def _forget(self, state: StreamState) -> None:
+        """At each start, new epoch and end of a replay, drop deleted counts from the store's log as well."""
+        now = state.epoch.epoch, self._finished
+        if self._forgotten != now:
+            await self._store.forget()
+            self._forgotten = now
 
     async def _witness_released(self, state: StreamState) -> None:
         """Read back what the store holds and the witness does not, and write it there durably."""

@@ -109,6 +109,13 @@ class Store(Protocol):
         """Make released rows up to ``seq`` visible; never goes back; a seq not released changes nothing."""
         ...
 
+    async def forget(self) -> None:
+        """Have the durable log written anew without what was deleted; returns before that is done.
+
+        A released bin's exact counts are deleted at once, but stay in the log until then.
+        """
+        ...
+
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
         """Add to a secret operator counter (late, before_first_bin, undecodable, future): never public."""
         ...

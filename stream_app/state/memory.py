@@ -277,6 +277,9 @@ class MemoryStore:
         if state is not None and state.visible_seq < seq <= state.seq:
             state.visible_seq = seq
 
+    async def forget(self) -> None:
+        """Do nothing: memory keeps no log."""
+
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
         """Add to a secret operator counter."""
         counts = self._opened(stream).operator_counts

@@ -244,6 +244,15 @@ class RedisStore:
         keys = StreamKeys(stream)
         await self._reply("publish", [keys.state, keys.visible], [seq])
 
+    async def forget(self) -> None:
+        """Have the append-only file rewritten without what was deleted; returns before that is done."""
+        try:
+            await batch(self._redis, [("BGREWRITEAOF",)])
+        except OSError as failure:
+            # One that is under way began after the deletions or is followed by the next epoch's.
+            if "in progress" not in str(failure):
+                raise
+
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
         """Add to a secret operator counter; a retry may count twice, which no decision rests on."""
         await batch(self._redis, [("HINCRBY", StreamKeys(stream).operator_counts, name, by)])

@@ -1,8 +1,11 @@
-"""What was released but never visible is gone from Redis once the witness went on elsewhere."""
+"""What must not stay: releases that nobody saw, and exact counts of released bins in the log on disk."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import redis
@@ -10,7 +13,7 @@ import redis
 from stream_app.core.records import Reply
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import SERVERS, Servers, Stores
-from tests.contracts.examples import NEXT_EPOCH, TEXT, WIDTH
+from tests.contracts.examples import FIRST_BIN, NEXT_EPOCH, TEXT, WIDTH, apply
 from tests.contracts.test_store import opened, release
 
 pytestmark = pytest.mark.anyio
@@ -34,6 +37,36 @@ async def test_tiles_keep_only_what_was_visible(servers: Servers, server: str, v
     row = WIDTH * 8
     expected = {b"-1": visible * row, b"1": visible // 2 * row, b"2": visible * row}
     assert lengths == {level: length for level, length in expected.items() if length}
+    raw.delete(*raw.keys(f"dp:{{{stores.stream}}}:*"))
+    await store.close()
+    raw.close()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_log_forgets_the_counts_of_released_bins(servers: Servers, server: str) -> None:
+    running = servers[server]
+    store = RedisStore(running.worker_url)
+    raw = redis.Redis.from_url(running.operator_url, decode_responses=True)
+    stores = Stores(store, None, f"forget-{server}")  # type: ignore[arg-type]
+    secret_count = 918_273_645_546
+    folder = Path(str(raw.config_get("dir")["dir"]))
+
+    def log_holds_it() -> bool:
+        files = (path for path in folder.rglob("*") if path.is_file())
+        return any(str(secret_count).encode() in path.read_bytes() for path in files)
+
+    await opened(stores)
+    reply = await store.apply(stores.stream, apply(0, 1, [(FIRST_BIN, 0, secret_count)]))
+    assert reply == Reply.DONE
+    assert log_holds_it()
+    await release(stores, 1)
+    assert raw.keys(f"dp:{{{stores.stream}}}:sec:cells:*") == []
+    for _ in range(2):  # asking again while it is under way is no error
+        await store.forget()
+    deadline = time.monotonic() + 20
+    while log_holds_it() and time.monotonic() < deadline:  # noqa: ASYNC110 - the server writes, nobody tells
+        await asyncio.sleep(0.05)
+    assert not log_holds_it()
     raw.delete(*raw.keys(f"dp:{{{stores.stream}}}:*"))
     await store.close()
     raw.close()
