@@ -67,3 +67,13 @@ def privacy_loss():
         return total
 
     return loss
+
+
+@pytest.fixture(scope="session")
+def transcript():
+    """Return a function from a seeded release to its steps: (kind, exact values, scale, outcome) of each."""
+
+    def steps(name, counts, epsilon, *, workload=None, seed=0, **options):
+        return run_recorded(name, counts, epsilon, workload, seed, None, options)[0]
+
+    return steps

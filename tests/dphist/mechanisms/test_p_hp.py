@@ -32,6 +32,19 @@ def test_most_of_the_budget_is_reached_where_an_event_stands_out(privacy_loss):
     assert Fraction(6, 10) < max(losses) <= 1
 
 
+def test_every_depth_of_cuts_has_an_equal_part_at_the_worst_sensitivity(transcript):
+    """2 D / scale, with D = 2 - 2 / L in units of 2^-4, is a quarter of epsilon over the six depths."""
+    counts = np.random.default_rng(2).integers(0, 1000, 64)
+    steps = transcript("p_hp", counts, 1.0)
+    selections = [(values.size, scale) for kind, values, scale, _ in steps if kind == "select"]
+    assert len(selections) > 3
+    for length, scale in selections[:-1]:
+        worst = 16 * (2 - Fraction(2, length))
+        assert Fraction(1, 4) / 6 >= 2 * worst / scale > Fraction(1, 4) / 6 * Fraction(31, 32)
+    worst = 16 * (2 - Fraction(2, 64))
+    assert Fraction(1, 4) >= 2 * worst / selections[-1][1] > Fraction(1, 4) * Fraction(31, 32)
+
+
 def test_without_noise_flat_runs_become_buckets():
     counts = np.repeat([5, 90, 0, 30], [8, 8, 16, 32])
     made = mechanisms.release("p_hp", counts, 1e6, noise=SeededNoise(1))

@@ -79,6 +79,21 @@ def test_an_added_event_loses_at_most_epsilon(deviation, data, privacy_loss):
     assert Fraction(1, 2) <= loss <= 1
 
 
+@pytest.mark.parametrize(
+    ("options", "worst"),
+    [
+        ({"deviation": "absolute"}, 4 * (2 - Fraction(2, 50))),
+        ({"deviation": "squared", "largest_count": 8}, 15),
+    ],
+)
+def test_boundaries_share_their_budget_equally_at_the_worst_sensitivity(options, worst, transcript):
+    """2 D / scale is a fifth of the boundaries' half of epsilon: absolute deviation in units of 2^-2."""
+    steps = transcript("structure_first", np.arange(50), 1.0, buckets=6, partition_share=0.5, **options)
+    scales = [scale for kind, _, scale, _ in steps if kind == "select"]
+    assert len(scales) == 5
+    assert all(Fraction(1, 10) >= 2 * worst / scale > Fraction(1, 10) * Fraction(15, 16) for scale in scales)
+
+
 def test_without_noise_the_boundaries_are_the_best():
     counts = np.repeat([5, 90, 0, 30], [7, 9, 16, 32])
     options = {"buckets": 4, "partition_share": 0.5}
