@@ -53,17 +53,19 @@ _NONE = np.iinfo(np.int64).min  # outside the calendar: not a time
 def _from_numbers(values: Sequence[int | float], divide: int, multiply: int) -> Int64Array:
     kinds = set(map(type, values))
     if kinds == {float}:
-        scaled = np.rint(np.array(values, dtype=np.float64) * multiply / divide)
-        inside = np.abs(scaled) < 2.0**62  # False for NaN
-        return np.where(inside, scaled, 0).astype(np.int64) + np.where(inside, 0, _NONE)
+        given = np.array(values, dtype=np.float64)
+        inside = np.abs(given) <= _LAST_US // multiply * divide  # False for NaN
+        scaled = np.rint(np.where(inside, given, 0.0) * multiply / divide).astype(np.int64)
+        return np.where(inside, scaled, _NONE)
     if kinds == {int}:
         try:
             whole = np.array(values, dtype=np.int64)
         except OverflowError:
             pass
         else:
-            inside = np.abs(whole // divide) <= _LAST_US // multiply
-            return np.where(inside, whole // divide * multiply, _NONE)
+            largest = _LAST_US // multiply * divide
+            inside = (whole >= -largest) & (whole <= largest)  # the absolute value of -2^63 is negative
+            return np.where(inside, np.where(inside, whole, 0) // divide * multiply, _NONE)
     # Both kinds, or beyond int64: one at a time, or an integer would be rounded because of its neighbours.
     return np.array([_from_number(value, divide, multiply) for value in values], dtype=np.int64)
 

@@ -1,0 +1,165 @@
+"""Decoding against the json and csv modules, one record at a time."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_app.core.records import Reason
+from stream_app.ports import OperatorError
+from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField
+
+AT = TimeField("at", "us")
+NESTED = TimeField("user.seen", "us")
+
+times = st.integers(-(10**16), 10**16)
+scalars = st.none() | st.booleans() | times | st.floats(allow_nan=False) | st.text(max_size=5)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["at", "seen", "x"]), inner),
+    max_leaves=4,
+)
+objects = st.fixed_dictionaries(
+    {},
+    optional={
+        "at": times | values,
+        "user": values | st.fixed_dictionaries({}, optional={"seen": times | values, "id": values}),
+        "other": values,
+    },
+)
+broken = st.sampled_from(
+    [b"", b"{", b"[]", b"7", b"null", b'{"at": 1} {"at": 2}', b'{"at": 01}', b"\xff", b"[" * 10**5]
+)
+records = st.lists(st.one_of(objects.map(lambda o: json.dumps(o).encode()), broken), max_size=8)
+
+
+def outcomes(decoder: Decoder, records: list[bytes], paths: list[str]) -> list[list[int] | Reason]:
+    """Return for every record its times, or why it has none."""
+    decoded = decoder.decode(records)
+    found: dict[int, list[int] | Reason] = dict(decoded.refused)
+    columns = [decoded.columns[path].tolist() for path in paths]
+    for row, index in enumerate(decoded.kept.tolist()):
+        assert index not in found
+        found[index] = [column[row] for column in columns]
+    assert sorted(found) == list(range(len(records)))
+    return [found[index] for index in range(len(records))]
+
+
+def json_oracle(record: bytes, paths: list[str]) -> list[int] | Reason:
+    """Decode one record with the json module and look the paths up."""
+    try:
+        whole = json.loads(record)
+    except (ValueError, RecursionError):
+        return Reason.UNDECODABLE
+    if not isinstance(whole, dict):
+        return Reason.UNDECODABLE
+    found = []
+    for path in paths:
+        value: Any = whole
+        for key in path.split("."):
+            if value is None:
+                return Reason.NULL
+            if not isinstance(value, dict) or key not in value:
+                return Reason.MISSING_FIELD
+            value = value[key]
+        if value is None:
+            return Reason.NULL
+        found.append(value)
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in found):
+        return Reason.BAD_TIME
+    microseconds = [round(value) for value in found]
+    return microseconds if all(abs(us) <= 10**16 for us in microseconds) else Reason.BAD_TIME
+
+
+@given(records)
+def test_ndjson_as_the_json_module_reads_it(lines: list[bytes]) -> None:
+    paths = ["at", "user.seen"]
+    for line, found in zip(lines, outcomes(NdjsonDecoder([AT, NESTED]), lines, paths), strict=True):
+        expected = json_oracle(line, paths)
+        if Reason.MISSING_FIELD in (found, expected) or Reason.NULL in (found, expected):
+            # Several things may be wrong with one record; the first that is found is said.
+            assert isinstance(found, Reason)
+            assert isinstance(expected, Reason)
+        else:
+            assert found == expected
+
+
+@given(records)
+def test_what_becomes_of_a_record_depends_on_it_alone(lines: list[bytes]) -> None:
+    decoder = NdjsonDecoder([AT])
+    assert outcomes(decoder, lines, ["at"]) == [outcomes(decoder, [line], ["at"])[0] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (b"{}", Reason.MISSING_FIELD),
+        (b'{"at": null}', Reason.NULL),
+        (b'{"at": "1"}', Reason.BAD_TIME),
+        (b'{"at": true}', Reason.BAD_TIME),
+        (b'{"at": {}}', Reason.BAD_TIME),
+        (b'{"at": 1e300}', Reason.BAD_TIME),
+        (b'{"at": 1', Reason.UNDECODABLE),
+        (b'"at"', Reason.UNDECODABLE),
+    ],
+)
+def test_the_reasons_of_a_refusal(record: bytes, reason: Reason) -> None:
+    assert outcomes(NdjsonDecoder([AT]), [b'{"at": 5}', record], ["at"]) == [[5], reason]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (b'{"user": 7}', Reason.MISSING_FIELD),
+        (b'{"user": null}', Reason.NULL),
+        (b'{"user": {}}', Reason.MISSING_FIELD),
+    ],
+)
+def test_the_reasons_on_a_path(record: bytes, reason: Reason) -> None:
+    assert outcomes(NdjsonDecoder([NESTED]), [record], ["user.seen"]) == [reason]
+
+
+cells = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=6)
+
+
+@given(st.lists(st.tuples(cells, times.map(str) | cells, cells), max_size=6))
+def test_csv_as_the_csv_module_reads_it(rows: list[tuple[str, str, str]]) -> None:
+    lines = [_csv_line(row) for row in rows]
+    decoder = CsvDecoder(b"id,at,note", [AT])
+    for row, found in zip(rows, outcomes(decoder, lines, ["at"]), strict=True):
+        text = row[1]
+        if text == "":
+            assert found is Reason.NULL
+        elif text.isascii() and text.removeprefix("-").isdigit():
+            assert found == [int(text)]
+        elif isinstance(found, list):
+            assert found == [round(float(text))]
+        else:
+            assert found is Reason.BAD_TIME
+
+
+def _csv_line(row: tuple[str, ...]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(row)
+    return text.getvalue().encode()
+
+
+@pytest.mark.parametrize("line", [b"1", b"1,2,3,4", b'1,2,"open', b"\xff,2,3", b'1,"2"x,3'])
+def test_csv_lines_that_are_no_records(line: bytes) -> None:
+    assert outcomes(CsvDecoder(b"id,at,note", [AT]), [line, b"1,2,3"], ["at"]) == [Reason.UNDECODABLE, [2]]
+
+
+@pytest.mark.parametrize("text", ["1_000", " 5", "\u0663", "0x10", "nan", "1e5", "+-1", "1."])
+def test_csv_numbers_are_plain(text: str) -> None:
+    assert outcomes(CsvDecoder(b"at", [AT]), [text.encode()], ["at"]) == [Reason.BAD_TIME]
+
+
+def test_a_header_without_the_field_is_refused() -> None:
+    with pytest.raises(OperatorError, match="no column at"):
+        CsvDecoder(b"id,when", [AT])

@@ -1,0 +1,194 @@
+"""Following a growing file: complete lines once, and any other file refused."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_app.core.records import Cut, RecordBatch, Refusal
+from stream_app.ports import OperatorError
+from stream_app.sources import lines as lines_module
+from stream_app.sources.file import FileSource
+from stream_app.sources.lines import open_lines
+from tests.stream_app.files import AT, event_line, write_events
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the path of a file of three events."""
+    return write_events(tmp_path / "events.ndjson", [1, 2, 3])
+
+
+@pytest.fixture
+def source(path: Path, tmp_path: Path) -> Iterator[FileSource]:
+    """Yield a source on the file."""
+    source = FileSource(path, "ndjson", [AT], tmp_path / "notes")
+    yield source
+    asyncio.run(source.close())
+
+
+def read(source: FileSource, position: int) -> list[RecordBatch]:
+    """Return what can be read now."""
+    return list(asyncio.run(source.read({"0": position}, 0.0)))
+
+
+def times(batches: list[RecordBatch]) -> list[int]:
+    """Return the event times."""
+    return [time for batch in batches for time in batch.columns["at"].tolist()]
+
+
+def append(path: Path, data: bytes) -> None:
+    """Append to the file."""
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def test_only_complete_lines_are_read(path: Path, source: FileSource) -> None:
+    append(path, event_line(4)[:-3])
+    [batch] = read(source, 0)
+    assert times([batch]) == [1, 2, 3]
+    assert read(source, batch.end) == []
+    append(path, event_line(4)[-3:])
+    assert times(read(source, batch.end)) == [4]
+
+
+def test_positions_are_where_records_start(path: Path, source: FileSource) -> None:
+    [batch] = read(source, 0)
+    data = path.read_bytes()
+    for position, record in zip(batch.positions.tolist(), batch.records, strict=True):
+        assert data[position:].startswith(record + b"\n")
+        assert read(source, position)[0].records[0] == record
+
+
+def test_a_cut_is_after_the_last_complete_line(path: Path, source: FileSource) -> None:
+    size = path.stat().st_size
+    append(path, b'{"at"')
+    assert asyncio.run(source.cuts("0", [(7, 70), (8, 80)])) == (Cut(8, size),)
+
+
+def test_the_wait_ends_when_a_line_arrives(path: Path, source: FileSource) -> None:
+    end = path.stat().st_size
+
+    async def arrive() -> list[RecordBatch]:
+        reading = asyncio.create_task(source.read({"0": end}, 30.0))
+        await asyncio.sleep(0.01)
+        append(path, event_line(9))
+        return list(await reading)
+
+    assert times(asyncio.run(arrive())) == [9]
+
+
+def test_broken_and_blank_lines(path: Path, source: FileSource) -> None:
+    start = path.stat().st_size
+    append(path, b"{\n\n   \n" + event_line(5).replace(b"\n", b"\r\n") + b'{"at": null}\n')
+    [batch] = read(source, start)
+    assert times([batch]) == [5]
+    assert batch.refused == [
+        Refusal("0", start, "undecodable", b"{"),
+        Refusal("0", path.stat().st_size - 13, "null", b'{"at": null}'),
+    ]
+
+
+@given(st.lists(st.integers(0, 99) | st.none(), max_size=12), st.integers(1, 40))
+def test_batches_of_any_size_hold_each_line_once(times_us: list[int | None], most_bytes: int) -> None:
+    data = b"".join(b"?\n" if time_us is None else event_line(time_us) for time_us in times_us)
+    found: list[int | None] = []
+    start = 0
+    with pytest.MonkeyPatch.context() as patch, NamedTemporaryFile() as named:
+        patch.setattr(lines_module, "MOST_BYTES", most_bytes)
+        Path(named.name).write_bytes(data)
+        with open_lines(Path(named.name), "ndjson", [AT]) as file:
+            assert file.after_last_line(0) == len(data)
+            while (batch := file.read(start, len(data))) is not None:
+                assert batch.start == start
+                here = dict(zip(batch.positions.tolist(), batch.columns["at"].tolist(), strict=True))
+                here |= {refusal.position: None for refusal in batch.refused}
+                found += [here[position] for position in sorted(here)]
+                start = batch.end
+    assert start == len(data)
+    assert found == times_us
+
+
+def test_a_csv_header_is_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_bytes(b"id,at\r\na,5\r\nb,6\r\n")
+    source = FileSource(path, "csv", [AT], tmp_path / "notes")
+    [batch] = read(source, 0)
+    assert times([batch]) == [5, 6]
+    assert batch.positions.tolist() == [7, 12]
+    assert times(read(source, 12)) == [6]
+    asyncio.run(source.close())
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [(b"", "no header line"), (b"id,when\n", "no column at"), (None, "cannot be read")],
+)
+def test_a_file_that_cannot_be_one(tmp_path: Path, content: bytes | None, complaint: str) -> None:
+    path = tmp_path / "events.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(OperatorError, match=complaint) as refusal:
+        FileSource(path, "csv", [AT], tmp_path / "notes")
+    assert str(path) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_vanished_file(path: Path, source: FileSource) -> None:
+    path.unlink()
+    with pytest.raises(OperatorError, match="it is gone"):
+        read(source, 0)
+
+
+def test_a_replaced_file(path: Path, source: FileSource) -> None:
+    path.rename(path.with_suffix(".old"))
+    write_events(path, [1, 2, 3, 4])
+    with pytest.raises(OperatorError, match="it was replaced"):
+        read(source, 0)
+
+
+def test_a_truncated_file(path: Path, source: FileSource) -> None:
+    os.truncate(path, path.stat().st_size - 5)
+    with pytest.raises(OperatorError, match="it was truncated"):
+        asyncio.run(source.cuts("0", [(1, 10)]))
+
+
+def test_another_file_after_a_restart(path: Path, source: FileSource, tmp_path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"1", b"7", 1))
+    with pytest.raises(OperatorError, match="not the file counted so far"):
+        FileSource(path, "ndjson", [AT], tmp_path / "notes")
+
+
+@pytest.mark.parametrize("position", [3, 10_000])
+def test_a_position_of_another_file(source: FileSource, position: int) -> None:
+    with pytest.raises(OperatorError, match="not the file counted so far"):
+        read(source, position)
+
+
+def test_an_empty_file_may_begin_later(tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    path.touch()
+    source = FileSource(path, "ndjson", [AT], tmp_path / "notes")
+    assert read(source, 0) == []
+    append(path, event_line(1))
+    assert times(read(source, 0)) == [1]
+    asyncio.run(source.close())
+    asyncio.run(FileSource(path, "ndjson", [AT], tmp_path / "notes").close())
+
+
+def test_a_line_without_end_is_refused(
+    path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines_module, "MOST_BYTES", 16)
+    monkeypatch.setattr(lines_module, "LONGEST_RECORD_BYTES", 64)
+    start = path.stat().st_size
+    append(path, b"x" * 500 + b"\n")
+    with pytest.raises(OperatorError, match="longer than 64 bytes"):
+        read(source, start)

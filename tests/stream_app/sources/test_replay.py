@@ -1,0 +1,167 @@
+"""Replaying a file: records in order of time, cuts at closing instants, safe to end at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_app.core.records import Cut
+from stream_app.ports import OperatorError
+from stream_app.sources import sort
+from stream_app.sources.replay import ReplaySource
+from stream_app.sources.sort import in_order_of_time
+from tests.stream_app.files import AT, event_line, write_events
+
+records = st.lists(st.integers(0, 30) | st.none(), max_size=15)  # None: a line that does not decode
+
+
+def lines_of(times_us: list[int | None]) -> list[bytes]:
+    """Return a line for each time, all different."""
+    return [
+        b"?%d\n" % number if time_us is None else event_line(time_us, n=number)
+        for number, time_us in enumerate(times_us)
+    ]
+
+
+def in_order(times_us: list[int | None]) -> list[bytes]:
+    """Return the lines as they should be replayed, by plain sorting."""
+    keyed, last = [], -1
+    for time_us, line in zip(times_us, lines_of(times_us), strict=True):
+        last = last if time_us is None else time_us
+        keyed.append((last, line))
+    return [line for _, line in sorted(keyed, key=lambda pair: pair[0])]
+
+
+def open_replay(path: Path, directory: Path, reached_us: int = 10**9) -> ReplaySource:
+    """Open a replay whose clock stands still."""
+    return ReplaySource.open(path, "ndjson", AT, directory, lambda: reached_us)
+
+
+def replayed(source: ReplaySource, position: int = 0) -> list[bytes]:
+    """Read all that has happened by now."""
+    found: list[bytes] = []
+    while batches := asyncio.run(source.read({"0": position}, 0.0)):
+        [batch] = batches
+        kept = list(zip(batch.positions.tolist(), batch.records, strict=True))
+        refused = [(refusal.position, refusal.record) for refusal in batch.refused]
+        found += [record + b"\n" for _, record in sorted([*kept, *refused])]
+        position = batch.end
+    return found
+
+
+@settings(max_examples=50)
+@given(records, st.booleans(), st.integers(0, 35))
+def test_records_come_in_order_of_time(times_us: list[int | None], whole: bool, instant_us: int) -> None:
+    data = b"".join(lines_of(times_us))
+    with TemporaryDirectory() as name:
+        path = Path(name) / "events.ndjson"
+        path.write_bytes(data if whole else data[:-1])
+        source = open_replay(path, Path(name) / "order")
+        assert replayed(source) == in_order(times_us)
+        [cut] = asyncio.run(source.cuts("0", [(5, instant_us)]))
+        asyncio.run(source.close())
+
+        # A cut lies before the first record that is not before the instant; reading stops there too.
+        stopped = open_replay(path, Path(name) / "order", instant_us)
+        earlier = replayed(stopped)
+        asyncio.run(stopped.close())
+    assert cut == Cut(5, sum(map(len, earlier)))
+    keyed = [line for line in in_order(times_us) if not line.startswith(b"?")]
+    early = [line for line in earlier if not line.startswith(b"?")]
+    events = sorted(time_us for time_us in times_us if time_us is not None)
+    assert early == keyed[: sum(time_us < instant_us for time_us in events)]
+
+
+def test_a_file_in_order_is_not_copied(tmp_path: Path) -> None:
+    path = write_events(tmp_path / "events.ndjson", [1, 1, 2, 5])
+    assert in_order_of_time(path, "ndjson", AT, tmp_path / "order").file == path
+
+
+def test_only_its_owner_may_read_the_copy(tmp_path: Path) -> None:
+    path = write_events(tmp_path / "events.ndjson", [5, 1])
+    ordered = in_order_of_time(path, "ndjson", AT, tmp_path / "order")
+    assert ordered.file != path
+    assert {entry.stat().st_mode & 0o777 for entry in (tmp_path / "order").iterdir()} == {0o600}
+    assert (tmp_path / "order").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_csv_copy_keeps_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_bytes(b"at,id\n7,a\n3,b\n5,c")
+    source = ReplaySource.open(path, "csv", AT, tmp_path / "order", lambda: 10**9)
+    assert replayed(source) == [b"3,b\n", b"5,c\n", b"7,a\n"]
+    asyncio.run(source.close())
+
+
+def test_an_empty_file_is_a_quiet_past(tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    path.touch()
+    source = open_replay(path, tmp_path / "order")
+    assert replayed(source) == []
+    assert asyncio.run(source.cuts("0", [(1, 10), (2, 20)])) == [Cut(1, 0), Cut(2, 0)]
+    asyncio.run(source.close())
+
+
+def test_the_second_start_uses_what_the_first_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_events(tmp_path / "events.ndjson", [5, 1, 3])
+    first = in_order_of_time(path, "ndjson", AT, tmp_path / "order")
+
+    def never(*_: object) -> bool:
+        raise AssertionError("made twice")
+
+    monkeypatch.setattr(sort, "_make", never)
+    second = in_order_of_time(path, "ndjson", AT, tmp_path / "order")
+    assert second.file == first.file
+    assert second.positions.tolist() == first.positions.tolist()
+
+
+def test_another_file_after_a_restart_is_refused(tmp_path: Path) -> None:
+    path = write_events(tmp_path / "events.ndjson", [5, 1, 3])
+    in_order_of_time(path, "ndjson", AT, tmp_path / "order")
+    write_events(path, [5, 1, 3, 4])
+    with pytest.raises(OperatorError, match="not the file whose replay began"):
+        in_order_of_time(path, "ndjson", AT, tmp_path / "order")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("calls", range(1, 12))
+def test_a_start_that_is_killed_leaves_a_directory_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """Die at the n-th write to the disk, before it takes effect, then start again."""
+    times_us: list[int | None] = [9, 4, None, 7, 1]
+    path = tmp_path / "events.ndjson"
+    path.write_bytes(b"".join(lines_of(times_us)))
+    done = 0
+
+    def mortal(real: object) -> object:
+        def call(*args: object) -> object:
+            nonlocal done
+            done += 1
+            if done == calls:
+                raise Killed
+            return real(*args)  # type: ignore[operator]
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", mortal(os.fsync))
+        patch.setattr(Path, "replace", mortal(Path.replace))
+        try:
+            in_order_of_time(path, "ndjson", AT, tmp_path / "order")
+        except Killed:
+            assert not (tmp_path / "order" / "replay.json").exists() or calls == 9
+        else:
+            assert calls > 9  # three files: content, name, directory
+    source = open_replay(path, tmp_path / "order")
+    assert replayed(source) == in_order(times_us)
+    asyncio.run(source.close())

@@ -1,0 +1,137 @@
+"""Event times against Python's own arithmetic, one value at a time."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_app.sources.times import TimeFormat, times_us
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST, LAST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)
+UNIT = {"s": Fraction(1_000_000), "ms": Fraction(1000), "us": Fraction(1), "ns": Fraction(1, 1000)}
+
+
+def microseconds(moment: datetime) -> int | None:
+    """Return the instant, if it is within the calendar that is accepted."""
+    try:
+        inside = FIRST <= moment <= LAST
+    except OverflowError:
+        return None
+    return (moment - EPOCH) // timedelta(microseconds=1) if inside else None
+
+
+def read(values: list[Any], format: TimeFormat) -> list[int | None]:
+    """Return the times, None for what is none."""
+    times, good = times_us(values, format)
+    assert times.dtype == np.int64
+    return [time if is_time else None for time, is_time in zip(times.tolist(), good.tolist(), strict=True)]
+
+
+def iso_oracle(text: str) -> int | None:
+    """Read a text with the standard library; a time without an offset is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else microseconds(moment)
+
+
+offsets = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+moments = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=offsets)  # noqa: DTZ001
+written = st.builds(
+    lambda moment, precision, zulu: (
+        moment.replace(tzinfo=UTC).isoformat(timespec=precision).replace("+00:00", "Z")
+        if zulu
+        else moment.isoformat(timespec=precision)
+    ),
+    moments,
+    st.sampled_from(["seconds", "milliseconds", "microseconds", "minutes"]),
+    st.booleans(),
+)
+
+
+@st.composite
+def spoilt(draw: st.DrawFn) -> str:
+    """Draw a time with one letter replaced: often no time any more, sometimes another one."""
+    text = draw(written)
+    at = draw(st.integers(0, len(text) - 1))
+    return text[:at] + draw(st.sampled_from("0123456789-+:.TtZz W\0\u0663")) + text[at + 1 :]
+
+
+@given(st.lists(st.one_of(written, spoilt()), max_size=8))
+def test_iso8601_as_the_standard_library_reads_it(texts: list[str]) -> None:
+    ascii_only = [iso_oracle(text) if text.isascii() and text.isprintable() else None for text in texts]
+    assert read(texts, "iso8601") == ascii_only
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2013-02-29T00:00:00Z",
+        "2013-00-10T00:00:00Z",
+        "2013-13-10T00:00:00Z",
+        "2013-01-32T00:00:00Z",
+        "2013-01-01T24:00:00Z",
+        "2013-01-01T00:60:00Z",
+        "2013-01-01T00:00:60Z",
+        "0000-01-01T00:00:00Z",
+        "2013-01-01T00:00:00",
+        "2013-01-01",
+        "1357016400",
+        "",
+        "2013-01-01T00:00:00Z\0",
+        "2013-01-01T00:00:00Z" + " " * 60,
+    ],
+)
+def test_what_is_no_time(text: str) -> None:
+    assert read([text, "2013-01-01T00:00:00Z"], "iso8601") == [None, 1_356_998_400_000_000]
+
+
+@given(st.lists(st.integers(-(2**70), 2**70) | st.integers(-(10**16), 10**16)), st.sampled_from(list(UNIT)))
+def test_integers_are_exact(values: list[int], format: TimeFormat) -> None:
+    expected = [math.floor(value * UNIT[format]) for value in values]
+    bounds = range(
+        (FIRST - EPOCH) // timedelta(microseconds=1), (LAST - EPOCH) // timedelta(microseconds=1) + 1
+    )
+    assert read(values, format) == [us if us in bounds else None for us in expected]
+
+
+@pytest.mark.parametrize("value", [-(2**63), 2**63 - 1, 2**63, -(2**64)])
+@pytest.mark.parametrize("format", ["s", "ms", "us"])
+def test_integers_at_the_edges_of_int64_are_no_time(value: int, format: TimeFormat) -> None:
+    assert read([value], format) == [None]
+
+
+@given(st.lists(st.floats(-1e12, 1e12)), st.sampled_from(["s", "ms"]))
+def test_floats_are_rounded_to_the_nearest_microsecond(values: list[float], format: TimeFormat) -> None:
+    for value, us in zip(values, read(values, format), strict=True):
+        exact = Fraction(value) * UNIT[format]
+        if us is not None:
+            assert abs(us - exact) <= Fraction(1, 2) + abs(exact) / 2**52
+        else:
+            assert abs(exact) > 62_135_596_000_000_000 * Fraction(99, 100)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300])
+def test_floats_that_are_no_time(value: float) -> None:
+    assert read([value, 1.5], "s") == [None, 1_500_000]
+
+
+@given(
+    st.lists(st.integers(-(2**65), 2**65) | st.floats(), min_size=1, max_size=6), st.sampled_from(list(UNIT))
+)
+def test_a_number_s_time_does_not_depend_on_its_neighbours(values: list[Any], format: TimeFormat) -> None:
+    assert read(values, format) == [read([value], format)[0] for value in values]
+
+
+@given(st.lists(st.one_of(written, spoilt(), st.text(max_size=45)), min_size=1, max_size=6))
+def test_a_text_s_time_does_not_depend_on_its_neighbours(texts: list[str]) -> None:
+    assert read(texts, "iso8601") == [read([text], "iso8601")[0] for text in texts]

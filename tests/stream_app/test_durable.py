@@ -1,0 +1,102 @@
+"""Durable files: whole or absent, torn lines repaired, one writer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_app.durable import LineLog, write_durably
+from stream_app.ports import OperatorError
+
+texts = st.lists(st.binary(max_size=5).filter(lambda line: b"\n" not in line), max_size=6)
+
+
+@given(texts, texts, st.integers(0, 50))
+def test_a_torn_file_keeps_its_whole_lines(before: list[bytes], after: list[bytes], torn_at: int) -> None:
+    """Cut the file anywhere, open it, go on: whole lines that were before the cut, then the new ones."""
+    with TemporaryDirectory() as name:
+        path = Path(name) / "log"
+        log = LineLog(path)
+        log.append(before)
+        assert log.last_line() == (before[-1] if before else None)
+        log.close()
+        size = min(torn_at, path.stat().st_size)
+        os.truncate(path, size)
+        whole = path.read_bytes().split(b"\n")[:-1]
+
+        log = LineLog(path)
+        assert log.last_line() == (whole[-1] if whole else None)
+        log.append(after)
+        assert list(log.lines()) == whole + after
+        log.close()
+        assert whole == before[: len(whole)]
+
+
+def test_an_append_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LineLog(tmp_path / "log")
+    log.append([b"one"])
+    real_write, written = os.write, 0
+
+    def full(descriptor: int, data: bytes) -> int:
+        nonlocal written
+        if written:
+            raise OSError(28, "No space left on device")
+        written = real_write(descriptor, data[:2])
+        return written
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            log.append([b"two"])
+    assert list(log.lines()) == [b"one"]
+    log.append([b"three"])
+    assert list(log.lines()) == [b"one", b"three"]
+    log.close()
+
+
+def test_long_lines_are_found(tmp_path: Path) -> None:
+    log = LineLog(tmp_path / "log")
+    log.append([b"a", b"b" * 200_000])
+    assert log.last_line() == b"b" * 200_000
+    log.close()
+
+
+def test_one_process_writes(tmp_path: Path) -> None:
+    log = LineLog(tmp_path / "log")
+    with pytest.raises(OperatorError, match="another process writes"):
+        LineLog(tmp_path / "log")
+    log.close()
+    LineLog(tmp_path / "log").close()
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OperatorError, match="cannot be opened"):
+        LineLog(tmp_path / "file" / "log")
+
+
+def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    LineLog(tmp_path / "state" / "log").close()
+    write_durably(tmp_path / "state" / "whole", [b"a", b"b"])
+    assert (tmp_path / "state" / "whole").read_bytes() == b"ab"
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "state").iterdir()} == {0o600}
+
+
+def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
+    def parts() -> object:
+        yield b"new"
+        raise KeyboardInterrupt
+
+    path = tmp_path / "whole"
+    write_durably(path, [b"old"])
+    with pytest.raises(KeyboardInterrupt):
+        write_durably(path, parts())  # type: ignore[arg-type]
+    assert path.read_bytes() == b"old"
+    write_durably(path, [b"newer"])
+    assert path.read_bytes() == b"newer"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["whole"]
