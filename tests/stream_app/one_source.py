@@ -1,0 +1,143 @@
+"""A whole service in memory over one real file, moved by hand: the clock stands still until it is set."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dphist.noise import NoiseSource, SystemNoise
+from stream_app.clocks import LiveClock
+from stream_app.closer import Closer
+from stream_app.core.records import Refusal
+from stream_app.core.strategy import Strategy
+from stream_app.ingest import Ingest, Start
+from stream_app.sources.file import FileSource
+from stream_app.state.memory import MemoryStore
+from tests.simulator.memory_sinks import MemoryWitness
+from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
+from tests.stream_app.files import AT, event_line
+
+
+@dataclass
+class HandClock:
+    """The store's clock, set by the test."""
+
+    now_us: int = FIRST_BIN * BIN_US
+
+    def __call__(self) -> int:
+        """Return the time."""
+        return self.now_us
+
+    def set_bin(self, bin: float) -> None:
+        """Go to the start of a bin, or into it."""
+        self.now_us = int(bin * BIN_US)
+
+
+@dataclass
+class DeadLetterList:
+    """Dead letters in the order in which they were written."""
+
+    kept: list[Refusal] = field(default_factory=list)
+
+    async def write(self, refusals: list[Refusal]) -> None:
+        """Keep them."""
+        self.kept += refusals
+
+    def reasons(self) -> list[str]:
+        """Return why each was refused."""
+        return [str(refusal.reason) for refusal in self.kept]
+
+
+class OneSource:
+    """A file, a store and a witness; ``ingest`` and ``closer`` start a worker over them, again and again."""
+
+    def __init__(self, directory: Path, *strategies: Strategy) -> None:
+        self.path = directory / "events.ndjson"
+        self.path.touch()
+        self.directory = directory
+        self.strategies = strategies
+        self.clock = HandClock()
+        self.store = MemoryStore(self.clock)
+        self.witness = MemoryWitness()
+        self.letters = DeadLetterList()
+        self._sources: list[FileSource] = []
+
+    def close(self) -> None:
+        """Close the file, as often as it was opened."""
+        for source in self._sources:
+            asyncio.run(source.close())
+
+    def append(self, *bins: float) -> None:
+        """Append an event for each place on the time line, in bins."""
+        with self.path.open("ab") as file:
+            for bin in bins:
+                file.write(event_line(int(bin * BIN_US)))
+
+    def source(self) -> FileSource:
+        """Open the file."""
+        self._sources.append(FileSource(self.path, "ndjson", [AT], self.directory / "notes"))
+        return self._sources[-1]
+
+    def ingest(self, store: Any = None, start: Start = "earliest", clock: Any = None) -> Ingest:
+        """Start to count events."""
+        store = store or self.store
+        names = [strategy.stream for strategy in self.strategies]
+        return Ingest(self.source(), store, clock or LiveClock(store), self.letters, names, start)
+
+    def closer(
+        self,
+        strategy: Strategy | None = None,
+        store: Any = None,
+        witness: Any = None,
+        noise: NoiseSource | None = None,
+        accept: str | None = None,
+    ) -> Closer:
+        """Start to close bins."""
+        store = store or self.store
+        clock = LiveClock(store)
+        return Closer(
+            store,
+            self.source(),
+            clock,
+            clock,
+            witness or self.witness,
+            noise or SystemNoise(),
+            strategy or self.strategies[0],
+            accept=accept,
+        )
+
+    async def cells(self, last_bin: int, stream: str = STREAM) -> dict[int, int]:
+        """Return the exact counts that the store holds, released or not, of the bins that are not empty."""
+        rows = {bin: count for bin, count in (await self.released(stream)).items() if bin <= last_bin}
+        kept = self.store._streams[stream].cells
+        return dict(Counter(rows) + Counter({bin: cells.get(0, 0) for bin, cells in kept.items()}))
+
+    async def released(self, stream: str = STREAM) -> dict[int, int]:
+        """Return the count of every released bin, read from the leaves in its row (there is no noise)."""
+        counts = {}
+        for _, row in await self.store.rows(stream, 0, 10**6):
+            message = json.loads(row)
+            counts[message["bin"]] = message["nodes"][0][2][0]
+        return counts
+
+    async def epochs(self, stream: str = STREAM) -> list[tuple[int, int, int]]:
+        """Return (epoch, first bin, first seq) of the epochs that are in the store."""
+        return [(e.epoch, e.first_bin, e.first_seq) for e in self.store._streams[stream].epochs]
+
+    async def reserved(self) -> list[tuple[str, int, int]]:
+        """Return (stream, epoch, first bin) of every ledger entry."""
+        return [(e.stream, e.epoch, e.start_us // BIN_US) for e in await self.store.ledger(SOURCE)]
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Return when something holds; fail after ten seconds."""
+    for _ in range(1000):
+        if await holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came to hold")

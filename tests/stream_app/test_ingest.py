@@ -1,0 +1,273 @@
+"""Counting events: each once, in the bin that its place in the log gives it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_app.core.records import Apply, Reason, Reply
+from stream_app.ports import OperatorError
+from tests.stream_app.declared import BIN_US, STREAM, strategy_of
+from tests.stream_app.one_source import OneSource, eventually
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[OneSource]:
+    """Yield a service with one stream: its first bin is 100, and events may be one bin ahead."""
+    with closing(OneSource(tmp_path, strategy_of())) as one:
+        yield one
+
+
+class Between:
+    """A store with something that happens once, just before a call of one kind."""
+
+    def __init__(self, store: Any, call: str, happens: Any) -> None:
+        self._store, self._call, self._happens = store, call, happens
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+        if name != self._call or self._happens is None:
+            return real
+
+        async def call(*args: Any) -> Any:
+            happens, self._happens = self._happens, None
+            if happens is not None:
+                await happens()
+            return await real(*args)
+
+        return call
+
+
+def test_events_fall_into_their_bins(one: OneSource) -> None:
+    async def count() -> None:
+        await one.closer().open()
+        one.append(100, 100.5, 101)
+        ingest = one.ingest()
+        assert await ingest.step() == 3
+        assert await ingest.step() == 0
+        one.append(100.9)
+        assert await ingest.step() == 1
+        assert await one.cells(99) == {100: 3, 101: 1}
+
+    asyncio.run(count())
+
+
+def test_a_late_event_falls_into_the_first_bin_that_is_not_cut(one: OneSource) -> None:
+    async def count() -> None:
+        await one.closer().open()
+        ingest = one.ingest()
+        one.append(100)
+        one.clock.set_bin(102.5)
+        await ingest.step()  # there before the cut: its own bin, however late it is read
+        one.append(100, 101)
+        await ingest.step()
+        assert await one.cells(99) == {100: 1, 102: 2}
+
+    asyncio.run(count())
+
+
+@pytest.mark.parametrize(("late", "letters"), [("drop", []), ("dead_letter", ["late"])])
+def test_late_events_can_be_refused(one: OneSource, late: str, letters: list[str]) -> None:
+    strategy = strategy_of()
+    strategy.declared["late"] = late  # type: ignore[index]
+    one.strategies = (strategy,)
+
+    async def count() -> None:
+        await one.closer().open()
+        ingest = one.ingest()
+        one.clock.set_bin(101)
+        await ingest.step()
+        one.append(100, 101)
+        await ingest.step()
+        assert await one.cells(99) == {101: 1}
+        assert one.letters.reasons() == letters
+        assert await one.store.operator_counts(STREAM) == {"late": 1}
+
+    asyncio.run(count())
+
+
+def test_broken_and_early_events_are_dead_letters(one: OneSource) -> None:
+    async def count() -> None:
+        await one.closer().open()
+        one.append(99.9, 100)
+        with one.path.open("ab") as file:
+            file.write(b'{"at": null}\nnonsense\n')
+        one.append(100)
+        await one.ingest().step()
+        assert await one.cells(99) == {100: 2}
+        refused = {Reason.NULL: 1, Reason.UNDECODABLE: 1, Reason.BEFORE_FIRST_BIN: 1}
+        assert sorted(one.letters.reasons()) == sorted(refused)
+        assert await one.store.operator_counts(STREAM) == refused
+        assert {letter.record for letter in one.letters.kept} >= {b'{"at": null}', b"nonsense"}
+
+    asyncio.run(count())
+
+
+def test_an_event_from_the_future_waits_for_its_cut(one: OneSource) -> None:
+    """Whether it is too far ahead is decided by the cut that contains it, not by when it is read."""
+
+    async def count() -> None:
+        await one.closer().open()
+        ingest = one.ingest()
+        one.append(100, 103, 100)
+        await ingest.step()
+        await ingest.step()
+        assert await one.cells(99) == {100: 1}
+        one.clock.set_bin(101)  # the cut of bin 100 contains it: bin 103 is more than one ahead
+        await ingest.step()
+        await ingest.step()
+        assert await one.cells(99) == {100: 2}
+        assert one.letters.reasons() == ["future"]
+
+    asyncio.run(count())
+
+
+def test_a_cut_that_is_due_at_the_apply_is_taken_first(one: OneSource) -> None:
+    """The closing instant passes between reading and applying; the cut then contains what was read."""
+
+    async def pass_time() -> None:
+        one.clock.set_bin(101)
+        one.append(100)  # arrives after the closing instant, before the cut: still in
+
+    async def count() -> None:
+        await one.closer().open()
+        one.append(100)
+        ingest = one.ingest(Between(one.store, "apply", pass_time))
+        await ingest.step()
+        await ingest.step()
+        one.append(100)
+        await ingest.step()
+        assert await one.cells(99) == {100: 2, 101: 1}
+
+    asyncio.run(count())
+
+
+def test_two_workers_count_each_event_once(one: OneSource) -> None:
+    async def count() -> None:
+        await one.closer().open()
+        one.append(100, 101)
+        second = one.ingest()
+
+        async def rival() -> None:
+            one.append(101)
+            await second.step()
+
+        first = one.ingest(Between(one.store, "apply", rival))
+        await first.step()
+        one.append(100)
+        await first.step()
+        await second.step()
+        assert await one.cells(99) == {100: 2, 101: 2}
+
+    asyncio.run(count())
+
+
+@pytest.mark.parametrize("effect", [False, True])
+def test_a_lost_reply_neither_loses_nor_doubles(one: OneSource, effect: bool) -> None:
+    class Lossy(Between):
+        async def apply(self, stream: str, change: Apply) -> Reply:
+            if self._happens is None:
+                return await self._store.apply(stream, change)
+            self._happens = None
+            if effect:
+                await self._store.apply(stream, change)
+            raise ConnectionError("the reply was lost")
+
+    async def count() -> None:
+        await one.closer().open()
+        one.append(100, 101)
+        ingest = one.ingest(Lossy(one.store, "apply", True))
+        with pytest.raises(ConnectionError):
+            await ingest.step()
+        running = asyncio.create_task(ingest.run())  # what run does after an error: it loads, and goes on
+        one.append(101)
+
+        async def all_counted() -> bool:
+            return sum((await one.cells(99)).values()) == 3
+
+        await eventually(all_counted)
+        running.cancel()
+        assert await one.cells(99) == {100: 1, 101: 2}
+
+    asyncio.run(count())
+
+
+def test_many_cells_are_applied_in_parts(one: OneSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream_app.core.bins.split.__defaults__", (2,))
+    applied: list[int] = []
+
+    class Counting(Between):
+        async def apply(self, stream: str, change: Apply) -> Reply:
+            applied.append(len(change.cells))
+            return await self._store.apply(stream, change)
+
+    async def count() -> None:
+        await one.closer().open()
+        one.clock.set_bin(107)
+        one.append(100, 101, 102, 100, 103, 104, 104)
+        await one.ingest(Counting(one.store, "", None)).step()
+        assert await one.cells(99) == {100: 2, 101: 1, 102: 1, 103: 1, 104: 2}
+        assert applied == [2, 2, 2]
+
+    asyncio.run(count())
+
+
+def test_streams_of_one_source_keep_their_own_positions(one: OneSource) -> None:
+    wide = strategy_of(stream="wide", bin_us=2 * BIN_US)
+
+    async def count() -> None:
+        await one.closer().open()
+        one.append(100, 101)
+        await one.ingest().step()
+        one.strategies = (*one.strategies, wide)
+        await one.closer(wide, accept="measured again").open()
+        one.append(101)
+        ingest = one.ingest()
+        assert await ingest.step() == 3  # from the start of the newer stream
+        assert await ingest.step() == 0
+        assert await one.cells(99) == {100: 1, 101: 2}
+        assert await one.cells(49, "wide") == {50: 3}
+
+    asyncio.run(count())
+
+
+def test_a_stream_can_begin_at_the_end_of_the_log(one: OneSource) -> None:
+    async def count() -> None:
+        await one.closer().open()
+        one.append(100, 100)
+        ingest = one.ingest(start="latest")
+        await ingest.step()
+        one.append(100)
+        await ingest.step()
+        assert await one.cells(99) == {100: 1}
+
+    asyncio.run(count())
+
+
+def test_a_stream_that_is_not_open_is_refused(one: OneSource) -> None:
+    with pytest.raises(OperatorError, match="not open"):
+        asyncio.run(one.ingest().step())
+
+
+def test_neither_errors_nor_logs_hold_a_position(one: OneSource, caplog: pytest.LogCaptureFixture) -> None:
+    async def refuse() -> None:
+        raise ConnectionError("gone")
+
+    async def count() -> None:
+        await one.closer().open()
+        one.append(*[100] * 7919)
+        running = asyncio.create_task(one.ingest(Between(one.store, "apply", refuse)).run())
+
+        async def logged() -> bool:
+            return bool(caplog.records)
+
+        await eventually(logged)
+        running.cancel()
+
+    asyncio.run(count())
+    assert caplog.messages == ["ingest: gone; trying again"]
