@@ -8,9 +8,10 @@ and a new one starts after everything the witness knows.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from stream_app.core.declaration import Declaration
 from stream_app.core.ledger import check_measurement
@@ -47,10 +48,10 @@ async def open_stream(
             start = _after_witness(state, head)
             await _restore_ledger(store, witness, strategy)
         elif state.epoch.end_reason is not None and not _finished(strategy, state):
-            start = _next(state), state.head
+            start = _next(state)
         else:
             return strategy, state
-        await _open(store, strategy, *start, accept)
+        await _open(store, strategy, start, accept)
     raise OperatorError(
         f"stream {planned.stream}: the ledger of {planned.source} holds another measurement in the place of "
         "its next epoch; restore the store, or give the stream another name"
@@ -75,7 +76,7 @@ def _running(state: StreamState, planned: Strategy) -> Strategy:
     """Return the stored strategy, if its declaration is the configured one."""
     running = Strategy.from_json(state.strategy)
     then, now = (
-        {"source": strategy.source, "width": strategy.width}
+        {"ledger": strategy.source, "width": strategy.width}
         | json.loads(canonical_json(dict(strategy.declared)))
         for strategy in (running, planned)
     )
@@ -107,19 +108,29 @@ async def _witness_head(witness: Witness, strategy: Strategy) -> RowLink | None:
     return RowLink.of(head[1])
 
 
-def _first(strategy: Strategy, head: RowLink | None, now_us: int) -> tuple[EpochRecord, str]:
+class _Start(NamedTuple):
+    """How the stream goes on: an epoch after a head, that may not begin before ``earliest_bin``."""
+
+    record: EpochRecord
+    head: str
+    earliest_bin: int
+
+
+def _first(strategy: Strategy, head: RowLink | None, now_us: int) -> _Start:
     """Return the epoch of a stream that the store does not know; the witness may."""
     first_bin, bins = Declaration.of(strategy).first_bin(now_us), strategy.design.horizon
     if head is None:
-        return EpochRecord(0, first_bin, bins, 1, strategy.hash), GENESIS
+        # A live stream may have been reserved, but not opened, in an earlier bin.
+        return _Start(EpochRecord(0, first_bin, bins, 1, strategy.hash), GENESIS, -sys.maxsize)
     first_bin = max(first_bin, head.bin + 1)
-    return EpochRecord(head.epoch + 1, first_bin, bins, head.seq + 1, strategy.hash), head.hash
+    record = EpochRecord(head.epoch + 1, first_bin, bins, head.seq + 1, strategy.hash)
+    return _Start(record, head.hash, head.bin + 1)
 
 
-def _next(state: StreamState) -> EpochRecord:
+def _next(state: StreamState) -> _Start:
     """Return the epoch after one that has ended. Late records still count, so their floor stays."""
     last = state.epoch
-    return EpochRecord(
+    record = EpochRecord(
         epoch=last.epoch + 1,
         first_bin=state.released_bin + 1,
         bins=last.bins,
@@ -127,9 +138,10 @@ def _next(state: StreamState) -> EpochRecord:
         strategy_hash=last.strategy_hash,
         counts_from_bin=last.first_bin if last.counts_from_bin is None else last.counts_from_bin,
     )
+    return _Start(record, state.head, record.first_bin)
 
 
-def _after_witness(state: StreamState, head: RowLink) -> tuple[EpochRecord, str]:
+def _after_witness(state: StreamState, head: RowLink) -> _Start:
     """Return the epoch after all that store and witness know; earlier records may have been counted."""
     record = EpochRecord(
         epoch=max(state.epoch.epoch, head.epoch) + 1,
@@ -138,7 +150,7 @@ def _after_witness(state: StreamState, head: RowLink) -> tuple[EpochRecord, str]
         first_seq=max(state.seq, head.seq) + 1,
         strategy_hash=state.epoch.strategy_hash,
     )
-    return record, head.hash
+    return _Start(record, head.hash, record.first_bin)
 
 
 async def _restore_ledger(store: Store, witness: Witness, strategy: Strategy) -> None:
@@ -152,10 +164,10 @@ async def _restore_ledger(store: Store, witness: Witness, strategy: Strategy) ->
             await store.reserve(_ledger_entry(strategy, record))
 
 
-async def _open(store: Store, strategy: Strategy, record: EpochRecord, head: str, accept: str | None) -> None:
+async def _open(store: Store, strategy: Strategy, start: _Start, accept: str | None) -> None:
     """Reserve the epoch in the ledger, then open it; do nothing where somebody else was quicker."""
     ledger = await store.ledger(strategy.source)
-    record = _as_reserved(strategy, record, ledger)
+    record = _as_reserved(strategy, start, ledger)
     entry = _ledger_entry(strategy, record)
     if not any(other.stream == entry.stream for other in ledger):
         try:
@@ -163,10 +175,10 @@ async def _open(store: Store, strategy: Strategy, record: EpochRecord, head: str
         except ValueError as refusal:
             raise OperatorError(str(refusal)) from None
     if await store.reserve(entry) is not Reply.CONFLICT:
-        await store.open_epoch(strategy.stream, strategy.to_json(), record, head)
+        await store.open_epoch(strategy.stream, strategy.to_json(), record, start.head)
 
 
-def _as_reserved(strategy: Strategy, record: EpochRecord, ledger: Sequence[LedgerEntry]) -> EpochRecord:
+def _as_reserved(strategy: Strategy, start: _Start, ledger: Sequence[LedgerEntry]) -> EpochRecord:
     """Return the epoch as an earlier start reserved it, or under the next number that is free.
 
     That start may have been interrupted before it opened the epoch; what it reserved is used if it begins
@@ -178,10 +190,10 @@ def _as_reserved(strategy: Strategy, record: EpochRecord, ledger: Sequence[Ledge
         for entry in ledger
         if (entry.stream, entry.strategy_hash) == (strategy.stream, strategy.hash)
     }
-    epoch = record.epoch
-    while reserved.get(epoch, record.first_bin) < record.first_bin:
+    epoch = start.record.epoch
+    while reserved.get(epoch, start.earliest_bin) < start.earliest_bin:
         epoch += 1
-    return replace(record, epoch=epoch, first_bin=reserved.get(epoch, record.first_bin))
+    return replace(start.record, epoch=epoch, first_bin=reserved.get(epoch, start.record.first_bin))
 
 
 def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:

@@ -66,15 +66,18 @@ class ReplaySource:
         return [Cut(bin, self._first_from(instant_us)) for bin, instant_us in due]
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        """Return the next records that have happened by now; none after the timeout."""
+        """Return the next records that have happened by now; none after the timeout, or when time moves on.
+
+        Time that moves on may make a cut due, and the next stride waits for that.
+        """
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
+        deadline_s, began_us = loop.time() + timeout_s, self._reached_us()
         while True:
             if PARTITION in positions:
                 batch = self._lines.read(positions[PARTITION], self._first_from(self._reached_us()))
                 if batch is not None:
                     return (batch,)
-            if loop.time() >= deadline_s:
+            if loop.time() >= deadline_s or self._reached_us() > began_us:
                 return ()
             await asyncio.sleep(POLL_S)
 

@@ -1,0 +1,317 @@
+"""Closing bins: visible <= witnessed <= released at every moment, and each node once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dphist.noise import SystemNoise
+from stream_app.clocks import LiveClock, ReplayClock
+from stream_app.closer import Closer
+from stream_app.core.records import Release, Reply
+from stream_app.core.strategy import Strategy
+from stream_app.ingest import Ingest
+from stream_app.sinks.witness_file import WitnessFile
+from stream_app.sources.replay import ReplaySource
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
+from tests.stream_app.files import AT, write_events
+from tests.stream_app.one_source import DeadLetterList, OneSource
+
+NOISY = strategy_of(design_of((2, 3), Fraction(1, 2)))
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[OneSource]:
+    """Yield a service with one noisy stream."""
+    with closing(OneSource(tmp_path, NOISY)) as one:
+        yield one
+
+
+class Watched:
+    """A store that counts calls and may lose the reply of some."""
+
+    def __init__(self, store: MemoryStore, lose: str = "", effect: bool = True) -> None:
+        self._store, self._lose, self._effect = store, lose, effect
+        self.releases: list[Release] = []
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+
+        async def call(*args: Any) -> Any:
+            if name == "release":
+                self.releases.append(args[1])
+            if name == self._lose:
+                self._lose = ""
+                if self._effect:
+                    await real(*args)
+                raise ConnectionError("the reply was lost")
+            return await real(*args)
+
+        return call
+
+
+async def count_events(one: OneSource, until_bin: int) -> None:
+    """Count some events and cut every bin before ``until_bin``."""
+    one.append(*(bin for bin in range(FIRST_BIN, until_bin) for _ in range(bin % 3)))
+    one.clock.set_bin(until_bin)
+    ingest = one.ingest()
+    while await ingest.step():
+        pass
+
+
+def test_nothing_is_visible_before_its_public_instant(one: OneSource) -> None:
+    async def close() -> None:
+        closer = one.closer()
+        await closer.open()
+        await count_events(one, 103)
+        assert await closer.close_due() == (103, True)
+        reader = one.store.reader()
+        public = await reader.public_state(STREAM)
+        assert public is not None
+        assert public.visible_seq == 0
+        assert len(await one.witness.rows(STREAM, 0)) == 3
+        await closer.publish_witnessed()
+        assert [seq for seq, _ in await reader.rows(STREAM, 0, 10)] == [1, 2, 3]
+
+    asyncio.run(close())
+
+
+def test_what_is_visible_was_witnessed_before(one: OneSource) -> None:
+    """The witness's disk is full: bins are released, and nobody sees them."""
+
+    class Full:
+        async def append(self, *_: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(one.witness, name)
+
+    async def close() -> None:
+        closer = one.closer(witness=Full())
+        await closer.open()
+        await count_events(one, 101)
+        with pytest.raises(OSError, match="No space"):
+            await closer.close_due()
+        await closer.publish_witnessed()
+        assert len(await one.store.rows(STREAM, 0, 10)) == 1
+        assert await one.store.reader().rows(STREAM, 0, 10) == []
+        healed = one.closer()
+        await healed.open()
+        await healed.publish_witnessed()
+        assert len(await one.store.reader().rows(STREAM, 0, 10)) == 1
+
+    asyncio.run(close())
+
+
+@pytest.mark.parametrize("effect", [False, True])
+def test_a_release_whose_reply_is_lost_is_never_noised_twice(one: OneSource, effect: bool) -> None:
+    async def close() -> None:
+        store = Watched(one.store, "release", effect)
+        closer = one.closer(store=store)
+        await closer.open()
+        await count_events(one, 102)
+        with pytest.raises(ConnectionError):
+            await closer.close_due()
+        assert await closer.close_due() == (102, True)
+        stored = [row for _, row in await one.store.rows(STREAM, 0, 10)]
+        # If it took effect it stands; else the second attempt is the only one that ever existed.
+        assert stored == list(store.releases[0 if effect else 1].rows)
+        assert len(store.releases) == (1 if effect else 2)
+        assert [row for _, row in await one.witness.rows(STREAM, 0)] == stored
+
+    asyncio.run(close())
+
+
+def test_two_closers_release_each_bin_once(one: OneSource) -> None:
+    """The rival releases between our reading of the counts and our release."""
+
+    async def close() -> None:
+        rival = one.closer()
+        await rival.open()
+
+        class Rivalled(Watched):
+            async def release(self, stream: str, release: Release) -> Reply:
+                await rival.close_due()
+                return await self._store.release(stream, release)
+
+        closer = one.closer(store=Rivalled(one.store))
+        await closer.open()
+        await count_events(one, 103)
+        assert await closer.close_due() == (103, True)
+        rows = await one.store.rows(STREAM, 0, 10)
+        assert await one.witness.rows(STREAM, 0) == rows
+        assert [json.loads(row)["bin"] for _, row in rows] == [100, 101, 102]
+
+    asyncio.run(close())
+
+
+def test_a_bin_waits_for_every_partition(one: OneSource) -> None:
+    async def close() -> None:
+        closer = one.closer()
+        await closer.open()
+        one.append(100)
+        one.clock.set_bin(102)
+        assert await closer.close_due() == (100, False)
+        await count_events(one, 102)
+        assert await closer.close_due() == (102, True)
+
+    asyncio.run(close())
+
+
+def test_a_set_back_under_a_running_closer_is_noticed(one: OneSource) -> None:
+    async def close() -> None:
+        closer = one.closer()
+        await closer.open()
+        backup = one.store.copy()
+        await count_events(one, 102)
+        await closer.close_due()
+        one.store.restore(backup)
+        await count_events(one, 103)
+        await closer.close_due()
+        assert (await one.epochs())[-1] == (1, 102, 3)
+        bins = [json.loads(row)["bin"] for _, row in await one.witness.rows(STREAM, 0)]
+        assert bins == [100, 101, 102]
+
+    asyncio.run(close())
+
+
+def test_bins_close_and_appear_by_themselves(one: OneSource) -> None:
+    """The loops as they run: a clock that moves, events that arrive, rows that become visible."""
+
+    async def live() -> list[int]:
+        closer = one.closer()
+        await closer.open()
+        loops = [asyncio.create_task(closer.run()), asyncio.create_task(one.ingest().run())]
+        for bin in (100, 101, 102):
+            one.append(bin, bin)
+            await asyncio.sleep(0.15)
+            one.clock.set_bin(bin + 1)
+        for _ in range(500):
+            one.clock.now_us += BIN_US // 20  # publish instants are every tenth of a bin
+            await asyncio.sleep(0.02)
+            rows = await one.store.reader().rows(STREAM, 0, 3)
+            if len(rows) == 3:
+                break
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+        return [json.loads(row)["bin"] for _, row in rows]
+
+    assert asyncio.run(live()) == [100, 101, 102]
+
+
+class Replay:
+    """A replay of a file over a store and a witness that outlive its workers."""
+
+    def __init__(self, directory: Path, strategy: Strategy, times_us: list[int]) -> None:
+        self.directory = directory
+        self.strategy = strategy
+        self.path = write_events(directory / "events.ndjson", times_us)
+        self.store = MemoryStore()
+
+    async def run(self, store: Any = None) -> None:
+        """Run a worker to the replay's end."""
+        store = store or self.store
+        first_us, until_us = FIRST_BIN * BIN_US, self.strategy.declared["source"]["replay"]["to_us"]
+        clock = ReplayClock(first_us, until_us, None, 4 * BIN_US)
+        source = ReplaySource.open(self.path, "ndjson", AT, self.directory / "order", clock.reached_us)
+        witness = WitnessFile(self.directory / "witness")
+        wall, noise = LiveClock(store), SystemNoise()
+        closer = Closer(store, source, clock, wall, witness, noise, self.strategy, publish_every_us=1000)
+        counting = None
+        try:
+            state = await closer.open()
+            clock.start_at((state.released_bin + 1) * BIN_US)
+            ingest = Ingest(source, store, clock, DeadLetterList(), [STREAM], "latest")
+            counting = asyncio.create_task(ingest.run())
+            await closer.run()
+        finally:
+            if counting is not None:
+                counting.cancel()
+                await asyncio.gather(counting, return_exceptions=True)
+            witness.close()
+            await source.close()
+
+    async def counts(self) -> dict[int, int]:
+        """Return the visible bins' counts, from the leaves (there is no noise)."""
+        rows = await self.store.reader().rows(STREAM, 0, 1000)
+        return {message["bin"]: message["nodes"][0][2][0] for message in (json.loads(row) for _, row in rows)}
+
+
+def some_times() -> list[int]:
+    """Return times in and around fourteen bins, not in order."""
+    rng = np.random.default_rng(5)
+    return rng.integers((FIRST_BIN - 2) * BIN_US, (FIRST_BIN + 16) * BIN_US, 300).tolist()
+
+
+def expected_counts(times_us: list[int], bins: int) -> dict[int, int]:
+    """Recount the times of the replayed range."""
+    counts = Counter(time_us // BIN_US for time_us in times_us)
+    return {bin: counts[bin] for bin in range(FIRST_BIN, FIRST_BIN + bins)}
+
+
+def test_a_replay_counts_its_range_and_ends(tmp_path: Path) -> None:
+    times_us = some_times()
+    replay = Replay(tmp_path, strategy_of(bins=14), times_us)
+    asyncio.run(replay.run())
+    assert asyncio.run(replay.counts()) == expected_counts(times_us, 14)
+    asyncio.run(replay.run())  # it is complete: the second start has nothing to do
+    assert asyncio.run(replay.counts()) == expected_counts(times_us, 14)
+
+
+def test_a_replay_of_whole_epochs_opens_no_further_one(tmp_path: Path) -> None:
+    replay = Replay(tmp_path, strategy_of(bins=12), some_times())
+    asyncio.run(replay.run())
+    assert [epoch.first_bin for epoch in replay.store._streams[STREAM].epochs] == [100, 106]
+
+
+@pytest.mark.parametrize("after_effect", [False, True])
+def test_a_replay_cancelled_at_any_call_goes_on(tmp_path: Path, after_effect: bool) -> None:
+    """Cancel the worker at its n-th call of the store, for some n up to the last; then let it finish."""
+    times_us, ended_alone = some_times(), False
+    calls = 0
+    while not ended_alone:
+        calls += 13
+        directory = tmp_path / str(calls)
+        directory.mkdir()
+        replay = Replay(directory, strategy_of(bins=7), times_us)
+
+        async def cancelled(replay: Replay = replay, left: int = calls) -> bool:
+            class Cancelling:
+                def __getattr__(self, name: str) -> Any:
+                    real = getattr(replay.store, name)
+
+                    async def call(*args: Any) -> Any:
+                        nonlocal left
+                        left -= 1
+                        if left == 0 and not after_effect:
+                            worker.cancel()
+                            await asyncio.sleep(0)
+                        result = await real(*args)
+                        if left == 0:
+                            worker.cancel()
+                            await asyncio.sleep(0)
+                        return result
+
+                    return call
+
+            worker = asyncio.create_task(replay.run(Cancelling()))
+            await asyncio.gather(worker, return_exceptions=True)
+            return not worker.cancelled()
+
+        ended_alone = asyncio.run(cancelled())
+        seen = asyncio.run(replay.store.rows(STREAM, 0, 100))
+        asyncio.run(replay.run())
+        assert asyncio.run(replay.counts()) == expected_counts(times_us, 7)
+        assert asyncio.run(replay.store.rows(STREAM, 0, 100))[: len(seen)] == seen
+    assert calls > 30

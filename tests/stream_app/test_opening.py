@@ -1,0 +1,223 @@
+"""Opening streams: what is refused, what is kept, and where an epoch starts after a store was set back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dphist.noise import SeededNoise
+from stream_app.core.ledger import ACCEPTED
+from stream_app.core.strategy import Strategy
+from stream_app.ports import OperatorError
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.declared import design_of, strategy_of
+from tests.stream_app.one_source import OneSource
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+    """Yield a service with one stream, its first bin 100 and six bins in an epoch."""
+    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    with closing(OneSource(tmp_path, strategy_of())) as one:
+        yield one
+
+
+async def release_until(one: OneSource, bin: int) -> None:
+    """Count an event in each bin and release every bin before ``bin``."""
+    ingest, closer = one.ingest(), one.closer()
+    await closer.open()
+    while one.clock.now_us < bin * 10_000_000:
+        now_bin = one.clock.now_us // 10_000_000
+        one.append(now_bin)
+        one.clock.set_bin(now_bin + 1)
+        await ingest.step()
+        await ingest.step()
+        assert await closer.close_due() == (now_bin + 1, True)
+    await closer.publish_witnessed()
+
+
+def test_an_epoch_is_in_the_ledger_and_follows_the_one_before(one: OneSource) -> None:
+    async def two_epochs() -> None:
+        await release_until(one, 108)
+        assert await one.epochs() == [(0, 100, 1), (1, 106, 7)]
+        assert await one.reserved() == [("visits", 0, 100), ("visits", 1, 106)]
+        assert await one.released() == dict.fromkeys(range(100, 108), 1)
+
+    asyncio.run(two_epochs())
+
+
+def test_a_late_event_of_an_ended_epoch_counts_in_the_next(one: OneSource) -> None:
+    """Whether it is read before or after the epoch was opened must not matter, so it is not refused."""
+
+    async def late() -> None:
+        await release_until(one, 107)
+        one.append(103)
+        ingest = one.ingest()
+        await ingest.step()
+        assert await one.cells(200) == dict.fromkeys(range(100, 107), 1) | {107: 1}
+        assert one.letters.reasons() == []
+
+    asyncio.run(late())
+
+
+def test_a_store_that_was_set_back_ends_the_epoch(one: OneSource) -> None:
+    async def set_back() -> None:
+        await release_until(one, 103)
+        backup = one.store.copy()
+        await release_until(one, 108)  # one epoch further
+        seen = await one.witness.rows("visits", 0)
+        one.store.restore(backup)
+        await one.closer().open()
+        assert await one.epochs() == [(0, 100, 1), (2, 108, 9)]
+        # What was forgotten is in the ledger again.
+        assert sorted(await one.reserved()) == [("visits", 0, 100), ("visits", 1, 106), ("visits", 2, 108)]
+
+        await release_until(one, 110)
+        assert (await one.witness.rows("visits", 0))[:8] == seen
+        assert await one.released() == {100: 1, 101: 1, 102: 1, 108: 1, 109: 1}
+        # The events of bins 103 to 107 were read again: they are in nodes that people have seen.
+        assert one.letters.reasons() == ["before_first_bin"] * 5
+
+    asyncio.run(set_back())
+
+
+def test_an_empty_store_goes_on_after_the_witness(one: OneSource) -> None:
+    async def lose_everything() -> None:
+        await release_until(one, 103)
+        one.store.restore(MemoryStore())
+        await release_until(one, 105)
+        assert await one.epochs() == [(1, 103, 4)]
+        assert await one.reserved() == [("visits", 0, 100), ("visits", 1, 103)]
+        assert [seq for seq, _ in await one.witness.rows("visits", 0)] == [1, 2, 3, 4, 5]
+        assert await one.released() == {103: 1, 104: 1}
+
+    asyncio.run(lose_everything())
+
+
+def test_another_chain_than_the_witness_s_is_left(one: OneSource) -> None:
+    """Two stores have lived under one witness: the one that is not witnessed releases nothing more."""
+
+    async def fork() -> None:
+        await release_until(one, 102)
+        backup = one.store.copy()
+        await release_until(one, 103)
+        one.store.restore(backup)
+        # A worker without a witness at hand goes on, and releases bin 102 again; nobody sees it.
+        blind = one.closer(witness=type(one.witness)())
+        one.append(102)
+        await one.ingest().step()
+        await one.ingest().step()
+        await blind.close_due()
+        assert len(await one.store.rows("visits", 0, 10)) == 3
+
+        await one.closer().open()
+        assert (await one.epochs())[-1] == (1, 103, 4)
+        assert [seq for seq, _ in await one.witness.rows("visits", 0)] == [1, 2, 3]
+        assert [seq for seq, _ in await one.store.rows("visits", 0, 10)] == [1, 2]
+
+    asyncio.run(fork())
+
+
+def test_an_interrupted_opening_is_taken_up(one: OneSource) -> None:
+    """A live stream begins in the bin of its first start, even if that start did not live to open it."""
+    live = strategy_of(first_us=None)
+    one.strategies = (live,)
+
+    class Dying:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(one.store, name)
+
+        async def open_epoch(self, *_: Any) -> None:
+            raise ConnectionError
+
+    async def interrupted() -> None:
+        with pytest.raises(ConnectionError):
+            await one.closer(store=Dying()).open()
+        one.clock.set_bin(103)
+        await one.closer().open()
+        assert await one.epochs() == [(0, 100, 1)]
+        assert await one.reserved() == [("visits", 0, 100)]
+
+    asyncio.run(interrupted())
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        (strategy_of(design_of(epsilon=Fraction(2))), 'privacy.epsilon was "1000000000" when'),
+        (strategy_of(grace_us=5), "time.grace_us was 0 when the stream began and is 5 now"),
+        (strategy_of(bins=3), "source.replay was null when"),
+        (Strategy("visits", "elsewhere", strategy_of().declared, design_of()), 'ledger was "file:visits'),
+        (Strategy("visits", "file:visits.ndjson", strategy_of().declared, design_of(), 2), "width was 1"),
+    ],
+)
+def test_another_declaration_is_refused_by_its_key(one: OneSource, changed: Strategy, named: str) -> None:
+    async def change() -> None:
+        await one.closer().open()
+        with pytest.raises(OperatorError, match=named) as refusal:
+            await one.closer(changed).open()
+        assert "\n" not in str(refusal.value)
+
+    asyncio.run(change())
+
+
+def test_a_running_stream_keeps_the_tree_it_began_with(one: OneSource) -> None:
+    replanned = strategy_of(design_of((3, 2)))
+
+    async def replan() -> None:
+        await one.closer().open()
+        await one.closer(replanned).open()
+        state = await one.store.load("visits")
+        assert state is not None
+        assert Strategy.from_json(state.strategy).design.branching == (2, 3)
+
+    asyncio.run(replan())
+
+
+def test_a_second_measurement_needs_words(one: OneSource) -> None:
+    again = strategy_of(stream="again")
+
+    async def measure_twice() -> None:
+        await one.closer().open()
+        with pytest.raises(OperatorError, match="already measured by visits"):
+            await one.closer(again).open()
+        assert await one.store.load("again") is None
+        assert await one.reserved() == [("visits", 0, 100)]
+        await one.closer(again, accept=ACCEPTED).open()
+        await one.closer(again).open()  # it runs: accepting was for the first time
+        assert ("again", 0, 100) in await one.reserved()
+
+    asyncio.run(measure_twice())
+
+
+def test_the_witness_of_another_strategy_is_refused(one: OneSource) -> None:
+    async def foreign() -> None:
+        await release_until(one, 102)
+        one.store.restore(MemoryStore())
+        with pytest.raises(OperatorError, match="releases of another strategy"):
+            await one.closer(strategy_of(grace_us=5)).open()
+
+    asyncio.run(foreign())
+
+
+def test_the_place_of_an_epoch_in_the_ledger_is_taken(one: OneSource) -> None:
+    """The stream's state was removed, its ledger was not: starting anew would measure for nothing."""
+
+    async def taken() -> None:
+        await one.closer().open()
+        one.store._streams.clear()
+        with pytest.raises(OperatorError, match="another measurement in the place of"):
+            await one.closer(strategy_of(grace_us=5)).open()
+
+    asyncio.run(taken())
+
+
+def test_seeded_noise_is_refused(one: OneSource) -> None:
+    with pytest.raises(ValueError, match="SeededNoise can be repeated"):
+        one.closer(noise=SeededNoise(1))
