@@ -155,6 +155,17 @@ class LogSource:
     async def close(self) -> None:
         """Nothing to release."""
 
+    def largest_time_us(self, idle_us: int) -> int:
+        """Return the latest event time that has arrived, at most ``idle_us`` ago: a watermark."""
+        now_us = self._clock_us()
+        arrived = [
+            entry.time_us
+            for name, entries in self.log.partitions.items()
+            for entry in entries[: self.log.watermark(name, now_us)]
+            if entry.time_us <= now_us
+        ]
+        return max([*arrived, now_us - idle_us])
+
     def _next_arrival_s(self) -> float:
         """Return how long it takes until the next entry of an assigned partition is written."""
         now_us = self._clock_us()

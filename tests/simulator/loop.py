@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_MOST_TURNS = 20_000  # at one instant: more is a loop that never waits
 _ROUNDING = 1e-3  # microseconds: a timer's float seconds may be this far off the whole microsecond
 
 
 class Deadlock(AssertionError):
-    """Every task waits for something that nobody will ever do."""
+    """Every task waits for something that nobody will ever do, or none ever waits."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -27,6 +28,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.now_us = 0
+        self._turns = 0
         self._order = random.Random(f"order {seed}")
         self._selector = self
         self._clock_resolution = 1e-6
@@ -41,7 +43,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Wait, the selector's part: nothing can happen outside, so the time is simply over."""
         if timeout is None:
             raise Deadlock(f"all tasks wait for ever at {self.now_us} us")
-        self.now_us += max(0, math.ceil(timeout * 1e6 - _ROUNDING))
+        passed_us = max(0, math.ceil(timeout * 1e6 - _ROUNDING))
+        self.now_us += passed_us
+        self._turns = 0 if passed_us else self._turns + 1
+        if self._turns > _MOST_TURNS:
+            self._turns = 0
+            raise Deadlock(f"a task runs for ever at {self.now_us} us")
         return []
 
     def _process_events(self, event_list: list[object]) -> None:

@@ -6,18 +6,25 @@ so that they stay meaningful when the loops are rewritten.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from dphist.noise import Int64Array, Scale
-from stream_app.core.records import Apply, Release, Reply
+from stream_app import ingest
+from stream_app.core.bins import Assignment, BinRules, assign
+from stream_app.core.records import Apply, Cut, PartitionState, Release, Reply
+from stream_app.ports import Clock
 from stream_app.state.memory import MemoryStore
+from stream_app.state.memory_stream import MemoryStream
 from tests.simulator.given_noise import RememberedNoise
 from tests.simulator.pipeline import Pipeline, Ports
-from tests.simulator.schedule import Schedule
+from tests.simulator.schedule import BIN_US, Schedule
 
 
 class HalfNoise(Pipeline):
@@ -54,20 +61,24 @@ class _MutantStore(Pipeline):
 
 
 class ReleaseTwice(_MutantStore):
-    """The release script does not compare the head: a retry writes its own noise over the first."""
+    """The release script does not compare the head: a second attempt writes its own noise over the first."""
 
     class store(MemoryStore):
-        """Forgets what was released after the caller's head."""
+        """Lets the last attempt win."""
 
         async def release(self, stream: str, release: Release) -> Reply:
-            """Release again."""
+            """Write over what is there."""
+            reply = await super().release(stream, release)
             state = self._streams[stream]
-            if state.seq > release.expected_seq and state.epoch.epoch == release.epoch:
-                state.seq, state.head = release.expected_seq, release.expected_head
-                state.released_bin = release.first_bin - 1
-                for append in release.tiles:
-                    del state.tiles[append.key][append.offset_bytes :]
-            return await super().release(stream, release)
+            last_seq = release.expected_seq + len(release.rows)
+            if reply is not Reply.CONFLICT or last_seq != state.seq:
+                return reply
+            state.chain.update(zip(range(release.expected_seq + 1, last_seq + 1), release.rows, strict=True))
+            for append in release.tiles:
+                end = append.offset_bytes + len(append.data)
+                state.tiles[append.key][append.offset_bytes : end] = append.data
+            state.head, state.counter = release.head, release.counter
+            return Reply.DONE
 
 
 class ApplyTwice(_MutantStore):
@@ -84,33 +95,58 @@ class ApplyTwice(_MutantStore):
             return await super().apply(stream, change)
 
 
+class _Archive(MemoryStore):
+    """A store that can go back to the start of its epoch, exact counts included."""
+
+    def __init__(self, clock_us: Callable[[], int]) -> None:
+        super().__init__(clock_us)
+        self._released: dict[int, dict[int, int]] = {}
+
+    async def release(self, stream: str, release: Release) -> Reply:
+        """Keep the counts that a release deletes."""
+        cells = self._streams[stream].cells
+        kept = {bin: dict(cells.get(bin, {})) for bin in range(release.first_bin, release.last_bin + 1)}
+        reply = await super().release(stream, release)
+        if reply is Reply.DONE:
+            self._released.update(kept)
+        return reply
+
+    def rewind(self, state: MemoryStream) -> None:
+        """Forget what the epoch has released, and seal nothing of it."""
+        first = state.epoch.first_bin
+        for bin in range(first, state.released_bin + 1):
+            state.cells[bin] = self._released.pop(bin)
+        state.sealed_bin = state.released_bin = first - 1
+        state.seq, state.head, state.counter = state.epoch.first_seq - 1, state.opening_head, b""
+        for key in [key for key in state.tiles if key.epoch == state.epoch.epoch]:
+            del state.tiles[key]
+        state.visible_seq = min(state.visible_seq, state.seq)
+
+
 class RefiredNode(_MutantStore):
     """A late event reopens its released bin, which is then released again with it."""
 
-    class store(MemoryStore):
-        """Reopens sealed bins."""
+    class store(_Archive):
+        """Reopens sealed bins for whatever touches them."""
 
         async def apply(self, stream: str, change: Apply) -> Reply:
-            """Reopen what the change touches."""
+            """Go back to the start of the epoch if the change touches a bin that is closed."""
             state = self._streams[stream]
-            touched = int(change.bins.min()) if change.bins.size else state.sealed_bin + 1
-            if state.epoch.first_bin <= touched <= state.released_bin:
-                back = state.released_bin - touched + 1
-                state.sealed_bin, state.released_bin = touched - 1, touched - 1
-                state.seq -= back
-                state.head = _head_of(state.chain, state.seq)
-                state.counter = b"" if touched == state.epoch.first_bin else state.counter
+            change = replace(change, bins=np.maximum(change.bins, state.epoch.first_bin))
+            if change.bins.size and int(change.bins.min()) <= state.sealed_bin:
+                self.rewind(state)
             return await super().apply(stream, change)
 
-    def assign(self, own: Int64Array, earliest: Int64Array) -> Int64Array:
+    def patched(self) -> AbstractContextManager[object]:
         """Count every event in its own bin, however late."""
-        return own
+        return patch.object(ingest, "assign", _in_its_own_bin)
 
 
-def _head_of(chain: dict[int, bytes], seq: int) -> str:
-    from tests.simulator.checks import row_hash
-
-    return row_hash(chain[seq]) if seq in chain else "0" * 64
+def _in_its_own_bin(
+    own: Int64Array, positions: Int64Array, state: PartitionState, rules: BinRules
+) -> Assignment:
+    settled = assign(own, positions, state, rules)
+    return replace(settled, bins=np.maximum(own[: settled.settled], rules.first_bin))
 
 
 class SealIgnoresPartition(_MutantStore):
@@ -140,20 +176,6 @@ class SealIgnoresUnknown(_MutantStore):
         ) -> int:
             """Seal without the unknown ones."""
             return await super().seal(stream, strategy_hash, (), up_to_bin)
-
-
-class CutsUnchecked(_MutantStore):
-    """The apply script does not compare the cuts that the batch was binned against, nor look at the clock."""
-
-    class store(MemoryStore):
-        """Believes the caller."""
-
-        async def apply(self, stream: str, change: Apply) -> Reply:
-            """Apply against any cuts."""
-            partition = self._streams[stream].partitions.get(change.partition)
-            if partition is not None:
-                change = replace(change, last_cut_bin=partition.last_cut_bin, due_us=None)
-            return await super().apply(stream, change)
 
 
 class WitnessIgnored(Pipeline):
@@ -229,19 +251,66 @@ class _Silent:
 class LateByProcessingTime(Pipeline):
     """An event is late if its bin is closed when it is processed, wherever it stands in the log."""
 
-    def assign_state(self, state: Any) -> Any:
-        """Return cuts that apply to every position."""
-        return replace(state, base_bin=state.last_cut_bin, cuts=())
+    def patched(self) -> AbstractContextManager[object]:
+        """Bin as if every cut lay before every record."""
+        return patch.object(ingest, "assign", _as_if_arrived_now)
+
+
+def _as_if_arrived_now(
+    own: Int64Array, positions: Int64Array, state: PartitionState, rules: BinRules
+) -> Assignment:
+    return assign(own, positions, replace(state, base_bin=state.last_cut_bin, cuts=()), rules)
+
+
+class FutureByProcessingTime(Pipeline):
+    """Whether an event is in the future is decided when it is processed, not by the cut that contains it."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Refuse at once what the next cut could still accept."""
+        return patch.object(ingest, "assign", _refused_at_once)
+
+
+def _refused_at_once(
+    own: Int64Array, positions: Int64Array, state: PartitionState, rules: BinRules
+) -> Assignment:
+    end = int(positions[-1]) + 1 if len(positions) else 0
+    open_bin = state.last_cut_bin + 1
+    if state.cuts and end <= state.cuts[-1].position:
+        return assign(own, positions, state, rules)
+    # A last cut beyond the records contains those of the open bin.
+    return assign(own, positions, replace(state, cuts=(*state.cuts, Cut(open_bin, end))), rules)
 
 
 class WatermarkClosing(Pipeline):
     """Bins close because an event of a later time arrived, as with watermarks."""
 
-    def now_us(self, source: Any, clock_us: int) -> int:
-        """Return the largest event time that has arrived."""
-        arrived = [
-            entry.time_us
-            for name in source.log.names(clock_us)
-            for entry in source.log.partitions[name][: source.log.watermark(name, clock_us)]
-        ]
-        return int(np.max(arrived, initial=0))
+    def make_clock(self, store: Any, source: Any) -> Clock:
+        """Return a clock that shows the largest event time."""
+        return _WatermarkClock(source)
+
+
+class _WatermarkClock:
+    virtual = True  # the store's clock has no say
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    async def now_us(self) -> int:
+        """Return the largest event time that has arrived; after a long silence, time goes on."""
+        return int(self._source.largest_time_us(idle_us=6 * BIN_US))
+
+    async def sleep_until_us(self, instant_us: int) -> None:
+        """Wait a little and look again."""
+        await asyncio.sleep(0.1)
+
+
+class WaitsAcrossClosing(Pipeline):
+    """The wait for records goes on past a closing instant: the next record decides when the cut is taken."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Wait for records without a look at the clock."""
+
+        async def timeout_s(loop: ingest.Ingest, partitions: Sequence[str]) -> float:
+            return 0.1
+
+        return patch.object(ingest.Ingest, "_read_timeout_s", timeout_s)

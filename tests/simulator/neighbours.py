@@ -1,0 +1,57 @@
+"""Neighbouring logs, and how far apart the binned streams are that the pipeline makes of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+from tests.simulator.log import Kind, Log
+from tests.simulator.loop import simulate
+from tests.simulator.pipeline import Pipeline
+from tests.simulator.schedule import Deed, Schedule, draw_schedule
+from tests.simulator.world import World, bins_of
+
+# A restored backup ends an epoch, and which records are then dropped is decided by when it happened;
+# a leap of the clock moves closing instants: both are the operator's doing, not the log's.
+OUTSIDE = {Deed.RESTORE, Deed.LEAP}
+
+
+def binned(schedule: Schedule, log: Log, pipeline: Pipeline | None = None) -> Counter[int]:
+    """Run a schedule on a log and return the exact counts of its bins."""
+    world = World(schedule, log=log, pipeline=pipeline)
+    with world.pipeline.patched():
+        simulate(schedule.seed, world.run())
+    return bins_of(world)
+
+
+def some_record(log: Log, rng: random.Random) -> tuple[str, int]:
+    """Draw a record of the log."""
+    records = [
+        (name, position)
+        for name, entries in log.partitions.items()
+        for position, entry in enumerate(entries)
+        if entry.kind is Kind.EVENT
+    ]
+    return rng.choice(records)
+
+
+def moved(first: Counter[int], second: Counter[int]) -> list[int]:
+    """Return by how much each differing bin differs, sorted."""
+    return sorted(
+        second[bin] - first[bin] for bin in first.keys() | second.keys() if first[bin] != second[bin]
+    )
+
+
+def other_day(schedule: Schedule, seed: int) -> Schedule:
+    """Return the same stream under other weather, batches and misfortunes."""
+    other = draw_schedule(seed)
+    return replace(
+        schedule,
+        seed=seed,
+        fault_rate=other.fault_rate,
+        longest_delay_us=other.longest_delay_us,
+        largest_batch=other.largest_batch,
+        workers=other.workers,
+        actions=tuple(action for action in other.actions if action.deed not in OUTSIDE),
+    )

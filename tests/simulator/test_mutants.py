@@ -1,0 +1,148 @@
+"""The mutants of the service that must be caught, by the rules that the service itself keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from tests.simulator import mutants
+from tests.simulator.faults import Fault
+from tests.simulator.log import Kind, Log
+from tests.simulator.neighbours import binned, moved
+from tests.simulator.pipeline import Pipeline
+from tests.simulator.recount import Place
+from tests.simulator.schedule import BIN_US, Action, Deed, Schedule, draw_schedule
+from tests.simulator.world import World, run_schedule
+
+SEEDS = range(60)
+
+
+def befallen(schedule: Schedule, *deeds: Deed) -> Schedule:
+    """Return the schedule with these deeds, one every other bin."""
+    actions = tuple(Action((2 * place + 3) * BIN_US, deed) for place, deed in enumerate(deeds))
+    return replace(schedule, actions=actions, bins=max(schedule.bins, 2 * len(deeds) + 4))
+
+
+def crowded(schedule: Schedule) -> Schedule:
+    """Return the schedule with two workers whose calls often come late."""
+    return replace(schedule, workers=2, fault_rate=0.3, longest_delay_us=BIN_US, actions=())
+
+
+def slow(schedule: Schedule) -> Schedule:
+    """Return the schedule with two workers whose calls come late, and nothing worse."""
+    late = (Fault.DELAYED,)
+    return replace(crowded(schedule), faults=late, longest_delay_us=BIN_US // 2)
+
+
+def busy(schedule: Schedule) -> Schedule:
+    """Return the schedule with many events, the late ones counted, and bins that close at their end."""
+    return replace(schedule, events_per_bin=25.0, bins=8, late="next_bin", grace_us=0, exact_cuts=False)
+
+
+def as_drawn(schedule: Schedule) -> Schedule:
+    """Return the schedule as it is."""
+    return schedule
+
+
+def set_back(schedule: Schedule) -> Schedule:
+    """Return the schedule with a store that is restored from an older backup."""
+    return befallen(schedule, Deed.BACKUP, Deed.RESTORE)
+
+
+def interrupted(schedule: Schedule) -> Schedule:
+    """Return the schedule with outages of some bins."""
+    return befallen(busy(schedule), Deed.OUTAGE, Deed.OUTAGE, Deed.OUTAGE)
+
+
+# Which schedules show it, and what must be said about it.
+CAUGHT = [
+    (mutants.HalfNoise, as_drawn, "plus one unused draw of scale"),
+    (mutants.ReleaseTwice, slow, "has a second value"),
+    (mutants.ApplyTwice, crowded, "a slice was applied away from the position"),
+    (mutants.RefiredNode, as_drawn, "changed from"),
+    (mutants.SealIgnoresPartition, crowded, "runs for ever"),  # its cells are sealed: ingest gets nowhere
+    (mutants.WitnessIgnored, set_back, "the witness has"),
+    (mutants.PublishBeforeDurable, as_drawn, "the store has released"),
+    (mutants.PublishUnwitnessed, as_drawn, "visible before it is witnessed"),
+    (mutants.LateByProcessingTime, as_drawn, "the log and its cuts give"),
+    (mutants.FutureByProcessingTime, interrupted, "the log and its cuts give"),
+]
+
+
+@pytest.mark.parametrize(("mutant", "shape", "words"), CAUGHT, ids=lambda part: getattr(part, "__name__", ""))
+def test_the_simulator_catches(mutant: type[Pipeline], shape: object, words: str) -> None:
+    heard = Counter[str]()
+    for seed in SEEDS:
+        try:
+            run_schedule(seed, pipeline=mutant(), schedule=shape(draw_schedule(seed)))  # type: ignore[operator]
+        except (AssertionError, ValueError) as broken:
+            if words in str(broken):
+                return
+            heard[str(broken)] += 1
+    raise AssertionError(
+        f"{mutant.__name__} lived through {len(SEEDS)} schedules; heard {heard.most_common(3)}"
+    )
+
+
+@pytest.mark.slow
+def test_neighbouring_logs_catch_a_wait_across_closing() -> None:
+    """Without faults: the first record after a closing instant less, and another record changes its bin."""
+    assert any(_moves_others(seed, mutants.WaitsAcrossClosing(), _after_closing) for seed in SEEDS)
+
+
+def test_neighbouring_logs_catch_watermarks() -> None:
+    """The record whose time closes a bin less, and late records after it change theirs."""
+    assert any(_moves_others(seed, mutants.WatermarkClosing(), _ahead_of_all) for seed in SEEDS)
+
+
+def _moves_others(seed: int, pipeline: Pipeline, records: Callable[[Log], list[Place]]) -> bool:
+    """Say whether the absence of one of these records changes more than one count by one."""
+    schedule = replace(busy(draw_schedule(seed)).without_trouble(), partitions=1)
+    log = World(schedule).log
+    expected = binned(schedule, log, pipeline)
+    return any(
+        moved(binned(schedule, log.without(*place), pipeline), expected) not in ([1], [])
+        for place in records(log)
+    )
+
+
+def _after_closing(log: Log) -> list[Place]:
+    """Return the first events after each closing instant, within the time of one wait."""
+    return [
+        ("0", after)
+        for after, (before, entry) in enumerate(pairwise(log.partitions["0"]), start=1)
+        if entry.kind is Kind.EVENT
+        and before.arrival_us // BIN_US < entry.arrival_us // BIN_US
+        and entry.arrival_us % BIN_US < 100_000
+    ]
+
+
+def _ahead_of_all(log: Log) -> list[Place]:
+    """Return the first event of each bin that no earlier event has reached."""
+    reached, places = 0, []
+    for position, entry in enumerate(log.partitions["0"]):
+        if entry.kind is Kind.EVENT and reached < entry.time_us // BIN_US <= entry.arrival_us // BIN_US:
+            reached = entry.time_us // BIN_US
+            places.append(("0", position))
+    return places
+
+
+@pytest.mark.slow
+def test_faults_catch_a_seal_that_ignores_new_partitions() -> None:
+    """With arrival times the log alone decides all bins, until a new partition is sealed over."""
+    for seed in SEEDS:
+        schedule = replace(
+            busy(draw_schedule(seed)), exact_cuts=True, actions=(), partitions=3, fault_rate=0.3
+        )
+        log = World(schedule).log
+        try:
+            found = binned(schedule, log, mutants.SealIgnoresUnknown())
+        except AssertionError:
+            return
+        if found != binned(schedule.without_trouble(), log):
+            return
+    raise AssertionError("a seal that ignores new partitions moved no record")
