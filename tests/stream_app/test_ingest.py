@@ -128,21 +128,29 @@ def test_an_event_from_the_future_waits_for_its_cut(one: OneSource) -> None:
 
 
 def test_a_cut_that_is_due_at_the_apply_is_taken_first(one: OneSource) -> None:
-    """The closing instant passes between reading and applying; the cut then contains what was read."""
+    """The closing instant passes between reading and applying: the store asks for the cut."""
+    calls: list[str] = []
 
-    async def pass_time() -> None:
-        one.clock.set_bin(101)
-        one.append(100)  # arrives after the closing instant, before the cut: still in
+    class Slow(Between):
+        async def apply(self, stream: str, change: Apply) -> Reply:
+            if not calls:
+                one.clock.set_bin(101)
+            calls.append(await self._store.apply(stream, change))
+            return calls[-1]  # type: ignore[return-value]
+
+        async def take_cuts(self, *args: Any) -> Reply:
+            calls.append("cut")
+            return await self._store.take_cuts(*args)
 
     async def count() -> None:
         await one.closer().open()
         one.append(100)
-        ingest = one.ingest(Between(one.store, "apply", pass_time))
+        ingest = one.ingest(Slow(one.store, "", None))
         await ingest.step()
-        await ingest.step()
+        assert calls == [Reply.CUTS_CHANGED, "cut", Reply.DONE]
         one.append(100)
         await ingest.step()
-        assert await one.cells(99) == {100: 2, 101: 1}
+        assert await one.cells(99) == {100: 1, 101: 1}
 
     asyncio.run(count())
 
