@@ -7,14 +7,17 @@ the API a reader of public keys.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import logging
 import os
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from dphist import SystemNoise
 from stream_app.api.app import listen, serve_on
@@ -35,6 +38,7 @@ from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
 
+PREDECESSOR_S = 20.0
 REDIS_LOOK_EVERY_S = 0.2
 REPLAY_STRIDE_BINS = 256  # at full speed: bins that are cut, sealed and released in one step
 
@@ -137,6 +141,7 @@ async def run_worker(settings: Settings) -> None:
     Raises: OperatorError, one line, where it cannot start or go on.
     """
     async with AsyncExitStack() as resources:
+        await resources.enter_async_context(_only_worker(settings.state_dir))
         connected = await resources.enter_async_context(redis_server(settings))
         url = connected.redis.url
         if url is None:
@@ -148,6 +153,31 @@ async def run_worker(settings: Settings) -> None:
         ends = Ends(settings, store, witness, resources)
         pipelines = [await _pipeline(streams, ends) for streams in _by_source(settings)]
         await _run_all(pipelines)
+
+
+@asynccontextmanager
+async def _only_worker(state_dir: Path) -> AsyncIterator[None]:
+    """Hold the state directory, waiting for a worker whose parent was killed to see that and end.
+
+    Raises: OperatorError where another worker keeps it.
+    """
+    with _lock_file(state_dir) as lock:
+        deadline_s = time.monotonic() + PREDECESSOR_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline_s:
+                    text = f"state.dir: {state_dir} is in use by another worker; stop it or choose another"
+                    raise OperatorError(text) from None
+            await asyncio.sleep(0.05)
+        yield
+
+
+def _lock_file(state_dir: Path) -> IO[bytes]:
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return (state_dir / "worker.lock").open("wb")
 
 
 async def _run_all(pipelines: Sequence[Pipeline]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,12 @@ def unknown_outcome() -> Iterator[None]:
     except exceptions.RedisError as error:
         # A pipeline's message repeats the command, which may hold a secret; so would the chained error.
         raise OSError(f"redis: {str(error).rpartition('caused error: ')[2]}") from None
+    finally:
+        # The client sends under ``asyncio.wait_for``, which before Python 3.12 loses a cancellation that
+        # comes as the sending ends; a loop would then go on for ever although it was told to stop.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
 
 
 class Script:

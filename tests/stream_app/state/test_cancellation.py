@@ -1,0 +1,41 @@
+"""A loop over the store ends when it is cancelled, at whatever moment that comes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.redis_store import RedisStore
+
+pytestmark = pytest.mark.redis
+
+
+def test_no_cancellation_is_lost_in_the_client(tmp_path):
+    """Before Python 3.12 about one in a hundred was: the client sends under ``asyncio.wait_for``."""
+    moments = random.Random(1)
+
+    async def cancel_many(url: str) -> None:
+        store = RedisStore(url)
+        try:
+            for _ in range(1_000):
+                task = asyncio.create_task(_for_ever(store))
+                for _ in range(moments.randrange(40)):
+                    await asyncio.sleep(0)
+                task.cancel()
+                done, _ = await asyncio.wait([task], timeout=5)
+                assert done, "the loop goes on although it was cancelled"
+                assert task.cancelled()
+        finally:
+            await store.close()
+
+    with EmbeddedRedis(tmp_path / "redis") as server:
+        asyncio.run(cancel_many(server.worker_url))
+
+
+async def _for_ever(store: RedisStore) -> None:
+    while True:
+        await store.now_us()
+        await store.load("none")
