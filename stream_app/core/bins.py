@@ -66,10 +66,11 @@ class Binning:
         by_length = np.floor_divide(times, self.bin_us)
         if self.timezone is None or times.size == 0:
             return by_length
-        # A zone is never a whole day off UTC.
-        first, last = int(by_length.min()) - 1, int(by_length.max()) + 2
-        midnights = np.array([_midnight_us(self.timezone, day) for day in range(first, last + 1)])
-        return np.asarray(first - 1 + np.searchsorted(midnights, times, side="right"), dtype=np.int64)
+        # A zone is never a whole day off UTC. Only days near some record are looked up: one event dated in
+        # the year 9999 must not hold the others up, for how long this takes can be seen from outside.
+        days = np.unique(np.unique(by_length)[:, np.newaxis] + np.arange(-1, 3))
+        midnights = np.array([_midnight_us(self.timezone, day) for day in days.tolist()])
+        return days[np.searchsorted(midnights, times, side="right") - 1]
 
 
 @lru_cache(maxsize=100_000)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.bins import Binning, BinRules, aggregate, assign, split
+from stream_app.core.bins import Binning, BinRules, _midnight_us, aggregate, assign, split
 from stream_app.core.records import Cut, PartitionState, Reason
 
 DAY_US = 86_400_000_000
@@ -162,6 +162,18 @@ def test_calendar_days_are_the_dates_of_the_zone(zone: str, times_us: list[int])
         local = datetime.fromtimestamp(time_us // 1_000_000, tz=ZoneInfo(zone)).date()
         assert date(1970, 1, 1) + timedelta(days=bin) == local
         assert binning.start_us(bin) <= time_us < binning.end_us(bin)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_far_date_costs_the_others_nothing(zone: str) -> None:
+    """How long a batch takes can be seen from outside: one event must not make it seconds."""
+    binning, now_us = Binning(DAY_US, zone), 1_700_000_000_000_000
+    far_us = [-62_135_424_000_000_000, 253_402_041_600_000_000]  # the first and the last time that is one
+    _midnight_us.cache_clear()
+    assert binning.bin_of([far_us[0], now_us, far_us[1]]).tolist() == [
+        binning.bin_of([time_us])[0] for time_us in (far_us[0], now_us, far_us[1])
+    ]
+    assert _midnight_us.cache_info().misses <= 3 * 4
 
 
 def test_a_day_that_a_zone_skipped_is_empty() -> None:
