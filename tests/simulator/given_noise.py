@@ -104,7 +104,10 @@ class RememberedNoise:
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         """Draw and remember."""
-        values = self._noise.discrete_laplace(scale, shape)
+        return self.remember(scale, self._noise.discrete_laplace(scale, shape))
+
+    def remember(self, scale: Scale, values: Int64Array) -> Int64Array:
+        """Keep a draw, whoever made it."""
         self._draws.append(Draw(Fraction(scale), values.copy()))
         return values
 

@@ -7,10 +7,9 @@ from collections import Counter
 from dataclasses import replace
 
 from tests.simulator.log import Kind, Log
-from tests.simulator.loop import simulate
 from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import Deed, Schedule, draw_schedule
-from tests.simulator.world import World, bins_of
+from tests.simulator.world import World, bins_of, run_world
 
 # A restored backup ends an epoch, and which records are then dropped is decided by when it happened;
 # a leap of the clock moves closing instants: both are the operator's doing, not the log's.
@@ -20,8 +19,7 @@ OUTSIDE = {Deed.RESTORE, Deed.LEAP}
 def binned(schedule: Schedule, log: Log, pipeline: Pipeline | None = None) -> Counter[int]:
     """Run a schedule on a log and return the exact counts of its bins."""
     world = World(schedule, log=log, pipeline=pipeline)
-    with world.pipeline.patched():
-        simulate(schedule.seed, world.run())
+    run_world(world)
     return bins_of(world)
 
 

@@ -6,6 +6,9 @@ import random
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from typing import Any
+
+import pytest
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
@@ -121,6 +124,11 @@ def draw_schedule(seed: int) -> Schedule:
         exact_cuts=rng.random() < 0.3,
         actions=_draw_actions(bins, rng),
     )
+
+
+def seeds(quick: int, all: int) -> list[Any]:
+    """Return seeds as test parameters: the first few for every check, the rest for the long run."""
+    return [pytest.param(seed, marks=() if seed < quick else pytest.mark.slow) for seed in range(all)]
 
 
 def _draw_actions(bins: int, rng: random.Random) -> tuple[Action, ...]:

@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 
 from tests.simulator.neighbours import binned, moved, other_day, some_record
-from tests.simulator.schedule import BIN_US, draw_schedule
+from tests.simulator.schedule import BIN_US, draw_schedule, seeds
 from tests.simulator.world import World
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(quick=4, all=60))
 def test_with_arrival_times_bins_depend_on_the_log_alone(seed: int) -> None:
     """A log that stamps arrivals: two runs with nothing in common but the log agree in every bin."""
     schedule = replace(other_day(draw_schedule(seed), seed), exact_cuts=True)
@@ -27,7 +27,7 @@ def test_with_arrival_times_bins_depend_on_the_log_alone(seed: int) -> None:
     assert moved(binned(other_day(schedule, seed + 1000), log.without(*place)), expected) in ([1], [])
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(quick=8, all=60))
 def test_one_record_less_moves_one_bin_by_one(seed: int) -> None:
     """A log that does not stamp arrivals: cuts are taken at their instants, whatever arrives around them."""
     schedule = replace(draw_schedule(seed).without_trouble(), exact_cuts=False)
@@ -40,7 +40,7 @@ def test_one_record_less_moves_one_bin_by_one(seed: int) -> None:
         assert moved(neighbour, expected) in ([1], [])
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(quick=3, all=20))
 def test_a_replaced_record_moves_two_bins_at_most(seed: int) -> None:
     schedule = replace(draw_schedule(seed).without_trouble(), exact_cuts=False)
     log = World(schedule).log

@@ -16,16 +16,12 @@ from tests.simulator.world import run_schedule
 
 SCHEDULES = int(os.environ.get("SCHEDULES", "1500"))
 CHUNK = 50
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_every_rule_holds(seed: int) -> None:
-    run_schedule(seed)
+FIRST = 24  # seeds that every check runs
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", range(30, SCHEDULES, CHUNK))
+@pytest.mark.parametrize("first", range(FIRST, SCHEDULES, CHUNK))
 def test_every_rule_holds_in_many_schedules(first: int) -> None:
     for seed in range(first, min(first + CHUNK, SCHEDULES)):
         try:
@@ -44,10 +40,10 @@ def test_a_seed_gives_the_same_trace_again() -> None:
     assert any("cuts of" in line for line in traces[0])
 
 
-def test_many_seeds_see_every_kind_of_trouble() -> None:
+def test_every_rule_holds_and_every_kind_of_trouble_is_seen() -> None:
     """The simulator is worth nothing if its weather is always fine."""
     lines: list[str] = []
-    for seed in range(30):
+    for seed in range(FIRST):
         run_schedule(seed, lines.append)
     text = "\n".join(lines)
     wanted = [
