@@ -23,10 +23,13 @@ async def follow(
     """
     yield b"retry: %d\n\n" % RETRY_MS
     while not replica.closed:
+        known = replica.seq
         rows = await replica.rows_after(after)
         if rows:
             after = rows[-1][0]
             yield frames(rows)
+        elif known > after:
+            after = known  # a store that was set back lost these rows: wait for the next one
         elif not await replica.wait_beyond(after, heartbeat_s) and not replica.closed:
             yield b": nothing new yet\n\n"
 

@@ -12,7 +12,7 @@ import pytest
 from stream_app.api import replica as replica_module
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.sse import follow, frames
-from stream_app.core.records import PublicState
+from stream_app.core.records import EpochRecord, PublicState
 from stream_app.state.memory import MemoryStore
 from tests.stream_app.api.client import Api, with_api
 from tests.stream_app.published import Published
@@ -223,3 +223,34 @@ async def _state(store: MemoryStore) -> PublicState:
     state = await store.reader().public_state("departures")
     assert state is not None
     return state
+
+
+def test_rows_that_a_lost_store_had_are_not_asked_for_for_ever() -> None:
+    """After the witness outlived its store, the chain goes on at a seq whose predecessors are nowhere."""
+
+    async def run() -> None:
+        store = MemoryStore()
+        stream = Published(store)
+        record = EpochRecord(1, stream.first_bin, stream.epoch_bins, 6, stream.strategy.hash)
+        await store.open_epoch(stream.name, stream.strategy.to_json(), record, head="1" * 64)
+        await store.start_partition(stream.name, stream.strategy.hash, "0", 0)
+        await store.publish(stream.name, 5)
+        reader = store.reader()
+        original = reader.rows
+
+        async def rows(*place: Any) -> Any:
+            await asyncio.sleep(0)  # as over a network, so that the timeout below can end a loop
+            return await original(*place)
+
+        reader.rows = rows  # type: ignore[method-assign]
+        replica = StreamReplica(reader, stream.name)
+        await replica.refresh()
+        assert replica.seq == 5
+        follower = follow(replica, 0, heartbeat_s=0.01)
+        async with asyncio.timeout(5):
+            assert [await anext(follower) for _ in range(2)][1] == b": nothing new yet\n\n"
+        await stream.close([3])
+        await replica.refresh()
+        assert [seq for seq, _ in events_of(await take(follower, 1))] == [6]
+
+    asyncio.run(run())
