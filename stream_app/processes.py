@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import pickle
 import signal
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from stream_app.config import Settings
+from stream_app.config import REDIS_API_URL, REDIS_URL, Settings
 from stream_app.ports import OperatorError
 
 COMPLETE = 0  # exit status: nothing is left to do (a worker whose replays have all ended)
@@ -65,6 +66,8 @@ async def _run_once(role: Role, say: Callable[[str], None]) -> int:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
+        # Settings come through the input; the API's process must not find the worker's password around it.
+        env={name: value for name, value in os.environ.items() if name not in (REDIS_URL, REDIS_API_URL)},
     )
     assert process.stdin is not None
     assert process.stderr is not None

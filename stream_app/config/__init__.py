@@ -6,7 +6,14 @@ Must stay true: a key is used or refused, never ignored; an error names the file
 """
 
 from stream_app.config.document import ConfigError
-from stream_app.config.load import declared, documented_keys, load, load_text
+from stream_app.config.load import (
+    REDIS_API_URL,
+    REDIS_URL,
+    declared,
+    documented_keys,
+    load,
+    load_text,
+)
 from stream_app.config.settings import (
     ApiSettings,
     PrivacySettings,
@@ -20,6 +27,8 @@ from stream_app.config.settings import (
 )
 
 __all__ = [
+    "REDIS_API_URL",
+    "REDIS_URL",
     "ApiSettings",
     "ConfigError",
     "PrivacySettings",

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
+from stream_app.one_file import replay_settings
 from stream_app.ports import OperatorError
-from stream_app.processes import until_stopped
+from stream_app.processes import COMPLETE, Role, run_child, until_stopped
+from tests.stream_app.test_one_file import OPTIONS
 
 
 async def endless(cleaned: list[str]) -> None:
@@ -78,3 +82,17 @@ def test_cancelling_from_outside_ends_the_work_too():
     with pytest.raises(TimeoutError):
         asyncio.run(timed())
     assert cleaned == ["up"]
+
+
+def test_a_child_finds_no_password_around_it(tmp_path, monkeypatch):
+    shows_its_environment = tmp_path / "child"
+    shows_its_environment.write_text("#!/bin/sh\nenv >&2\n")
+    shows_its_environment.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(shows_its_environment))
+    monkeypatch.setenv("STREAM_APP_REDIS_URL", "redis://worker:hunter2@localhost:6379/0")
+    monkeypatch.setenv("STREAM_APP_REDIS_API_URL", "redis://api:hunter2@localhost:6379/0")
+    said: list[str] = []
+    api = Role("api", replay_settings(Path("events.csv"), **OPTIONS))
+    assert asyncio.run(run_child(api, said.append)) == COMPLETE
+    assert f"PATH={os.environ['PATH']}" in said
+    assert "hunter2" not in "".join(said)

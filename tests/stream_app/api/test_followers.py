@@ -242,7 +242,7 @@ def test_rows_that_a_lost_store_had_are_not_asked_for_for_ever() -> None:
             await asyncio.sleep(0)  # as over a network, so that the timeout below can end a loop
             return await original(*place)
 
-        reader.rows = rows  # type: ignore[method-assign]
+        reader.rows = rows  # type: ignore[method-assign, assignment]
         replica = StreamReplica(reader, stream.name)
         await replica.refresh()
         assert replica.seq == 5
