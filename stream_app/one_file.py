@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stream_app.config import Settings, load_text
+from stream_app.config import Settings, file_identity, load_text
 from stream_app.config.values import duration_us, format_duration
 from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
@@ -76,4 +77,9 @@ def replay_settings(
             }
         },
     }
-    return load_text(json.dumps(document), Path("options"), {})
+    settings = load_text(json.dumps(document), Path("options"), {})
+    (stream,) = settings.streams
+    # The ledger lies in the state directory, so a file has one name there, wherever the command was given.
+    identity = file_identity(file, Path(state))
+    source = replace(stream.source, identity=identity)
+    return replace(settings, streams=(replace(stream, source=source),))

@@ -11,6 +11,7 @@ from stream_app.config.load import (
     REDIS_URL,
     declared,
     documented_keys,
+    file_identity,
     load,
     load_text,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "TreeSettings",
     "declared",
     "documented_keys",
+    "file_identity",
     "load",
     "load_text",
 ]

@@ -216,7 +216,7 @@ def _source(section: Section, path: Path) -> SourceSettings:
     section.not_built(("topic",), instead="name a file: {file: events.ndjson}")
     file = _beside(path, section.take("file", values.text))
     settings = SourceSettings(
-        identity=section.take("group", values.name, "") or _identity(file, path),
+        identity=section.take("group", values.name, "") or file_identity(file, path.parent),
         file=file,
         format=section.take("format", values.one_of("ndjson", "csv"), "ndjson"),
         start=section.take("start", values.one_of("earliest", "latest"), "earliest"),
@@ -228,9 +228,12 @@ def _source(section: Section, path: Path) -> SourceSettings:
     return settings
 
 
-def _identity(file: Path, config: Path) -> str:
-    """Name a file once, however it is spelled: two streams over it must meet in one ledger."""
-    return "file:" + Path(os.path.relpath(file.resolve(), config.parent.resolve())).as_posix()
+def file_identity(file: Path, directory: Path) -> str:
+    """Name a file once, however it is spelled: two streams over it must meet in one ledger.
+
+    Args: directory, from which it is named: names from two directories do not meet.
+    """
+    return "file:" + Path(os.path.relpath(file.resolve(), directory.resolve())).as_posix()
 
 
 def _replay(section: Section) -> ReplaySettings | None:

@@ -32,6 +32,22 @@ def test_options_become_one_replay_over_one_epoch():
     assert settings.state_dir == Path("state/replay").absolute()
 
 
+def test_a_file_has_one_name_in_the_ledger_wherever_the_command_is_given(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    options = OPTIONS | {"state": str(tmp_path / "state")}
+    names = set()
+    for directory, file in (
+        ("data", "events.csv"),
+        (".", "data/events.csv"),
+        (".", tmp_path / "data/events.csv"),
+    ):
+        monkeypatch.chdir(tmp_path / directory)
+        (stream,) = replay_settings(Path(file), **options).streams
+        assert stream.source.file.resolve() == tmp_path.resolve() / "data/events.csv"
+        names.add(stream.source.identity)
+    assert names == {"file:../data/events.csv"}
+
+
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
