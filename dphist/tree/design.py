@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from dphist.noise import checked_scale
 from dphist.privacy import Neighbours, check_shares, exact, path_epsilon
 from dphist.privacy import sensitivity as level_sensitivity
+from dphist.tree.anticipation import level_uniform_error
 from dphist.tree.law import discrete_laplace_variance
 from dphist.tree.shape import TreeShape
 from dphist.workloads import Workload
@@ -134,15 +135,16 @@ class TreeDesign:
     def mean_squared_error(self, workload: Workload = "prefix") -> float:
         """Return the expected squared error of the live running count, mean over t = 1..horizon.
 
-        Guarantee: exact for the causal release (the greedy cover of [0, t), each node estimated from below),
-            up to the rounding of published values to 2^-16.
-        Raises: ValueError for a workload or release whose error is not built yet.
+        Guarantee: exact for the design's release (causal: the greedy cover of [0, t), each node estimated
+            from below; anticipating: least squares over the whole epoch's noise), up to the rounding of
+            published values to 2^-16.
+        Raises: ValueError for a workload whose error is not built yet.
         Cost: O(height).
         """
         if workload != "prefix":
             raise ValueError(f"workload: {workload!r} is not built yet; write prefix")
-        if self.release != "causal":
-            raise ValueError(f"release: the error of {self.release!r} is not built yet; write causal")
+        if self.release == "anticipating":
+            return level_uniform_error(self.shape, self.horizon, self.variances) / self.horizon
         means = self.shape.mean_digits(self.horizon)
         return sum(digit * v for digit, v in zip(means, self.variances_from_below, strict=True))
 

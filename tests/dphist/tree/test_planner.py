@@ -94,7 +94,7 @@ def test_given_branching_and_shares_are_taken() -> None:
         ({"horizon": 2.0}, "horizon"),
         ({"epsilon": 0}, "epsilon"),
         ({"epsilon": float("nan")}, "epsilon"),
-        ({"release": "anticipating"}, "not built yet"),
+        ({"release": "prophetic"}, "release"),
         ({"workload": "ranges"}, "workload"),
         ({"neighbours": "swap"}, "neighbours"),
         ({"max_events": 0}, "max_events"),

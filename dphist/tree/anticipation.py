@@ -1,0 +1,80 @@
+"""The error of the anticipating running count on level-uniform trees, in O(height).
+
+All complete nodes of a level look alike, so a level is two nodes: a complete one, and the last one if the
+horizon cuts it off. The recursion is that of ``node_error.py``. On a tree that nothing cuts off, children are
+alike too, alpha depends on the shape only, and the error is a sum over levels of a number of ``uses`` times
+the variance from below, as it is for the causal release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.tree.node_error import pool, share_of_children
+from dphist.tree.shape import TreeShape
+
+FloatArray = NDArray[np.float64]
+
+
+def anticipating_uses(branchings: NDArray[np.int64], horizon: int) -> FloatArray:
+    """Return how much each level's variance from below counts in the mean squared error of a running count.
+
+    Guarantee: exact where the horizon is a multiple of the bins under a top-level node; otherwise the top
+        level is taken to hold a fraction of a node, which is close.
+    Args: branchings of shape (trees, height), root to leaf.
+    Returns: shape (trees, height): the mean over t of C_j / x + alpha^2 - (C_j / x + alpha)^2 / k below a
+        node, and of C_j / x + alpha^2 below the root.
+    """
+    factors = branchings.astype(np.float64)
+    uses = np.empty_like(factors)
+    widths = np.ones(len(factors))
+    # Means of alpha and alpha^2 over a child's bins.
+    first, second = np.ones(len(factors)), np.ones(len(factors))
+    for level in range(factors.shape[1] - 1, -1, -1):
+        k = factors[:, level] if level else horizon / widths
+        before = (k - 1.0) / 2.0
+        uses[:, level] = before + second
+        squares = (k - 1.0) * (2.0 * k - 1.0) / 6.0 + 2.0 * before * first + second
+        if level:
+            uses[:, level] -= squares / k
+            first, second = (before + first) / k, squares / k**2
+        widths = widths * k
+    return uses
+
+
+def level_uniform_error(shape: TreeShape, horizon: int, variances: Sequence[float]) -> float:
+    """Return the squared error of the anticipating running count, summed over t = 1..horizon, exactly.
+
+    Args: variances of one node's noise per measured level, root side first.
+    Cost: O(height * branching), whatever the horizon.
+    """
+    error = 0.0
+    # Rows: bins, variance from below, sum of alpha, sum of alpha^2; columns: complete node, cut-off node.
+    nodes = np.zeros((4, 2))
+    nodes[:, 0] = 1.0, variances[-1], 1.0, 1.0
+    for level in range(shape.height - 1, 0, -1):
+        k, width = shape.branching[level], shape.widths[level]
+        complete, rest = divmod(horizon, width)
+        children = np.zeros((4, 2, k))
+        children[:, 0, :] = nodes[:, :1]
+        whole, partial = divmod(rest, shape.widths[level + 1])
+        children[:, 1, :whole] = nodes[:, :1]
+        if partial:
+            children[:, 1, whole] = nodes[:, 1]
+        seen = pool(*children)
+        error += float(np.array([complete, rest > 0]) @ seen.residual)
+        passed = share_of_children(np.full(2, variances[level - 1]), seen.total)
+        nodes = np.stack(
+            [
+                children[0].sum(axis=1),
+                seen.total * passed,
+                seen.first / seen.divisor,
+                seen.second / seen.divisor**2,
+            ]
+        )
+    whole, partial = divmod(horizon, shape.widths[1])
+    top = np.repeat(nodes, [whole, 1 if partial else 0], axis=1)[:, np.newaxis]
+    return error + float(pool(*top).spread[0])

@@ -1,0 +1,203 @@
+"""Least squares over an epoch's whole noise, in exact integers that commute with every shift of the noise.
+
+Noise of nodes goes in, the error of every published running count comes out, in units of 2^-16 of a count.
+``published_t = 2^16 prefix_t + o_t(Z)`` is then what the same decoder makes of the noisy nodes y = R x + Z, if
+and only if o(Z + R s) = o(Z) + 2^16 A s for all integer s (R the tree, A prefix sums): only then are outputs
+and nodes together functions of one noisy tree, and cost epsilon together. So every step adds to a linear map
+a rounded multiple of a difference that such a shift leaves unchanged:
+
+    up    z_v    = 2^16 y_v + g_v(sum z_c - 2^16 y_v),      g_v(d) = (p_v d + 2^23) >> 24
+    down  zhat_c = z_c + the c-th part of (zhat_v - sum z_c), parts that add up to it exactly
+
+Rounding half to even would break this: it depends on the value, not on the difference alone.
+The causal count of a design is decoded likewise: the sum of z over the greedy cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.noise import Int64Array, NoiseSource
+from dphist.tree.design import TreeDesign
+from dphist.tree.epoch_nodes import by_parent, node_counts
+from dphist.tree.node_design import NodeDesign
+from dphist.tree.node_error import share_of_children
+from dphist.tree.upward import VALUE_BITS
+
+FloatArray = NDArray[np.float64]
+# int64, or Python's integers of any size where int64 might not do.
+Integers = NDArray[Any]
+EpochNoise = tuple[Int64Array, ...]
+
+WEIGHT_BITS = 24
+_ONE = 1 << WEIGHT_BITS
+_HALF = 1 << (WEIGHT_BITS - 1)
+# With larger scales, published values could leave int64 with a chance that is not negligible.
+LARGEST_DECODED_SCALE = 2**32
+
+
+def node_variances(design: TreeDesign | NodeDesign) -> tuple[FloatArray, ...]:
+    """Return the variance of every node's own noise per measured level, infinite where not measured."""
+    if isinstance(design, NodeDesign):
+        return design.node_variances
+    counts = node_counts(design.shape, design.horizon)
+    return tuple(np.full(count, own) for count, own in zip(counts, design.variances, strict=True))
+
+
+def draw_epoch_noise(design: TreeDesign | NodeDesign, noise: NoiseSource, width: int = 1) -> EpochNoise:
+    """Draw the noise of every node of an epoch, before any data: per measured level int64 (nodes, width).
+
+    SECRET until the nodes are released, and never to be drawn again for the same epoch.
+    Guarantee: each node has its own scale's exact noise; nodes that are not measured have zeros.
+    Raises: ValueError for scales above 2^32.
+    Cost: one call of the source per level and different scale.
+    """
+    levels = []
+    for level, count in enumerate(node_counts(design.shape, design.horizon)):
+        if isinstance(design, TreeDesign):
+            scale = _checked(float(design.scales[level]), design)
+            levels.append(noise.discrete_laplace(scale, (count, width)))
+            continue
+        drawn, parts = np.zeros((count, width), np.int64), design.share_parts[level]
+        for part in np.unique(parts[parts > 0]):
+            nodes = np.flatnonzero(parts == part)
+            scale = _checked(design.scale_of_part[int(part)], design)
+            drawn[nodes] = noise.discrete_laplace(scale, (len(nodes), width))
+        levels.append(drawn)
+    return tuple(levels)
+
+
+def decode_noise(design: TreeDesign | NodeDesign, noise: Sequence[Int64Array]) -> Int64Array:
+    """Return o (horizon, width): the error of every published running count, in units of 2^-16. SECRET.
+
+    Guarantee: exact integer arithmetic; adding R s to the noise adds 2^16 A s, whatever the weights. It is
+        the weighted least-squares solution up to ``DecoderWeights.rounding_units``.
+    Args: noise per measured level, root side first, int64 (nodes, width).
+    Raises: ValueError for noise of another shape.
+    Cost: O(nodes * width), in numpy; slower, in integers of any size, beyond what int64 is sure to hold.
+    """
+    _check_noise(design, noise)
+    estimates, leaves = decode_nodes(design, _wide_enough(design, noise))
+    if leaves is None:
+        return causal_sums(design, estimates).astype(np.int64)
+    return np.cumsum(leaves, axis=0).astype(np.int64)
+
+
+def decode_nodes(
+    design: TreeDesign | NodeDesign, noise: Sequence[Integers]
+) -> tuple[list[Integers], Integers | None]:
+    """Return all estimates from below, root side first, and for an anticipating design the leaves' final ones."""
+    weights = decoder_weights(design)
+    estimates, sums = [noise[-1] << VALUE_BITS], []
+    steps = zip(noise[-2::-1], weights.children[::-1], design.branching[:0:-1], strict=True)
+    for values, share, k in steps:
+        own = values << VALUE_BITS
+        sums.append(by_parent(estimates[-1], k).sum(axis=1))
+        estimates.append(own + scaled(share[:, np.newaxis], sums[-1] - own))
+    estimates.reverse()
+    if design.release == "causal":
+        return estimates, None
+    final = estimates[0]
+    for children, total, parts in zip(estimates[1:], reversed(sums), weights.parts, strict=True):
+        handed = scaled(parts[:, :, np.newaxis], (final - total)[:, np.newaxis])
+        handed[:, 1:] -= handed[:, :-1].copy()
+        final = children + handed.reshape(-1, *children.shape[1:])[: len(children)]
+    return estimates, final
+
+
+def causal_sums(design: TreeDesign | NodeDesign, estimates: Sequence[Integers]) -> Integers:
+    """Return the sum of estimates over the greedy cover of [0, t), for t = 1..horizon: (horizon, width)."""
+    ends = np.arange(1, design.horizon + 1)
+    total: Integers = np.zeros((design.horizon, estimates[0].shape[1]), estimates[0].dtype)
+    for level, values in zip(design.shape.levels, estimates, strict=True):
+        sums = np.zeros((len(values) + 1, *values.shape[1:]), values.dtype)
+        np.cumsum(values, axis=0, out=sums[1:])
+        done = ends // design.shape.widths[level]
+        open_parent = done // design.branching[level - 1] * design.branching[level - 1]
+        total += sums[done] - (sums[open_parent] if level > 1 else 0)
+    return total
+
+
+def scaled(weight: Int64Array, value: Integers) -> Integers:
+    """Return weight * value / 2^24 to the nearest integer, halves upwards, without leaving int64.
+
+    Args: weight in [0, 2^24].
+
+    >>> half = np.array([1 << 23])
+    >>> scaled(half, np.array([1])), scaled(half, np.array([-1])), scaled(half, np.array([2**61 + 3]))
+    (array([1]), array([0]), array([1152921504606846978]))
+    """
+    high, low = value >> WEIGHT_BITS, value & (_ONE - 1)
+    product: Integers = weight * high + ((weight * low + _HALF) >> WEIGHT_BITS)
+    return product
+
+
+@dataclass(frozen=True, eq=False)
+class DecoderWeights:
+    """The decoder's whole weights, in units of 2^-24, per inner level, root side first.
+
+    ``children`` (nodes,): how much a node trusts its children's sum. ``parts`` (nodes, branching): how much of
+    what it knows better it hands to its first 1, 2, ... children together; from the last child on, all.
+    ``rounding_units`` bounds, in units of 2^-16, how far any published value is from the exact linear map of
+    these weights.
+    """
+
+    children: tuple[Int64Array, ...]
+    parts: tuple[Int64Array, ...]
+    rounding_units: float
+
+
+@lru_cache(maxsize=16)
+def decoder_weights(design: TreeDesign | NodeDesign) -> DecoderWeights:
+    """Return the weights of least squares for a design's variances, rounded to 2^-24.
+
+    Any weights keep the guarantee; these keep the accuracy.
+    """
+    variances = node_variances(design)
+    below, children, parts = variances[-1], [], []
+    # A node's own rounding is at most 1/2; its children's come on top.
+    rounding = np.zeros(design.horizon)
+    published = 0.0
+    for level in range(design.shape.height - 1, 0, -1):
+        k, own = design.branching[level], variances[level - 1]
+        below, rounding = by_parent(below, k), by_parent(rounding, k).sum(axis=1)
+        published += float(rounding.max()) + 0.5
+        present = by_parent(np.ones(len(variances[level])), k)
+        total = below.sum(axis=1)
+        weights = np.where(total[:, np.newaxis] > 0, below, present).cumsum(axis=1)
+        parts.append(np.rint(_ONE * weights / weights[:, -1:]).astype(np.int64))
+        share = share_of_children(own, total)
+        children.append(np.rint(_ONE * share).astype(np.int64))
+        below, rounding = total * share, rounding * children[-1] / _ONE + 0.5
+    published += float(rounding.sum())
+    return DecoderWeights(tuple(children[::-1]), tuple(parts[::-1]), published)
+
+
+def _wide_enough(design: TreeDesign | NodeDesign, noise: Sequence[Int64Array]) -> Sequence[Integers]:
+    # No value or partial sum of the two passes is beyond the whole tree's noise, twice a level.
+    largest = max(int(np.abs(values).max(initial=0)) for values in noise)
+    nodes = sum(len(values) for values in noise)
+    if 0 <= largest and (2 * design.shape.height * nodes * largest) << VALUE_BITS < 2**62:
+        return noise
+    return [values.astype(object) for values in noise]
+
+
+def _check_noise(design: TreeDesign | NodeDesign, noise: Sequence[Int64Array]) -> None:
+    counts = node_counts(design.shape, design.horizon)
+    widths = {values.shape[1:] for values in noise}
+    fits = tuple(len(values) for values in noise) == counts and len(widths) == 1
+    if not fits or any(values.ndim != 2 or values.dtype != np.int64 for values in noise):
+        shapes = [f"{values.dtype} {values.shape}" for values in noise]
+        raise ValueError(f"noise: {shapes} given; int64 of {counts} nodes per level is needed")
+
+
+def _checked(scale: float, design: TreeDesign | NodeDesign) -> float:
+    if scale > LARGEST_DECODED_SCALE:
+        raise ValueError(f"epsilon: {design.epsilon} needs noise beyond 2^32 a node; choose a larger epsilon")
+    return scale
