@@ -46,6 +46,11 @@ class Log:
         """Return the partitions that exist at an instant."""
         return [name for name in self.partitions if self.created_us[name] <= at_us]
 
+    def joined_by(self, partition: str, entries: tuple[Entry, ...]) -> Log:
+        """Return the log with one more partition, created with its first entry."""
+        created = {**self.created_us, partition: entries[0].arrival_us}
+        return replace(self._with(partition, entries), created_us=created)
+
     def without(self, partition: str, position: int) -> Log:
         """Return the neighbouring log in which one record was never written: later ones move up."""
         entries = self.partitions[partition]
@@ -148,7 +153,7 @@ class LogSource:
         """Return the next batches from the positions, of any size, as soon as there is one."""
         batches = self._available(positions)
         if not batches:
-            await asyncio.sleep(min(timeout_s, self._next_arrival_s()))
+            await asyncio.sleep(min(timeout_s, self._next_arrival_s(positions)))
             batches = self._available(positions)
         return batches
 
@@ -166,13 +171,13 @@ class LogSource:
         ]
         return max([*arrived, now_us - idle_us])
 
-    def _next_arrival_s(self) -> float:
-        """Return how long it takes until the next entry of an assigned partition is written."""
+    def _next_arrival_s(self, positions: Mapping[str, int]) -> float:
+        """Return how long it takes until the next entry of a partition that is read is written."""
         now_us = self._clock_us()
         ahead = [
             entries[self.log.watermark(name, now_us)].arrival_us - now_us
             for name, entries in self.log.partitions.items()
-            if name in self.assigned and self.log.watermark(name, now_us) < len(entries)
+            if name in positions and name in self.assigned and self.log.watermark(name, now_us) < len(entries)
         ]
         return min(ahead, default=10**12) / 1e6
 

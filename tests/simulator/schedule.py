@@ -92,6 +92,7 @@ class Schedule:
                 "bin_us": BIN_US,
                 "grace_us": self.grace_us,
                 "max_ahead_bins": self.max_ahead_bins,
+                "first_us": START_US,
             },
             "late": self.late,
             "privacy": {"private": True},

@@ -69,7 +69,7 @@ class _NoiseOfEpochs:
         """Return the noise of the next nodes of this scale's level, moved by the change in their bins."""
         state = self._store.state
         assert state is not None
-        level = self._design.scales.index(scale) + 1  # type: ignore[arg-type]
+        level = self._design.scales.index(scale) + 1
         width = self._design.shape.widths[level]
         first = self._design.shape.completed_count(state.released_bin + 1 - state.epoch.first_bin, level)
         values = np.zeros(shape, dtype=np.int64)

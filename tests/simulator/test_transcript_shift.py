@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphist.privacy import path_epsilon
-from dphist.tree.counter import BinRelease, CounterSnapshot, TreeCounter
+from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import ReleasedForest
+from dphist.tree.release import BinRelease
 from dphist.tree.shape import TreeShape
 from tests.simulator.given_noise import GivenNoise, Node, node_sums, shifted, touched_nodes
 
