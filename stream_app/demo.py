@@ -13,7 +13,7 @@ from stream_app.core.ledger import ACCEPTED
 from stream_app.flights import write_flights
 from stream_app.ports import OperatorError
 from stream_app.progress import Report, open_report
-from stream_app.supervision import Ending, check_port, run_service
+from stream_app.supervision import Ending, run_service
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights.yaml"
 
@@ -21,7 +21,6 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "flights.yaml"
 def run(seconds: float | None, speed: str | None, port: int | None, state: Path | None, fresh: bool) -> int:
     """Make the event file if need be, then run the example's configuration; return the exit status."""
     settings = _with_options(_example(), speed, port, state)
-    check_port(settings.api)
     report = open_report()
     try:
         _make_events(settings.streams[0].source.file, report)

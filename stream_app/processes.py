@@ -23,7 +23,7 @@ COMPLETE = 0  # exit status: nothing is left to do (a worker whose replays have 
 REFUSED = 2  # exit status: one line for the operator was printed
 
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
-_CALM_S = 60.0  # a child that lived this long starts its backoff anew
+_CALM_S = 15.0  # a child that lived this long starts its backoff anew
 _STOP_S = 10.0
 
 

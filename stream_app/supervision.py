@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import socket
+import time
 from dataclasses import dataclass, replace
 
 from stream_app.bootstrap import open_reader, redis_server
@@ -18,6 +20,7 @@ from stream_app.processes import COMPLETE, Role, run_child, until_stopped
 from stream_app.progress import Report, StreamProgress
 
 _LOOK_EVERY_S = 0.25
+_PREDECESSOR_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ async def run_service(settings: Settings, report: Report, ending: Ending) -> int
     Returns: 0 after Ctrl-C, the end that was asked for, or a completed replay; 2 after a refusal.
     Raises: OperatorError, one line, where it cannot start.
     """
-    check_port(settings.api)
+    check_port(settings.api, _PREDECESSOR_S)
     status = COMPLETE
 
     async def work() -> None:
@@ -59,15 +62,24 @@ async def run_service(settings: Settings, report: Report, ending: Ending) -> int
     return status
 
 
-def check_port(api: ApiSettings) -> None:
-    """Raise OperatorError where the API could not serve, before anything is measured."""
-    try:
-        socket.create_server((api.host, api.port), family=_family(api.host)).close()
-    except OSError as failure:
-        raise OperatorError(
-            f"api.port: {api.host}:{api.port} cannot be served ({os.strerror(failure.errno or 0)}); "
-            "free it or choose another with api.port"
-        ) from None
+def check_port(api: ApiSettings, patience_s: float = 0.0) -> None:
+    """Raise OperatorError where the API could not serve, before anything is measured.
+
+    Args: patience_s, how long to wait for an API whose parent was killed to see that and end.
+    """
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        try:
+            socket.create_server((api.host, api.port), family=_family(api.host)).close()
+            return
+        except OSError as failure:
+            if failure.errno != errno.EADDRINUSE or time.monotonic() > deadline_s:
+                reason = os.strerror(failure.errno or 0)
+                raise OperatorError(
+                    f"api.port: {api.host}:{api.port} cannot be served ({reason}); "
+                    "free it or choose another with api.port"
+                ) from None
+        time.sleep(0.1)
 
 
 def _family(host: str) -> socket.AddressFamily:

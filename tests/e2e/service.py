@@ -98,6 +98,10 @@ class Service:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave nothing behind."""
         if self.process.poll() is None:
             self.kill_everything()
         self._reading.join(10)

@@ -44,10 +44,11 @@ def test_fifty_kills_lose_nothing_and_release_nothing_twice(tmp_path, flights):
                 service.kill_child(victim)
             if victim in ("everything", "parent"):
                 service.process.wait(10)
+                service.close()
                 service = Service(["run", "--config", "app.yaml"], tmp_path)
             assert service.process.poll() is None, (kill, victim, service.output)
         assert _witnessed(tmp_path, "private") < HOURS, "the year was over before the kills; lower the speed"
-        service.kill_everything()
+        service.close()
         config.write_text(configuration(flights, port, speed="max", streams=STREAMS))
         service = Service(["run", "--config", "app.yaml"], tmp_path)
         service.until("the replay is complete", 200)
@@ -63,7 +64,7 @@ def test_fifty_kills_lose_nothing_and_release_nothing_twice(tmp_path, flights):
     finally:
         for follower in followers.values():
             follower.close()
-        service.__exit__()
+        service.close()
 
 
 def _rows(directory: Path, name: str) -> list[bytes]:

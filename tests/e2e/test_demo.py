@@ -1,0 +1,79 @@
+"""``make demo``: what a stranger sees in the first minutes, and what a second start says."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import httpx
+import pytest
+
+from tests.e2e.service import Follower, Service, answers, free_port, get
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+
+def test_the_first_start_serves_while_it_replays_and_ends_on_time(tmp_path):
+    port, started_s = free_port(), time.monotonic()
+    arguments = ["demo", "--state", "demo", "--port", str(port), "--seconds", "30"]
+    with Service(arguments, tmp_path) as demo:
+        demo.until_true(
+            lambda: answers(port, "/v1/streams") and get(port, "/v1/streams")["streams"], "streams"
+        )
+        follower = Follower(port, "departures")
+        demo.until_true(lambda: len(follower.seen) > 50, "releases arrive by SSE")
+        assert time.monotonic() - started_s < 120
+        (stream,) = get(port, "/v1/streams")["streams"]
+        assert (stream["stream"], stream["private"], stream["epsilon"]) == ("departures", True, "1")
+        until = get(port, "/v1/streams/departures")["released_until"]
+        count = get(port, "/v1/streams/departures/count", end=until)
+        assert count["interval"][0] <= count["value"] <= count["interval"][1]
+        series = get(port, "/v1/streams/departures/series", kind="bin", end=until)
+        assert len(series["value"]) >= 50
+        assert get(port, "/v1/streams/departures/privacy")["source_epsilon"] == "1"
+        assert get(port, "/v1/streams/departures/nodes", epoch=0, level=4)["values"]
+        assert "text/html" in httpx.get(f"http://127.0.0.1:{port}/").headers["content-type"]
+        for path in ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"):
+            assert answers(port, path), path
+        follower.close()
+        assert follower.changed == []
+        assert demo.wait() == 0
+    assert datetime.fromisoformat(until) > datetime.fromisoformat("2013-01-03T00:00:00Z")
+    assert "nothing was released yet; starting" in demo.output
+    assert "30 seconds are over; ending" in demo.output
+
+
+def test_later_starts_go_on_or_serve_or_measure_again_and_say_so(tmp_path):
+    port = str(free_port())
+    arguments = ["demo", "--state", "demo", "--port", port]
+    with Service([*arguments, "--speed", "9d/s"], tmp_path) as first:
+        first.until("bins closed")
+        assert first.interrupt() == 0
+    with Service([*arguments, "--speed", "max"], tmp_path) as second:
+        second.until("the replay is complete")
+        assert second.interrupt() == 0
+    assert "departures: going on from 2013-" in second.output
+    with Service([*arguments, "--speed", "max"], tmp_path) as third:
+        third.until("the replay is complete")
+        assert "departures: already complete; what was released is served" in third.output
+        assert third.interrupt() == 0
+    with Service([*arguments, "--speed", "max", "--fresh"], tmp_path) as fresh:
+        fresh.until("the replay is complete")
+        assert "measurement 2 of the same events" in fresh.output
+        assert get(int(port), "/v1/streams/departures-2/privacy")["source_epsilon"] == "2"
+        assert [stream["stream"] for stream in get(int(port), "/v1/streams")["streams"]] == [
+            "departures",
+            "departures-2",
+        ]
+        assert fresh.interrupt() == 0
+
+
+def test_replay_of_one_file_leaves_its_releases_and_ends(tmp_path):
+    (tmp_path / "events.csv").write_text("id,at\n" + "".join(f"{n},{n * 60}\n" for n in (5, 1, 3, 2, 4, 0)))
+    arguments = ["--field", "at", "--time-format", "s", "--format", "csv", "--bin", "1m"]
+    span = ["--from", "1970-01-01T00:00:00Z", "--to", "1970-01-01T00:06:00Z", "--port", str(free_port())]
+    with Service(["replay", "events.csv", *arguments, *span], tmp_path) as replay:
+        assert replay.wait() == 0
+    assert "6 of 6 bins closed, released until 1970-01-01T00:06:00Z" in replay.output
+    witness = tmp_path / "state" / "replay" / "witness" / "replay.ndjson"
+    assert len(witness.read_text().splitlines()) == 6
