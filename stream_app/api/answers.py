@@ -153,6 +153,7 @@ def privacy(view: StreamView, ledger: Sequence[LedgerEntry]) -> PrivacyAnswer:
     return PrivacyAnswer.model_validate(
         released(view)
         | {
+            "private": private,
             "epsilon": in_words(design.epsilon),
             "unit": view.strategy.declared["privacy"]["unit"],
             "neighbours": design.neighbours,

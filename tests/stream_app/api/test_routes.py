@@ -209,6 +209,12 @@ def test_privacy_adds_up_over_the_source() -> None:
             assert "e^1.5" in privacy["promise"]
             names = [one["stream"] for one in (await api.json("/v1/streams"))["streams"]]
             assert names == ["departures", "departures by day", "elsewhere"]
+            assert privacy["private"] is True
+            bare = Published(api.store, name="not private", epsilon="1000")
+            await bare.open()
+            await api.refresh()
+            privacy = await api.json("privacy")
+            assert (privacy["private"], privacy["protected"]) == (False, [])
 
     asyncio.run(run())
 
