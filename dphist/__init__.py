@@ -8,14 +8,20 @@ function that touches data states its guarantee.
 
 from dphist.noise import NoiseSource, SeededNoise, SystemNoise
 from dphist.privacy import Neighbours, exact
+from dphist.tree.anticipating import AnticipatingCounter, AnticipatingSnapshot
 from dphist.tree.counter import CounterSnapshot, TreeCounter
+from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, Interval, ReleasedForest
+from dphist.tree.node_design import NodeDesign
+from dphist.tree.node_shares import plan_node_shares
 from dphist.tree.planner import plan_tree
 from dphist.tree.release import BinRelease, BinReleases, LevelRelease, NodeRelease
 from dphist.tree.shape import TreeShape
 
 __all__ = [
+    "AnticipatingCounter",
+    "AnticipatingSnapshot",
     "BinRelease",
     "BinReleases",
     "CounterSnapshot",
@@ -23,6 +29,7 @@ __all__ = [
     "Interval",
     "LevelRelease",
     "Neighbours",
+    "NodeDesign",
     "NodeRelease",
     "NoiseSource",
     "ReleasedForest",
@@ -31,6 +38,9 @@ __all__ = [
     "TreeCounter",
     "TreeDesign",
     "TreeShape",
+    "decode_noise",
+    "draw_epoch_noise",
     "exact",
+    "plan_node_shares",
     "plan_tree",
 ]

@@ -1,15 +1,15 @@
 """Least squares over an epoch's whole noise, in exact integers that commute with every shift of the noise.
 
 Noise of nodes goes in, the error of every published running count comes out, in units of 2^-16 of a count.
-``published_t = 2^16 prefix_t + o_t(Z)`` is then what the same decoder makes of the noisy nodes y = R x + Z, if
-and only if o(Z + R s) = o(Z) + 2^16 A s for all integer s (R the tree, A prefix sums): only then are outputs
-and nodes together functions of one noisy tree, and cost epsilon together. So every step adds to a linear map
-a rounded multiple of a difference that such a shift leaves unchanged:
+``published_t = 2^16 prefix_t + o_t(Z)`` is what the same decoder makes of the noisy nodes y = R x + Z, as long
+as o(Z + R s) = o(Z) + 2^16 A s for all integer s (R the tree, A prefix sums). Only then are outputs and nodes
+functions of one noisy tree, and together cost epsilon. So every step adds to whole sums a rounded multiple of
+a difference that such a shift leaves unchanged:
 
     up    z_v    = 2^16 y_v + g_v(sum z_c - 2^16 y_v),      g_v(d) = (p_v d + 2^23) >> 24
     down  zhat_c = z_c + the c-th part of (zhat_v - sum z_c), parts that add up to it exactly
 
-Rounding half to even would break this: it depends on the value, not on the difference alone.
+Rounding values instead of differences would break this: what half to even does depends on the value.
 The causal count of a design is decoded likewise: the sum of z over the greedy cover.
 """
 
@@ -92,7 +92,7 @@ def decode_noise(design: TreeDesign | NodeDesign, noise: Sequence[Int64Array]) -
 def decode_nodes(
     design: TreeDesign | NodeDesign, noise: Sequence[Integers]
 ) -> tuple[list[Integers], Integers | None]:
-    """Return all estimates from below, root side first, and for an anticipating design the leaves' final ones."""
+    """Return all estimates from below, root side first, and the leaves' final ones if anticipating."""
     weights = decoder_weights(design)
     estimates, sums = [noise[-1] << VALUE_BITS], []
     steps = zip(noise[-2::-1], weights.children[::-1], design.branching[:0:-1], strict=True)
@@ -142,8 +142,8 @@ def scaled(weight: Int64Array, value: Integers) -> Integers:
 class DecoderWeights:
     """The decoder's whole weights, in units of 2^-24, per inner level, root side first.
 
-    ``children`` (nodes,): how much a node trusts its children's sum. ``parts`` (nodes, branching): how much of
-    what it knows better it hands to its first 1, 2, ... children together; from the last child on, all.
+    ``children`` (nodes,): how much a node trusts its children's sum. ``parts`` (nodes, branching): how much
+    of what it knows better it hands to its first 1, 2, ... children together; from the last child on, all.
     ``rounding_units`` bounds, in units of 2^-16, how far any published value is from the exact linear map of
     these weights.
     """
@@ -181,9 +181,9 @@ def decoder_weights(design: TreeDesign | NodeDesign) -> DecoderWeights:
 
 def _wide_enough(design: TreeDesign | NodeDesign, noise: Sequence[Int64Array]) -> Sequence[Integers]:
     # No value or partial sum of the two passes is beyond the whole tree's noise, twice a level.
-    largest = max(int(np.abs(values).max(initial=0)) for values in noise)
+    largest = max(max(int(values.max(initial=0)), -int(values.min(initial=0))) for values in noise)
     nodes = sum(len(values) for values in noise)
-    if 0 <= largest and (2 * design.shape.height * nodes * largest) << VALUE_BITS < 2**62:
+    if (2 * design.shape.height * nodes * largest) << VALUE_BITS < 2**62:
         return noise
     return [values.astype(object) for values in noise]
 
