@@ -25,6 +25,7 @@ from stream_app.core.records import (
 )
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import invisible_slices
+from stream_app.ports import OperatorError
 from stream_app.state.checks import check_apply, check_cuts, check_epoch, check_integers, check_release
 from stream_app.state.codec import decode_epoch, decode_epochs, decode_ledger, encode_entry, encode_epoch
 from stream_app.state.connection import Argument, batch, connect, script, transaction
@@ -245,12 +246,21 @@ class RedisStore:
         await self._reply("publish", [keys.state, keys.visible], [seq])
 
     async def forget(self) -> None:
-        """Have the append-only file rewritten without what was deleted; returns before that is done."""
+        """Have the append-only file rewritten without what was deleted; returns before that is done.
+
+        Raises: OperatorError where this user may not ask for it.
+        """
         try:
             await batch(self._redis, [("BGREWRITEAOF",)])
         except OSError as failure:
             # One that is under way began after the deletions or is followed by the next epoch's.
-            if "in progress" not in str(failure):
+            said = str(failure)
+            if "permission" in said or "unknown command" in said:
+                raise OperatorError(
+                    "redis.url: this user may not run BGREWRITEAOF, so exact counts of released bins would "
+                    "stay on disk; grant +bgrewriteaof"
+                ) from None
+            if "in progress" not in said:
                 raise
 
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from stream_app.core.records import Reply
+from stream_app.ports import OperatorError
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import SERVERS, Servers, Stores
 from tests.contracts.examples import FIRST_BIN, NEXT_EPOCH, TEXT, WIDTH, apply
@@ -70,3 +71,12 @@ async def test_log_forgets_the_counts_of_released_bins(servers: Servers, server:
     raw.delete(*raw.keys(f"dp:{{{stores.stream}}}:*"))
     await store.close()
     raw.close()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_user_who_may_not_ask_for_that_is_refused_in_one_line(servers: Servers, server: str) -> None:
+    store = RedisStore(servers[server].api_url)
+    with pytest.raises(OperatorError, match=r"redis.url: .*; grant \+bgrewriteaof") as refusal:
+        await store.forget()
+    assert "\n" not in str(refusal.value)
+    await store.close()
