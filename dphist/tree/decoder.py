@@ -1,15 +1,15 @@
 """Least squares over an epoch's whole noise, in exact integers that commute with every shift of the noise.
 
 Noise of nodes goes in, the error of every published running count comes out, in units of 2^-16 of a count.
-``published_t = 2^16 prefix_t + o_t(Z)`` is what the same decoder makes of the noisy nodes y = R x + Z, as long
-as o(Z + R s) = o(Z) + 2^16 A s for all integer s (R the tree, A prefix sums). Only then are outputs and nodes
-functions of one noisy tree, and together cost epsilon. So every step adds to whole sums a rounded multiple of
-a difference that such a shift leaves unchanged:
+``published_t = 2^16 prefix_t + o_t(Z)`` is what the same decoder makes of the noisy nodes y = R x + Z, if
+o(Z + R s) = o(Z) + 2^16 A s for all integer s (R the tree, A prefix sums). Then, and only then, outputs and
+nodes are functions of one noisy tree and together cost epsilon. So every step adds to whole sums a rounded
+multiple of a difference that such a shift leaves unchanged:
 
     up    z_v    = 2^16 y_v + g_v(sum z_c - 2^16 y_v),      g_v(d) = (p_v d + 2^23) >> 24
     down  zhat_c = z_c + the c-th part of (zhat_v - sum z_c), parts that add up to it exactly
 
-Rounding values instead of differences would break this: what half to even does depends on the value.
+Rounding values instead would break this: half to even depends on their parity, a double on their size.
 The causal count of a design is decoded likewise: the sum of z over the greedy cover.
 """
 

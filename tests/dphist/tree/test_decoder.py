@@ -1,0 +1,263 @@
+"""The decoder of an epoch's noise: exact under every shift, least squares up to its certified rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphist import SeededNoise, plan_tree
+from dphist.tree.decoder import (
+    EpochNoise,
+    decode_nodes,
+    decode_noise,
+    decoder_weights,
+    draw_epoch_noise,
+    node_variances,
+)
+from dphist.tree.design import TreeDesign
+from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.node_design import NodeDesign
+from dphist.tree.published_error import (
+    noise_weights,
+    published_law,
+    published_prefix_variances,
+    published_variance,
+)
+from dphist.tree.shape import TreeShape
+from tests.dphist.tree.strategies import anticipating_designs, random_parts
+
+Design = TreeDesign | NodeDesign
+Step = Callable[[int, int | Fraction, int | Fraction], int | Fraction]
+ONE = 2**24
+
+
+def halves_up(weight: int, base: int, difference: int) -> int:
+    return base + ((weight * difference + ONE // 2) >> 24)
+
+
+def half_to_even(weight: int, base: int, difference: int) -> int:
+    return round(Fraction(base) + Fraction(weight * difference, ONE))
+
+
+def exactly(weight: int, base: Fraction, difference: Fraction) -> Fraction:
+    return base + weight * difference / ONE
+
+
+def plain_decode(design: Design, noise: EpochNoise, step: Step, unit: int = 2**16) -> list[int | Fraction]:
+    """The decoder in Python's numbers, node by node, as the text of the design has it; one cell."""
+    weights, shape = decoder_weights(design), design.shape
+
+    def children(level: int, index: int) -> range:
+        k = shape.branching[level]
+        return range(index * k, min((index + 1) * k, len(noise[level])))
+
+    z = [
+        [unit * Fraction(int(y)) if step is exactly else unit * int(y) for y in rows[:, 0]] for rows in noise
+    ]
+    for level in range(shape.height - 1, 0, -1):
+        for index in range(len(z[level - 1])):
+            own = z[level - 1][index]
+            total = sum(z[level][c] for c in children(level, index))
+            z[level - 1][index] = step(int(weights.children[level - 1][index]), own, total - own)
+    final = z[0]
+    for level in range(1, shape.height):
+        below = []
+        for index, known in enumerate(final):
+            members = children(level, index)
+            rest, handed = known - sum(z[level][c] for c in members), 0
+            for place, child in enumerate(members):
+                without = z[level][child] - handed
+                below.append(step(int(weights.parts[level - 1][index][place]), without, rest))
+                handed = below[-1] - without
+        final = below
+    return list(np.cumsum(np.array(final, dtype=object)))
+
+
+def tree_rows(design: Design) -> list[tuple[int, int, range]]:
+    """Every node of the epoch as (level, index, bins), by definition."""
+    rows = []
+    for level in design.shape.levels:
+        width = design.shape.widths[level]
+        for index in range(-(-design.horizon // width)):
+            rows.append((level, index, range(index * width, min((index + 1) * width, design.horizon))))
+    return rows
+
+
+def shifted(design: Design, noise: EpochNoise, shift: Sequence[int]) -> EpochNoise:
+    moved = [rows.copy() for rows in noise]
+    for level, index, bins in tree_rows(design):
+        moved[level - 1][index] += sum(shift[bin] for bin in bins)
+    return tuple(moved)
+
+
+def random_noise(design: Design, seed: int, spread: int, width: int = 1) -> EpochNoise:
+    generator = np.random.default_rng(seed)
+    counts = node_counts(design.shape, design.horizon)
+    return tuple(generator.integers(-spread, spread + 1, (count, width)) for count in counts)
+
+
+shifts = st.integers(-3, 3) | st.integers(-(2**33), 2**33)
+
+
+@settings(max_examples=150)
+@given(anticipating_designs(), st.integers(0, 10**6), st.sampled_from([3, 200, 2**34]), st.data())
+def test_a_shift_of_the_stream_moves_every_value_exactly(
+    design: Design, seed: int, spread: int, data: st.DataObject
+) -> None:
+    noise = random_noise(design, seed, spread)
+    shift = data.draw(st.lists(shifts, min_size=design.horizon, max_size=design.horizon))
+    moved = shifted(design, noise, shift)
+    below, final = decode_nodes(design, [rows.astype(object) for rows in noise])
+    below_moved, final_moved = decode_nodes(design, [rows.astype(object) for rows in moved])
+    for level, index, bins in tree_rows(design):
+        step = 2**16 * sum(shift[bin] for bin in bins)
+        assert below_moved[level - 1][index, 0] - below[level - 1][index, 0] == step
+    assert [b[0] - a[0] for a, b in zip(final, final_moved, strict=True)] == [2**16 * s for s in shift]
+    running = 2**16 * np.cumsum(np.array(shift, dtype=np.int64))
+    assert np.array_equal(decode_noise(design, moved) - decode_noise(design, noise), running[:, np.newaxis])
+
+
+@settings(max_examples=60)
+@given(anticipating_designs(), st.integers(0, 10**6), st.sampled_from([5, 2**20, 2**37]))
+def test_it_is_the_plain_decoder(design: Design, seed: int, spread: int) -> None:
+    noise = random_noise(design, seed, spread)
+    assert decode_noise(design, noise)[:, 0].tolist() == plain_decode(design, noise, halves_up)
+
+
+def test_rounding_values_half_to_even_is_caught() -> None:
+    # The same check on a decoder that rounds to whole counts, half to even: some shift must show through.
+    design = TreeDesign(
+        TreeShape((2, 2)), 4, Fraction(1), (Fraction(1, 2), Fraction(1, 2)), release="anticipating"
+    )
+    caught = {halves_up: 0, half_to_even: 0}
+    for seed in range(40):
+        noise = random_noise(design, seed, 3)
+        moved = shifted(design, noise, [1, 0, 0, 0])
+        for step in caught:
+            before, after = plain_decode(design, noise, step, 1), plain_decode(design, moved, step, 1)
+            caught[step] += [b - a for a, b in zip(before, after, strict=True)] != [1] * 4
+    assert caught[halves_up] == 0
+    assert caught[half_to_even] > 0
+
+
+@settings(max_examples=60)
+@given(anticipating_designs(), st.integers(0, 10**6))
+def test_rounding_stays_within_its_certified_bound(design: Design, seed: int) -> None:
+    noise = random_noise(design, seed, 1000)
+    linear = plain_decode(design, noise, exactly)
+    bound = Fraction(decoder_weights(design).rounding_units)
+    worst = max(abs(int(o) - x) for o, x in zip(decode_noise(design, noise)[:, 0], linear, strict=True))
+    assert worst <= bound
+    # The law's weights are those of the same linear map.
+    weights = noise_weights(design, 0, design.horizon)
+    total = sum(float(w @ rows[:, 0]) for w, rows in zip(weights, noise, strict=True))
+    assert total == pytest.approx(float(linear[-1]) / 2**16, rel=1e-9, abs=1e-8)
+
+
+def test_the_bound_is_not_far_from_what_happens() -> None:
+    design = plan_tree(300, 1, release="anticipating")
+    linear_weights = [noise_weights(design, 0, t) for t in (17, 150, 299)]
+    noise = random_noise(design, 1, 1000, 400)
+    published = decode_noise(design, noise)
+    worst = 0.0
+    for t, weights in zip((17, 150, 299), linear_weights, strict=True):
+        exact = 2**16 * sum(w @ rows for w, rows in zip(weights, noise, strict=True))
+        worst = max(worst, float(np.abs(published[t - 1] - exact).max()))
+    bound = decoder_weights(design).rounding_units
+    assert bound / 20 < worst <= bound
+
+
+class Dense:
+    """Weighted least squares with matrices: R the tree, one row a measured node."""
+
+    def __init__(self, design: Design) -> None:
+        variances = node_variances(design)
+        measured = [row for row in tree_rows(design) if np.isfinite(variances[row[0] - 1][row[1]])]
+        tree = np.array([[bin in bins for bin in range(design.horizon)] for _, _, bins in measured], float)
+        precision = np.array([1 / variances[level - 1][index] for level, index, _ in measured])
+        self.measured = measured
+        self.covariance = np.linalg.inv(tree.T @ (precision[:, np.newaxis] * tree))
+        self.decoder = self.covariance @ tree.T * precision
+
+    def range(self, a: int, b: int) -> tuple[np.ndarray, float]:
+        return self.decoder[a:b].sum(axis=0), float(self.covariance[a:b, a:b].sum())
+
+
+@settings(max_examples=40)
+@given(anticipating_designs(most=40), st.data())
+def test_it_is_weighted_least_squares_and_its_variance(design: Design, data: st.DataObject) -> None:
+    dense = Dense(design)
+    a = data.draw(st.integers(0, design.horizon - 1))
+    b = data.draw(st.integers(a + 1, design.horizon))
+    wanted, variance = dense.range(a, b)
+    weights = noise_weights(design, a, b)
+    ours = [weights[level - 1][index] for level, index, _ in dense.measured]
+    assert np.abs(ours - wanted).max() < 2.0**-20  # weights of 24 bits
+    assert published_variance(design, a, b) == pytest.approx(variance, rel=1e-11)
+    assert published_law(design, a, b).variance == pytest.approx(variance, rel=1e-11)
+    prefixes = published_prefix_variances(design)
+    assert prefixes[b - 1] == pytest.approx(dense.range(0, b)[1], rel=1e-10)
+    assert design.mean_squared_error() == pytest.approx(prefixes.mean(), rel=1e-10)
+    # Nodes that are not measured must not count.
+    silent = sum(float(np.abs(w).sum()) for w in weights) - float(np.abs(ours).sum())
+    assert abs(silent) < 1e-9
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.integers(5, 24))
+def test_causal_shares_per_node_use_complete_nodes_only(seed: int, horizon: int) -> None:
+    shape = TreeShape((2, 3, 4))
+    design = NodeDesign(
+        shape, horizon, Fraction(1), random_parts(shape, horizon, seed, True), release="causal"
+    )
+    errors = []
+    for t in range(1, horizon + 1):
+        parts = tuple(
+            rows[: -(-t // width)].copy()
+            for rows, width in zip(design.share_parts, shape.widths[1:], strict=True)
+        )
+        for rows, width in zip(parts[:-1], shape.widths[1:-1], strict=True):
+            rows[t // width :] = 0  # not complete yet
+        errors.append(Dense(NodeDesign(shape, t, Fraction(1), parts, release="causal")).range(0, t)[1])
+    assert design.prefix_variances() == pytest.approx(errors, rel=1e-10)
+    assert design.mean_squared_error() == pytest.approx(np.mean(errors), rel=1e-10)
+
+
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+def test_measured_errors_are_the_predicted_ones(release: str) -> None:
+    # Five standard errors: a false alarm once in two million; half or double noise is some 30 away.
+    shape, runs = TreeShape((3, 4, 5)), 3000
+    parts = random_parts(shape, 57, 4, release == "causal")
+    design = NodeDesign(shape, 57, Fraction(1), parts, release=release)  # type: ignore[arg-type]
+    errors = decode_noise(design, draw_epoch_noise(design, SeededNoise(3), runs)) / 2**16
+    squared = (errors**2).mean(axis=0)
+    stderr = squared.std(ddof=1) / runs**0.5
+    assert abs(squared.mean() - design.mean_squared_error()) < 5 * stderr
+    assert abs(squared.mean() / 1.5**2 - design.mean_squared_error()) > 10 * stderr
+
+
+def test_every_node_gets_the_noise_of_its_own_share() -> None:
+    shape = TreeShape((2, 2))
+    parts = (np.array([1024, 0], np.uint16), np.array([3072, 2048, 4096, 1], np.uint16))
+    design = NodeDesign(shape, 4, Fraction(1), parts)
+    noise = draw_epoch_noise(design, SeededNoise(1), 40_000)
+    assert not noise[0][1].any()
+    measured = [float(rows.astype(float).var()) for level in noise for rows in level]
+    wanted = [float(v) if np.isfinite(v) else 0.0 for level in design.node_variances for v in level]
+    # Relative standard error of a Laplace variance over n draws: sqrt(5 / n) = 0.011; five of them.
+    assert measured == pytest.approx(wanted, rel=0.056)
+
+
+def test_noise_that_does_not_fit_is_refused() -> None:
+    design = plan_tree(12, 1, branching=(3, 4), release="anticipating")
+    noise = random_noise(design, 0, 3)
+    for bad in (noise[:1], (noise[0][:2], noise[1]), (noise[0].astype(float), noise[1])):
+        with pytest.raises(ValueError, match=r"^noise: [^\n]*$"):
+            decode_noise(design, bad)
+    with pytest.raises(ValueError, match="larger epsilon"):
+        draw_epoch_noise(plan_tree(12, "1e-10", release="anticipating"), SeededNoise(0))
