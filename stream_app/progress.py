@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from stream_app.core.instants import format_instant, parse_instant
 
@@ -141,7 +141,7 @@ class PlainReport:
 
 
 class TerminalReport:
-    """A block of lines that stays at the bottom of a terminal, one line a stream."""
+    """A block of lines that stays at the bottom of a terminal, two a stream."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -155,11 +155,11 @@ class TerminalReport:
 
     def show(self, streams: Sequence[StreamProgress]) -> None:
         """Redraw the moving lines."""
-        table = Table.grid(padding=(0, 2))
+        lines = []
         for stream in streams:
             rate = self._rates.setdefault(stream.stream, BinRate()).add(stream.bins, time.monotonic())
-            table.add_row(*_cells(stream, rate))
-        self._live.update(table)
+            lines += [Text.from_markup(line) for line in _lines(stream, rate)]
+        self._live.update(Group(*lines))
 
     def close(self) -> None:
         """Leave the last state on the screen."""
@@ -172,17 +172,19 @@ def open_report() -> Report:
     return TerminalReport(console) if console.is_terminal and sys.stdout.isatty() else PlainReport()
 
 
-def _cells(stream: StreamProgress, rate: float) -> list[str]:
+def _lines(stream: StreamProgress, rate: float) -> list[str]:
+    """Return two lines that fit a narrow terminal: how far it is, and what is known."""
     if stream.value is None or stream.until_us is None:
-        return [f"[bold]{stream.stream}[/]", "[dim]waiting for the first bin to close[/]"]
-    of_bins = f"/{stream.of_bins:,}" if stream.of_bins is not None else ""
-    cells = [f"[bold]{stream.stream}[/]", f"{stream.bins:,}{of_bins} bins"]
+        return [f"[bold]{stream.stream}[/]  [dim]waiting for the first bin to close[/]"]
+    bar = ""
     if stream.of_bins:
         done = min(_BAR_CELLS, stream.bins * _BAR_CELLS // stream.of_bins)
-        cells.insert(1, f"[cyan]{'━' * done}[/][dim]{'━' * (_BAR_CELLS - done)}[/]")
+        bar = f"  [cyan]{'━' * done}[/][dim]{'━' * (_BAR_CELLS - done)}[/]"
+    of_bins = f"/{stream.of_bins:,}" if stream.of_bins is not None else ""
+    pace = "[green]complete[/]" if stream.complete else f"[dim]{rate:,.0f} bins/s[/]"
     count = "count" if stream.private else "[red]NOT PRIVATE[/] count"
-    interval = f"{stream.confidence:.0%}: {stream.lower:,.0f} to {stream.upper:,.0f}"
-    cells.append(f"{count} [bold green]{stream.value:,.0f}[/] [dim]({interval})[/]")
-    cells.append(f"until {format_instant(stream.until_us)}")
-    cells.append("[green]complete[/]" if stream.complete else f"[dim]{rate:,.0f} bins/s[/]")
-    return cells
+    interval = f"{stream.confidence:.0%}: {stream.lower:,.0f} to {stream.upper:,.0f}".replace("%:", " %:")
+    return [
+        f"[bold]{stream.stream}[/]{bar}  {stream.bins:,}{of_bins} bins  {pace}",
+        f"  {count} [bold green]{stream.value:,.0f}[/] [dim]({interval})[/]  until {format_instant(stream.until_us)}",
+    ]
