@@ -184,7 +184,8 @@ def _lines(stream: StreamProgress, rate: float) -> list[str]:
     pace = "[green]complete[/]" if stream.complete else f"[dim]{rate:,.0f} bins/s[/]"
     count = "count" if stream.private else "[red]NOT PRIVATE[/] count"
     interval = f"{stream.confidence:.0%}: {stream.lower:,.0f} to {stream.upper:,.0f}".replace("%:", " %:")
+    until = format_instant(stream.until_us)
     return [
         f"[bold]{stream.stream}[/]{bar}  {stream.bins:,}{of_bins} bins  {pace}",
-        f"  {count} [bold green]{stream.value:,.0f}[/] [dim]({interval})[/]  until {format_instant(stream.until_us)}",
+        f"  {count} [bold green]{stream.value:,.0f}[/] [dim]({interval})[/]  until {until}",
     ]
