@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import time
@@ -22,8 +23,9 @@ from typing import IO
 from dphist import SystemNoise
 from stream_app.clocks import LiveClock, ReplayClock
 from stream_app.closer import Closer
-from stream_app.config import Settings, SourceSettings, StreamSettings
+from stream_app.config import Settings, StreamSettings
 from stream_app.core.declaration import Declaration
+from stream_app.durable import write_durably
 from stream_app.ingest import Ingest
 from stream_app.plans import planned
 from stream_app.ports import Clock, OperatorError, PublicReader, Source
@@ -209,6 +211,8 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
     settings, store = ends.settings, ends.store
     wall = LiveClock(store)
     clock = _clock(streams, wall)
+    for stream in streams:
+        _check_reading(stream, settings.state_dir)
     source = await asyncio.to_thread(_source, streams[0], settings.state_dir, clock)
     ends.resources.push_async_callback(source.close)
     dead_letters = DeadLetterFile(settings.state_dir / "dead_letters" / f"{streams[0].name}.ndjson")
@@ -240,17 +244,38 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
 def _source(stream: StreamSettings, state_dir: Path, clock: Clock) -> Source:
     """Open the log that a stream reads, with a directory of its own for what it must remember."""
     settings, field = stream.source, TimeField(stream.time.field, stream.time.format)
-    directory = state_dir / "sources" / _reading(settings, field)
+    directory = state_dir / "sources" / _reading(stream, state_dir)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if isinstance(clock, ReplayClock):
         return ReplaySource.open(settings.file, settings.format, field, directory, clock.reached_us)
     return FileSource(settings.file, settings.format, [field], directory)
 
 
-def _reading(settings: SourceSettings, field: TimeField) -> str:
-    """Name one way of reading one file: positions in a sorted copy mean nothing in another."""
-    facts = (str(settings.file.resolve()), settings.format, field.path, field.format)
-    return f"{settings.file.stem}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
+def _reading(stream: StreamSettings, state_dir: Path) -> str:
+    """Name one way of reading one file: positions in a sorted copy mean nothing in another.
+
+    The file is named from the state directory, so that both can be moved together.
+    """
+    file = stream.source.file.resolve()
+    seen_from_state = os.path.relpath(file, state_dir.resolve())
+    facts = (seen_from_state, stream.source.format, stream.time.field, stream.time.format)
+    return f"{file.stem}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
+
+
+def _check_reading(stream: StreamSettings, state_dir: Path) -> None:
+    """Refuse another file under a stream that has begun: its events could be counted a second time.
+
+    Raises: OperatorError, one line.
+    """
+    note = state_dir / "streams" / f"{stream.name}.json"
+    reading = json.dumps({"reading": _reading(stream, state_dir)}).encode()
+    if not note.exists():
+        write_durably(note, [reading])
+    elif note.read_bytes() != reading:
+        raise OperatorError(
+            f"streams.{stream.name}.source.file: {stream.source.file} is not the file that the stream began "
+            "with, or it is read in another way; put that back, or give the new stream another name"
+        )
 
 
 def _clock(streams: Sequence[StreamSettings], wall: Clock) -> Clock:

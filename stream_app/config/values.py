@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
+from dphist.privacy import exact
 from stream_app.core.instants import parse_instant
 
 Word = TypeVar("Word", bound=str)
@@ -113,16 +114,12 @@ def positive_fraction(value: Any) -> Fraction:
     >>> positive_fraction(0.1), positive_fraction("1/3"), positive_fraction("1e9")
     (Fraction(1, 10), Fraction(1, 3), Fraction(1000000000, 1))
     """
-    refusal = "must be a number above zero, for example 1.0 or 1/2"
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(refusal)
-    try:
-        number = Fraction(str(value))
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(refusal) from None
-    if number <= 0:
-        raise ValueError(refusal)
-    return number
+    if isinstance(value, int | float | str):
+        try:
+            return exact(value)
+        except ValueError:
+            pass
+    raise ValueError("must be a number above zero, for example 1.0 or 1/2")
 
 
 def fractions(value: Any) -> tuple[Fraction, ...]:

@@ -10,7 +10,7 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 
-from stream_app.core.records import RecordBatch, Refusal
+from stream_app.core.records import Reason, RecordBatch, Refusal
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField
 
@@ -18,7 +18,8 @@ FileFormat = Literal["ndjson", "csv"]
 
 PARTITION = "0"  # a file is one partition
 MOST_BYTES = 1 << 20  # a batch: a fraction of a second to decode, so that cuts are never far behind
-LONGEST_RECORD_BYTES = 1 << 24
+LONGEST_RECORD_BYTES = 1 << 24  # with its line end
+_KEPT_OF_LONG_RECORD = 1 << 10
 
 
 def open_lines(path: Path, format: FileFormat, fields: Sequence[TimeField]) -> LineFile:
@@ -111,18 +112,36 @@ class LineFile:
         """
         if start >= limit:
             return None
-        size, data, line_end = MOST_BYTES, b"", -1
-        while line_end < 0:
+        size = MOST_BYTES
+        while True:
             data = self.bytes_at(start, min(size, limit - start))
             line_end = data.rfind(b"\n")
-            if line_end < 0 and len(data) < size:
+            if line_end >= 0:
+                break
+            if len(data) < size:
                 return None
-            if size > LONGEST_RECORD_BYTES:
-                raise OperatorError(
-                    f"{self.path}: a line is longer than {LONGEST_RECORD_BYTES} bytes; split it"
-                )
-            size *= 2
+            if size >= LONGEST_RECORD_BYTES:
+                return self._too_long(start, limit)
+            size = min(2 * size, LONGEST_RECORD_BYTES)
         return self.decode(start, data[: line_end + 1])
+
+    def _too_long(self, start: int, limit: int) -> RecordBatch | None:
+        """Refuse the one line that starts here: ending for it would show everybody that it came."""
+        position = start
+        while data := self.bytes_at(position, min(MOST_BYTES, limit - position)):
+            line_end = data.find(b"\n")
+            if line_end >= 0:
+                record = self.bytes_at(start, _KEPT_OF_LONG_RECORD)
+                return RecordBatch(
+                    partition=PARTITION,
+                    start=start,
+                    end=position + line_end + 1,
+                    positions=np.empty(0, np.int64),
+                    columns=self._decoder.decode([]).columns,
+                    refused=[Refusal(PARTITION, start, Reason.UNDECODABLE, record)],
+                )
+            position += len(data)
+        return None
 
     def decode(self, start: int, data: bytes) -> RecordBatch:
         """Decode whole lines that begin at a position. Blank lines are no records."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.records import Cut, RecordBatch, Refusal
+from stream_app.core.records import Cut, Reason, RecordBatch, Refusal
 from stream_app.ports import OperatorError
 from stream_app.sources import lines as lines_module
 from stream_app.sources.file import FileSource
@@ -183,12 +183,20 @@ def test_an_empty_file_may_begin_later(tmp_path: Path) -> None:
     asyncio.run(FileSource(path, "ndjson", [AT], tmp_path / "notes").close())
 
 
-def test_a_line_without_end_is_refused(
-    path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("length", "counted"), [(63, True), (64, False), (500, False)])
+def test_a_line_that_is_too_long_is_a_dead_letter_and_ends_nothing(
+    path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch, length: int, counted: bool
 ) -> None:
+    """One event must not be able to end a stream: everybody would see that it came."""
     monkeypatch.setattr(lines_module, "MOST_BYTES", 16)
     monkeypatch.setattr(lines_module, "LONGEST_RECORD_BYTES", 64)
     start = path.stat().st_size
-    append(path, b"x" * 500 + b"\n")
-    with pytest.raises(OperatorError, match="longer than 64 bytes"):
-        read(source, start)
+    line = b'{"at": 5}'.ljust(length) + b"\n"
+    append(path, line + event_line(9))
+    [long] = read(source, start)
+    assert (long.start, long.end) == (start, start + len(line))
+    assert times([long]) == ([5] if counted else [])
+    assert [(refusal.position, refusal.reason) for refusal in long.refused] == (
+        [] if counted else [(start, Reason.UNDECODABLE)]
+    )
+    assert times(read(source, long.end)) == [9]
