@@ -22,7 +22,13 @@ from dphist.tree.design import Release
 from dphist.tree.epoch_nodes import by_parent, node_counts, to_children
 from dphist.tree.node_design import WHOLE, NodeDesign, Uint16Array, single_children
 from dphist.tree.node_error import anticipating_error, causal_error
-from dphist.tree.planner import best_branching, best_shares, checked_horizon, planning_rate
+from dphist.tree.planner import (
+    balanced_branching,
+    best_branching,
+    best_shares,
+    checked_horizon,
+    planning_rate,
+)
 from dphist.tree.shape import TreeShape
 
 FloatArray = NDArray[np.float64]
@@ -31,7 +37,7 @@ FloatArray = NDArray[np.float64]
 _LOGIT_BOUNDS = (-12.0, 4.0)
 _ITERATIONS = 300
 _TRIAL_ITERATIONS = 40
-# Above this horizon the best level-uniform shape is taken as it is.
+# Above this horizon hardly any shape but the best level-uniform one is tried.
 _LARGEST_SEARCHED = 2**12
 
 
@@ -164,14 +170,26 @@ class _Problem:
 def _best_branching(horizon: int, rate: float, release: Release) -> tuple[int, ...]:
     """Take the best level-uniform tree or, where trying is quick, a better one with one factor changed."""
     best = best_branching(horizon, rate, release)
-    if not 2 < horizon <= _LARGEST_SEARCHED:
+    if horizon <= 2:
         return best
-    lower = best[1:]
     shapes = {best}
+    if horizon <= _LARGEST_SEARCHED:
+        shapes |= _neighbours(best, horizon)
+    elif release == "causal":
+        # Shares per node make levels cheaper there: the best tree tends to be one level taller.
+        shapes.add(balanced_branching(horizon, len(best) + 1))
+    if len(shapes) == 1:
+        return best
+    return min(sorted(shapes), key=lambda shape: _Problem(TreeShape(shape), horizon, rate, release).trial())
+
+
+def _neighbours(branching: tuple[int, ...], horizon: int) -> set[tuple[int, ...]]:
+    """Return trees with one lower factor changed by one; the top one covers the horizon."""
+    lower, shapes = branching[1:], set()
     for i, k in enumerate(lower):
         for changed in {max(2, k - 1), k + 1}:
             factors = (*lower[:i], changed, *lower[i + 1 :])
             bins = math.prod(factors)
             if bins < horizon:
                 shapes.add((-(-horizon // bins), *factors))
-    return min(sorted(shapes), key=lambda shape: _Problem(TreeShape(shape), horizon, rate, release).trial())
+    return shapes

@@ -171,7 +171,7 @@ def best_branching(horizon: int, rate: float, release: Release = "causal") -> tu
     if horizon <= 2:
         return (horizon,)
     heights = range(1, max(2, math.ceil(math.log2(horizon))) + 1)
-    candidates = {height: _balanced(horizon, height) for height in heights}
+    candidates = {height: balanced_branching(horizon, height) for height in heights}
     balanced = {h: factors for h, factors in candidates.items() if math.prod(factors[1:]) < horizon}
     errors = {
         h: float(best_shares([b], horizon, rate, _SEARCH_ROUNDS, release)[1][0]) for h, b in balanced.items()
@@ -224,7 +224,7 @@ def _neighbourhood(branching: tuple[int, ...], horizon: int) -> Iterable[tuple[i
     return {(-(-horizon // bins), *factors) for factors, bins in covered.items() if bins < horizon}
 
 
-def _balanced(horizon: int, height: int) -> tuple[int, ...]:
+def balanced_branching(horizon: int, height: int) -> tuple[int, ...]:
     """Return nearly equal factors whose product is at least the horizon."""
     factors: list[int] = []
     rest = horizon
