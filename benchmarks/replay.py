@@ -22,7 +22,7 @@ from pathlib import Path
 
 from stream_app.bootstrap import run_worker
 from stream_app.config import Settings, load_text
-from stream_app.flights import write_flights
+from stream_app.shell.flights import write_flights
 
 RESULTS = Path(__file__).parent / "results" / "replay.json"
 RUNS = 3

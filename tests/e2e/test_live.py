@@ -42,7 +42,7 @@ def test_a_growing_file_is_followed_and_closed_by_the_clock(tmp_path):
                 log.write(f'{{"meta":{{"at":{int((now + 7200) * 1000)}}}}}\n{{"meta":{{"at":1000}}}}\n')
             if step == 15:
                 # Followed on from the position that is in the store, by another worker.
-                assert service.kill_child("stream_app.child worker")
+                assert service.kill_child("stream_app.shell.child worker")
             time.sleep(0.1)
         # Half a line is not an event until its end is written.
         log.write('{"meta":{"at":')

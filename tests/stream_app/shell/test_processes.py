@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.one_file import replay_settings
 from stream_app.ports import OperatorError
-from stream_app.processes import COMPLETE, Role, run_child, until_stopped
-from tests.stream_app.test_one_file import OPTIONS
+from stream_app.shell.one_file import replay_settings
+from stream_app.shell.processes import COMPLETE, Role, run_child, until_stopped
+from tests.stream_app.shell.test_one_file import OPTIONS
 
 
 async def endless(cleaned: list[str]) -> None:

@@ -16,8 +16,8 @@ from stream_app.config import ApiSettings, Settings, StreamSettings
 from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError, PublicReader
-from stream_app.processes import COMPLETE, Role, run_child, until_stopped
-from stream_app.progress import Report, StreamProgress
+from stream_app.shell.processes import COMPLETE, Role, run_child, until_stopped
+from stream_app.shell.progress import Report, StreamProgress
 
 _LOOK_EVERY_S = 0.25
 _PREDECESSOR_S = 3.0

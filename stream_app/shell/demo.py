@@ -10,12 +10,12 @@ from stream_app.bootstrap import open_reader, redis_server
 from stream_app.config import Settings, StreamSettings, load
 from stream_app.config.values import speed as read_speed
 from stream_app.core.ledger import ACCEPTED
-from stream_app.flights import write_flights
 from stream_app.ports import OperatorError
-from stream_app.progress import Report, open_report
-from stream_app.supervision import Ending, run_service
+from stream_app.shell.flights import write_flights
+from stream_app.shell.progress import Report, open_report
+from stream_app.shell.supervision import Ending, run_service
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "flights.yaml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flights.yaml"
 
 
 def run(seconds: float | None, speed: str | None, port: int | None, state: Path | None, fresh: bool) -> int:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.one_file import replay_settings
 from stream_app.ports import OperatorError
+from stream_app.shell.one_file import replay_settings
 
 OPTIONS = {
     "field": "at",

@@ -29,7 +29,7 @@ _STOP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One kind of child: its name is the word after ``python -m stream_app.child``."""
+    """One kind of child: its name is the word after ``python -m stream_app.shell.child``."""
 
     name: str
     settings: Settings
@@ -60,7 +60,7 @@ async def _run_once(role: Role, say: Callable[[str], None]) -> int:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "stream_app.child",
+        "stream_app.shell.child",
         role.name,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
@@ -103,7 +103,7 @@ async def read_orders() -> tuple[Settings, asyncio.Event]:
     """Return, in a child, the settings from its parent and an event that is set when the parent is gone."""
     settings = pickle.load(sys.stdin.buffer)
     if not isinstance(settings, Settings):
-        raise OperatorError("stream_app.child is started by stream-app run; start that instead")
+        raise OperatorError("stream_app.shell.child is started by stream-app run; start that instead")
     orphaned = asyncio.Event()
     await asyncio.get_running_loop().connect_read_pipe(lambda: _EndOfInput(orphaned), sys.stdin)
     return settings, orphaned

@@ -12,8 +12,8 @@ from stream_app.config import Settings, file_identity, load_text
 from stream_app.config.values import duration_us, format_duration
 from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
-from stream_app.progress import open_report
-from stream_app.supervision import Ending, run_service
+from stream_app.shell.progress import open_report
+from stream_app.shell.supervision import Ending, run_service
 
 
 def run_replay(file: Path, serve: bool, **options: Any) -> int:

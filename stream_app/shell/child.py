@@ -1,4 +1,4 @@
-"""``python -m stream_app.child worker|api``: one process of ``stream-app run``."""
+"""``python -m stream_app.shell.child worker|api``: one process of ``stream-app run``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 from stream_app.bootstrap import run_api, run_worker
 from stream_app.ports import OperatorError
-from stream_app.processes import REFUSED, read_orders, until_stopped
+from stream_app.shell.processes import REFUSED, read_orders, until_stopped
 
 ROLES = {"worker": run_worker, "api": run_api}
 

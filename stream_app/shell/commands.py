@@ -15,7 +15,7 @@ from rich.console import Console
 
 from stream_app.config import load
 from stream_app.ports import OperatorError
-from stream_app.processes import until_stopped
+from stream_app.shell.processes import until_stopped
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -76,8 +76,8 @@ def run(config: Path, seconds: float, until_complete: bool) -> int:
     Example:
       stream-app run --config examples/flights.yaml
     """
-    from stream_app.progress import open_report
-    from stream_app.supervision import Ending, run_service
+    from stream_app.shell.progress import open_report
+    from stream_app.shell.supervision import Ending, run_service
 
     report = open_report()
     try:
@@ -90,7 +90,7 @@ def run(config: Path, seconds: float, until_complete: bool) -> int:
 @_config_option
 @_refusals_in_one_line
 def worker(config: Path) -> int:
-    """Count and release, without serving. Any number may run; the store decides.
+    """Count and release, without serving. One a state directory: the witness is a file there.
 
     \b
     Example:
@@ -148,7 +148,7 @@ def plan(config: Path) -> int:
     Example:
       stream-app plan --config examples/flights.yaml
     """
-    from stream_app.explain import plan_table
+    from stream_app.shell.explain import plan_table
 
     Console().print(plan_table(load(config)))
     return 0
@@ -164,7 +164,7 @@ def privacy(config: Path) -> int:
     Example:
       stream-app privacy --config examples/flights.yaml
     """
-    from stream_app.explain import promises
+    from stream_app.shell.explain import promises
 
     for line in promises(load(config)):
         click.echo(line)
@@ -181,7 +181,7 @@ def doctor(config: Path) -> int:
     Example:
       stream-app doctor --config examples/flights.yaml
     """
-    from stream_app.doctor import examine
+    from stream_app.shell.doctor import examine
 
     findings = asyncio.run(examine(load(config)))
     for finding in findings:
@@ -210,7 +210,7 @@ def demo(seconds: float, speed: str | None, port: int | None, state: Path | None
       stream-app demo
       stream-app demo --speed max --seconds 60
     """
-    from stream_app import demo as flights_demo
+    from stream_app.shell import demo as flights_demo
 
     return flights_demo.run(seconds or None, speed, port, state, fresh)
 
@@ -238,7 +238,7 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
       stream-app replay events.ndjson --field at --bin 1d \\
         --from 2024-01-01T00:00:00Z --to 2025-01-01T00:00:00Z --epsilon 1
     """
-    from stream_app.one_file import run_replay
+    from stream_app.shell.one_file import run_replay
 
     return run_replay(file, serve, **options)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from stream_app.config import Settings, StreamSettings
 from stream_app.ports import OperatorError
+from stream_app.shell.supervision import check_port
 from stream_app.state.embedded import find_server
 from stream_app.state.safety import check_safety
-from stream_app.supervision import check_port
 
 
 @dataclass(frozen=True, slots=True)
