@@ -79,6 +79,7 @@ def test_compare_shows_a_table_of_what_was_asked(histogram):
     assert "epsilon 0.1, 2000 queries, 1 releases each" in made.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_compare_draws_a_plot(histogram, tmp_path, suffix):
     path = tmp_path / f"errors.{suffix}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import click
@@ -17,6 +18,7 @@ from tests.simulator.world import run_schedule
 @click.option("--seed", type=int, default=None, help="Run this one schedule and print its trace.")
 def main(schedules: int, first_seed: int, seed: int | None) -> None:
     """Run the service's loops against seeded schedules of faults; exit with 1 at the first broken rule."""
+    logging.getLogger("stream_app").setLevel(logging.CRITICAL)  # faults are what this is about
     console = Console()
     if seed is not None:
         raise SystemExit(_replay(seed, console))

@@ -131,6 +131,7 @@ def _ahead_of_all(log: Log) -> list[Place]:
     return places
 
 
+@pytest.mark.slow
 def test_partitions_born_before_closing_catch_a_seal_that_ignores_them() -> None:
     """Each one's event belongs to the bin that closes soon; whoever seals must have looked for new ones."""
     for seed in SEEDS:

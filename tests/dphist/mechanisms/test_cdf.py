@@ -138,6 +138,7 @@ def test_estimates_are_unbiased_under_the_linear_map(name):
         np.testing.assert_allclose(release.counts, counts, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_mean_error_of_the_tree_is_the_designs():
     """4,000 releases: the mean is within 7 % of the formula (5.7 deviations, false alarm below 1e-6)."""
     bins, epsilon = 50, 0.05

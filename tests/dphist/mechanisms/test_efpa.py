@@ -76,6 +76,7 @@ def test_a_smooth_histogram_needs_few_coefficients_and_a_rough_one_all():
     assert kept[1] == 64
 
 
+@pytest.mark.slow
 def test_error_is_that_of_the_noise_it_states():
     """Flat counts: what is kept beyond the mean is noise alone, so the scale shows in the mean coefficient.
 

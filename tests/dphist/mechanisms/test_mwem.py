@@ -35,6 +35,7 @@ def test_an_event_in_every_query_that_changes_every_error_the_other_way_loses_al
     assert Fraction(3, 5) < max(losses) <= 1
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=20)
 @given(data=st.data())
 def test_with_a_known_total_a_moved_event_loses_at_most_epsilon(data, privacy_loss):

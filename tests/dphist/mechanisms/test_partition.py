@@ -205,6 +205,7 @@ def test_the_exact_law_of_three_bins_is_private_and_with_half_the_noise_is_not()
     assert worst_loss(0.5) > 1.2
 
 
+@pytest.mark.slow
 def test_the_law_of_three_bins_is_what_the_mechanism_draws(monkeypatch):
     monkeypatch.setattr(partition, "_lattice", lambda size, epsilon: 1)
     counts = np.array([0, 2, 3])

@@ -104,6 +104,7 @@ def test_without_noise_the_boundaries_are_the_best():
         assert made.published["edges"].tolist() == [0, 7, 16, 32, 64]
 
 
+@pytest.mark.slow
 def test_stated_variance_is_the_spread_of_the_answers_given_the_boundaries():
     """With one bucket the boundaries are fixed: 2,000 releases, within 20 % (over 5 deviations)."""
     counts = np.arange(20)

@@ -38,6 +38,7 @@ def test_whole_weights_give_the_least_integer(
     assert found.value == 0 or below < confidence + 3e-5 * (1 - confidence)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from([3, 5, 7, 8, 11]), st.integers(1, 5), SCALES), min_size=2, max_size=4),
@@ -109,6 +110,7 @@ def test_no_noise_needs_no_width() -> None:
     assert half_width(WeightedNoise.of([(0.0, 5, 9.0)]), 0.9).level == 1.0
 
 
+@pytest.mark.slow
 def test_width_grows_with_confidence_to_the_very_end() -> None:
     noise = WeightedNoise.of([(1.0, 2, 3.0), (0.37, 5, 4.0)])
     widths = [half_width(noise, 1 - 10.0**-digits).value for digits in (1, 2, 4, 8)]

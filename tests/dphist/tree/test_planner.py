@@ -49,6 +49,7 @@ def test_shares_are_the_minimum_that_a_general_optimiser_finds(
     assert errors[0] == pytest.approx(ours, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_no_small_tree_is_better() -> None:
     # All shapes for 30 bins whose top level is not padded by a whole child.
     horizon, best = 30, plan_tree(30, 1)

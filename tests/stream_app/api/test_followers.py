@@ -62,6 +62,7 @@ async def test_a_follower_resumes_after_any_seq(api: Api) -> None:
         assert events_of(await take(follow(api.replica, seq), 12 - seq)) == await stored(api, after=seq)
 
 
+@pytest.mark.slow
 def test_a_follower_far_behind_reads_the_store_in_big_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_module, "RECENT_ROWS", 50)
     monkeypatch.setattr(replica_module, "_ROWS_A_READ", 200)

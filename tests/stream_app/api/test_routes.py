@@ -232,6 +232,7 @@ async def test_before_the_first_release(api: Api) -> None:
     assert "private_counts_running{" not in (await api.get("/metrics")).text
 
 
+@pytest.mark.slow
 @with_api([1] * 300, epoch_bins=300)
 async def test_long_series_are_shortened_and_say_so(api: Api) -> None:
     series = await api.json("series", kind="bin", points=100)

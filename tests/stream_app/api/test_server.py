@@ -105,6 +105,7 @@ asyncio.run(serve_on(listen("127.0.0.1", int(sys.argv[1])), reader))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_although_followers_hang_on(end: signal.Signals) -> None:
     with listen("127.0.0.1", 0) as free:

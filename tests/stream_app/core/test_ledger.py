@@ -27,6 +27,7 @@ def entry(
 epsilons = st.fractions(min_value=Fraction(1, 100), max_value=20)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from("abc"), st.lists(epsilons, min_size=1, max_size=4)))
 def test_streams_add_up_and_epochs_do_not(spent: dict[str, list[Fraction]]) -> None:
     entries = [

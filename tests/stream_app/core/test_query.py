@@ -64,6 +64,7 @@ def view_of(epochs: list[list[int]], epoch_bins: int, gap: int = 0, **options: A
 COUNTS = st.integers(0, 40)
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(COUNTS, min_size=7, max_size=7), min_size=1, max_size=3), st.data())
 def test_without_noise_every_answer_is_the_recount(epochs: list[list[int]], data: st.DataObject) -> None:
     view = view_of(epochs, 7, epsilon=EXACT)
@@ -142,6 +143,7 @@ def test_bins_as_first_published_are_sums_of_the_bins_own_nodes() -> None:
     assert view.series("bin", view.span).estimates[2].variance < design.variances[-1]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6))
 def test_growing_step_by_step_ends_where_one_reading_does(steps: list[int]) -> None:
     async def run() -> tuple[StreamView, StreamView]:

@@ -160,6 +160,7 @@ def test_rows_state_the_forest_s_estimates(counts: np.ndarray) -> None:
         assert (upper - lower) / 2 == pytest.approx(live.value - interval.lower, abs=0.3)
 
 
+@pytest.mark.slow
 @few
 @given(counts_of, st.integers(0, 11), st.integers(1, 5))
 def test_the_public_half_depends_on_counts_through_noisy_nodes_only(
