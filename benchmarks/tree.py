@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def _planned_anew(horizon: int) -> None:
-    planner._best_branching.cache_clear()
+    planner.best_branching.cache_clear()
     plan_tree(horizon, 1)
 
 

@@ -85,9 +85,13 @@ class NodeDesign:
                 )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, NodeDesign) and self.to_bytes() == other.to_bytes()
+        return self is other or (isinstance(other, NodeDesign) and self.to_bytes() == other.to_bytes())
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(self.to_bytes())
 
     @property
