@@ -38,9 +38,12 @@ async def open_stream(
     Raises: OperatorError for another declaration, a second measurement, a foreign witness.
     """
     for _ in range(_ATTEMPTS):
+        # The witness first: a store that lost nothing holds at least what the witness knew before, whatever
+        # another closer releases meanwhile.
+        witnessed = await witness.head(planned.stream)
         state = await store.load(planned.stream)
         strategy = planned if state is None else _running(state, planned)
-        head = await _witness_head(witness, strategy)
+        head = _checked_head(witnessed, strategy)
         if state is None:
             start = _first(strategy, head, now_us)
             await _restore_ledger(store, witness, strategy)
@@ -96,8 +99,7 @@ def _differences(then: Any, now: Any, path: str = "") -> Iterator[tuple[str, str
         yield path, json.dumps(then), json.dumps(now)
 
 
-async def _witness_head(witness: Witness, strategy: Strategy) -> RowLink | None:
-    head = await witness.head(strategy.stream)
+def _checked_head(head: tuple[int, bytes] | None, strategy: Strategy) -> RowLink | None:
     if head is None:
         return None
     if json.loads(head[1])["strategy"] != strategy.hash:

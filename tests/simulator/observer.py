@@ -26,6 +26,7 @@ class Observer:
         self.draws: list[Draw] = []
         self.measured: dict[Place, int] = {}
         self.reader = world.store.reader()
+        self.restored = False
         self._witnessed_seq = 0
 
     async def after(self, port: str, method: str, args: tuple[Any, ...], reply: Any) -> None:
@@ -44,6 +45,8 @@ class Observer:
             raise Broken(
                 f"epoch {record.epoch} starts at row {record.first_seq}, the witness has {head[0]} rows"
             )
+        if record.counts_from_bin is None and record.epoch > 0 and not self.restored:
+            raise Broken(f"epoch {record.epoch - 1} was ended early, but the store was never set back")
         self.world.trace(f"epoch {record.epoch} opens at bin {record.first_bin}, row {record.first_seq}")
         self.history.epochs.append(record)
         kept = {seq for seq, _ in await self.world.store.rows(STREAM, 0, MANY)}
@@ -143,6 +146,7 @@ class Observer:
 
     async def before_restore(self) -> None:
         """Note which records this timeline has measured: no later one may measure them again."""
+        self.restored = True
         self._check_measured_once()
 
     async def check_end(self) -> None:
