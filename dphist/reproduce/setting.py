@@ -1,0 +1,34 @@
+"""How thorough a reproduction is: as the papers, as many trials as asked for, or quick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dphist.reproduce.histograms import Histogram
+from dphist.reproduce.trials import Trials
+
+# Small enough that everything runs in seconds, large enough that trees and partitions differ.
+QUICK_BINS = 256
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every reproduction is given.
+
+    Args: trials, which runs them; quick, whether to fold histograms and run few trials; asked, how many
+        trials of each configuration instead of the paper's number.
+    """
+
+    trials: Trials
+    quick: bool = False
+    asked: int | None = None
+
+    def repeats(self, paper: int, quick: int) -> int:
+        """Return how many trials of each configuration to run."""
+        if self.asked is not None:
+            return self.asked
+        return quick if self.quick else paper
+
+    def sized(self, histograms: list[Histogram], bins: int = QUICK_BINS) -> list[Histogram]:
+        """Return the histograms, folded if quick."""
+        return [histogram.folded(bins) for histogram in histograms] if self.quick else histograms

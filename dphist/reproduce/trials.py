@@ -1,0 +1,97 @@
+"""Trials that are run once: each is kept on disk under the hash of everything that it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dphist
+
+Outcome = dict[str, Any]
+# (what is measured, trials done, trials in all)
+Report = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One trial: a function of ``measures.py`` and all that it is given (numbers, words, arrays)."""
+
+    measure: Callable[..., Outcome]
+    given: Mapping[str, Any]
+
+    def key(self, source: str) -> str:
+        """Hash the function's name, everything it is given and the library's source."""
+        digest = hashlib.sha256(f"{source} {self.measure.__name__}".encode())
+        for name, value in sorted(self.given.items()):
+            digest.update(name.encode())
+            if isinstance(value, np.ndarray):
+                digest.update(f"{value.dtype.str} {value.shape}".encode())
+                digest.update(np.ascontiguousarray(value).data)
+            else:
+                digest.update(json.dumps(value, sort_keys=True).encode())
+        return digest.hexdigest()
+
+
+class Trials:
+    """Runs jobs, remembering what is in the file and adding what is not.
+
+    Args: file of JSON lines, made if need be; None keeps nothing; report, told of every finished trial.
+    """
+
+    def __init__(self, file: Path | None = None, report: Report | None = None) -> None:
+        self._file = file
+        self._report = report or (lambda what, done, of: None)
+        self._source = source_hash()
+        self._known = _read(file) if file is not None and file.is_file() else {}
+        self.ran = 0
+
+    def run(self, what: str, jobs: Sequence[Job]) -> list[Outcome]:
+        """Return the outcome of each job, in order."""
+        outcomes = []
+        self._report(what, 0, len(jobs))
+        for done, job in enumerate(jobs, start=1):
+            outcomes.append(self._outcome(job))
+            self._report(what, done, len(jobs))
+        return outcomes
+
+    def _outcome(self, job: Job) -> Outcome:
+        key = job.key(self._source)
+        if key not in self._known:
+            self.ran += 1
+            self._known[key] = job.measure(**job.given)
+            if self._file is not None:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                with self._file.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"key": key, "outcome": self._known[key]}) + "\n")
+        return self._known[key]
+
+
+def source_hash() -> str:
+    """Hash the source that a trial can reach: the library, and of this package what measures."""
+    folder = Path(dphist.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        name = path.relative_to(folder).as_posix()
+        if name == "cli.py" or (
+            name.startswith("reproduce/") and path.name not in ("measures.py", "yardstick.py", "intervals.py")
+        ):
+            continue
+        digest.update(name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _read(file: Path) -> dict[str, Outcome]:
+    known = {}
+    for line in file.read_text(encoding="utf-8").splitlines():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # a trial that was being written when the program was ended
+        known[row["key"]] = row["outcome"]
+    return known

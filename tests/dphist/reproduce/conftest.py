@@ -1,0 +1,45 @@
+"""One quick run of each paper's reproduction on generated data, shared by all tests that read its results."""
+
+import csv
+
+import pytest
+from click.testing import CliRunner
+
+from dphist import datasets
+from dphist.cli import main
+
+
+@pytest.fixture(scope="session")
+def run_reproduce():
+    """Return a function that runs the command with these arguments."""
+    return lambda *arguments: CliRunner().invoke(main, ["reproduce", *map(str, arguments)])
+
+
+@pytest.fixture(scope="session")
+def quick(tmp_path_factory, run_reproduce):
+    """Return a function from a paper to (what was printed, folder) of its quick run on open data."""
+    out = tmp_path_factory.mktemp("reproduction")
+    made = {}
+
+    def run(paper):
+        if paper not in made:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.delenv(datasets.FOLDER_VARIABLE, raising=False)
+                made[paper] = run_reproduce(paper, "--quick", "--out", out)
+        assert made[paper].exit_code == 0, made[paper].output
+        return made[paper], out / f"{paper}-quick"
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def numbers(quick):
+    """Return a function from a paper and a table or figure to {(panel, series, x): number}."""
+
+    def read(paper, result):
+        with (quick(paper)[1] / f"{result}.csv").open(encoding="utf-8", newline="") as file:
+            return {
+                (row["panel"], row["series"], row["x"]): float(row["here"]) for row in csv.DictReader(file)
+            }
+
+    return read
