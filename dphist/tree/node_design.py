@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import get_args
@@ -182,15 +182,6 @@ class NodeDesign:
             sensitivity=fields["sensitivity"],
             release=fields["release"],
         )
-
-    def with_horizon(self, horizon: int) -> NodeDesign:
-        """Return the same shares for a shorter epoch, without the nodes that begin beyond it.
-
-        Raises: ValueError for a longer one.
-        """
-        counts = node_counts(self.shape, horizon)
-        parts = tuple(rows[:count] for rows, count in zip(self.share_parts, counts, strict=True))
-        return replace(self, horizon=horizon, share_parts=parts)
 
     def _looked_up(self, values: Mapping[int, float], not_measured: float) -> tuple[FloatArray, ...]:
         table = np.full(WHOLE + 1, not_measured)

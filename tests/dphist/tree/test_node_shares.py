@@ -157,7 +157,7 @@ def test_the_objective_has_the_right_derivative_and_starts_from_the_best_levels(
     assert problem.solve()[0] < problem.value_and_gradient(problem.level_uniform())[0]
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     st.integers(1, 40),
     st.sampled_from(["0.001", 1, "20", 1e9]),
