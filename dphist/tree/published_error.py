@@ -60,10 +60,9 @@ def published_law(design: TreeDesign | NodeDesign, a: int, b: int) -> WeightedNo
             else np.full(len(weights), float(design.scales[level]))
         )
         used = (weights != 0.0) & (scales > 0.0)
-        pairs, copies = np.unique(
-            np.stack([np.abs(weights[used]), scales[used]], axis=1), axis=0, return_counts=True
-        )
-        groups += [(w, int(n), s) for (w, s), n in zip(pairs.tolist(), copies, strict=True)]
+        # Pairs as complex numbers: sorted many times faster than rows are.
+        pairs, copies = np.unique(np.abs(weights[used]) + 1j * scales[used], return_counts=True)
+        groups += [(pair.real, int(n), pair.imag) for pair, n in zip(pairs.tolist(), copies, strict=True)]
     return WeightedNoise.of(groups)
 
 
