@@ -13,6 +13,10 @@ import numpy as np
 
 import dphist
 
+# Nothing that measures imports these.
+_NOT_REACHED = ("__init__.py", "cli.py", "comparison.py", "datasets.py")
+_MEASURES = ("intervals.py", "measures.py", "trials.py", "yardstick.py")
+
 Outcome = dict[str, Any]
 # (what is measured, trials done, trials in all)
 Report = Callable[[str, int, int], None]
@@ -73,17 +77,23 @@ class Trials:
 
 
 def source_hash() -> str:
-    """Hash the source that a trial can reach: the library, and of this package what measures."""
-    folder = Path(dphist.__file__).parent
+    """Hash the source that a trial can reach."""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        name = path.relative_to(folder).as_posix()
-        if name == "cli.py" or (
-            name.startswith("reproduce/") and path.name not in ("measures.py", "yardstick.py", "intervals.py")
-        ):
-            continue
+    for name, path in reached_source().items():
         digest.update(name.encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def reached_source() -> dict[str, Path]:
+    """Return the files that a trial can reach: the mechanisms, and what measures them."""
+    folder = Path(dphist.__file__).parent
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.py"))}
+    return {
+        name: path
+        for name, path in found.items()
+        if name not in _NOT_REACHED and not name.startswith("tree/")
+        if not name.startswith("reproduce/") or path.name in _MEASURES
+    }
 
 
 def _read(file: Path) -> dict[str, Outcome]:

@@ -1,11 +1,13 @@
 """The memory of trials: nothing is run twice, nothing is remembered for other inputs."""
 
+import ast
 import json
 
 import numpy as np
 import pytest
 
-from dphist.reproduce.trials import Job, Trials
+from dphist.mechanisms import describe, names
+from dphist.reproduce.trials import Job, Trials, reached_source
 
 
 def doubled(*, values, factor=2, options=None):
@@ -82,3 +84,26 @@ def test_the_file_is_lines_of_json(tmp_path):
     Trials(file).run("sums", [Job(doubled, {"values": np.ones(2)})])
     (line,) = file.read_text().splitlines()
     assert json.loads(line)["outcome"] == {"sum": 4.0}
+
+
+def imported_modules(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_everything_that_a_trial_can_reach_is_hashed():
+    reached = reached_source()
+    folder = reached["noise.py"].parent
+    wanted = {describe(name).target.partition(":")[0] for name in names()}
+    wanted |= {module for path in reached.values() for module in imported_modules(path)}
+    files = set()
+    for module in wanted:
+        place = module.removeprefix("dphist.").replace(".", "/")
+        if module.startswith("dphist."):
+            files |= {name for name in (f"{place}.py", f"{place}/__init__.py") if (folder / name).is_file()}
+    assert len(files) > 30
+    assert files <= set(reached)
