@@ -41,7 +41,7 @@ def reproduce(setting: Setting) -> Findings:
         data=in_words([*histograms, plane]),
         results=[
             table_1,
-            _figure_3(errors, histograms),
+            _figure_3(errors, histograms, comparable=not setting.quick),
             *(_table_2(errors, histograms, dawa) for dawa in ("dawa", "dawa_authors")),
             _table_3(outcomes, part_outcomes, histograms),
             *parts_results,
@@ -65,13 +65,13 @@ def _figure_3_outcomes(
     return ask(setting, "uniform intervals", questions, setting.repeats(paper=3, quick=1))
 
 
-def _figure_3(errors: Errors, histograms: list[Histogram]) -> Result:
+def _figure_3(errors: Errors, histograms: list[Histogram], *, comparable: bool) -> Result:
     printed = paper_numbers("dawa2014")["errors"]
     numbers = []
     for epsilon, name, h in product(epsilons(errors), (*_DAWAS, *_COMPARED), histograms):
         mean, error = errors[name, h.name, epsilon]
         key = name if name == "privelet" else f"{name}_{base_name(h)}"
-        paper = printed.get(key) if epsilon == 0.1 else None
+        paper = printed.get(key) if comparable and epsilon == 0.1 else None
         contender = CONTENDERS[name]
         numbers.append(
             Number(f"epsilon {epsilon:g}", contender.label, h.name, mean, error, paper, differs(name, h))

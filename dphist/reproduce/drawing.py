@@ -22,6 +22,21 @@ _STYLES = (
     ("#7f7f7f", "<"),
     ("#000000", "*"),
 )
+# What has the same style in all figures of a paper; others take the styles that are left, in order.
+_PLACES = {
+    "DAWA": 0,
+    "QuadTree": 1,
+    "DAWA as printed": 1,
+    "DAWA, authors' code (not private)": 2,
+    "Partition+Geometric": 3,
+    "Identity": 3,
+    "Privelet": 4,
+    "MWEM": 5,
+    "EFPA": 6,
+    "P-HP": 7,
+    "StructureFirst": 8,
+    "optimal": 8,
+}
 _SETTINGS = {
     "font.size": 9.0,
     "axes.titlesize": 9.0,
@@ -85,7 +100,8 @@ def _label(figure: Any, axes: Sequence[Any], result: Result, legend_columns: int
     handles: dict[str, Any] = {}
     for place in axes:
         for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
+            # Of a series with error bars the legend shows the line and marker only.
+            handles.setdefault(label, handle[0] if isinstance(handle, tuple) else handle)
     if len(handles) > 1:
         figure.legend(
             handles.values(), handles.keys(), loc="outside lower left", ncols=legend_columns, frameon=False
@@ -93,7 +109,10 @@ def _label(figure: Any, axes: Sequence[Any], result: Result, legend_columns: int
 
 
 def _style(series: Sequence[str], label: str) -> dict[str, Any]:
-    color, marker = _STYLES[series.index(label) % len(_STYLES)]
+    left = [place for place in range(len(_STYLES)) if place not in {_PLACES.get(name) for name in series}]
+    others = [name for name in series if name not in _PLACES]
+    place = _PLACES[label] if label in _PLACES else left[others.index(label)]
+    color, marker = _STYLES[place]
     return {"color": color, "marker": marker, "label": label}
 
 
