@@ -123,32 +123,6 @@ class _Archive(MemoryStore):
         state.visible_seq = min(state.visible_seq, state.seq)
 
 
-class RefiredNode(_MutantStore):
-    """A late event reopens its released bin, which is then released again with it."""
-
-    class store(_Archive):
-        """Reopens sealed bins for whatever touches them."""
-
-        async def apply(self, stream: str, change: Apply) -> Reply:
-            """Go back to the start of the epoch if the change touches a bin that is closed."""
-            state = self._streams[stream]
-            change = replace(change, bins=np.maximum(change.bins, state.epoch.first_bin))
-            if change.bins.size and int(change.bins.min()) <= state.sealed_bin:
-                self.rewind(state)
-            return await super().apply(stream, change)
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Count every event in its own bin, however late."""
-        return patch.object(ingest, "assign", _in_its_own_bin)
-
-
-def _in_its_own_bin(
-    own: Int64Array, positions: Int64Array, state: PartitionState, rules: BinRules
-) -> Assignment:
-    settled = assign(own, positions, state, rules)
-    return replace(settled, bins=np.maximum(own[: settled.settled], rules.first_bin))
-
-
 class SealIgnoresPartition(_MutantStore):
     """A bin is sealed as soon as one partition allows it."""
 
@@ -203,6 +177,39 @@ class _Forgetful:
     async def rows(self, stream: str, after_seq: int) -> list[tuple[int, bytes]]:
         """Say that there is nothing."""
         return []
+
+
+class RefiredNode(_MutantStore):
+    """A late event reopens its released bin, which is then released again with it.
+
+    The witness is ignored as well: with it, the service takes the rewound store for a restored backup.
+    """
+
+    class store(_Archive):
+        """Reopens sealed bins for whatever touches them."""
+
+        async def apply(self, stream: str, change: Apply) -> Reply:
+            """Go back to the start of the epoch if the change touches a bin that is closed."""
+            state = self._streams[stream]
+            change = replace(change, bins=np.maximum(change.bins, state.epoch.first_bin))
+            if change.bins.size and int(change.bins.min()) <= state.sealed_bin:
+                self.rewind(state)
+            return await super().apply(stream, change)
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Count every event in its own bin, however late."""
+        return patch.object(ingest, "assign", _in_its_own_bin)
+
+    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
+        """Return loops that see a witness without rows."""
+        return super().loops(schedule, replace(ports, witness=_Forgetful(ports.witness)))
+
+
+def _in_its_own_bin(
+    own: Int64Array, positions: Int64Array, state: PartitionState, rules: BinRules
+) -> Assignment:
+    settled = assign(own, positions, state, rules)
+    return replace(settled, bins=np.maximum(own[: settled.settled], rules.first_bin))
 
 
 class PublishBeforeDurable(Pipeline):
