@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DEMO_SECONDS ?= 0
 DEMO_OPTIONS ?=
 SCHEDULES ?= 10000
@@ -17,18 +19,24 @@ help: ## list the commands
 
 setup: $(STAMP) ## create .venv with the locked dependencies (needs Python 3.11+)
 
-$(STAMP): requirements/lock.txt pyproject.toml
+# The demo needs a third of what development needs, so that its first start is quick; both are one environment.
+$(DEMO_STAMP): requirements/demo.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lock.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP_INSTALL) --require-hashes -r requirements/demo.txt
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $(DEMO_STAMP)
+
+$(STAMP): requirements/lock.txt $(DEMO_STAMP)
+	$(PIP_INSTALL) --require-hashes -r requirements/lock.txt
 	@touch $(STAMP)
 
-lock: ## resolve pyproject.toml anew into requirements/lock.txt (needs uv)
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
-	  --no-emit-find-links --all-extras pyproject.toml -o requirements/lock.txt
+LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-emit-find-links
+lock: ## resolve pyproject.toml anew into requirements/*.txt (needs uv)
+	$(LOCK) --all-extras pyproject.toml -o requirements/lock.txt
+	$(LOCK) --extra embedded --extra demo --extra build -c requirements/lock.txt pyproject.toml -o requirements/demo.txt
 
-demo: $(STAMP) ## replay a year of real events, live page on 127.0.0.1:8088 (DEMO_SECONDS=n ends it; DEMO_OPTIONS=--fresh)
+demo: $(DEMO_STAMP) ## replay a year of real events, live page on 127.0.0.1:8088 (DEMO_SECONDS=n ends it; DEMO_OPTIONS=--fresh)
 	@$(BIN)/stream-app demo --seconds $(DEMO_SECONDS) $(DEMO_OPTIONS)
 
 check: $(STAMP) ## lint, types, import rules, unit tests; under a minute
