@@ -6,64 +6,22 @@ error of every running count to come. Publishing a bin is then an addition.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.noise import Int64Array, NoiseSource
-from dphist.tree.counter import LARGEST_COUNT
+from dphist.tree.anticipating_step import AnticipatingSnapshot, bins_noise, release_bins
 from dphist.tree.decoder import EpochNoise, decode_noise, decoder_weights, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_law
-from dphist.tree.release import BinRelease, BinReleases, LevelRelease
-from dphist.tree.upward import UNITS_PER_COUNT, VALUE_BITS, close_parents
+from dphist.tree.release import BinRelease, BinReleases
+from dphist.tree.upward import UNITS_PER_COUNT, VALUE_BITS
 
-_SNAPSHOT_HEADER = struct.Struct("<4sHHQQ")
-_SNAPSHOT_MAGIC = b"dpAC"
-_SNAPSHOT_VERSION = 1
-
-
-@dataclass(frozen=True)
-class AnticipatingSnapshot:
-    """What an anticipating counter needs to go on, besides its epoch's noise: SECRET, exact counts.
-
-    ``accumulators`` (height, width) as in ``CounterSnapshot``; ``total`` (width,) counts all closed bins.
-    """
-
-    bin: int
-    accumulators: Int64Array = field(repr=False)
-    total: Int64Array = field(repr=False)
-
-    def to_bytes(self) -> bytes:
-        """Return a versioned, platform-independent copy. As secret as the snapshot."""
-        height, width = self.accumulators.shape
-        header = _SNAPSHOT_HEADER.pack(_SNAPSHOT_MAGIC, _SNAPSHOT_VERSION, height, width, self.bin)
-        rows = np.vstack([self.accumulators, self.total])
-        return header + np.ascontiguousarray(rows, dtype="<i8").tobytes()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> AnticipatingSnapshot:
-        """Read what ``to_bytes`` wrote.
-
-        Raises: ValueError for another format, version or length.
-        """
-        if len(data) < _SNAPSHOT_HEADER.size or data[:4] != _SNAPSHOT_MAGIC:
-            raise ValueError("counter snapshot: not an anticipating one; the stored bytes are damaged")
-        _, version, height, width, bin = _SNAPSHOT_HEADER.unpack_from(data)
-        if version != _SNAPSHOT_VERSION:
-            raise ValueError(
-                f"counter snapshot: version {version} is unknown; this code reads {_SNAPSHOT_VERSION}"
-            )
-        if len(data) != _SNAPSHOT_HEADER.size + 8 * (height + 1) * width:
-            raise ValueError(f"counter snapshot: {len(data)} bytes are not {height} levels of width {width}")
-        rows = np.frombuffer(data, dtype="<i8", offset=_SNAPSHOT_HEADER.size).astype(np.int64)
-        rows = rows.reshape(height + 1, width)
-        return cls(bin, rows[:-1], rows[-1])
+__all__ = ["AnticipatingCounter", "AnticipatingSnapshot"]
 
 
 class AnticipatingCounter:
@@ -131,29 +89,13 @@ class AnticipatingCounter:
         Raises: ValueError as ``push``.
         Cost: O(bins * width).
         """
-        exact = [self._checked(counts)]
-        shape, first_bin, accumulators = self.design.shape, self.bin, self._accumulators.copy()
-        running = self._total + exact[0].cumsum(axis=0)
-        for level in range(shape.height, 1, -1):
-            done = first_bin // shape.widths[level]
-            sums, accumulators[level - 2] = close_parents(
-                accumulators[level - 2], exact[0], done, shape.branching[level - 1]
-            )
-            exact.insert(0, sums)
-        if running.size and int(running[-1].max()) > LARGEST_COUNT:
-            raise ValueError("counts: an epoch holds more than 2^45 events; shorten it")
-        levels = []
-        for level, values in zip(shape.levels, exact, strict=True):
-            first = first_bin // shape.widths[level]
-            noise = self._noise[level - 1][first : first + len(values)]
-            levels.append(LevelRelease(level, first, values + noise))
-        stop = first_bin + len(running)
-        published = (running << VALUE_BITS) + self._errors[first_bin:stop]
-        self._published[first_bin + 1 : stop + 1] = published
-        self._accumulators, self._bin = accumulators, stop
-        if len(running):
-            self._total = running[-1].copy()
-        return BinReleases(shape, first_bin, tuple(levels), published)
+        rows = np.asarray(counts)
+        stop = self.bin + (len(rows) if rows.ndim else 0)
+        noise = bins_noise(self.design, self._noise, self._errors, self.bin, stop)
+        releases, after = release_bins(self.design, self.snapshot(), rows, noise)
+        self._published[self.bin + 1 : stop + 1] = releases.published
+        self._bin, self._accumulators, self._total = after.bin, after.accumulators, after.total
+        return releases
 
     def live(self) -> Estimate:
         """Return the running count after the last closed bin, as published."""
@@ -212,18 +154,3 @@ class AnticipatingCounter:
             error = counter._errors[snapshot.bin - 1]
             counter._published[snapshot.bin] = (counter._total << VALUE_BITS) + error
         return counter
-
-    def _checked(self, counts: ArrayLike) -> Int64Array:
-        rows = np.asarray(counts)
-        if rows.dtype.kind not in "iu":
-            raise ValueError(f"counts: dtype {rows.dtype} given; exact integers are needed")
-        if rows.ndim != 2 or rows.shape[1] != self.width:
-            raise ValueError(f"counts: shape {rows.shape} given; (bins, {self.width}) is needed")
-        if rows.size and (rows.min() < 0 or rows.sum(axis=0, dtype=np.float64).max() > LARGEST_COUNT):
-            raise ValueError("counts: below 0, or above 2^45 in one call; check what is counted")
-        if self.bin + len(rows) > self.design.horizon:
-            raise ValueError(
-                f"counts: {len(rows)} more bins after {self.bin} are beyond the horizon of "
-                f"{self.design.horizon}; start a new epoch"
-            )
-        return rows.astype(np.int64)

@@ -1,0 +1,165 @@
+"""One step of the anticipating release: exact counts and the stored noise of some bins in, releases out.
+
+A step needs the noise of its own bins only, so a service may keep an epoch's noise in pages and read one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dphist.noise import Int64Array
+from dphist.tree.counter import LARGEST_COUNT
+from dphist.tree.design import TreeDesign
+from dphist.tree.node_design import NodeDesign
+from dphist.tree.release import BinReleases, LevelRelease
+from dphist.tree.upward import VALUE_BITS, close_parents
+
+_SNAPSHOT_HEADER = struct.Struct("<4sHHQQ")
+_SNAPSHOT_MAGIC = b"dpAC"
+_SNAPSHOT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class AnticipatingSnapshot:
+    """What an anticipating counter needs to go on, besides its epoch's noise: SECRET, exact counts.
+
+    ``accumulators`` (height, width) as in ``CounterSnapshot``; ``total`` (width,) counts all closed bins.
+    """
+
+    bin: int
+    accumulators: Int64Array = field(repr=False)
+    total: Int64Array = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        """Return a versioned, platform-independent copy. As secret as the snapshot."""
+        height, width = self.accumulators.shape
+        header = _SNAPSHOT_HEADER.pack(_SNAPSHOT_MAGIC, _SNAPSHOT_VERSION, height, width, self.bin)
+        rows = np.vstack([self.accumulators, self.total])
+        return header + np.ascontiguousarray(rows, dtype="<i8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> AnticipatingSnapshot:
+        """Read what ``to_bytes`` wrote.
+
+        Raises: ValueError for another format, version or length.
+        """
+        if len(data) < _SNAPSHOT_HEADER.size or data[:4] != _SNAPSHOT_MAGIC:
+            raise ValueError("counter snapshot: not an anticipating one; the stored bytes are damaged")
+        _, version, height, width, bin = _SNAPSHOT_HEADER.unpack_from(data)
+        if version != _SNAPSHOT_VERSION:
+            raise ValueError(
+                f"counter snapshot: version {version} is unknown; this code reads {_SNAPSHOT_VERSION}"
+            )
+        if len(data) != _SNAPSHOT_HEADER.size + 8 * (height + 1) * width:
+            raise ValueError(f"counter snapshot: {len(data)} bytes are not {height} levels of width {width}")
+        rows = np.frombuffer(data, dtype="<i8", offset=_SNAPSHOT_HEADER.size).astype(np.int64)
+        rows = rows.reshape(height + 1, width)
+        return cls(bin, rows[:-1], rows[-1])
+
+    @classmethod
+    def first(cls, design: TreeDesign | NodeDesign, width: int = 1) -> AnticipatingSnapshot:
+        """Return the state before an epoch's first bin."""
+        return cls(0, np.zeros((design.shape.height, width), np.int64), np.zeros(width, np.int64))
+
+
+@dataclass(frozen=True)
+class BinsNoise:
+    """The noise of consecutive bins: SECRET until they are released.
+
+    ``errors`` (bins, width) are those of the published running counts, in units of 2^-16; ``nodes``, per
+    measured level, root side first, hold the noise of the nodes that these bins complete, (nodes, width).
+    """
+
+    first_bin: int
+    errors: Int64Array = field(repr=False)
+    nodes: tuple[Int64Array, ...] = field(repr=False)
+
+
+def bins_noise(
+    design: TreeDesign | NodeDesign,
+    noise: Sequence[Int64Array],
+    errors: Int64Array,
+    first_bin: int,
+    stop: int,
+) -> BinsNoise:
+    """Cut the noise of bins [first_bin, stop) out of a whole epoch's.
+
+    Args: noise as ``draw_epoch_noise`` returned it, errors as ``decode_noise`` did.
+    """
+    nodes = (
+        own[first_bin // width : stop // width]
+        for own, width in zip(noise, design.shape.widths[1:], strict=True)
+    )
+    return BinsNoise(first_bin, errors[first_bin:stop], tuple(nodes))
+
+
+def release_bins(
+    design: TreeDesign | NodeDesign, before: AnticipatingSnapshot, counts: ArrayLike, noise: BinsNoise
+) -> tuple[BinReleases, AnticipatingSnapshot]:
+    """Release the next bins of an epoch whose noise was drawn before it.
+
+    Guarantee: as ``AnticipatingCounter``, if ``noise`` is the epoch's own; the same arguments give the same
+        releases, so a step may be repeated. A node that is not measured is published as 0, whatever it holds.
+    Args: the state before these bins; counts of shape (bins, width), integers, none negative; the noise of
+        exactly these bins.
+    Returns: the releases, and the state after them.
+    Raises: ValueError for bins beyond the horizon, counts of a wrong kind, or noise of other bins; never
+        showing a count.
+    Cost: O(bins * width).
+    """
+    shape, leaves = design.shape, _checked(design, before, counts)
+    stop, accumulators = before.bin + len(leaves), before.accumulators.copy()
+    running = before.total + leaves.cumsum(axis=0)
+    if running.size and int(running[-1].max()) > LARGEST_COUNT:
+        raise ValueError("counts: an epoch holds more than 2^45 events; shorten it")
+    exact = [leaves]
+    for level in range(shape.height, 1, -1):
+        done = before.bin // shape.widths[level]
+        sums, accumulators[level - 2] = close_parents(
+            accumulators[level - 2], exact[0], done, shape.branching[level - 1]
+        )
+        exact.insert(0, sums)
+    expected = tuple(sums.shape for sums in exact)
+    if noise.first_bin != before.bin or (noise.errors.shape, *(own.shape for own in noise.nodes)) != (
+        leaves.shape,
+        *expected,
+    ):
+        raise ValueError(f"noise: that of bins from {noise.first_bin} given; bins [{before.bin}, {stop})")
+    levels = []
+    for level, sums, own in zip(shape.levels, exact, noise.nodes, strict=True):
+        first = before.bin // shape.widths[level]
+        levels.append(LevelRelease(level, first, _measured(design, level, first, sums) + own))
+    published = (running << VALUE_BITS) + noise.errors
+    total = running[-1].copy() if len(running) else before.total
+    return BinReleases(shape, before.bin, tuple(levels), published), AnticipatingSnapshot(
+        stop, accumulators, total
+    )
+
+
+def _measured(design: TreeDesign | NodeDesign, level: int, first: int, sums: Int64Array) -> Int64Array:
+    """Return the exact counts of nodes that have noise, and 0 for those that have none."""
+    if isinstance(design, TreeDesign):
+        return sums
+    shares = design.share_parts[level - 1][first : first + len(sums)]
+    return np.where(shares[:, np.newaxis] > 0, sums, 0)
+
+
+def _checked(design: TreeDesign | NodeDesign, before: AnticipatingSnapshot, counts: ArrayLike) -> Int64Array:
+    rows, width = np.asarray(counts), before.total.shape[0]
+    if rows.dtype.kind not in "iu":
+        raise ValueError(f"counts: dtype {rows.dtype} given; exact integers are needed")
+    if rows.ndim != 2 or rows.shape[1] != width:
+        raise ValueError(f"counts: shape {rows.shape} given; (bins, {width}) is needed")
+    if rows.size and (rows.min() < 0 or rows.sum(axis=0, dtype=np.float64).max() > LARGEST_COUNT):
+        raise ValueError("counts: below 0, or above 2^45 in one call; check what is counted")
+    if before.bin + len(rows) > design.horizon:
+        raise ValueError(
+            f"counts: {len(rows)} more bins after {before.bin} are beyond the horizon of "
+            f"{design.horizon}; start a new epoch"
+        )
+    return rows.astype(np.int64)
