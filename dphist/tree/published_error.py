@@ -16,6 +16,7 @@ from dphist.tree.epoch_nodes import by_parent, to_children
 from dphist.tree.law import WeightedNoise
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.node_error import prefix_variances
+from dphist.tree.published_laws import published_groups
 
 FloatArray = NDArray[np.float64]
 
@@ -49,16 +50,12 @@ def published_law(design: TreeDesign | NodeDesign, a: int, b: int) -> WeightedNo
     """Return the exact law of the error of a published range [a, b), of a prefix with a = 0.
 
     Guarantee: the law of the decoder's linear map; ``DecoderWeights.rounding_units`` bounds the rest.
-    Cost: O(nodes), and a group for every different weight: few for shares per level, up to one for each node
-        with shares per node.
+    Cost: O(height^2) for shares per level; for shares per node O(nodes), and up to a group for each.
     """
+    if isinstance(design, TreeDesign):
+        return WeightedNoise.of(published_groups(design, a, b))
     groups: list[tuple[float, int, float]] = []
-    for level, weights in enumerate(noise_weights(design, a, b)):
-        scales = (
-            design.node_scales[level]
-            if isinstance(design, NodeDesign)
-            else np.full(len(weights), float(design.scales[level]))
-        )
+    for weights, scales in zip(noise_weights(design, a, b), design.node_scales, strict=True):
         used = (weights != 0.0) & (scales > 0.0)
         # Pairs as complex numbers: sorted many times faster than rows are.
         pairs, copies = np.unique(np.abs(weights[used]) + 1j * scales[used], return_counts=True)

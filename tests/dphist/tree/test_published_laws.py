@@ -1,0 +1,71 @@
+"""Laws of published ranges, grouped and for many ranges at once, against the walk over every node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dphist import plan_tree
+from dphist.tree.design import TreeDesign
+from dphist.tree.published_error import noise_weights, published_law, published_variance
+from dphist.tree.published_laws import published_laws
+from dphist.tree.shape import TreeShape
+
+
+@st.composite
+def designs(draw: st.DrawFn) -> TreeDesign:
+    """Small trees with shares per level, cut off anywhere by the horizon."""
+    shape = TreeShape(tuple(draw(st.lists(st.integers(2, 5), min_size=1, max_size=3))))
+    wanted = draw(st.lists(st.integers(1, 9), min_size=shape.height, max_size=shape.height))
+    shares = tuple(Fraction(part, sum(wanted)) for part in wanted)
+    horizon = draw(st.integers(1, shape.capacity))
+    return TreeDesign(shape, horizon, Fraction(1), shares, release="anticipating")
+
+
+def merged(groups: Iterable[tuple[float, float, float]]) -> dict[tuple[float, float], float]:
+    """Return copies by weight and scale; weights that differ by rounding of doubles only are one."""
+    law: dict[tuple[float, float], float] = {}
+    for weight, copies, scale in groups:
+        if copies and abs(weight) > 1e-12:
+            key = (round(abs(weight), 9), scale)
+            law[key] = law.get(key, 0) + copies
+    return law
+
+
+def node_by_node(design: TreeDesign, a: int, b: int) -> dict[tuple[float, float], float]:
+    """The oracle: every node's own weight."""
+    return merged(
+        (weight, 1, float(design.scales[level]))
+        for level, weights in enumerate(noise_weights(design, a, b))
+        for weight in weights.tolist()
+    )
+
+
+@given(designs(), st.data())
+def test_groups_are_those_of_the_single_nodes(design: TreeDesign, data: st.DataObject) -> None:
+    edges = st.integers(0, design.horizon)
+    ranges = data.draw(st.lists(st.tuples(edges, edges).map(sorted), min_size=1, max_size=6))
+    prefixes = [(0, b) for _, b in ranges]
+    for asked in (ranges, prefixes):
+        starts, stops = np.array(asked).T
+        table = published_laws(design, starts, stops)
+        for row, (a, b) in enumerate(asked):
+            expected = node_by_node(design, a, b)
+            columns = zip(table.weights[row], table.copies[row], table.scales[row], strict=True)
+            assert merged(columns) == expected
+            assert merged(published_law(design, a, b).groups) == expected
+
+
+def test_a_long_epoch_has_the_same_variance_either_way() -> None:
+    design = plan_tree(2**16 + 77, 1, release="anticipating")
+    starts, stops = np.array([0, 0, 5, 4096, 65_000]), np.array([1, 65_613, 6, 60_001, 65_613])
+    table = published_laws(design, starts, stops)
+    for row, (a, b) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+        variance = published_variance(design, a, b)
+        assert table.deviations()[row] ** 2 == pytest.approx(variance, rel=1e-9)
+        assert published_law(design, a, b).variance == pytest.approx(variance, rel=1e-9)
