@@ -13,14 +13,20 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dphist.noise import checked_scale
 from dphist.privacy import Neighbours, check_shares, exact, path_epsilon
 from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.anticipation import level_uniform_error
+from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.law import discrete_laplace_variance
+from dphist.tree.range_error import workload_error
 from dphist.tree.shape import TreeShape
-from dphist.workloads import Workload
+from dphist.workloads import PREFIX, Workload, WorkloadText
 
+FloatArray = NDArray[np.float64]
 Release = Literal["causal", "anticipating"]
 
 # Published values are int64 in units of 2^-16: beyond this scale one noise draw could leave them.
@@ -132,17 +138,30 @@ class TreeDesign:
             rows.append((gain, gain * own))
         return tuple(reversed(rows))
 
-    def mean_squared_error(self, workload: Workload = "prefix") -> float:
-        """Return the expected squared error of the live running count, mean over t = 1..horizon.
+    def node_variances(self) -> tuple[FloatArray, ...]:
+        """Return the variance of every node's noise, per measured level, as shares per node would say it."""
+        counts = node_counts(self.shape, self.horizon)
+        own = tuple(np.full(count, own) for count, own in zip(counts, self.variances, strict=True))
+        if self.release == "causal":
+            for level, rows in zip(self.shape.levels, own, strict=True):
+                # A node that the horizon cuts off never completes.
+                rows[self.horizon // self.shape.widths[level] :] = np.inf
+        return own
 
-        Guarantee: exact for the design's release (causal: the greedy cover of [0, t), each node estimated
-            from below; anticipating: least squares over the whole epoch's noise), up to the rounding of
-            published values to 2^-16.
-        Raises: ValueError for a workload whose error is not built yet.
-        Cost: O(height).
+    def mean_squared_error(self, workload: Workload | WorkloadText = PREFIX) -> float:
+        """Return the expected squared error of a workload's answers, mean over its questions.
+
+        Guarantee: exact for the design's release, up to the rounding of published values to 2^-16. Causal:
+            the best linear unbiased estimate from the nodes complete when the question's last bin closes (the
+            running count: the greedy cover of [0, t)). Anticipating: least squares over the whole epoch's
+            noise.
+        Raises: ValueError for a workload that is unknown or longer than the epoch.
+        Cost: O(height) for the running count, else O(height * horizon).
         """
-        if workload != "prefix":
-            raise ValueError(f"workload: {workload!r} is not built yet; write prefix")
+        questions = Workload.of(workload)
+        if questions != PREFIX:
+            anticipating = self.release == "anticipating"
+            return workload_error(self.shape, self.horizon, self.node_variances(), questions, anticipating)
         if self.release == "anticipating":
             return level_uniform_error(self.shape, self.horizon, self.variances) / self.horizon
         means = self.shape.mean_digits(self.horizon)

@@ -23,8 +23,9 @@ from dphist.tree.design import LARGEST_SCALE, Release
 from dphist.tree.epoch_nodes import by_parent, node_counts, to_children
 from dphist.tree.law import discrete_laplace_variance
 from dphist.tree.node_error import anticipating_error, causal_error, prefix_variances
+from dphist.tree.range_error import workload_error
 from dphist.tree.shape import TreeShape
-from dphist.workloads import Workload
+from dphist.workloads import PREFIX, Workload, WorkloadText
 
 FloatArray = NDArray[np.float64]
 Uint16Array = NDArray[np.uint16]
@@ -120,16 +121,17 @@ class NodeDesign:
         table = {part: discrete_laplace_variance(scale) for part, scale in self.scale_of_part.items()}
         return self._looked_up(table, np.inf)
 
-    def mean_squared_error(self, workload: Workload = "prefix") -> float:
-        """Return the expected squared error of the published running count, mean over t = 1..horizon.
+    def mean_squared_error(self, workload: Workload | WorkloadText = PREFIX) -> float:
+        """Return the expected squared error of a workload's answers, mean over its questions.
 
-        Guarantee: exact for the design's release, up to the rounding of published values to 2^-16.
-        Raises: ValueError for a workload whose error is not built yet.
-        Cost: O(nodes).
+        Guarantee: exact for the design's release, as ``TreeDesign.mean_squared_error`` says.
+        Raises: ValueError for a workload that is unknown or longer than the epoch.
+        Cost: O(nodes) for the running count, else O(height * horizon).
         """
-        if workload != "prefix":
-            raise ValueError(f"workload: {workload!r} is not built yet; write prefix")
-        error = anticipating_error if self.release == "anticipating" else causal_error
+        questions, anticipating = Workload.of(workload), self.release == "anticipating"
+        if questions != PREFIX:
+            return workload_error(self.shape, self.horizon, self.node_variances, questions, anticipating)
+        error = anticipating_error if anticipating else causal_error
         return error(self.shape, self.horizon, self.node_variances)[0] / self.horizon
 
     def prefix_variances(self) -> FloatArray:

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
-from dphist.tree.anticipation import anticipating_uses, level_uniform_error
+from dphist.tree.anticipation import level_uniform_error
 from dphist.tree.design import Release, TreeDesign
+from dphist.tree.range_uses import workload_uses
 from dphist.tree.shape import TreeShape
-from dphist.workloads import Workload
+from dphist.workloads import PREFIX, Workload, WorkloadText
 
 FloatArray = NDArray[np.float64]
 
@@ -33,8 +34,9 @@ SHARE_DENOMINATOR = 10**6
 LEAST_SHARE = 1e-3
 # Beyond this epsilon nothing is private and every share is as good; the optimum would only underflow.
 _LARGEST_PLANNED_EPSILON = 20.0
-# Candidates per height and round: keeps a plan for 2^20 bins well under a second.
+# Candidates per height and round: keep a plan for 2^20 bins under a second.
 _CANDIDATES = 7000
+_WINDOW_CANDIDATES = 1500
 _SEARCH_ROUNDS = 8
 _FINALISTS = 60
 
@@ -42,7 +44,7 @@ _FINALISTS = 60
 def plan_tree(
     horizon: int,
     epsilon: Exact,
-    workload: Workload = "prefix",
+    workload: Workload | WorkloadText = PREFIX,
     release: Release = "causal",
     neighbours: Neighbours = "add_remove",
     max_events: int = 1,
@@ -52,7 +54,8 @@ def plan_tree(
     """Return the level-uniform tree with the least expected error for the declared workload.
 
     Guarantee: the design's own (epsilon in total for one epoch); shares are rounded down to fractions.
-    Args: horizon in bins; epsilon read by its decimal text; max_events counted of one privacy unit in one
+    Args: horizon in bins; epsilon read by its decimal text; workload as ``Workload.of`` reads it, for example
+        "prefix", "sliding(24)" or {"prefix": 0.7, "bins": 0.3}; max_events counted of one privacy unit in one
         epoch; branching root to leaf and shares per level, where they are not to be searched.
     Raises: ValueError naming the argument: a bad number, shares beyond 1, an unknown release.
     Cost: under a second at a horizon of 2^20; repeated plans are remembered.
@@ -64,8 +67,8 @@ def plan_tree(
     True
     """
     checked_horizon(horizon)
-    if workload != "prefix":
-        raise ValueError(f"workload: {workload!r} is not built yet; write prefix")
+    questions = Workload.of(workload)
+    questions.check(horizon)
     if release not in get_args(Release):
         raise ValueError(f"release: {release!r} is unknown; write one of {', '.join(get_args(Release))}")
     budget = exact(epsilon)
@@ -73,13 +76,15 @@ def plan_tree(
     if shares is not None and branching is None:
         raise ValueError("shares: given without branching; give both, or leave the shares to the search")
     rate = planning_rate(budget, sensitivity)
-    shape = TreeShape(tuple(branching) if branching is not None else best_branching(horizon, rate, release))
+    found = best_branching(horizon, rate, release, questions) if branching is None else tuple(branching)
+    shape = TreeShape(found)
     if horizon > shape.capacity:
         raise ValueError(f"horizon: {horizon} bins do not fit branching {shape.branching}; raise a factor")
     if shares is not None:
         parts = tuple(exact(share, "shares") for share in shares)
     else:
-        parts = _rounded_down(best_shares([shape.branching], horizon, rate, release=release)[0][0])
+        best, _ = best_shares([shape.branching], horizon, rate, release=release, workload=questions)
+        parts = _rounded_down(best[0])
     return TreeDesign(shape, horizon, budget, parts, neighbours, sensitivity, release)
 
 
@@ -101,8 +106,9 @@ def best_shares(
     rate: float,
     rounds: int = 200,
     release: Release = "causal",
+    workload: Workload = PREFIX,
 ) -> tuple[FloatArray, FloatArray]:
-    """Optimise the shares of many trees of one height for the running count.
+    """Optimise the shares of many trees of one height for a workload.
 
     At the optimum every level gains the same from a little more epsilon. Without pooling the gain of level i
     is proportional to digits_i / epsilon_i^3, which gives the cube roots of the papers in one step; pooling
@@ -110,36 +116,24 @@ def best_shares(
     in some 60 for binary ones, whose upper levels are better left out.
 
     Args: branchings of shape (trees, height); rate = epsilon / sensitivity.
-    Returns: shares (trees, height), each row summing to 1, and mean squared errors (trees,): exact for the
-        causal release; for the anticipating one where the top level is not cut off by the horizon.
+    Returns: shares (trees, height), each row summing to 1, and mean squared errors (trees,), as exact as
+        ``workload_uses``: causal prefixes always, the rest where the horizon cuts off nothing.
     Cost: O(trees * height) a round.
     """
     factors = np.array(branchings, dtype=np.float64)
-    mean_uses = _mean_digits if release == "causal" else anticipating_uses
-    digits = mean_uses(np.array(branchings, dtype=np.int64), horizon)
+    anticipating = release == "anticipating"
+    uses = workload_uses(np.array(branchings, dtype=np.int64), horizon, workload, anticipating)
     shares = np.full_like(factors, 1.0 / factors.shape[1])
     for _ in range(rounds):
-        _, gradient = _error_and_gradient(factors, digits, shares * rate)
+        _, gradient = _error_and_gradient(factors, uses, shares * rate)
         step = np.cbrt(gradient) * shares
         shares = np.maximum(step / step.sum(axis=1, keepdims=True), LEAST_SHARE)
         shares /= shares.sum(axis=1, keepdims=True)
-    return shares, _error_and_gradient(factors, digits, shares * rate)[0]
-
-
-def _mean_digits(branchings: NDArray[np.int64], horizon: int) -> FloatArray:
-    """Return ``TreeShape.mean_digits`` of many trees at once, shape (trees, height)."""
-    widths = np.ones_like(branchings)
-    widths[:, :-1] = np.cumprod(branchings[:, :0:-1], axis=1)[:, ::-1]
-    periods, rest = np.divmod(horizon + 1, widths * branchings)
-    # The top level's digit does not wrap around at t = capacity.
-    periods[:, 0], rest[:, 0] = 0, horizon + 1
-    blocks, partial = np.divmod(rest, widths)
-    pairs = periods * (branchings * (branchings - 1.0) / 2.0) + blocks * (blocks - 1.0) / 2.0
-    return np.asarray((widths * pairs + partial * blocks) / horizon)
+    return shares, _error_and_gradient(factors, uses, shares * rate)[0]
 
 
 def _error_and_gradient(
-    factors: FloatArray, digits: FloatArray, rates: FloatArray
+    factors: FloatArray, uses: FloatArray, rates: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the mean squared error and minus its derivative by each level's rate (epsilon / sensitivity)."""
     height = factors.shape[1]
@@ -153,7 +147,7 @@ def _error_and_gradient(
         below[:, level] = own[:, level] * children / (own[:, level] + children)
     gradient = np.empty_like(own)
     # Adjoint: how much the error moves with this level's variance from below, pooling above included.
-    adjoint = digits[:, 0].copy()
+    adjoint = uses[:, 0].copy()
     for level in range(height):
         if level == height - 1:
             gradient[:, level] = adjoint * slope[:, level]
@@ -161,42 +155,73 @@ def _error_and_gradient(
         children = factors[:, level + 1] * below[:, level + 1]
         gradient[:, level] = adjoint * (below[:, level] / own[:, level]) ** 2 * slope[:, level]
         weight = (below[:, level] / children) ** 2 * factors[:, level + 1]
-        adjoint = digits[:, level + 1] + adjoint * weight
-    return (digits * below).sum(axis=1), gradient
+        adjoint = uses[:, level + 1] + adjoint * weight
+    return (uses * below).sum(axis=1), gradient
 
 
 @lru_cache(maxsize=256)
-def best_branching(horizon: int, rate: float, release: Release = "causal") -> tuple[int, ...]:
-    """Search the branching factors: balanced trees of every height first, then around the best heights."""
+def best_branching(
+    horizon: int, rate: float, release: Release = "causal", workload: Workload = PREFIX
+) -> tuple[int, ...]:
+    """Search the branching factors: balanced trees of every height first, then around the best of them."""
     if horizon <= 2:
         return (horizon,)
-    heights = range(1, max(2, math.ceil(math.log2(horizon))) + 1)
-    candidates = {height: balanced_branching(horizon, height) for height in heights}
-    balanced = {h: factors for h, factors in candidates.items() if math.prod(factors[1:]) < horizon}
     errors = {
-        h: float(best_shares([b], horizon, rate, _SEARCH_ROUNDS, release)[1][0]) for h, b in balanced.items()
+        start: float(best_shares([start], horizon, rate, _SEARCH_ROUNDS, release, workload)[1][0])
+        for start in sorted(_starts(horizon, workload))
     }
-    best_error, best = math.inf, balanced[1]
-    for height in sorted(errors, key=errors.__getitem__)[:3]:
-        error, branching = _improved(balanced[height], horizon, rate, release)
+    best: tuple[int, ...] = (horizon,)
+    best_error = math.inf
+    for start in sorted(errors, key=errors.__getitem__)[:3]:
+        error, branching = _improved(start, horizon, rate, release, workload)
         if error < best_error:
             best_error, best = error, branching
-    return best
+    lower = _without_starved(best, horizon, rate, release, workload)
+    return best if lower == best else _improved(lower, horizon, rate, release, workload)[1]
+
+
+def _without_starved(
+    branching: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
+) -> tuple[int, ...]:
+    """Leave out levels that get no more than the least share: their nodes say nothing."""
+    shares, _ = best_shares([branching], horizon, rate, release=release, workload=workload)
+    factors: list[int] = []
+    merged = 1
+    for k, share in zip(branching[::-1], shares[0][::-1], strict=True):
+        merged *= k
+        if share > 1.5 * LEAST_SHARE:
+            factors.insert(0, merged)
+            merged = 1
+    return (-(-horizon // math.prod(factors[1:])), *factors[1:])
+
+
+def _starts(horizon: int, workload: Workload) -> set[tuple[int, ...]]:
+    """Return balanced trees of every height, and such trees of one window each under a wide top."""
+    starts = {balanced_branching(horizon, height) for height in _heights(horizon)}
+    windows = {part.bins for part, _ in workload.parts if 2 < part.bins < horizon}
+    for bins in windows:
+        starts |= {(-(-horizon // bins), *balanced_branching(bins, height)) for height in _heights(bins)}
+    return {start for start in starts if math.prod(start[1:]) < horizon}
+
+
+def _heights(bins: int) -> range:
+    return range(1, max(2, math.ceil(math.log2(bins))) + 1)
 
 
 def _improved(
-    branching: tuple[int, ...], horizon: int, rate: float, release: Release
+    branching: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
 ) -> tuple[float, tuple[int, ...]]:
     """Move to the best tree of the neighbourhood until none is better."""
     best_error = math.inf
+    most = _CANDIDATES if workload == PREFIX else _WINDOW_CANDIDATES
     while True:
-        candidates = sorted(_neighbourhood(branching, horizon))
-        errors = best_shares(candidates, horizon, rate, _SEARCH_ROUNDS, release)[1]
+        candidates = sorted(_neighbourhood(branching, horizon, most))
+        errors = best_shares(candidates, horizon, rate, _SEARCH_ROUNDS, release, workload)[1]
         position = int(np.argmin(errors))
         if errors[position] >= best_error * (1 - 1e-9):
             break
         best_error, branching = float(errors[position]), candidates[position]
-    if release == "causal":
+    if release == "causal" or workload != PREFIX:
         return best_error, branching
     # What the horizon cuts off is only estimated above: look exactly at the most promising trees.
     finalists = [candidates[position] for position in np.argsort(errors)[:_FINALISTS]]
@@ -208,10 +233,10 @@ def _improved(
     )
 
 
-def _neighbourhood(branching: tuple[int, ...], horizon: int) -> Iterable[tuple[int, ...]]:
+def _neighbourhood(branching: tuple[int, ...], horizon: int, most: int) -> Iterable[tuple[int, ...]]:
     """Return trees of the same height whose lower factors are near these; the top one covers the horizon."""
     lower = branching[1:]
-    reach = 1 if not lower else max(1, int((_CANDIDATES ** (1 / len(lower)) - 1) // 2))
+    reach = 1 if not lower else max(1, int((most ** (1 / len(lower)) - 1) // 2))
     if len(lower) > 7:
         # Tall trees win only at tiny horizons or never: look at one change at a time.
         moves = {lower} | {

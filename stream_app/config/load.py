@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from dphist.workloads import PREFIX
 from stream_app.config import values
 from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.settings import (
@@ -94,7 +95,7 @@ def declared(stream: StreamSettings) -> dict[str, Any]:
             "private": privacy.private,
         },
         "tree": {
-            "workload": tree.workload,
+            "workload": tree.workload.declared(),
             "release": tree.release,
             "branching": None if tree.branching is None else list(tree.branching),
             "shares": None if tree.shares is None else [str(share) for share in tree.shares],
@@ -329,7 +330,7 @@ def _decimal(number: Fraction) -> str:
 
 def _tree(section: Section) -> TreeSettings:
     settings = TreeSettings(
-        workload=section.take("workload", values.one_of("prefix"), "prefix"),
+        workload=section.take("workload", values.workload, PREFIX),
         release=section.take("release", _release, "causal"),
         branching=section.take("branching", values.branching, None),
         shares=section.take("shares", values.fractions, None),

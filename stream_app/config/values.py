@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from dphist.privacy import exact
+from dphist.workloads import Workload
 from stream_app.core.instants import parse_instant
 
 Word = TypeVar("Word", bound=str)
@@ -127,6 +128,18 @@ def fractions(value: Any) -> tuple[Fraction, ...]:
     if not isinstance(value, list) or not value:
         raise ValueError("must be a list of numbers, for example [0.5, 0.5]")
     return tuple(positive_fraction(item) for item in value)
+
+
+def workload(value: Any) -> Workload:
+    """Read what a tree is planned for: a kind of question, or weights of several.
+
+    >>> str(workload("sliding(24)")), str(workload({"prefix": 0.7, "bins": 0.3}))
+    ('sliding(24)', '7/10 prefix + 3/10 bins')
+    """
+    try:
+        return Workload.of(value)
+    except ValueError as refusal:
+        raise ValueError(f"is no workload ({str(refusal).removeprefix('workload: ')})") from None
 
 
 def branching(value: Any) -> tuple[int, ...]:

@@ -157,3 +157,46 @@ def test_factorizations_are_all_of_them():
 def test_bad_input_is_named(call, said):
     with pytest.raises(ValueError, match=said):
         call()
+
+
+def error_of_equal_budgets(bins: int, branching: tuple[int, ...]) -> float:
+    return tree_of(bins, branching, budgets="equal").squared_error(1.0)
+
+
+def test_equal_real_branching_is_best_at_16_8_and_in_whole_numbers_at_17():
+    """Lemma IV.3: h^3 (k - 1) with h = log m / log k is least where k ln k = 3 (k - 1)."""
+    errors = {k: (k - 1) / math.log(k) ** 3 for k in range(2, 100)}
+    assert min(errors, key=errors.__getitem__) == 17
+    # The same from trees of exactly k^h bins: error a bin, by the cube of log m.
+    trees = {k: error_of_equal_budgets(k**2, (k, k)) / k**2 / math.log(k**2) ** 3 for k in range(5, 60)}
+    assert min(trees, key=trees.__getitem__) == 17
+
+
+@pytest.mark.parametrize(
+    ("bins", "at_least", "at_most"),
+    [
+        (2**12, 3, 3),  # 16^3, and 2^12 < 17^3: corollary V.2's kind of bounds meet
+        (17**2, 2, 2),  # corollary V.1
+        (2**15, 3, 5),  # 32^3 is above 17, 8^5 below
+        (3**8, 2, 4),  # 81^2, 9^4
+        (2**20, 4, 5),  # 32^4, 16^5
+    ],
+)
+def test_optimal_heights_are_where_theorem_v2_says(bins, at_least, at_most):
+    """Theorem V.2: m = k^t with k >= 17 needs at least t levels, with k <= 16 at most t."""
+    for t in range(1, 12):
+        root = round(bins ** (1 / t))
+        if root**t == bins and root >= 17:
+            assert t <= at_least
+        if root**t == bins and root <= 16:
+            assert t >= at_most
+    best = best_tree(bins, budgets="equal", padding=False)
+    assert at_least <= len(best.branching) <= at_most
+
+
+@pytest.mark.parametrize("bins", [2**9, 2**11, 2**15, 3**5])
+def test_equal_whole_branching_can_be_strictly_worse(bins):
+    """Lemma V.2: where no equal factors come near 17, some tree of unequal ones beats all of them."""
+    rivals = [(k,) * t for t in range(1, 16) for k in [round(bins ** (1 / t))] if k**t == bins and k > 1]
+    best = best_tree(bins, budgets="equal", padding=False)
+    assert best.squared_error(1.0) < min(error_of_equal_budgets(bins, rival) for rival in rivals)

@@ -96,7 +96,7 @@ def test_given_branching_and_shares_are_taken() -> None:
         ({"epsilon": 0}, "epsilon"),
         ({"epsilon": float("nan")}, "epsilon"),
         ({"release": "prophetic"}, "release"),
-        ({"workload": "ranges"}, "workload"),
+        ({"workload": "suffixes"}, "workload"),
         ({"neighbours": "swap"}, "neighbours"),
         ({"max_events": 0}, "max_events"),
         ({"branching": (2, 2)}, "horizon"),

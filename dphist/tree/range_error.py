@@ -1,0 +1,173 @@
+"""The exact error of any declared workload on a tree whose nodes may all have different noise.
+
+Anticipating answers are differences of two published running counts, so a range's variance needs their
+covariance. With alpha_t the part of a node's correction that lands before t, and R_t = C_j + x_j alpha_t the
+variance of its children's sums before t (the notation of ``node_error.py``), two edges a < b that cut one
+node with children's variances B have there the covariance
+
+    C_j + x_j alpha_a alpha_b   (both in child j; R_a if a lies in an earlier child)   -   R_a R_b / B
+
+and none where they cut different nodes. All ranges together need no pairs: summed over all a < b, the
+variance of o_b - o_a is (T + 1) sum of var o_t - var(sum of o_t).
+
+Causal answers are taken when the range's last bin closes: the best linear unbiased estimate from the nodes
+complete at b. The highest complete node that holds bin a is then the root of its own tree, and everything
+between its end and b is a sum of whole roots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.tree.epoch_nodes import by_parent, to_children
+from dphist.tree.node_error import prefix_variances, variances_from_below
+from dphist.tree.shape import TreeShape
+from dphist.workloads import Workload, WorkloadPart
+
+FloatArray = NDArray[np.float64]
+Int64Array = NDArray[np.int64]
+
+
+def workload_error(
+    shape: TreeShape, horizon: int, variances: Sequence[FloatArray], workload: Workload, anticipating: bool
+) -> float:
+    """Return the mean squared error of a workload's answers: of each kind's mean, the weighted mean.
+
+    Guarantee: exact, up to the rounding of published values to 2^-16.
+    Args: variances of the nodes' own noise, per measured level (nodes,); infinite: not measured.
+    Raises: ValueError for a window longer than the epoch.
+    Cost: O(height * horizon), in numpy.
+    """
+    workload.check(horizon)
+    return sum(
+        float(weight) * _part_error(shape, horizon, variances, part, anticipating)
+        for part, weight in workload.parts
+    )
+
+
+def window_variances(
+    shape: TreeShape, horizon: int, variances: Sequence[FloatArray], bins: int, anticipating: bool
+) -> FloatArray:
+    """Return the variance of every window [a, a + bins) of an epoch, shape (horizon - bins + 1,).
+
+    Args, Cost: as ``workload_error``.
+    """
+    below = variances_from_below(shape, variances)
+    starts = np.arange(horizon - bins + 1)
+    if anticipating:
+        return _anticipating_windows(shape, horizon, below, bins)
+    found = np.zeros(len(starts))
+    live = np.append(0.0, prefix_variances(shape, horizon, variances, False))
+    for tree in _suffixes(shape, horizon, below):
+        ends, variance = tree.ends[starts], tree.variances[starts]
+        complete = ends <= starts + bins
+        between = live[starts + bins] - live[np.minimum(ends, horizon)]
+        # From the leaves up: the highest complete node decides.
+        found = np.where(complete, variance + between, found)
+    return found
+
+
+def _part_error(
+    shape: TreeShape, horizon: int, variances: Sequence[FloatArray], part: WorkloadPart, anticipating: bool
+) -> float:
+    if part.question == "sliding":
+        return float(window_variances(shape, horizon, variances, part.bins, anticipating).mean())
+    running = prefix_variances(shape, horizon, variances, anticipating)
+    if part.question == "prefix":
+        return float(running.mean())
+    pairs = horizon * (horizon + 1) / 2.0
+    if not anticipating:
+        return _causal_ranges(shape, horizon, variances_from_below(shape, variances), running) / pairs
+    # Bin j lies in horizon - j of the running counts.
+    below = variances_from_below(shape, variances)
+    whole = _linear_variance(shape, below, np.arange(horizon, 0, -1.0))
+    return ((horizon + 1.0) * float(running.sum()) - whole) / pairs
+
+
+def _anticipating_windows(
+    shape: TreeShape, horizon: int, below: Sequence[FloatArray], bins: int
+) -> FloatArray:
+    # Edges 0..horizon; an edge lies in the child whose last bin may end there.
+    last_bins = np.maximum(np.arange(horizon + 1) - 1, 0)
+    alpha = np.minimum(np.arange(horizon + 1), 1).astype(np.float64)
+    own, shared = np.zeros(horizon + 1), np.zeros(horizon + 1 - bins)
+    for level in reversed(shape.levels):
+        values = below[level - 1]
+        k = shape.branching[level - 1] if level > 1 else len(values)
+        child = last_bins // shape.widths[level]
+        parent, sums = child // k, np.append(0.0, np.cumsum(values))
+        before, variance = sums[child] - sums[parent * k], values[child]
+        reached = before + variance * alpha
+        own += before + variance * alpha**2
+        first, last = slice(None, horizon + 1 - bins), slice(bins, None)
+        together = np.where(
+            child[first] == child[last],
+            before[first] + variance[first] * alpha[first] * alpha[last],
+            reached[first],
+        )
+        if level > 1:
+            pooled = by_parent(values, k).sum(axis=1)
+            alpha = reached / np.where(pooled > 0, pooled, 1.0)[parent]
+            own -= reached * alpha
+            together -= reached[first] * alpha[last]
+        shared += np.where(parent[first] == parent[last], together, 0.0)
+    return np.asarray(own[bins:] + own[: horizon + 1 - bins] - 2.0 * shared)
+
+
+def _linear_variance(shape: TreeShape, below: Sequence[FloatArray], weights: FloatArray) -> float:
+    """Return the variance of a weighted sum of the leaves' least-squares estimates."""
+    total, alpha = 0.0, weights
+    for level in range(shape.height, 1, -1):
+        k, variance = shape.branching[level - 1], below[level - 1]
+        pooled = by_parent(variance, k).sum(axis=1)
+        passed = by_parent(variance * alpha, k).sum(axis=1) / np.where(pooled > 0, pooled, 1.0)
+        total += float(variance @ (alpha - to_children(passed, k, len(alpha))) ** 2)
+        alpha = passed
+    return total + float(below[0] @ alpha**2)
+
+
+class _Suffix(NamedTuple):
+    """For every bin a and one level: where the node that holds a ends, and, if that node is the root of its
+    own tree, the variance of its part from a on.
+    """
+
+    ends: Int64Array
+    variances: FloatArray
+
+
+def _suffixes(shape: TreeShape, horizon: int, below: Sequence[FloatArray]) -> Iterator[_Suffix]:
+    """Yield every level's suffixes, leaves first."""
+    bins = np.arange(horizon)
+    beta, rest = np.ones(horizon), np.zeros(horizon)
+    for level in reversed(shape.levels):
+        node, values = bins // shape.widths[level], below[level - 1]
+        yield _Suffix((node + 1) * shape.widths[level], rest + values[node] * beta**2)
+        if level == 1:
+            return
+        k, sums = shape.branching[level - 1], np.append(0.0, np.cumsum(values))
+        parent = node // k
+        stop = np.minimum((parent + 1) * k, len(values))
+        after, pooled = sums[stop] - sums[node + 1], sums[stop] - sums[parent * k]
+        reached = after + values[node] * beta
+        rest += after + values[node] * beta**2
+        beta = reached / np.where(pooled > 0, pooled, 1.0)
+        rest -= reached * beta
+
+
+def _causal_ranges(shape: TreeShape, horizon: int, below: Sequence[FloatArray], running: FloatArray) -> float:
+    """Return the variances of all ranges [a, b), each as known at b, added up."""
+    live = np.append(0.0, running)
+    # sums[b]: of live over edges below b.
+    sums = np.append(0.0, np.cumsum(live))
+    total, suffixes = 0.0, list(_suffixes(shape, horizon, below))
+    for tree, above in zip(suffixes, [*suffixes[1:], None], strict=True):
+        first = np.minimum(tree.ends, horizon + 1)
+        stop = np.minimum(above.ends, horizon + 1) if above else np.full(horizon, horizon + 1)
+        between = sums[stop] - sums[first]
+        at_first = live[np.minimum(first, horizon)]
+        total += float(((stop - first) * (tree.variances - at_first) + between).sum())
+    return total

@@ -1,0 +1,157 @@
+"""Every workload's error is that of its questions one by one, and the planner's shortcut agrees."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphist import NodeDesign, TreeDesign, plan_tree
+from dphist.tree.design import Release
+from dphist.tree.published_error import published_variance
+from dphist.tree.range_error import window_variances
+from dphist.tree.range_uses import workload_uses
+from dphist.tree.shape import TreeShape
+from dphist.tree.weights import range_weights
+from dphist.workloads import PREFIX, Workload, WorkloadPart
+from tests.dphist.tree.dense import complete_nodes, least_squares_estimate
+from tests.dphist.tree.strategies import anticipating_designs, branchings, designs, random_parts
+
+
+@st.composite
+def workloads(draw: st.DrawFn, horizon: int) -> Workload:
+    kinds = draw(st.lists(st.sampled_from(["prefix", "bins", "sliding", "ranges"]), min_size=1, unique=True))
+    bins = draw(st.integers(min(2, horizon), horizon))
+    names = {kind: f"sliding({bins})" if kind == "sliding" else kind for kind in kinds}
+    # A window of one bin is a bin.
+    weights = {
+        name: draw(st.integers(1, 9)) for name in dict.fromkeys(names.values()) if name != "sliding(1)"
+    }
+    return Workload.of(weights or "bins")
+
+
+def mean_over_questions(workload: Workload, horizon: int, variance: object) -> float:
+    total = 0.0
+    for part, weight in workload.parts:
+        each = [variance(int(a), int(b)) for a, b in part.ranges(horizon)]  # type: ignore[operator]
+        total += float(weight) * float(np.mean(each))
+    return total
+
+
+@settings(max_examples=40)
+@given(designs(16), st.data())
+def test_causal_errors_are_those_of_the_questions(design: TreeDesign, data: st.DataObject) -> None:
+    workload = data.draw(workloads(design.horizon))
+    expected = mean_over_questions(
+        workload, design.horizon, lambda a, b: range_weights(design, b, a, b).variance
+    )
+    assert design.mean_squared_error(workload) == pytest.approx(expected, rel=1e-9)
+
+
+@settings(max_examples=40)
+@given(anticipating_designs(16), st.data())
+def test_anticipating_errors_are_those_of_the_questions(
+    design: TreeDesign | NodeDesign, data: st.DataObject
+) -> None:
+    workload = data.draw(workloads(design.horizon))
+    expected = mean_over_questions(workload, design.horizon, lambda a, b: published_variance(design, a, b))
+    assert design.mean_squared_error(workload) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def live(design: NodeDesign, a: int, b: int) -> float:
+    rows, variances, _ = complete_nodes(design, b)
+    return least_squares_estimate(rows, variances, a, b)[1]
+
+
+@settings(max_examples=20)
+@given(branchings(14), st.data())
+def test_causal_errors_with_shares_per_node(branching: tuple[int, ...], data: st.DataObject) -> None:
+    shape = TreeShape(branching)
+    horizon = data.draw(st.integers(1, shape.capacity))
+    parts = random_parts(shape, horizon, data.draw(st.integers(0, 10**6)), causal=True)
+    design = NodeDesign(shape, horizon, Fraction(1), parts, release="causal")
+    workload = data.draw(workloads(horizon))
+    expected = mean_over_questions(workload, horizon, lambda a, b: live(design, a, b))
+    assert design.mean_squared_error(workload) == pytest.approx(expected, rel=1e-8)
+
+
+@settings(max_examples=60)
+@given(branchings(40), st.sampled_from(["causal", "anticipating"]), st.integers(0, 10**6), st.data())
+def test_uses_are_the_error_of_whole_trees(
+    branching: tuple[int, ...], release: Release, seed: int, data: st.DataObject
+) -> None:
+    horizon, height = math.prod(branching), len(branching)
+    wanted = np.random.default_rng(seed).integers(1, 60, height)
+    shares = tuple(Fraction(int(part), int(wanted.sum())) for part in wanted)
+    design = TreeDesign(TreeShape(branching), horizon, Fraction(1), shares, release=release)
+    part = data.draw(
+        st.sampled_from([WorkloadPart("prefix"), WorkloadPart("ranges")])
+        | st.builds(lambda bins: WorkloadPart("sliding", bins), st.integers(1, horizon))
+    )
+    workload = Workload(((part, Fraction(1)),))
+    uses = workload_uses(np.array([branching]), horizon, workload, release == "anticipating")[0]
+    if release == "causal" and part.question == "sliding":
+        # Windows from every bin on: give those that would leave the tree more nodes at its end.
+        more = (branching[0] + -(-part.bins // design.shape.widths[1]), *branching[1:])
+        longer = TreeDesign(TreeShape(more), math.prod(more), Fraction(1), shares)
+        windows = window_variances(
+            longer.shape, longer.horizon, longer.node_variances(), part.bins, anticipating=False
+        )
+        expected = float(windows[:horizon].mean())
+    else:
+        expected = design.mean_squared_error(workload)
+    assert float(uses @ design.variances_from_below) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+@pytest.mark.parametrize("workload", ["bins", "sliding(7)", "ranges", {"prefix": 1, "sliding(24)": 3}])
+def test_a_plan_is_best_for_what_it_was_planned_for(release: Release, workload: object) -> None:
+    horizon = 24 * 14
+    ours = plan_tree(horizon, 1, workload, release)  # type: ignore[arg-type]
+    error = ours.mean_squared_error(workload)  # type: ignore[arg-type]
+    for other in ("prefix", "bins", "sliding(24)", "ranges"):
+        rival = plan_tree(horizon, 1, other, release)
+        assert error <= rival.mean_squared_error(workload) * (1 + 1e-2), other  # type: ignore[arg-type]
+    for branching in ((336,), (14, 24), (48, 7), (18, 19), (2, 12, 14), (7, 8, 6), (7, 3, 4, 4)):
+        rival = plan_tree(horizon, 1, workload, release, branching=branching)  # type: ignore[arg-type]
+        assert error <= rival.mean_squared_error(workload) * (1 + 1e-2), branching  # type: ignore[arg-type]
+
+
+def test_bins_want_no_tree_and_days_want_days() -> None:
+    assert plan_tree(1000, 1, "bins").branching == (1000,)
+    # A window that starts anywhere is served best by nodes well below its length.
+    daily = plan_tree(24 * 365, 1, "sliding(24)", "anticipating")
+    assert daily.shape.widths[1] <= 24
+    plain = plan_tree(24 * 365, 1, "prefix", "anticipating")
+    assert daily.mean_squared_error("sliding(24)") < 0.6 * plain.mean_squared_error("sliding(24)")
+
+
+def test_a_workload_reads_back_what_it_declares() -> None:
+    for text in ("prefix", "bins", "sliding(24)", "ranges", {"prefix": 0.7, "bins": "0.3"}):
+        workload = Workload.of(text)
+        assert Workload.of(workload.declared()) == workload
+        assert sum(weight for _, weight in workload.parts) == 1
+    assert Workload.of("prefix") == PREFIX
+    assert Workload.of({"bins": 1, "prefix": 2}) == Workload.of({"prefix": 4, "sliding(1)": "2"})
+    assert Workload.of({"prefix": 0.7, "bins": 0.3}).declared() == {"prefix": "7/10", "bins": "3/10"}
+
+
+UNKNOWN = [
+    *("suffix", "sliding", "sliding(0)", "sliding(x)", 3, None),
+    *({}, {"prefix": 0}, {"prefix": -1}, {"bins": 1, "sliding(1)": 1}),
+]
+
+
+@pytest.mark.parametrize("text", UNKNOWN)
+def test_an_unknown_workload_is_refused_in_one_line(text: object) -> None:
+    with pytest.raises(ValueError, match=r"^workload[^\n]*$"):
+        Workload.of(text)  # type: ignore[arg-type]
+
+
+def test_a_window_longer_than_the_epoch_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"sliding\(25\) is longer"):
+        plan_tree(24, 1, "sliding(25)")
