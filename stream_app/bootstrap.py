@@ -24,9 +24,14 @@ from dphist import SystemNoise
 from stream_app.clocks import LiveClock, ReplayClock
 from stream_app.closer import Closer
 from stream_app.config import Settings, StreamSettings
+from stream_app.core.bins import Binning
+from stream_app.core.closing import Closing
 from stream_app.core.declaration import Declaration
 from stream_app.durable import write_durably
 from stream_app.ingest import Ingest
+from stream_app.monitoring.listener import serving
+from stream_app.monitoring.metrics import Metrics
+from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.plans import planned
 from stream_app.ports import Clock, OperatorError, PublicReader, Source
 from stream_app.sinks.dead_letter_file import DeadLetterFile
@@ -70,6 +75,7 @@ class Ends:
     settings: Settings
     store: RedisStore
     witness: WitnessFile
+    metrics: Metrics
     resources: AsyncExitStack
 
 
@@ -150,11 +156,14 @@ async def run_worker(settings: Settings) -> None:
         url = connected.redis.url
         if url is None:
             raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
-        store = RedisStore(url)
+        metrics = Metrics()
+        if settings.operator is not None:
+            resources.enter_context(serving(metrics, settings.operator.host, settings.operator.port))
+        store = watch_store(RedisStore(url), metrics, _live_closings(settings))
         resources.push_async_callback(store.close)
         witness = WitnessFile(settings.state_dir / "witness")
         resources.callback(witness.close)
-        ends = Ends(settings, store, witness, resources)
+        ends = Ends(settings, store, witness, metrics, resources)
         pipelines = [await _pipeline(streams, ends) for streams in _by_source(settings)]
         await _run_all(pipelines)
 
@@ -215,8 +224,11 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
         _check_reading(stream, settings.state_dir)
     source = await asyncio.to_thread(_source, streams[0], settings.state_dir, clock)
     ends.resources.push_async_callback(source.close)
-    dead_letters = DeadLetterFile(settings.state_dir / "dead_letters" / f"{streams[0].name}.ndjson")
-    ends.resources.callback(dead_letters.close)
+    letters = DeadLetterFile(settings.state_dir / "dead_letters" / f"{streams[0].name}.ndjson")
+    ends.resources.callback(letters.close)
+    identity = streams[0].source.identity
+    source = watch_source(source, identity, ends.metrics)
+    dead_letters = watch_dead_letters(letters, identity, ends.metrics)
     strategies = [planned(stream) for stream in streams]
     closers = [
         Closer(
@@ -239,6 +251,15 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
         clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in pairs))
     names = [stream.name for stream in streams]
     return Pipeline(Ingest(source, store, clock, dead_letters, names, streams[0].source.start), closers)
+
+
+def _live_closings(settings: Settings) -> dict[str, Closing]:
+    """Return when the bins of the live streams close: a replay's are in the past and cannot be overdue."""
+    live = [stream for stream in settings.streams if stream.source.replay is None]
+    return {
+        stream.name: Closing(Binning(stream.time.bin_us, stream.time.timezone), stream.time.grace_us)
+        for stream in live
+    }
 
 
 def _source(stream: StreamSettings, state_dir: Path, clock: Clock) -> Source:

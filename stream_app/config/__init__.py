@@ -17,6 +17,7 @@ from stream_app.config.load import (
 )
 from stream_app.config.settings import (
     ApiSettings,
+    OperatorSettings,
     PrivacySettings,
     RedisSettings,
     ReplaySettings,
@@ -32,6 +33,7 @@ __all__ = [
     "REDIS_URL",
     "ApiSettings",
     "ConfigError",
+    "OperatorSettings",
     "PrivacySettings",
     "RedisSettings",
     "ReplaySettings",

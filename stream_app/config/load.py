@@ -17,6 +17,7 @@ from stream_app.config.settings import (
     DAY_US,
     EMBEDDED,
     ApiSettings,
+    OperatorSettings,
     PrivacySettings,
     RedisSettings,
     ReplaySettings,
@@ -116,6 +117,7 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         state_dir=state_dir,
         publish_every_us=document.take("publish_every", values.positive_duration_us, 1_000_000),
         streams=_streams(document, path),
+        operator=_operator(document.section("operator")),
     )
     document.finish()
     return settings
@@ -161,6 +163,18 @@ def _api(section: Section) -> ApiSettings:
     )
     section.finish()
     return settings
+
+
+def _operator(section: Section) -> OperatorSettings | None:
+    settings = OperatorSettings(
+        host=section.take("host", values.text, "127.0.0.1"), port=section.take("port", values.port, 0)
+    )
+    section.finish()
+    if section.written and not settings.port:
+        raise section.error(
+            "port", "is missing; say where the operator's figures are served, or take operator out"
+        )
+    return settings if settings.port else None
 
 
 def _streams(document: Section, path: Path) -> tuple[StreamSettings, ...]:

@@ -43,6 +43,14 @@ class ApiSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """Where the operator's figures are served. They are secret: not where readers can reach them."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplaySettings:
     """A replay of the past: bins from ``from_us`` to ``to_us``; ``speed`` None is as fast as it can."""
 
@@ -134,7 +142,8 @@ class Settings:
 
     Args:
         file: where it was read.
-        redis, api: the store and the doors.
+        redis, api: the store and the public door.
+        operator: the operator's door; None: closed.
         state_dir: directory of the witness, dead letters and sorted copies. Secret.
         publish_every_us: results become visible at multiples of this.
         streams: by name, in the order of the file.
@@ -146,3 +155,4 @@ class Settings:
     state_dir: Path
     publish_every_us: int
     streams: tuple[StreamSettings, ...]
+    operator: OperatorSettings | None = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 
 from stream_app.bootstrap import run_api, run_worker
+from stream_app.monitoring.logs import LOG_LEVEL, configure
 from stream_app.ports import OperatorError
 from stream_app.shell.processes import REFUSED, read_orders, until_stopped
 
@@ -20,7 +22,7 @@ async def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.WARNING, format=f"{sys.argv[1]}: %(message)s")
+    configure(sys.argv[1], int(os.environ.get(LOG_LEVEL, logging.WARNING)))
     try:
         asyncio.run(main(sys.argv[1]))
     except OperatorError as refusal:

@@ -59,9 +59,9 @@ def main(verbose: bool) -> None:
     stream-app check-config -c app.yaml  read a configuration, start nothing
     stream-app run -c app.yaml           count, release and serve
     """
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    from stream_app.monitoring.logs import configure
+
+    configure("stream-app", logging.INFO if verbose else logging.WARNING)
 
 
 @main.command()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import pickle
 import signal
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stream_app.config import REDIS_API_URL, REDIS_URL, Settings
+from stream_app.monitoring.logs import LOG_FORMAT, LOG_LEVEL, format_for
 from stream_app.ports import OperatorError
 
 COMPLETE = 0  # exit status: nothing is left to do (a worker whose replays have all ended)
@@ -67,7 +69,7 @@ async def _run_once(role: Role, say: Callable[[str], None]) -> int:
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
         # Settings come through the input; the API's process must not find the worker's password around it.
-        env={name: value for name, value in os.environ.items() if name not in (REDIS_URL, REDIS_API_URL)},
+        env=_environment(),
     )
     assert process.stdin is not None
     assert process.stderr is not None
@@ -81,6 +83,12 @@ async def _run_once(role: Role, say: Callable[[str], None]) -> int:
         return await process.wait()
     finally:
         await _end(process)
+
+
+def _environment() -> dict[str, str]:
+    """Return the parent's environment without passwords, and how the parent writes its log lines."""
+    kept = {name: value for name, value in os.environ.items() if name not in (REDIS_URL, REDIS_API_URL)}
+    return {**kept, LOG_FORMAT: format_for(sys.stderr), LOG_LEVEL: str(logging.getLogger().level)}
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -71,6 +71,10 @@ class FileSource:
                 return ()
             await asyncio.sleep(min(POLL_S, left_s))
 
+    def ends(self) -> Mapping[str, int]:
+        """Return where the file ended when it was last looked at: for the operator's lag."""
+        return {PARTITION: self._complete}
+
     async def close(self) -> None:
         """Close the file."""
         self._lines.close()

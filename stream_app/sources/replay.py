@@ -81,6 +81,10 @@ class ReplaySource:
                 return ()
             await asyncio.sleep(POLL_S)
 
+    def ends(self) -> Mapping[str, int]:
+        """Return where the events that have happened by now end: for the operator's lag."""
+        return {PARTITION: self._first_from(self._reached_us())}
+
     async def close(self) -> None:
         """Close the file."""
         self._lines.close()

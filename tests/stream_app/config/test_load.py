@@ -225,6 +225,13 @@ def test_every_key_is_documented_and_every_documented_key_exists():
     assert set(documented) == set(documented_keys()) - sections
 
 
+def test_the_operators_door_is_closed_unless_its_port_is_written(tmp_path):
+    assert read(tmp_path, LIVE).operator is None
+    door = read(tmp_path, LIVE + "operator: {port: 9464}\n").operator
+    assert (door.host, door.port) == ("127.0.0.1", 9464)
+    assert "operator.port is missing" in refusal(tmp_path, LIVE + "operator: {host: 0.0.0.0}\n")
+
+
 @pytest.mark.parametrize(
     "example", sorted((REPOSITORY / "examples").glob("*.yaml")), ids=lambda path: path.name
 )

@@ -1,0 +1,125 @@
+"""Log lines: JSON for machines, coloured for a terminal, and never a value that came with an event.
+
+An unexpected error's message may quote what it tripped over (``invalid literal for int(): '...'``), so only
+its type and its place in the code are written. An ``OperatorError`` is made of words that are fit to be read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from stream_app.ports import OperatorError
+
+LOG_FORMAT = "STREAM_APP_LOG_FORMAT"  # "json" or "console"; by default what standard error is
+LOG_LEVEL = "STREAM_APP_LOG_LEVEL"  # a number, as the logging module counts; for child processes
+_FRAMES = 12
+
+
+def configure(role: str, level: int = logging.WARNING, stream: TextIO | None = None) -> None:
+    """Send all log lines of this process to ``stream`` (standard error), each with its role.
+
+    The last words of a process that crashes are a log line too.
+    """
+    stream = stream or sys.stderr
+    processors: list[Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _without_repr,
+        _place_of_error,
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        _Role(role),
+        *_renderers(stream),
+    ]
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=processors))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    logging.captureWarnings(True)
+    sys.excepthook = _log_crash
+
+
+def format_for(stream: TextIO) -> str:
+    """Return "console" for a terminal, else "json", unless the environment says."""
+    return os.environ.get(LOG_FORMAT) or ("console" if stream.isatty() else "json")
+
+
+def _renderers(stream: TextIO) -> list[Processor]:
+    if format_for(stream) == "json":
+        return [structlog.processors.JSONRenderer(default=_type_name)]
+    return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+
+
+class _Role:
+    """Names the process in each of its lines."""
+
+    def __init__(self, role: str) -> None:
+        self._role = role
+
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        event["role"] = self._role
+        return event
+
+
+def _without_repr(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Keep the first line of what asyncio says: the others show a task with its error's message."""
+    if event.get("logger") == "asyncio":
+        event["event"] = str(event["event"]).partition("\n")[0].partition("<")[0].rstrip()
+    return event
+
+
+def _place_of_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Replace an exception by its type and where it was raised; only an operator's has words."""
+    event.pop("stack_info", None)
+    raised = event.pop("exc_info", None)
+    error = raised[1] if isinstance(raised, tuple) else raised
+    if isinstance(error, BaseException):
+        event["errors"] = list(_described(error))
+    return event
+
+
+def _described(error: BaseException) -> Iterator[dict[str, Any]]:
+    """Yield an error and those that it came from, the last one first."""
+    seen: set[int] = set()
+    pending: list[BaseException] = [error]
+    while pending:
+        current = pending.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        told: dict[str, Any] = {"type": type(current).__name__, "at": _places(current.__traceback__)}
+        if isinstance(current, OperatorError):
+            told["says"] = str(current)
+        yield told
+        if isinstance(current, BaseExceptionGroup):
+            pending += current.exceptions
+        cause = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+        if cause is not None:
+            pending.append(cause)
+
+
+def _places(raised_at: TracebackType | None) -> list[str]:
+    frames = traceback.extract_tb(raised_at)[-_FRAMES:]
+    return [f"{os.path.basename(frame.filename)}:{frame.lineno} {frame.name}" for frame in frames]
+
+
+def _log_crash(kind: type[BaseException], error: BaseException, raised_at: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        return
+    logging.getLogger("stream_app").critical("crashed", exc_info=(kind, error, raised_at))
+
+
+def _type_name(value: object) -> str:
+    """Stand in for a value that is no JSON: its repr could show anything."""
+    return f"<{type(value).__name__}>"

@@ -1,0 +1,90 @@
+"""The operator's figures, for Prometheus. SECRET: lag and refused records follow the events themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from stream_app.core.closing import Closing
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_CELLS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
+
+
+class Metrics:
+    """Every instrument of one worker, in a registry of its own.
+
+    Args: wall_s, the clock in seconds since 1970 that closing is compared with.
+    """
+
+    def __init__(self, wall_s: Callable[[], float] = time.time) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        self._wall_s = wall_s
+        stream, partition = ["stream"], ["source", "partition"]
+        self.lag = self._gauge("lag", "Log that is not counted yet: records (a file: bytes)", partition)
+        self.batch_seconds = self._histogram(
+            "batch_seconds", "From a batch read to the next read", ["source"]
+        )
+        self.apply_cells = self._histogram("apply_cells", "Cells that one apply adds to", stream, _CELLS)
+        self.closing_overdue = self._gauge(
+            "closing_overdue_seconds", "How long the next bin could have been released by now", stream
+        )
+        self.release_delay = self._histogram(
+            "release_delay_seconds", "From a release's last closing instant until it is durable", stream
+        )
+        self.releases = self._counter("releases", "Releases that the store took", stream)
+        self.refused = self._counter(
+            "refused_records", "Records not counted in their bin", ["stream", "reason"]
+        )
+        self.dead_letters = self._counter("dead_letters", "Records written to the dead letters", ["source"])
+        self.redis_seconds = self._histogram("redis_seconds", "Time of a call to the store", ["call"])
+        self.redis_failures = self._counter(
+            "redis_failures", "Calls to the store without an answer", ["call"]
+        )
+        self.redis_replies = self._counter("redis_replies", "What the store answered", ["call", "reply"])
+
+    def exposition(self) -> bytes:
+        """Return the text that Prometheus scrapes. SECRET."""
+        return generate_latest(self.registry)
+
+    def next_bin(self, stream: str, closing: Closing, bin: int | None) -> None:
+        """Note which bin is to be released next; None: there is none, nothing can be overdue."""
+        gauge = self.closing_overdue.labels(stream)
+        if bin is None:
+            gauge.set_function(lambda: 0.0)
+        else:
+            gauge.set_function(lambda: max(0.0, self._since(closing, bin)))
+
+    def released(self, stream: str, closing: Closing, last_bin: int) -> None:
+        """Note a release by the wall clock."""
+        self.releases.labels(stream).inc()
+        self.release_delay.labels(stream).observe(max(0.0, self._since(closing, last_bin)))
+
+    @contextmanager
+    def call(self, name: str) -> Iterator[None]:
+        """Time one call to the store; one that ends in OSError has failed."""
+        began_s = time.perf_counter()
+        try:
+            yield
+        except OSError:
+            self.redis_failures.labels(name).inc()
+            raise
+        finally:
+            self.redis_seconds.labels(name).observe(time.perf_counter() - began_s)
+
+    def _since(self, closing: Closing, bin: int) -> float:
+        return self._wall_s() - closing.instant_us(bin) / 1e6
+
+    def _gauge(self, name: str, what: str, labels: list[str]) -> Gauge:
+        return Gauge(f"stream_app_{name}", what, labels, registry=self.registry)
+
+    def _counter(self, name: str, what: str, labels: list[str]) -> Counter:
+        return Counter(f"stream_app_{name}", what, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, what: str, labels: list[str], buckets: tuple[float, ...] = _SECONDS
+    ) -> Histogram:
+        return Histogram(f"stream_app_{name}", what, labels, registry=self.registry, buckets=buckets)

@@ -1,0 +1,154 @@
+"""Store, source and dead letters that are watched as they work: the loops do not know that they are.
+
+Each wraps what it watches and passes every call on unchanged; what it does not know, it passes on too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+
+from stream_app.core.closing import Closing
+from stream_app.core.records import Apply, RecordBatch, Refusal, Release, Reply, StreamState
+from stream_app.monitoring.metrics import Metrics
+from stream_app.ports import DeadLetters, Source, Store
+
+S = TypeVar("S", bound=Store)
+Call = Callable[..., Awaitable[Any]]
+
+log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class LogEnds(Protocol):
+    """A source that knows where its partitions end, as far as it has looked."""
+
+    def ends(self) -> Mapping[str, int]:
+        """Return the position after the last record of each partition."""
+        ...
+
+
+def watch_store(store: S, metrics: Metrics, closings: Mapping[str, Closing]) -> S:
+    """Return a store whose calls are timed and whose refusals and releases are counted.
+
+    Args: closings, of the live streams by name: how late their bins are released is shown.
+    """
+    return cast("S", _WatchedStore(store, metrics, closings))
+
+
+def watch_source(source: Source, name: str, metrics: Metrics) -> Source:
+    """Return a source whose lag and time a batch are shown under ``name``."""
+    return cast("Source", _WatchedSource(source, name, metrics))
+
+
+def watch_dead_letters(letters: DeadLetters, name: str, metrics: Metrics) -> DeadLetters:
+    """Return dead letters that are counted under the source's ``name``."""
+    return cast("DeadLetters", _WatchedDeadLetters(letters, name, metrics))
+
+
+class _WatchedStore:
+    def __init__(self, inner: Store, metrics: Metrics, closings: Mapping[str, Closing]) -> None:
+        self._inner = inner
+        self._metrics = metrics
+        self._closings = closings
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if not inspect.iscoroutinefunction(value):
+            return value
+        timed = self._timed(name, value)
+        setattr(self, name, timed)  # looked up once
+        return timed
+
+    def _timed(self, name: str, call: Call) -> Call:
+        @wraps(call)
+        async def timed(*arguments: Any, **named: Any) -> Any:
+            with self._metrics.call(name):
+                reply = await call(*arguments, **named)
+            if isinstance(reply, Reply):
+                self._metrics.redis_replies.labels(name, reply).inc()
+            return reply
+
+        return timed
+
+    async def load(self, stream: str) -> StreamState | None:
+        with self._metrics.call("load"):
+            state = await self._inner.load(stream)
+        closing = self._closings.get(stream)
+        if state is not None and closing is not None:
+            self._metrics.next_bin(stream, closing, state.released_bin + 1)
+        return state
+
+    async def apply(self, stream: str, change: Apply) -> Reply:
+        reply = cast("Reply", await self._timed("apply", self._inner.apply)(stream, change))
+        if reply is Reply.DONE:
+            self._metrics.apply_cells.labels(stream).observe(len(change.cells))
+        return reply
+
+    async def release(self, stream: str, release: Release) -> Reply:
+        reply = cast("Reply", await self._timed("release", self._inner.release)(stream, release))
+        if reply is Reply.DONE:
+            closing = self._closings.get(stream)
+            if closing is None:
+                self._metrics.releases.labels(stream).inc()
+            else:
+                self._metrics.released(stream, closing, release.last_bin)
+            bins = release.last_bin - release.first_bin + 1
+            log.info("released", extra={"stream": stream, "epoch": release.epoch, "bins": bins})
+        return reply
+
+    async def count_for_operator(self, stream: str, name: str, by: int) -> None:
+        await self._timed("count_for_operator", self._inner.count_for_operator)(stream, name, by)
+        self._metrics.refused.labels(stream, str(name)).inc(by)
+
+
+class _WatchedSource:
+    def __init__(self, inner: Source, name: str, metrics: Metrics) -> None:
+        self._inner = inner
+        self._name = name
+        self._lag = metrics.lag
+        self._batch_seconds = metrics.batch_seconds.labels(name)
+        self._shown: set[str] = set()
+        self._busy_since_s: float | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        if self._busy_since_s is not None:
+            self._batch_seconds.observe(time.perf_counter() - self._busy_since_s)
+            self._busy_since_s = None
+        batches = await self._inner.read(positions, timeout_s)
+        if batches:
+            self._busy_since_s = time.perf_counter()
+        self._show_lag(positions)
+        return batches
+
+    def _show_lag(self, positions: Mapping[str, int]) -> None:
+        if not isinstance(self._inner, LogEnds):
+            return
+        ends = self._inner.ends()
+        for partition in self._shown - ends.keys():  # another worker reads it now
+            self._lag.remove(self._name, partition)
+        self._shown &= ends.keys()
+        for partition, position in positions.items():
+            if partition in ends:
+                self._lag.labels(self._name, partition).set(max(0, ends[partition] - position))
+                self._shown.add(partition)
+
+
+class _WatchedDeadLetters:
+    def __init__(self, inner: DeadLetters, name: str, metrics: Metrics) -> None:
+        self._inner = inner
+        self._written = metrics.dead_letters.labels(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def write(self, refusals: Sequence[Refusal]) -> None:
+        await self._inner.write(refusals)
+        self._written.inc(len(refusals))

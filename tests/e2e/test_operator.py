@@ -1,0 +1,116 @@
+"""What the operator sees of a running service, and that no event shows in it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.service import Service, free_port
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+SENTINEL = "N14228-Ada-Lovelace"
+UNDECODABLE = 1_237  # a number of people's records that nothing else here is equal to
+
+CONFIGURATION = """
+redis: {{url: "embedded:./redis"}}
+state: {{dir: ./state}}
+api: {{port: {port}}}
+operator: {{port: {operator_port}}}
+publish_every: 100ms
+streams:
+  clicks:
+    source: {{file: clicks.ndjson, group: people}}
+    time: {{field: at, format: ms, bin: 1s, grace: 500ms, epoch: 1h}}
+    privacy: {{epsilon: 1}}
+    late: dead_letter
+"""
+
+
+def test_operator_sees_figures_and_no_output_shows_an_event(tmp_path: Path) -> None:
+    port, operator_port = free_port(), free_port()
+    (tmp_path / "app.yaml").write_text(CONFIGURATION.format(port=port, operator_port=operator_port))
+    events = tmp_path / "clicks.ndjson"
+    events.touch()
+    with Service(["-v", "run", "--config", "app.yaml"], tmp_path) as service, events.open("ab", 0) as log:
+        service.until("bins closed")
+        time.sleep(1.1)
+        log.write(b"".join(_events()))
+        service.until_true(
+            lambda: _figure(operator_port, "undecodable") == UNDECODABLE, "the bad lines are counted", 30
+        )
+        scraped = _scrape(operator_port)
+        assert service.kill_child("stream_app.shell.child worker")
+        service.until("it again, nothing is lost")
+        log.write(b"".join(_events()))
+        service.until_true(lambda: _figure(operator_port, "missing_field") == 1, "it goes on", 30)
+        scraped += _scrape(operator_port)
+        assert service.kill_child("redis-server")
+        service.until("the embedded Redis ended")
+        public = [httpx.get(f"http://127.0.0.1:{port}{path}", timeout=10).text for path in _PUBLIC]
+        assert service.interrupt() == 0
+
+    letters = (tmp_path / "state" / "dead_letters" / "clicks.ndjson").read_text()
+    assert letters.count(SENTINEL) > UNDECODABLE  # it was there to be shown
+    for shown in (service.output, scraped, *public, (tmp_path / "redis" / "redis.log").read_text()):
+        assert SENTINEL not in shown
+        assert SENTINEL.lower() not in shown.lower()
+    assert str(UNDECODABLE) in scraped  # the operator's own door, and only there
+    for shown in (service.output, *public):
+        assert str(UNDECODABLE) not in shown
+        assert "stream_app_" not in shown
+
+    logged = [json.loads(line) for line in service.lines if line.startswith("{")]
+    assert {"released"} <= {line["event"] for line in logged if line["role"] == "worker"}
+    for figure in ("lag{", "batch_seconds_count{", "redis_seconds_count{", "closing_overdue_seconds{"):
+        assert f"stream_app_{figure}" in scraped
+
+
+def test_a_taken_port_is_refused_in_one_line(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "app.yaml").write_text(CONFIGURATION.format(port=free_port(), operator_port=port))
+    (tmp_path / "clicks.ndjson").touch()
+    with Service(["worker", "--config", "app.yaml"], tmp_path) as first:
+        first.until_true(lambda: _scrape(port), "the first worker answers")
+        other = tmp_path / "other"
+        other.mkdir()
+        (other / "app.yaml").write_text(CONFIGURATION.format(port=free_port(), operator_port=port))
+        (other / "clicks.ndjson").touch()
+        with Service(["worker", "--config", "app.yaml"], other) as second:
+            assert second.wait() == 2
+            assert second.output.startswith(f"stream-app: operator.port: 127.0.0.1:{port} cannot be served")
+            assert len(second.lines) == 1
+        assert first.interrupt() == 0
+
+
+_PUBLIC = ("/v1/streams", "/v1/streams/clicks", "/v1/streams/clicks/privacy", "/metrics", "/")
+
+
+def _events() -> list[bytes]:
+    """Return records that are counted, late, undecodable, without a time, and from the future."""
+    now_ms = int(time.time() * 1000)
+    good = f'{{"at":{now_ms},"who":"{SENTINEL}"}}\n'
+    late = f'{{"at":{now_ms - 20_000},"who":"{SENTINEL}"}}\n'
+    future = f'{{"at":{now_ms + 10**8},"who":"{SENTINEL}"}}\n'
+    bad_times = f'{{"at":"{SENTINEL}"}}\n{{"who":"{SENTINEL}"}}\n{{"at":{{"{SENTINEL}":1}}}}\n'
+    binary = f"{SENTINEL} ".encode() + b"\xff\xfe\n"
+    undecodable = f"{SENTINEL}, not json\n".encode() * (UNDECODABLE - 1)
+    return [good.encode() * 50, late.encode(), future.encode(), bad_times.encode(), binary, undecodable]
+
+
+def _scrape(port: int) -> str:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5).text
+    except httpx.HTTPError:
+        return ""
+
+
+def _figure(port: int, reason: str) -> float:
+    for line in _scrape(port).splitlines():
+        if line.startswith("stream_app_refused_records_total{") and f'"{reason}"' in line:
+            return float(line.rpartition(" ")[2])
+    return 0.0

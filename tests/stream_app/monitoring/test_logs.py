@@ -1,0 +1,125 @@
+"""Log lines: machines can read them, and no value that came with an event is in one."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from stream_app.monitoring.logs import LOG_FORMAT, configure
+from stream_app.ports import OperatorError
+
+SENTINEL = "tailnum-N14228"
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """Log into memory; leave logging as it was."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level, sys.excepthook
+    monkeypatch.delenv(LOG_FORMAT, raising=False)
+    stream = io.StringIO()
+    configure("worker", logging.INFO, stream)
+    yield stream
+    root.handlers[:], sys.excepthook = before[0], before[2]
+    root.setLevel(before[1])
+    logging.captureWarnings(False)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def trip_over_an_event() -> None:
+    try:
+        int(SENTINEL)
+    except ValueError as failure:
+        raise OSError(f"while reading {SENTINEL}") from failure
+
+
+def test_a_line_is_json_with_level_role_time_and_fields(written: io.StringIO) -> None:
+    logging.getLogger("stream_app.x").info("released", extra={"stream": "clicks", "bins": 3})
+    (line,) = lines(written)
+    assert str(line.pop("timestamp")).endswith("Z")
+    told = {"event": "released", "level": "info", "logger": "stream_app.x", "role": "worker"}
+    assert line == told | {"stream": "clicks", "bins": 3}
+
+
+def test_of_an_error_type_and_place_are_told_and_not_its_words(written: io.StringIO) -> None:
+    try:
+        trip_over_an_event()
+    except OSError:
+        logging.getLogger("stream_app.x").exception("unexpected")
+    assert SENTINEL not in written.getvalue()
+    errors = lines(written)[0]["errors"]
+    assert [error["type"] for error in errors] == ["OSError", "ValueError"]
+    assert errors[0]["at"][-1].startswith("test_logs.py:")
+    assert errors[0]["at"][-1].endswith("trip_over_an_event")
+
+
+def test_words_for_the_operator_stay(written: io.StringIO) -> None:
+    try:
+        raise OperatorError("state.dir: it is full; make room")
+    except OperatorError as refusal:
+        group = ExceptionGroup("two", [refusal, ValueError(SENTINEL)])
+        logging.getLogger("stream_app.x").error("stopped", exc_info=group)
+    assert SENTINEL not in written.getvalue()
+    says = [error.get("says") for error in lines(written)[0]["errors"]]
+    assert "state.dir: it is full; make room" in says
+
+
+def test_a_forgotten_task_shows_no_value(written: io.StringIO) -> None:
+    async def forget() -> None:
+        async def fail() -> None:
+            trip_over_an_event()
+
+        task = asyncio.ensure_future(fail())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_exception_handler(
+            {
+                "message": f"Task exception was never retrieved {task!r}",
+                "exception": task.exception(),
+                "task": task,
+            }
+        )
+
+    asyncio.run(forget())
+    assert lines(written)
+    assert SENTINEL not in written.getvalue()
+
+
+def test_a_value_that_is_no_json_is_not_shown(written: io.StringIO) -> None:
+    class Event:
+        def __repr__(self) -> str:
+            return SENTINEL
+
+    logging.getLogger("stream_app.x").warning("odd", extra={"value": Event(), "set": {SENTINEL}})
+    assert SENTINEL not in written.getvalue()
+    assert lines(written)[0]["value"] == "<Event>"
+
+
+CRASH = f"""
+from stream_app.monitoring.logs import configure
+if {{guarded}}:
+    configure("worker")
+def count(line):
+    return int(line)
+count("{SENTINEL}")
+"""
+
+
+@pytest.mark.parametrize(("guarded", "shown"), [(True, False), (False, True)])
+def test_last_words_of_a_crash(guarded: bool, shown: bool) -> None:
+    """Python's own words show the value: the guard is what keeps it out."""
+    command = [sys.executable, "-c", CRASH.format(guarded=guarded)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 1
+    assert "ValueError" in ended.stderr
+    assert (SENTINEL in ended.stderr) == shown

@@ -1,0 +1,174 @@
+"""The operator's figures: each is moved by what it names, and by nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from stream_app.core.bins import Binning
+from stream_app.core.closing import Closing
+from stream_app.core.records import GENESIS, Cut, Reason, RecordBatch, Refusal, Reply
+from stream_app.monitoring.listener import serving
+from stream_app.monitoring.metrics import Metrics
+from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
+from stream_app.ports import OperatorError
+from stream_app.state.memory import MemoryStore
+from tests.contracts.examples import EPOCH, FIRST_BIN, HASH, TEXT, apply, release_of
+from tests.e2e.service import free_port
+
+BIN_US = 60_000_000
+CLOSING = Closing(Binning(BIN_US), grace_us=5_000_000)
+
+
+class Wall:
+    """A clock in seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Log:
+    """Two partitions of which one is handed to somebody else."""
+
+    def __init__(self) -> None:
+        self.known = {"0": 40, "1": 7}
+        self.batches: list[RecordBatch] = []
+
+    async def partitions(self) -> Sequence[str]:
+        return tuple(self.known)
+
+    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
+        return [Cut(bin, self.known[partition]) for bin, _ in due]
+
+    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        return self.batches
+
+    async def close(self) -> None: ...
+
+    def ends(self) -> Mapping[str, int]:
+        return self.known
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"stream_app_{name}", labels)
+
+
+def test_store_calls_are_timed_counted_and_answer_as_before() -> None:
+    wall, metrics = Wall(), None
+    metrics = Metrics(wall)
+    inner = MemoryStore()
+    store = watch_store(inner, metrics, {"clicks": CLOSING})
+
+    async def use() -> None:
+        assert await store.open_epoch("clicks", TEXT, EPOCH, GENESIS) is Reply.DONE
+        await store.start_partition("clicks", HASH, "0", 0)
+        change = apply(0, 5, [(FIRST_BIN, 0, 3), (FIRST_BIN + 1, 2, 4)])
+        assert await store.apply("clicks", change) is Reply.DONE
+        assert await store.apply("clicks", change) is Reply.ALREADY
+        await store.take_cuts("clicks", HASH, "0", FIRST_BIN - 1, [Cut(FIRST_BIN, 5)])
+        await store.seal("clicks", HASH, ["0"], FIRST_BIN)
+        state = await store.load("clicks")
+        assert state == await inner.load("clicks")
+        assert state is not None
+        wall.now_s = CLOSING.instant_us(FIRST_BIN) / 1e6 + 3
+        assert value(metrics, "closing_overdue_seconds", stream="clicks") == pytest.approx(3)
+        assert await store.release("clicks", release_of(state, 1)) is Reply.DONE
+        await store.load("clicks")
+        assert value(metrics, "closing_overdue_seconds", stream="clicks") == 0
+        await store.count_for_operator("clicks", Reason.LATE, 4)
+
+    asyncio.run(use())
+    assert value(metrics, "redis_seconds_count", call="apply") == 2
+    assert value(metrics, "redis_replies_total", call="apply", reply="done") == 1
+    assert value(metrics, "redis_replies_total", call="apply", reply="already") == 1
+    assert value(metrics, "apply_cells_sum", stream="clicks") == 2
+    assert value(metrics, "apply_cells_count", stream="clicks") == 1
+    assert value(metrics, "releases_total", stream="clicks") == 1
+    assert value(metrics, "release_delay_seconds_sum", stream="clicks") == pytest.approx(3)
+    assert value(metrics, "refused_records_total", stream="clicks", reason="late") == 4
+    assert value(metrics, "redis_failures_total", call="apply") is None
+
+
+def test_a_call_without_an_answer_is_counted_and_raised() -> None:
+    class Gone(MemoryStore):
+        async def load(self, stream: str) -> None:
+            raise ConnectionError("redis: no answer")
+
+        async def publish(self, stream: str, seq: int) -> None:
+            raise ConnectionError("redis: no answer")
+
+    metrics = Metrics()
+    store = watch_store(Gone(), metrics, {})
+    for call in (store.load("clicks"), store.publish("clicks", 1)):
+        with pytest.raises(ConnectionError):
+            asyncio.run(call)
+    assert value(metrics, "redis_failures_total", call="load") == 1
+    assert value(metrics, "redis_failures_total", call="publish") == 1
+
+
+def test_lag_is_what_is_not_counted_of_the_partitions_read_here() -> None:
+    metrics, log = Metrics(), Log()
+    source = watch_source(log, "topic:clicks", metrics)
+    asyncio.run(source.read({"0": 15, "1": 7}, 0))
+    labels = {"source": "topic:clicks"}
+    assert value(metrics, "lag", partition="0", **labels) == 25
+    assert value(metrics, "lag", partition="1", **labels) == 0
+    del log.known["1"]
+    asyncio.run(source.read({"0": 38}, 0))
+    assert value(metrics, "lag", partition="0", **labels) == 2
+    assert value(metrics, "lag", partition="1", **labels) is None
+
+
+def test_a_batch_lasts_until_the_next_read() -> None:
+    metrics, log = Metrics(), Log()
+    source = watch_source(log, "topic:clicks", metrics)
+    labels = {"source": "topic:clicks"}
+
+    async def read() -> None:
+        await source.read({}, 0)
+        await source.read({}, 0)
+        assert value(metrics, "batch_seconds_count", **labels) == 0
+        log.batches = [RecordBatch("0", 0, 5, np.arange(5), {})]
+        assert await source.read({}, 0) is log.batches
+        await asyncio.sleep(0.02)
+        log.batches = []
+        await source.read({}, 0)
+        await source.read({}, 0)
+
+    asyncio.run(read())
+    assert value(metrics, "batch_seconds_count", **labels) == 1
+    assert 0.02 <= (value(metrics, "batch_seconds_sum", **labels) or 0) < 5
+
+
+def test_dead_letters_are_counted_once_written() -> None:
+    class Letters:
+        kept: list[Refusal] = []
+
+        async def write(self, refusals: Sequence[Refusal]) -> None:
+            self.kept += refusals
+
+    metrics = Metrics()
+    letters = watch_dead_letters(Letters(), "topic:clicks", metrics)
+    asyncio.run(letters.write([Refusal("0", 3, Reason.FUTURE, b"x"), Refusal("0", 4, Reason.NULL, b"")]))
+    assert len(Letters.kept) == 2
+    assert value(metrics, "dead_letters_total", source="topic:clicks") == 2
+
+
+def test_the_door_serves_the_figures_and_a_taken_one_is_refused() -> None:
+    metrics, port = Metrics(), free_port()
+    metrics.lag.labels("topic:clicks", "0").set(12)
+    with serving(metrics, "127.0.0.1", port):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            assert b'stream_app_lag{partition="0",source="topic:clicks"} 12.0' in answer.read()
+        with (
+            pytest.raises(OperatorError, match=r"^operator\.port: 127\.0\.0\.1:\d+ cannot be served"),
+            serving(Metrics(), "127.0.0.1", port),
+        ):
+            pass
