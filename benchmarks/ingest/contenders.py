@@ -1,0 +1,159 @@
+"""The loops that the worker is compared with, each in a process of its own.
+
+    python -m benchmarks.ingest.contenders NAME SERVERS TOPIC EVENTS
+
+Each reads EVENTS events from the beginning of the topic with its client's batches as they come, and all but
+``getmany`` count them per hour. The clock starts when the first events are there, so that joining and
+connecting are not measured. One line of JSON: seconds, CPU seconds, events and peak memory in between, and
+the counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+
+HOUR_MS = 3_600_000
+BATCH = 50_000
+
+
+class Stopwatch:
+    """Started by the first events, read after the last."""
+
+    def __init__(self, events: int) -> None:
+        self.seen = 0
+        self._wanted = events
+        self._first: tuple[int, float, float] | None = None
+
+    def saw(self, events: int) -> bool:
+        """Add events; say whether these were the last."""
+        self.seen += events
+        if self._first is None and events:
+            self._first = self.seen, time.perf_counter(), time.process_time()
+        return self.seen >= self._wanted
+
+    def report(self, counts: Counter[int]) -> str:
+        """Return what was measured."""
+        if self._first is None:
+            raise RuntimeError("there were no events")
+        seen, start_s, start_cpu_s = self._first
+        return json.dumps(
+            {
+                "events": self.seen - seen,
+                "seconds": time.perf_counter() - start_s,
+                "cpu_seconds": time.process_time() - start_cpu_s,
+                "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                "counted": sum(counts.values()),
+            }
+        )
+
+
+async def getmany(servers: str, topic: str, events: int) -> str:
+    """The ceiling for a Python service on aiokafka: its batches, and nothing done with them."""
+    from aiokafka import AIOKafkaConsumer
+
+    consumer = AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=servers,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+    )
+    await consumer.start()
+    watch, done = Stopwatch(events), False
+    while not done:
+        batches = await consumer.getmany(timeout_ms=1000, max_records=BATCH)
+        done = watch.saw(sum(map(len, batches.values())))
+    report = watch.report(Counter())
+    await consumer.stop()
+    return report
+
+
+def kafka_python(servers: str, topic: str, events: int) -> str:
+    """A plain loop over kafka-python's poll."""
+    from kafka import KafkaConsumer
+
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=servers,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        group_id=None,
+    )
+    watch, counts, done = Stopwatch(events), Counter[int](), False
+    while not done:
+        polled = consumer.poll(timeout_ms=1000, max_records=BATCH)
+        for records in polled.values():
+            counts.update(json.loads(record.value)["at"] // HOUR_MS for record in records)
+        done = watch.saw(sum(map(len, polled.values())))
+    return watch.report(counts)
+
+
+def confluent(servers: str, topic: str, events: int) -> str:
+    """A plain loop over librdkafka's consume."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": f"benchmark-{os.getpid()}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    watch, counts, done = Stopwatch(events), Counter[int](), False
+    while not done:
+        messages = consumer.consume(10_000, timeout=1.0)
+        counts.update(json.loads(message.value())["at"] // HOUR_MS for message in messages)
+        done = watch.saw(len(messages))
+    report = watch.report(counts)
+    consumer.close()
+    return report
+
+
+def faust_agent(servers: str, topic: str, events: int) -> str:
+    """An agent as Faust's documentation writes it; a dict is kinder to it than a Table would be."""
+    import faust
+
+    app = faust.App(
+        f"benchmark-{os.getpid()}",
+        broker=f"kafka://{servers}",
+        web_enabled=False,
+        datadir=tempfile.mkdtemp(prefix="faust-"),
+        topic_disable_leader=True,
+        value_serializer="json",
+    )
+    watch, counts = Stopwatch(events), Counter[int]()
+
+    @app.agent(app.topic(topic))
+    async def count(stream: faust.Stream[dict[str, int]]) -> None:
+        async for event in stream:
+            counts[event["at"] // HOUR_MS] += 1
+            if watch.saw(1):
+                print(watch.report(counts), flush=True)
+                os._exit(0)
+
+    faust.Worker(app, loglevel="error", redirect_stdouts=False).execute_from_commandline()
+    raise RuntimeError("the worker ended before the last event")
+
+
+CONTENDERS: dict[str, Callable[[str, str, int], str]] = {
+    "getmany": lambda *given: asyncio.run(getmany(*given)),
+    "kafka_python": kafka_python,
+    "confluent": confluent,
+    "faust_agent": faust_agent,
+}
+
+
+if __name__ == "__main__":
+    name, servers, topic, events = sys.argv[1:]
+    print(CONTENDERS[name](servers, topic, int(events)), flush=True)

@@ -1,0 +1,138 @@
+"""Columns against aiokafka's own records: the same records, and the next fetch at the same offset."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, PartitionRecords
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.util import calc_crc32c
+from aiokafka.structs import TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_app.sources import kafka_columns
+from stream_app.sources.kafka_columns import PartitionColumns
+
+# Where fields stand in a batch of the broker's (message format 2).
+CRC_AT, ATTRIBUTES_AT, LAST_DELTA_AT = 17, 21, 23
+CONTROL, TRANSACTIONAL = 0x20, 0x10
+ABORT, COMMIT = struct.pack(">HH", 0, 0), struct.pack(">HH", 0, 1)
+
+Record = tuple[int, int, bytes | None]
+
+
+def as_broker(base: int, records: list[tuple[bytes | None, Record]], last: int, attributes: int) -> bytes:
+    """Return a batch as a broker sends it; records are (key, (offset, timestamp, value))."""
+    builder = DefaultRecordBatchBuilder(2, attributes & 7, attributes & TRANSACTIONAL, 7, 0, 0, 1 << 20)
+    for key, (offset, timestamp_ms, value) in records:
+        builder.append(offset - base, timestamp_ms, key, value, [])
+    data = bytearray(builder.build())
+    struct.pack_into(">q", data, 0, base)
+    (built,) = struct.unpack_from(">h", data, ATTRIBUTES_AT)
+    struct.pack_into(">h", data, ATTRIBUTES_AT, built | attributes & CONTROL)
+    struct.pack_into(">i", data, LAST_DELTA_AT, last - base)
+    struct.pack_into(">I", data, CRC_AT, calc_crc32c(data[ATTRIBUTES_AT:]))
+    return bytes(data)
+
+
+@st.composite
+def responses(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int]], int]:
+    """Draw a response (batches with gaps, markers, codecs), its aborted transactions, where it begins."""
+    data, offset, aborted = b"", draw(st.integers(0, 1000)), []
+    first, open_at = offset, None
+    for _ in range(draw(st.integers(1, 6))):
+        codec = draw(st.sampled_from([DefaultRecordBatch.CODEC_NONE, DefaultRecordBatch.CODEC_LZ4]))
+        kind = draw(st.sampled_from(["plain", "transactional", "abort", "commit"]))
+        if kind in ("abort", "commit"):
+            if kind == "abort" and open_at is not None:
+                aborted.append((7, open_at))
+            open_at = None
+            marker = (offset, 1, b"\0" * 6)
+            key = ABORT if kind == "abort" else COMMIT
+            data += as_broker(offset, [(key, marker)], offset, CONTROL | TRANSACTIONAL)
+            offset += 1
+            continue
+        places = draw(st.lists(st.integers(0, 30), min_size=0, max_size=12, unique=True).map(sorted))
+        last = offset + max([*places, 0]) + draw(st.integers(0, 3))
+        if kind == "transactional" and open_at is None:
+            open_at = offset
+        values = st.none() | st.binary(max_size=40)
+        records = [(None, (offset + place, 1_000 + place, draw(values))) for place in places]
+        if records:
+            data += as_broker(offset, records, last, codec | TRANSACTIONAL * (kind == "transactional"))
+        offset = last + 1
+    return data, aborted, draw(st.integers(first, max(first, offset - 1)))
+
+
+def fetched(data: bytes, aborted: list[tuple[int, int]], first: int, isolation: int) -> PartitionRecords:
+    """Return what aiokafka makes of a response."""
+    partition = TopicPartition("events", 0)
+    return PartitionRecords(partition, MemoryRecords(data), aborted, first, None, None, True, isolation)
+
+
+def unpacked(columns: PartitionColumns) -> list[Record]:
+    """Return the records of all pieces, one by one."""
+    return [
+        record
+        for piece in columns
+        for record in zip(piece.offsets, piece.timestamps_ms, piece.values, strict=True)
+    ]
+
+
+@given(responses(), st.sampled_from([READ_COMMITTED, READ_UNCOMMITTED]), st.sampled_from([1, 5, 20_000]))
+def test_the_same_records_as_one_by_one(
+    response: tuple[bytes, list[tuple[int, int]], int], isolation: int, most: int
+) -> None:
+    expected = fetched(*response, isolation)
+    records = [(record.offset, record.timestamp, record.value) for record in expected]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kafka_columns, "MOST_RECORDS", most)
+        columns = PartitionColumns(fetched(*response, isolation), timestamps=True)
+        assert unpacked(columns) == records
+    assert columns.next_fetch_offset == expected.next_fetch_offset
+
+
+def test_a_piece_ends_where_the_next_fetch_may_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_columns, "MOST_RECORDS", 2)
+    one = as_broker(10, [(None, (10, 1, b"a")), (None, (12, 1, b"b"))], 14, 0)  # 13 and 14 are compacted
+    two = as_broker(15, [(None, (15, 1, b"c"))], 15, 0)
+    columns = PartitionColumns(fetched(one + two, [], 10, READ_COMMITTED), timestamps=False)
+    first = next(columns)
+    assert (first.offsets, first.values, columns.next_fetch_offset) == ([10, 12], [b"a", b"b"], 15)
+    second = next(columns)
+    assert (second.offsets, second.timestamps_ms, columns.next_fetch_offset) == ([15], [], 16)
+    assert list(columns) == []
+
+
+def test_a_damaged_batch_is_refused() -> None:
+    data = bytearray(as_broker(0, [(None, (0, 1, b"abc"))], 0, 0))
+    data[-2] ^= 1
+    columns = PartitionColumns(fetched(bytes(data), [], 0, READ_COMMITTED), timestamps=False)
+    with pytest.raises(CorruptRecordException):
+        next(columns)
+
+
+def test_the_buffer_converts_what_arrives_and_nothing_else() -> None:
+    class Consumer:
+        """As much of a consumer as is touched."""
+
+        def __init__(self) -> None:
+            self._fetcher: Any = type("Fetcher", (), {"_records": {}})()
+
+    consumer: Any = Consumer()
+    kafka_columns.return_columns(consumer)
+    buffer = consumer._fetcher._records
+    error = object()
+    buffer["failed"] = error
+    assert buffer["failed"] is error
+    records = fetched(as_broker(3, [(None, (3, 1, b"x"))], 3, 0), [], 3, READ_COMMITTED)
+    buffer["good"] = kafka_columns.FetchResult(
+        "good", assignment=None, partition_records=records, backoff=0.0
+    )
+    assert buffer["good"]._partition_records.next_fetch_offset == 3
+    assert [piece.values for piece in buffer["good"]._partition_records] == [[b"x"]]
