@@ -11,7 +11,7 @@ DEMO_OPTIONS ?=
 SCHEDULES ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test check bench simulate clean
+.PHONY: help setup lock demo kafka test check bench simulate clean
 
 help: ## list the commands
 	@echo "Private live counts over event streams. Needs Python 3.11+; everything else is set up on first use."
@@ -38,6 +38,9 @@ lock: ## resolve pyproject.toml anew into requirements/*.txt (needs uv)
 
 demo: $(DEMO_STAMP) ## replay a year of real events, live page on 127.0.0.1:8088 (DEMO_SECONDS=n ends it; DEMO_OPTIONS=--fresh)
 	@$(BIN)/stream-app demo --seconds $(DEMO_SECONDS) $(DEMO_OPTIONS)
+
+kafka: $(STAMP) ## a real Kafka broker on 127.0.0.1:9092, its data in state/kafka; Ctrl-C ends it
+	@$(BIN)/python deploy/kafka/broker.py state/kafka
 
 check: $(STAMP) ## lint, types, import rules, unit tests; under a minute
 	$(BIN)/ruff check .

@@ -47,6 +47,8 @@ def configure(role: str, level: int = logging.WARNING, stream: TextIO | None = N
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.captureWarnings(True)
+    # It tells of every attempt as of an error; what comes of them reaches us as an exception.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     sys.excepthook = _log_crash
 
 

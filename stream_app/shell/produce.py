@@ -1,0 +1,340 @@
+"""``stream-app produce``: the lines of a file become records of a Kafka topic, as they are or as if now."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaProducer, codec
+from kafka.admin import NewTopic
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from stream_app.config.values import speed as read_speed
+from stream_app.core.instants import format_instant
+from stream_app.ports import OperatorError
+from stream_app.sources.times import TimeFormat, times_us
+
+_TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_SHOW_EVERY_S = 0.1
+_LATE_ENOUGH_S = 0.002  # shorter waits cost more than they regulate
+
+
+@dataclass(frozen=True, slots=True)
+class Production:
+    """What is to be sent where.
+
+    Args:
+        file, topic, bootstrap_servers: from where to where.
+        key: the field whose value becomes the record's key: dots go into objects; None for no key.
+        rate: records a second at most; None for as fast as the broker takes them.
+        compression: "gzip", or another that kafka-python has a package for; None for none.
+        partitions: create the topic with so many first; None where it exists.
+        as_live: log seconds a second; each event's time is moved to the moment at which it is sent.
+        time_field, time_format: where that time is, and how it is written.
+    """
+
+    file: Path
+    topic: str
+    bootstrap_servers: str
+    key: str | None = None
+    rate: float | None = None
+    compression: str | None = None
+    partitions: int | None = None
+    as_live: float | None = None
+    time_field: str | None = None
+    time_format: TimeFormat = "iso8601"
+
+
+@dataclass(slots=True)
+class Tally:
+    """How far a production has come: ``acknowledged`` are on the brokers, all copies of them."""
+
+    sent: int = 0
+    acknowledged: int = 0
+    failed: str | None = None
+
+    def on_sent(self, _record: object) -> None:
+        """Note one that is there."""
+        self.acknowledged += 1
+
+    def on_failure(self, failure: Exception) -> None:
+        """Note why one is not."""
+        self.failed = type(failure).__name__
+
+
+def produce(what: Production, console: Console | None = None) -> Tally:
+    """Send every line of the file, in its order; return how many are on the brokers.
+
+    Ctrl-C ends it early: what was sent by then is waited for. Nothing remembers where it ended, so another
+    start sends everything again.
+
+    Raises: OperatorError for a file, a topic or an option that cannot be used, and where Kafka refuses.
+    Cost: about 20,000 records a second (one Python thread).
+    """
+    if not what.file.is_file():
+        raise OperatorError(f"produce: {what.file} is not there; name a file of one event a line")
+    tally, began_s = Tally(), time.monotonic()
+    with _one_line(what):
+        _find_topic(what)
+        producer = _producer(what)
+        try:
+            with suppress(KeyboardInterrupt), _shown(what, console, tally) as show:
+                _send(what, producer, tally, show)
+        finally:
+            producer.flush()
+            producer.close()
+    if tally.failed or tally.acknowledged < tally.sent:
+        raise OperatorError(
+            f"produce: {tally.acknowledged:,} of {tally.sent:,} records reached topic {what.topic} "
+            f"({tally.failed}); look at the broker, then send the rest"
+        )
+    seconds = max(time.monotonic() - began_s, 1e-3)
+    told = f"{tally.acknowledged:,} records of {what.file.name} are in topic {what.topic}"
+    (console or Console()).print(f"{told} ({tally.acknowledged / seconds:,.0f} a second)", highlight=False)
+    return tally
+
+
+def _send(what: Production, producer: KafkaProducer, tally: Tally, show: Callable[[int], None]) -> None:
+    pace, read = _pace(what.rate), 0
+    moved = LiveTimes(what) if what.as_live is not None else None
+    key_of = _key_reader(what)
+    for line in _lines(what.file):
+        read += len(line)
+        record = line.rstrip(b"\r\n")
+        if not record:
+            continue
+        key = key_of(record)
+        if moved is not None:
+            record = moved.move(record)
+        pace()
+        sent = producer.send(what.topic, record, key)
+        sent.add_callback(tally.on_sent)
+        sent.add_errback(tally.on_failure)
+        tally.sent += 1
+        if tally.failed:
+            return
+        show(read)
+
+
+class LiveTimes:
+    """Moves events of the past to now: the first is sent at once, the others at a multiple of their pace.
+
+    ``move`` waits until an event's moment has come. An event that stands behind a later one in the file is
+    sent at once with its own, earlier, time: it is as late as it was.
+
+    Args: wall_s, sleep: the clock in seconds since 1970, and how to wait.
+    """
+
+    def __init__(
+        self,
+        what: Production,
+        wall_s: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if what.as_live is None or what.time_field is None:
+            raise OperatorError(
+                "produce: --as-live needs --time-field, the field that holds the event's time"
+            )
+        if _is_csv(what.file):
+            raise OperatorError("produce: --as-live rewrites events of JSON; send CSV as it is")
+        self._what = what
+        self._pace = what.as_live
+        self._path = what.time_field.split(".")
+        self._wall_s = wall_s
+        self._sleep = sleep
+        self._first: tuple[int, float] | None = None
+
+    def move(self, record: bytes) -> bytes:
+        """Return the event with its time moved, when that time has come."""
+        event = _parsed(record)
+        within, last = _holder(event, self._path), self._path[-1]
+        then_us = None if within is None else self._read(within[last])
+        if within is None or then_us is None:
+            return record  # who counts it refuses it, as it would have been refused
+        now_s = self._wall_s()
+        self._first = self._first or (then_us, now_s)
+        first_us, began_s = self._first
+        at_s = began_s + (then_us - first_us) / 1e6 / self._pace
+        if at_s - now_s > _LATE_ENOUGH_S:
+            self._sleep(at_s - now_s)
+        within[last] = self._written(at_s)
+        return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def _read(self, value: Any) -> int | None:
+        kinds = (str,) if self._what.time_format == "iso8601" else (int, float)
+        if type(value) not in kinds:
+            return None
+        times, good = times_us([value], self._what.time_format)
+        return int(times[0]) if good[0] else None
+
+    def _written(self, at_s: float) -> str | int:
+        if self._what.time_format == "iso8601":
+            return format_instant(round(at_s * 1000) * 1000)
+        return int(at_s * _TICKS_A_SECOND[self._what.time_format])
+
+
+def live_pace(text: str) -> float:
+    """Read ``--as-live``: a factor, or log time a second.
+
+    >>> live_pace("3h/s"), live_pace("60")
+    (10800.0, 60.0)
+    """
+    try:
+        pace = read_speed(float(text) if text.replace(".", "", 1).isdigit() else text)
+    except ValueError as refusal:
+        raise OperatorError(f'--as-live "{text}": {refusal}') from None
+    if pace is None:
+        raise OperatorError('--as-live "max": has no now; write a factor such as 60, or 3h/s')
+    return pace
+
+
+def _parsed(record: bytes) -> Any:
+    try:
+        return json.loads(record)
+    except ValueError:
+        return None
+
+
+def _holder(event: Any, path: list[str]) -> dict[str, Any] | None:
+    """Return the object that holds the last part of a path."""
+    for part in path[:-1]:
+        event = event.get(part) if isinstance(event, dict) else None
+    return event if isinstance(event, dict) and path[-1] in event else None
+
+
+def _is_csv(file: Path) -> bool:
+    return file.suffix.lower() == ".csv"
+
+
+def _key_reader(what: Production) -> Callable[[bytes], bytes | None]:
+    if what.key is None:
+        return lambda _record: None
+    if _is_csv(what.file):
+        with what.file.open(encoding="utf-8", newline="") as file:
+            header = next(csv.reader(file), [])
+        if what.key not in header:
+            raise OperatorError(f"produce: --key {what.key}: {what.file} has no such column")
+        column = header.index(what.key)
+        return lambda record: _csv_field(record, column)
+    path = what.key.split(".")
+    return lambda record: _json_field(record, path)
+
+
+def _csv_field(record: bytes, column: int) -> bytes | None:
+    fields = next(csv.reader([record.decode(errors="replace")]), [])
+    return fields[column].encode() if column < len(fields) else None
+
+
+def _json_field(record: bytes, path: list[str]) -> bytes | None:
+    within = _holder(_parsed(record), path)
+    value = None if within is None else within[path[-1]]
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    """Yield the lines that hold events: of CSV all but the header, which is no event."""
+    with file.open("rb") as lines:
+        if _is_csv(file):
+            next(lines, None)
+        yield from lines
+
+
+def _pace(rate: float | None) -> Callable[[], None]:
+    """Return what is called before each record, and waits so that there are ``rate`` a second at most."""
+    if rate is None:
+        return lambda: None
+    began_s, sent = time.monotonic(), 0
+
+    def wait() -> None:
+        nonlocal sent
+        ahead_s = began_s + sent / rate - time.monotonic()
+        if ahead_s > _LATE_ENOUGH_S:
+            time.sleep(ahead_s)
+        sent += 1
+
+    return wait
+
+
+def _producer(what: Production) -> KafkaProducer:
+    if what.compression is not None and not getattr(codec, f"has_{what.compression}")():
+        raise OperatorError(
+            f"produce: --compression {what.compression}: kafka-python has no package for it here; take gzip"
+        )
+    return KafkaProducer(
+        bootstrap_servers=what.bootstrap_servers,
+        acks="all",
+        enable_idempotence=True,
+        compression_type=what.compression,
+        allow_auto_create_topics=False,
+        linger_ms=20,
+        batch_size=1 << 17,
+        max_block_ms=15_000,
+        bootstrap_timeout_ms=10_000,
+    )
+
+
+def _find_topic(what: Production) -> None:
+    """Create the topic, if it is to be created; refuse one that is not there."""
+    admin = KafkaAdminClient(bootstrap_servers=what.bootstrap_servers, bootstrap_timeout_ms=5_000)
+    try:
+        if what.partitions is not None:
+            with suppress(TopicAlreadyExistsError):
+                admin.create_topics([NewTopic(what.topic, what.partitions, -1)])
+        elif what.topic not in admin.list_topics():
+            raise OperatorError(f"produce: topic {what.topic} does not exist; create it with --partitions")
+    finally:
+        admin.close()
+
+
+@contextmanager
+def _one_line(what: Production) -> Iterator[None]:
+    try:
+        yield
+    except (KafkaError, OSError) as failure:
+        said = str(failure).partition("\n")[0] or type(failure).__name__
+        raise OperatorError(
+            f"produce: topic {what.topic} on {what.bootstrap_servers}: {said}; is a broker there? "
+            "`make kafka` starts one, --bootstrap-servers names another"
+        ) from None
+
+
+def _shown(
+    what: Production, console: Console | None, tally: Tally
+) -> AbstractContextManager[Callable[[int], None]]:
+    console = console or Console()
+    if not console.is_terminal:
+        return nullcontext(lambda _read: None)
+    return _bar(what, console, tally)
+
+
+@contextmanager
+def _bar(what: Production, console: Console, tally: Tally) -> Iterator[Callable[[int], None]]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[sent]:,} sent"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task(f"{what.file.name} ▶ {what.topic}", total=what.file.stat().st_size, sent=0)
+        shown_s = 0.0
+
+        def show(read: int) -> None:
+            nonlocal shown_s
+            if time.monotonic() - shown_s > _SHOW_EVERY_S:
+                shown_s = time.monotonic()
+                progress.update(bar, completed=read, sent=tally.sent)
+
+        yield show
+        progress.update(bar, completed=what.file.stat().st_size, sent=tally.sent)

@@ -1,0 +1,135 @@
+"""A file's lines in a topic: as they are, in order, once; or moved to now."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from rich.console import Console
+
+from stream_app.core.instants import parse_instant
+from stream_app.ports import OperatorError
+from stream_app.shell.produce import LiveTimes, Production, live_pace, produce
+from tests.brokers import bootstrap_servers  # noqa: F401  (a fixture)
+
+LINES = [
+    '{"at":"2013-01-01T05:15:00Z","who":{"id":"ada"}}',
+    '{"at":"2013-01-01T06:15:00Z","who":{"id":7}}',
+    '  {"at": "2013-01-01T05:45:00Z"}',
+    "not json, sent all the same: ü",
+]
+
+
+class Wall:
+    """A clock that moves only when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_700_000_000.0
+        self.waits: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now_s += seconds
+
+
+def moved(production: Production, lines: Sequence[str]) -> tuple[list[str], Wall]:
+    wall = Wall()
+    live = LiveTimes(production, wall, wall.sleep)
+    return [live.move(line.encode()).decode() for line in lines], wall
+
+
+def test_the_past_happens_now_at_its_pace(tmp_path: Path) -> None:
+    past = Production(tmp_path / "e.ndjson", "t", "", as_live=3600.0, time_field="at")
+    lines, wall = moved(past, LINES)
+    began_us = 1_700_000_000_000_000
+    times = [parse_instant(json.loads(line)["at"]) - began_us for line in lines[:3]]
+    # An hour of the log is a second; what stands behind a later event keeps its earlier time.
+    assert times == [0, 1_000_000, 500_000]
+    assert wall.waits == [pytest.approx(1.0)]
+    assert json.loads(lines[1])["who"] == {"id": 7}
+    assert lines[3] == LINES[3]
+
+
+@pytest.mark.parametrize(("format", "ticks"), [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)])
+def test_times_that_are_numbers_stay_numbers(tmp_path: Path, format: str, ticks: int) -> None:
+    past = Production(tmp_path / "e.ndjson", "t", "", as_live=2.0, time_field="meta.at", time_format=format)
+    lines, _ = moved(past, [json.dumps({"meta": {"at": second * ticks}}) for second in (100, 104)])
+    assert [json.loads(line)["meta"]["at"] // ticks for line in lines] == [1_700_000_000, 1_700_000_002]
+
+
+def test_what_cannot_be_moved_is_refused(tmp_path: Path) -> None:
+    past = Production(tmp_path / "e.csv", "t", "", as_live=2.0, time_field="at")
+    with pytest.raises(OperatorError, match="send CSV as it is"):
+        LiveTimes(past)
+    with pytest.raises(OperatorError, match="needs --time-field"):
+        LiveTimes(replace(past, file=tmp_path / "e.ndjson", time_field=None))
+    for pace in ("max", "fast", "0"):
+        with pytest.raises(OperatorError, match=f'^--as-live "{pace}"'):
+            live_pace(pace)
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(OperatorError, match=r"e\.ndjson is not there"):
+        produce(Production(tmp_path / "e.ndjson", "t", "127.0.0.1:1"))
+
+
+def read_all(servers: str, topic: str) -> list[tuple[bytes | None, bytes]]:
+    """Return keys and values of a topic of one partition."""
+    consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    end, found = consumer.end_offsets([partition])[partition], []
+    while len(found) < end:
+        for records in consumer.poll(timeout_ms=500).values():
+            found += [(record.key, record.value) for record in records]
+    consumer.close()
+    return found
+
+
+@pytest.mark.kafka
+class TestOverABroker:
+    def test_lines_arrive_unchanged_in_order_with_their_keys(
+        self,
+        tmp_path: Path,
+        bootstrap_servers: str,  # noqa: F811
+    ) -> None:
+        file, topic, said = tmp_path / "e.ndjson", f"clicks-{uuid4().hex}", io.StringIO()
+        file.write_text("\n".join([*LINES, "", ""]))
+        what = Production(
+            file, topic, bootstrap_servers, key="who.id", partitions=1, compression="gzip", rate=1000.0
+        )
+        assert produce(what, Console(file=said)).acknowledged == 4
+        assert said.getvalue().startswith(f"4 records of e.ndjson are in topic {topic} (")
+        expected = list(zip([b"ada", b"7", None, None], (line.encode() for line in LINES), strict=True))
+        assert read_all(bootstrap_servers, topic) == expected
+        produce(replace(what, key=None, compression=None), Console(file=said))
+        assert [value for _, value in read_all(bootstrap_servers, topic)] == [v for _, v in expected] * 2
+
+    def test_csv_goes_without_its_header(self, tmp_path: Path, bootstrap_servers: str) -> None:  # noqa: F811
+        file, topic = tmp_path / "e.csv", f"clicks-{uuid4().hex}"
+        file.write_text('at,who\n1,"ada, l"\n2,bob\n')
+        what = Production(file, topic, bootstrap_servers, key="who", partitions=1)
+        produce(what, Console(file=io.StringIO()))
+        assert read_all(bootstrap_servers, topic) == [(b"ada, l", b'1,"ada, l"'), (b"bob", b"2,bob")]
+        with pytest.raises(OperatorError, match=r"--key other: .* has no such column"):
+            produce(replace(what, key="other"), Console(file=io.StringIO()))
+
+    def test_a_topic_that_is_not_there_is_not_made_by_mistake(
+        self,
+        tmp_path: Path,
+        bootstrap_servers: str,  # noqa: F811
+    ) -> None:
+        file = tmp_path / "e.ndjson"
+        file.write_text("{}\n")
+        what = Production(file, f"clicks-{uuid4().hex}", bootstrap_servers)
+        with pytest.raises(OperatorError, match="does not exist; create it with --partitions"):
+            produce(what)
