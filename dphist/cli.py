@@ -1,4 +1,4 @@
-"""The ``dphist`` command: which mechanisms there are, and which to use."""
+"""The ``dphist`` command: which mechanisms and which trees there are, and which to use."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from rich.table import Table
 
 from dphist import mechanisms
 from dphist.comparison import WORKLOADS, Score, applicable, named_workload, score
+from dphist.plan_report import plan
 from dphist.reproduce.command import reproduce
 
 
@@ -27,6 +28,7 @@ def main() -> None:
     """Differentially private histograms: every mechanism of the papers behind one call."""
 
 
+main.add_command(plan)
 main.add_command(reproduce)
 
 

@@ -61,8 +61,15 @@ class KaryCounter:
 
     def mean_squared_error(self) -> float:
         """Return the expected squared error, mean over t = 1..horizon, exactly."""
-        steps = [float(np.abs(stop - start).mean()) for start, stop in map(self._step, range(self.height))]
-        return sum(map(float.__mul__, steps, self._node_variances()))
+        return float(self.prefix_variances().mean())
+
+    def prefix_variances(self) -> FloatArray:
+        """Return the variance of every running count, t = 1..horizon, shape (horizon,)."""
+        total = np.zeros(self.horizon)
+        for level, variance in enumerate(self._node_variances()):
+            start, stop = self._step(level)
+            total += variance * np.abs(stop - start)
+        return total
 
     def _height(self) -> int:
         """The least height whose tree holds the horizon; its root is not measured."""

@@ -140,17 +140,32 @@ def check_config(config: Path) -> int:
 
 @main.command()
 @_config_option
+@click.option("--stream", help="This stream only.")
+@click.option("--target-rmse", type=float, help="Tell the smallest epsilon that reaches this error instead.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the errors over time here."
+)
 @_refusals_in_one_line
-def plan(config: Path) -> int:
-    """Show the tree of every stream and the error it will leave.
+def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path | None) -> int:
+    """Show the tree of every stream, the error it will leave, and what other ways to count would leave.
 
     \b
-    Example:
+    Examples:
       stream-app plan --config examples/flights.yaml
+      stream-app plan --config examples/flights.yaml --target-rmse 20
+      stream-app plan --config examples/flights.yaml --stream departures --plot error.png
     """
     from stream_app.shell.explain import plan_table
+    from stream_app.shell.plan import chosen_streams, comparisons, epsilons_for
 
-    Console().print(plan_table(load(config)))
+    settings = load(config)
+    streams = chosen_streams(settings, stream)
+    if target_rmse is not None:
+        for line in epsilons_for(streams, target_rmse):
+            click.echo(line)
+        return 0
+    for table in (plan_table(settings), *comparisons(streams, plot)):
+        Console().print(table)
     return 0
 
 

@@ -25,9 +25,7 @@ def plan_table(settings: Settings) -> Table:
         table.add_column(heading, justify="right")
     for stream in settings.streams:
         table.add_row(*_plan_row(stream, planned(stream)))
-    table.caption = (
-        "typical error: root of the mean squared error of the running count over an epoch, in events"
-    )
+    table.caption = "typical error: root of the mean squared error of what the tree is planned for, in events"
     table.caption_justify = "left"
     return table
 

@@ -1,0 +1,71 @@
+"""``stream-app plan`` compares every stream's ways to count and answers the reverse question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from stream_app.shell.commands import main
+
+TWO_STREAMS = """
+streams:
+  clicks:
+    source: {file: clicks.ndjson, format: ndjson}
+    time: {field: at, format: iso8601, bin: 1h, grace: 5m, epoch: 7d}
+    privacy: {epsilon: 1.0}
+    tree: {workload: sliding(24)}
+  visits:
+    source: {file: clicks.ndjson, format: ndjson}
+    time: {field: at, format: iso8601, bin: 1d, grace: 5m, epoch: 60d}
+    privacy: {epsilon: 0.5}
+    tree: {workload: {prefix: 0.7, bins: 0.3}}
+"""
+
+
+def plan(tmp_path: Path, *options: str) -> Result:
+    config = tmp_path / "app.yaml"
+    config.write_text(TWO_STREAMS)
+    return CliRunner().invoke(main, ["plan", "--config", str(config), *options])
+
+
+def test_every_stream_is_compared(tmp_path: Path) -> None:
+    shown = plan(tmp_path)
+    assert shown.exit_code == 0
+    assert "clicks: 168 bins an epoch, epsilon 1" in shown.output
+    assert "visits: 60 bins an epoch, epsilon 0.5" in shown.output
+
+
+@pytest.mark.slow  # drawing
+def test_one_stream_can_be_drawn(tmp_path: Path) -> None:
+    plot = tmp_path / "visits.png"
+    shown = plan(tmp_path, "--stream", "visits", "--plot", str(plot))
+    assert shown.exit_code == 0
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert "clicks: 168" not in shown.output
+
+
+def test_the_smallest_epsilon_is_told(tmp_path: Path) -> None:
+    shown = plan(tmp_path, "--target-rmse", "15")
+    assert shown.exit_code == 0
+    lines = shown.output.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["clicks", "visits"]
+    assert all("is the smallest that errs at most 15 events" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--stream", "views"), "--stream views"),
+        (("--plot", "x.png"), "--plot: a figure shows one stream"),
+        (("--target-rmse", "0"), "streams.clicks: error"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_in_one_line(
+    tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    refused = plan(tmp_path, *options)
+    assert refused.exit_code == 2
+    assert said in refused.output
+    assert len(refused.output.splitlines()) == 1
