@@ -92,8 +92,27 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
+class UserCap:
+    """Whose each record of a slice is: at most ``max_events`` of a user count in a window.
+
+    Args:
+        max_events: per user and window.
+        users: a keyed hash of each record's user, in order of position. SECRET.
+        windows: the window of each record, named by its last bin, shape (n,).
+    """
+
+    max_events: int
+    users: Sequence[bytes]
+    windows: Int64Array
+
+
+@dataclass(frozen=True, slots=True)
 class Apply:
-    """One slice of one partition, aggregated: add ``deltas`` to cells and move the position."""
+    """One slice of one partition: add ``deltas`` to cells and move the position.
+
+    Aggregated, each cell once; under a ``cap`` a row for each record, in order of position, and which of
+    them count is decided by the store.
+    """
 
     strategy_hash: str
     partition: str
@@ -106,6 +125,7 @@ class Apply:
     bins: Int64Array
     cells: Int64Array
     deltas: Int64Array
+    cap: UserCap | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +200,10 @@ class Reason(StrEnum):
     BEFORE_FIRST_BIN = "before_first_bin"
     FUTURE = "future"
     LATE = "late"
+    NO_USER = "no_user"
+    OVER_CAP = (
+        "over_cap"  # beyond the events that count of one user: an operator counter, never a dead letter
+    )
 
 
 @dataclass(frozen=True, slots=True)

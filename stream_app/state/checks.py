@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stream_app.core.records import Apply, Cut, EpochRecord, Release
+from stream_app.core.bounding import ID_BYTES
+from stream_app.core.records import Apply, Cut, EpochRecord, Int64Array, Release, UserCap
 from stream_app.core.tiles import LARGEST_TILE_BYTES
 
 # Lua in Redis calculates in doubles, exact up to here.
@@ -31,6 +32,8 @@ def check_apply(change: Apply) -> None:
         # A change that does not move the position could not be told from its own retry.
         raise ValueError("apply: the new position is not beyond the expected one; apply a record or more")
     cells = len(change.cells)
+    if change.cap is not None:
+        _check_cap(change.cap, change.deltas)
     if not (change.bins.shape == change.cells.shape == change.deltas.shape == (cells,)):
         raise ValueError("apply: bins, cells and deltas must be three vectors of one length")
     if cells > LARGEST_APPLY_CELLS:
@@ -44,6 +47,15 @@ def check_apply(change: Apply) -> None:
         or int(change.deltas.max()) > LARGEST_INTEGER
     ):
         raise ValueError("apply: cells must be at least 0, deltas at least 1, and bins within 2^53")
+
+
+def _check_cap(cap: UserCap, deltas: Int64Array) -> None:
+    if cap.max_events < 1 or not len(cap.users) == len(cap.windows) == len(deltas):
+        raise ValueError("apply: a cap is at least 1 and names a user and a window for each record")
+    if any(len(user) != ID_BYTES for user in cap.users):
+        raise ValueError(f"apply: an id of a user has {ID_BYTES} bytes")
+    if len(deltas) and int(deltas.max()) > 1:
+        raise ValueError("apply: under a cap each record stands alone, with a delta of 1")
 
 
 def check_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> None:

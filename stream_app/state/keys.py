@@ -45,6 +45,8 @@ TABLE = (
     KeyKind("sec:cuts:<partition>", "list", "take_cuts", "until passed", "'bin position', rising"),
     KeyKind("sec:cut_calls", "hash", "take_cuts", "the stream's", "partition: digest of the last call"),
     KeyKind("sec:cells:<bin>", "hash", "apply", "until released", "cell: exact count"),
+    KeyKind("sec:users:<window>", "hash", "apply", "until the window's last bin is released",
+            "keyed hash of a user: events seen"),
     KeyKind("sec:open_bins", "zset", "apply", "the stream's", "bins that have cells"),
     KeyKind("sec:operator_counts", "hash", "count_for_operator", "the stream's", "reason: records"),
 )  # fmt: skip
@@ -95,6 +97,10 @@ class StreamKeys:
     def cuts(self, partition: str) -> str:
         """Return the name of a partition's list of cuts."""
         return f"{self._secret}:cuts:{_plain(partition)}"
+
+    def users(self, window: int) -> str:
+        """Return the name of the hash that counts each user's events of a window, named by its last bin."""
+        return f"{self._secret}:users:{window}"
 
     def cells(self, bin: int) -> str:
         """Return the name of the hash that holds the exact counts of an open bin."""

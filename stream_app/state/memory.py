@@ -9,7 +9,7 @@ import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, repeat
 
 import numpy as np
 
@@ -175,9 +175,11 @@ class MemoryStore:
         if change.bins.size and int(change.bins.min()) <= state.sealed_bin:
             return Reply.SEALED
         columns = (change.bins.tolist(), change.cells.tolist(), change.deltas.tolist())
-        for bin, cell, delta in zip(*columns, strict=True):
-            counts = state.cells.setdefault(bin, {})
-            counts[cell] = counts.get(cell, 0) + delta
+        counted = repeat(True, len(change.bins)) if change.cap is None else state.within_cap(change.cap)
+        for bin, cell, delta, counts in zip(*columns, counted, strict=True):
+            cells = state.cells.setdefault(bin, {})
+            if counts:
+                cells[cell] = cells.get(cell, 0) + delta
         partition.move(change.new)
         return Reply.DONE
 
@@ -267,6 +269,7 @@ class MemoryStore:
             state.cells.pop(bin, None)
         state.seq, state.head, state.released_bin = seq, release.head, release.last_bin
         state.counter = release.counter
+        state.users.pop(release.last_bin, None)  # of a window that ends here, if one does
         if release.last_bin == last_bin_of(state.epoch):
             state.end_epoch("complete")
         return Reply.DONE

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from stream_app.core.records import Cut, EpochRecord, TileKey
+from stream_app.core.records import Cut, EpochRecord, Reason, TileKey, UserCap
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import invisible_slices, last_bin_of
 
@@ -49,6 +50,7 @@ class MemoryStream:
     visible_seq: int = 0
     tiles: dict[TileKey, bytearray] = field(default_factory=dict)
     operator_counts: dict[str, int] = field(default_factory=dict)
+    users: dict[int, dict[bytes, int]] = field(default_factory=dict)  # by window, named by its last bin
 
     @property
     def epoch(self) -> EpochRecord:
@@ -59,6 +61,17 @@ class MemoryStream:
     def strategy_hash(self) -> str:
         """Return the hash that every write must carry."""
         return self.epoch.strategy_hash
+
+    def within_cap(self, cap: UserCap) -> Iterator[bool]:
+        """Say of each record whether it is among the first that count of its user."""
+        over = 0
+        for user, window in zip(cap.users, cap.windows.tolist(), strict=True):
+            events = self.users.setdefault(window, {})
+            events[user] = events.get(user, 0) + 1
+            over += events[user] > cap.max_events
+            yield events[user] <= cap.max_events
+        if over:
+            self.operator_counts[Reason.OVER_CAP] = self.operator_counts.get(Reason.OVER_CAP, 0) + over
 
     def follows(self, record: EpochRecord, head: str) -> bool:
         """Whether the record goes on from this chain's own head."""

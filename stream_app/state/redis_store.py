@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from stream_app.core.bounding import ID_BYTES
 from stream_app.core.records import (
     Apply,
     Cut,
@@ -157,19 +158,18 @@ class RedisStore:
         """Add the deltas and move the position, or change nothing."""
         check_apply(change)
         keys = StreamKeys(stream)
-        order = np.argsort(change.bins, kind="stable")
-        bins, sizes = np.unique(change.bins, return_counts=True)
-        columns = (bins, sizes, change.cells[order], change.deltas[order])
+        bins, packed, windows = _packed_capped(change) if change.cap else _packed(change)
         due_us = "" if change.due_us is None else change.due_us
         return await self._reply(
             "apply",
             [
                 *(keys.state, keys.positions, keys.base_bins, keys.cuts(change.partition), keys.open_bins),
-                *(keys.cells(bin) for bin in bins.tolist()),
+                *(keys.operator_counts, *(keys.cells(bin) for bin in bins)),
+                *(keys.users(window) for window in windows),
             ],
             [
                 *(change.strategy_hash, change.partition, change.expected, change.new, change.last_cut_bin),
-                *(due_us, _pack([column.tolist() for column in columns])),
+                *(due_us, *packed),
             ],
         )
 
@@ -229,6 +229,7 @@ class RedisStore:
             [
                 *(keys.state, keys.epochs, keys.chain, keys.open_bins),
                 *(keys.cells(bin) for bin in bins),
+                keys.users(release.last_bin),  # of a window that ends here, if one does
                 *(keys.tile(append.key) for append in release.tiles),
             ],
             [
@@ -280,6 +281,24 @@ class RedisStore:
 
     async def _reply(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         return _as_reply(await script(name)(self._redis, keys, arguments))
+
+
+def _packed(change: Apply) -> tuple[list[int], list[bytes], list[int]]:
+    """Return the bins, the script's packed arguments and the windows of users, here none."""
+    order = np.argsort(change.bins, kind="stable")
+    bins, sizes = np.unique(change.bins, return_counts=True)
+    columns = (bins, sizes, change.cells[order], change.deltas[order])
+    return bins.tolist(), [_pack([column.tolist() for column in columns])], []
+
+
+def _packed_capped(change: Apply) -> tuple[list[int], list[bytes], list[int]]:
+    """Return the same for records that a cap may leave out: in their order, which decides."""
+    assert change.cap is not None
+    bins, bin_places = np.unique(change.bins, return_inverse=True)
+    windows, window_places = np.unique(change.cap.windows, return_inverse=True)
+    records = [bins.tolist(), (bin_places + 1).tolist(), change.cells.tolist()]
+    cap = [change.cap.max_events, ID_BYTES, (window_places + 1).tolist()]
+    return records[0], [_pack(records), b"".join(change.cap.users), _pack(cap)], windows.tolist()
 
 
 def read_rows(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[int, bytes]]:

@@ -11,7 +11,8 @@ import numpy as np
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
-from stream_app.core.records import ROWS, Apply, EpochRecord, LedgerEntry, Release, StreamState
+from stream_app.core.bounding import Windows, user_ids
+from stream_app.core.records import ROWS, Apply, EpochRecord, LedgerEntry, Release, StreamState, UserCap
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import tile_appends
 
@@ -29,6 +30,7 @@ STRATEGY = Strategy(
 TEXT, HASH = STRATEGY.to_json(), STRATEGY.hash
 EPOCH = EpochRecord(epoch=0, first_bin=FIRST_BIN, bins=BINS, first_seq=1, strategy_hash=HASH)
 NEXT_EPOCH = replace(EPOCH, epoch=1, first_bin=FIRST_BIN + BINS, first_seq=1 + BINS)
+WINDOWS = Windows(FIRST_BIN + BINS - 1, BINS)
 ENTRY = LedgerEntry("flights", "departures", 0, 0, 3_600_000_000, "1/1", "event", HASH)
 
 
@@ -45,6 +47,22 @@ def apply(
     """Return a change that adds (bin, cell, delta) to cells."""
     columns = np.array(cells, dtype=np.int64).reshape(-1, 3).T
     return Apply(strategy_hash, partition, expected, new, last_cut_bin, due_us, *columns)
+
+
+def capped(
+    expected: int,
+    new: int,
+    records: Sequence[tuple[int, int, str]],
+    *,
+    max_events: int = 2,
+    last_cut_bin: int = FIRST_BIN - 1,
+    partition: str = "0",
+) -> Apply:
+    """Return a change of (bin, cell, user) records, of which ``max_events`` of a user count in each epoch."""
+    plain = [(bin, cell, 1) for bin, cell, _ in records]
+    change = apply(expected, new, plain, last_cut_bin=last_cut_bin, partition=partition)
+    ids = user_ids([user for _, _, user in records], WINDOWS.of(change.bins), partition, bytes(32))
+    return replace(change, cap=UserCap(max_events, ids, WINDOWS.of(change.bins)))
 
 
 def node_value(epoch: int, level: int, index: int, cell: int) -> int:

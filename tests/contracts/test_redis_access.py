@@ -28,7 +28,7 @@ from stream_app.state.keys import (
 )
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import SERVERS, Servers
-from tests.contracts.examples import ENTRY, EPOCH, FIRST_BIN, HASH, TEXT, apply, release_of
+from tests.contracts.examples import ENTRY, EPOCH, FIRST_BIN, HASH, TEXT, apply, capped, release_of
 
 WRITES = [
     ("SET", "{key}", "1"),
@@ -73,7 +73,8 @@ async def fill(store: RedisStore, stream: str) -> None:
     await store.open_epoch(stream, TEXT, EPOCH, GENESIS)
     await store.start_partition(stream, HASH, "0", 0)
     await store.apply(stream, apply(0, 5, [(FIRST_BIN, 0, 3), (FIRST_BIN + 1, 2, 4)]))
-    await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, [Cut(FIRST_BIN, 5), Cut(FIRST_BIN + 1, 9)])
+    await store.apply(stream, capped(5, 7, [(FIRST_BIN, 0, "ann")]))
+    await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, [Cut(FIRST_BIN, 7), Cut(FIRST_BIN + 1, 9)])
     await store.seal(stream, HASH, ["0"], FIRST_BIN + 1)
     state = await store.load(stream)
     assert state is not None

@@ -13,6 +13,7 @@ from stream_app.state import redis_store
 from stream_app.state.connection import Script, script, script_text
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
+from tests.contracts import test_cap as cap
 from tests.contracts import test_store as contract
 from tests.contracts.conftest import Servers, Stores
 from tests.contracts.examples import FIRST_BIN, apply
@@ -67,6 +68,18 @@ MUTANTS = {
         "if bin <= sealed_bin then",
         "if bin < sealed_bin then",
         contract.TestSeal().test_sealed_bins_never_change,
+    ),
+    "a user counts once too often": Mutant(
+        "apply",
+        "user, 1) <= cap then",
+        "user, 1) <= cap + 1 then",
+        cap.test_the_first_events_of_a_user_count,
+    ),
+    "what was seen of users outlives its window": Mutant(
+        "release",
+        "redis.call('UNLINK', KEYS[GIVEN_KEYS + bins + 1])",
+        "",
+        cap.test_users_are_forgotten_with_the_last_bin_of_their_window,
     ),
     "a cut that is reached holds the seal": Mutant(
         "apply",

@@ -36,6 +36,7 @@ from tests.contracts.examples import (
     TEXT,
     WIDTH,
     apply,
+    capped,
     release_of,
 )
 
@@ -101,6 +102,30 @@ class StoresAgree(RuleBasedStateMachine):
     @rule(partition=partitions, position=positions, strategy_hash=hashes)
     def start_partition(self, partition: str, position: int, strategy_hash: str) -> None:
         self.both(lambda store, stream: store.start_partition(stream, strategy_hash, partition, position))
+
+    @rule(
+        partition=partitions,
+        near=st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc")), min_size=1, max_size=5),
+        max_events=st.integers(1, 2),
+    )
+    def apply_capped(self, partition: str, near: list[tuple[int, str]], max_events: int) -> None:
+        known = self.state().partitions.get(partition)
+        if known is not None:
+            open_bin = known.last_cut_bin + 1
+            records = [(open_bin + ahead, 0, user) for ahead, user in near]
+            self.both(
+                lambda store, stream: store.apply(
+                    stream,
+                    capped(
+                        known.position,
+                        known.position + len(records),
+                        records,
+                        max_events=max_events,
+                        last_cut_bin=known.last_cut_bin,
+                        partition=partition,
+                    ),
+                )
+            )
 
     @rule(
         partition=partitions,

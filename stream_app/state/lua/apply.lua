@@ -1,11 +1,14 @@
 -- Add one slice's counts to the cells of open bins and move the partition's position: both or neither.
--- KEYS: state, positions, base_bins, cuts of the partition, open_bins, then the cells of each bin in `bins`
+-- KEYS: state, positions, base_bins, cuts of the partition, open_bins, operator_counts, then the cells of each bin in
+--       `bins`, then the users of each window
 -- ARGV: strategy hash, partition, expected position, new position, last cut bin, due instant in us or '',
---       packed {bins, number of cells of each bin, cells, deltas}
-local state, positions, base_bins, cuts, open_bins = unpack(KEYS, 1, 5)
+--       packed {bins, number of cells of each bin, cells, deltas}; under a cap of a user's events instead
+--       {bins, place in `bins` of each record, cells}, the ids of users one after the other, and
+--       packed {cap, bytes of an id, place of each record's window}
+local state, positions, base_bins, cuts, open_bins, operator_counts = unpack(KEYS, 1, 6)
 local strategy_hash, partition, expected, new, last_cut_bin, due_us = unpack(ARGV, 1, 6)
 local bins, sizes, cells, deltas = unpack(cmsgpack.unpack(ARGV[7]))
-local GIVEN_KEYS = 5
+local GIVEN_KEYS = 6
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
 if not held[1] then return 'conflict' end
@@ -30,15 +33,34 @@ for _, bin in ipairs(bins) do
   if bin <= sealed_bin then return 'sealed' end
 end
 
-local n = 0
-for i, bin in ipairs(bins) do
-  local counts = KEYS[GIVEN_KEYS + i]
-  for _ = 1, sizes[i] do
-    n = n + 1
-    redis.call('HINCRBY', counts, cells[n], deltas[n])
+local function add_all()
+  local n = 0
+  for i = 1, #bins do
+    local counts = KEYS[GIVEN_KEYS + i]
+    for _ = 1, sizes[i] do
+      n = n + 1
+      redis.call('HINCRBY', counts, cells[n], deltas[n])
+    end
   end
-  redis.call('ZADD', open_bins, bin, bin)
 end
+
+-- Records in order of position: of each user the first ones of a window count.
+local function add_capped(bin_places)
+  local ids, cap, id_bytes, window_places = ARGV[8], unpack(cmsgpack.unpack(ARGV[9]))
+  local over = 0
+  for n, window in ipairs(window_places) do
+    local user = string.sub(ids, (n - 1) * id_bytes + 1, n * id_bytes)
+    if redis.call('HINCRBY', KEYS[GIVEN_KEYS + #bins + window], user, 1) <= cap then
+      redis.call('HINCRBY', KEYS[GIVEN_KEYS + bin_places[n]], cells[n], 1)
+    else
+      over = over + 1
+    end
+  end
+  if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', over) end
+end
+
+if ARGV[8] then add_capped(sizes) else add_all() end
+for _, bin in ipairs(bins) do redis.call('ZADD', open_bins, bin, bin) end
 redis.call('HSET', positions, partition, new)
 
 -- Cuts at or below the position say nothing more than the base bin does.

@@ -1,6 +1,7 @@
 -- Release sealed bins: rows, tiles and the counter's state are written, the exact counts are deleted.
 -- The head of the chain is compared, so that neither a retry nor a second leader releases a bin twice.
--- KEYS: state, epochs, chain, open_bins, then the cells of each bin, then the tiles
+-- KEYS: state, epochs, chain, open_bins, then the cells of each bin, the users of the window that ends with
+--       the last bin (there may be none), then the tiles
 -- ARGV: strategy hash, epoch, expected seq, expected head, first bin, last bin, new head, counter,
 --       a row for each bin, then for each tile: its length before and what to append
 local state, epochs, chain, open_bins = unpack(KEYS, 1, 4)
@@ -8,7 +9,7 @@ local strategy_hash, epoch, expected_seq, expected_head = unpack(ARGV, 1, 4)
 local first_bin, last_bin, head, counter = unpack(ARGV, 5, 8)
 local GIVEN_KEYS, GIVEN_ARGUMENTS = 4, 8
 local bins = tonumber(last_bin) - tonumber(first_bin) + 1
-local tiles = #KEYS - GIVEN_KEYS - bins
+local tiles = #KEYS - GIVEN_KEYS - bins - 1
 local seq = string.format('%.0f', tonumber(expected_seq) + bins)
 
 local held = redis.call('HMGET', state,
@@ -25,7 +26,7 @@ if tonumber(last_bin) > tonumber(held[6]) then return 'not_sealed' end
 
 local function tile(i)
   local argument = GIVEN_ARGUMENTS + bins + 2 * i - 1
-  return KEYS[GIVEN_KEYS + bins + i], tonumber(ARGV[argument]), ARGV[argument + 1]
+  return KEYS[GIVEN_KEYS + bins + 1 + i], tonumber(ARGV[argument]), ARGV[argument + 1]
 end
 for i = 1, tiles do
   local key, length = tile(i)
@@ -36,6 +37,7 @@ for i = 1, bins do
   redis.call('XADD', chain, string.format('%.0f-0', tonumber(expected_seq) + i), 'row', ARGV[GIVEN_ARGUMENTS + i])
   redis.call('UNLINK', KEYS[GIVEN_KEYS + i])
 end
+redis.call('UNLINK', KEYS[GIVEN_KEYS + bins + 1])
 for i = 1, tiles do
   local key, _, data = tile(i)
   redis.call('APPEND', key, data)

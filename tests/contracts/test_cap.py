@@ -1,0 +1,91 @@
+"""What every store promises about users: of each one so many events of a window, the first, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stream_app.core.records import UserCap
+from stream_app.state.memory import MemoryStore
+from tests.contracts.conftest import Stores
+from tests.contracts.examples import BINS, FIRST_BIN, WIDTH, apply, capped
+from tests.contracts.test_store import cut_and_seal, opened, release
+
+pytestmark = pytest.mark.anyio
+LAST = FIRST_BIN + BINS - 1
+
+
+async def counts(stores: Stores, last_bin: int) -> list[list[int]]:
+    """Seal up to a bin and return its exact counts and those before it."""
+    await cut_and_seal(stores, last_bin)
+    return (await stores.store.read_cells(stores.stream, FIRST_BIN, last_bin, WIDTH)).tolist()  # type: ignore[no-any-return]
+
+
+async def kept_users(stores: Stores) -> int:
+    """Return of how many users something is kept. Only a test may look."""
+    if isinstance(stores.store, MemoryStore):
+        return sum(len(users) for users in stores.store._streams[stores.stream].users.values())
+    client = stores.store._redis  # type: ignore[attr-defined]
+    keys = [key async for key in client.scan_iter(f"dp:{{{stores.stream}}}:sec:users:*")]
+    return sum([await client.hlen(key) for key in keys])
+
+
+async def test_the_first_events_of_a_user_count(stores: Stores) -> None:
+    await opened(stores)
+    slices = [
+        [(FIRST_BIN + 1, 0, "ann"), (FIRST_BIN, 1, "bob"), (FIRST_BIN, 2, "ann")],
+        [(FIRST_BIN, 0, "ann"), (FIRST_BIN, 1, "bob"), (FIRST_BIN + 1, 1, "bob")],
+    ]
+    await stores.store.apply(stores.stream, capped(0, 3, slices[0]))
+    await stores.store.apply(stores.stream, capped(3, 6, slices[1]))
+    assert await counts(stores, FIRST_BIN + 1) == [[0, 2, 1], [1, 0, 0]]
+    assert (await stores.store.operator_counts(stores.stream))["over_cap"] == 2  # type: ignore[attr-defined]
+
+
+async def test_order_of_position_decides_and_not_order_of_bins(stores: Stores) -> None:
+    await opened(stores)
+    records = [(FIRST_BIN + 1, 0, "ann"), (FIRST_BIN, 0, "ann")]
+    await stores.store.apply(stores.stream, capped(0, 2, records, max_events=1))
+    assert await counts(stores, FIRST_BIN + 1) == [[0, 0, 0], [1, 0, 0]]
+
+
+async def test_a_repeated_call_uses_nothing_up(stores: Stores) -> None:
+    await opened(stores)
+    for _ in range(3):
+        await stores.store.apply(stores.stream, capped(0, 1, [(FIRST_BIN, 0, "ann")]))
+    await stores.store.apply(stores.stream, capped(1, 2, [(FIRST_BIN, 0, "ann")]))
+    assert await counts(stores, FIRST_BIN) == [[2, 0, 0]]
+
+
+async def test_each_window_counts_anew(stores: Stores) -> None:
+    await opened(stores)
+    records = [(bin, 0, "ann") for bin in (LAST, LAST, LAST + 1, LAST, LAST + 1, LAST + 1)]
+    await stores.store.apply(stores.stream, capped(0, 6, records))
+    await release(stores, BINS - 1)
+    assert await kept_users(stores) == 2
+    await cut_and_seal(stores, LAST + 1)
+    exact = await stores.store.read_cells(stores.stream, LAST, LAST + 1, WIDTH)
+    assert exact[:, 0].tolist() == [2, 2]
+
+
+async def test_users_are_forgotten_with_the_last_bin_of_their_window(stores: Stores) -> None:
+    await opened(stores)
+    await stores.store.apply(stores.stream, capped(0, 2, [(LAST, 0, "ann"), (LAST + 1, 0, "bob")]))
+    await release(stores, BINS - 1)
+    assert await kept_users(stores) == 2
+    await release(stores, 1)
+    assert await kept_users(stores) == 1
+
+
+async def test_a_cap_that_does_not_fit_is_refused(stores: Stores) -> None:
+    await opened(stores)
+    change = apply(0, 5, [(FIRST_BIN, 0, 1), (FIRST_BIN, 1, 1)])
+    windows = np.array([LAST, LAST])
+    for cap in (UserCap(0, [bytes(16)] * 2, windows), UserCap(1, [bytes(16)], windows)):
+        with pytest.raises(ValueError, match="a cap is at least 1"):
+            await stores.store.apply(stores.stream, replace(change, cap=cap))
+    twice = apply(0, 5, [(FIRST_BIN, 0, 2)])
+    with pytest.raises(ValueError, match="each record stands alone"):
+        await stores.store.apply(stores.stream, replace(twice, cap=UserCap(1, [bytes(16)], windows[:1])))
