@@ -8,6 +8,11 @@ function that touches data states its guarantee.
 
 from dphist.noise import NoiseSource, SeededNoise, SystemNoise
 from dphist.privacy import Neighbours, exact
+from dphist.product.answers import Cdf, Histogram, Quantile
+from dphist.product.counter import ProductCounter
+from dphist.product.design import ProductDesign
+from dphist.product.forest import ProductForest, RangeSum
+from dphist.product.planner import plan_product
 from dphist.tree.anticipating import AnticipatingCounter, AnticipatingSnapshot
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
@@ -24,14 +29,21 @@ __all__ = [
     "AnticipatingSnapshot",
     "BinRelease",
     "BinReleases",
+    "Cdf",
     "CounterSnapshot",
     "Estimate",
+    "Histogram",
     "Interval",
     "LevelRelease",
     "Neighbours",
     "NodeDesign",
     "NodeRelease",
     "NoiseSource",
+    "ProductCounter",
+    "ProductDesign",
+    "ProductForest",
+    "Quantile",
+    "RangeSum",
     "ReleasedForest",
     "SeededNoise",
     "SystemNoise",
@@ -42,5 +54,6 @@ __all__ = [
     "draw_epoch_noise",
     "exact",
     "plan_node_shares",
+    "plan_product",
     "plan_tree",
 ]

@@ -102,7 +102,7 @@ class _Search:
         self.laws, self.confidence, self.lattice = laws, confidence, lattice
         allowed = (1.0 - confidence) * TAIL_SHARE
         self.error = (2 if lattice else 3) * allowed + _FLOATING_ERROR
-        reach, far = _tail_bounds(laws, (1.0 - confidence, allowed))
+        reach, far = tail_bounds(laws, (1.0 - confidence, allowed))
         if lattice:
             self.largest = np.floor(reach).astype(np.int64)
             self.period = 2.0 * np.ceil((self.largest + far) / 2.0) + 1.0
@@ -217,11 +217,11 @@ class _Search:
             2.0
             / (np.pi * series)
             * characteristic
-            * _kaiser_bessel(theta * self.eta[rows, np.newaxis], self.shape)
+            * kaiser_bessel(theta * self.eta[rows, np.newaxis], self.shape)
         )
 
 
-def _kaiser_bessel(omega: FloatArray, shape: float) -> FloatArray:
+def kaiser_bessel(omega: FloatArray, shape: float) -> FloatArray:
     """Return the characteristic function of the density ~ I0(b sqrt(1 - x^2)) on [-1, 1], b = shape."""
     root = np.sqrt(np.abs(shape**2 - omega**2))
     root = np.maximum(root, 1e-12)
@@ -231,7 +231,7 @@ def _kaiser_bessel(omega: FloatArray, shape: float) -> FloatArray:
     return np.asarray(np.where(omega <= shape, inside, outside) * shape / root / -np.expm1(-2.0 * shape))
 
 
-def _tail_bounds(laws: LawTable, probabilities: tuple[float, ...]) -> list[FloatArray]:
+def tail_bounds(laws: LawTable, probabilities: tuple[float, ...]) -> list[FloatArray]:
     """Return, for each probability p, x with P(|S| >= x) <= p for every law (Chernoff, both sides)."""
     present = (laws.copies > 0) & (laws.variances > 0)
     with np.errstate(divide="ignore", over="ignore"):

@@ -1,0 +1,192 @@
+"""Answers over keys and values: counts with their exact law, CDFs with a band, quantiles from the band.
+
+A ``RangeSum`` has been estimated over time. What is left is linear with fixed weights: over the keys first,
+which mixes keys and total of one value level, then over the value, which mixes levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.consistency.trellis import consistent_cdf
+from dphist.noise import Int64Array
+from dphist.product.axis import ValueAxis
+from dphist.product.band import sup_error
+from dphist.product.forest import GroupSum, RangeSum
+from dphist.tree.estimate import Estimate
+from dphist.tree.law import WeightedNoise
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """The nodes of the value axis for one key or all keys together, the time and key axes done.
+
+    Args: axis; levels, unbiased node values, (nodes,) a level; laws, of each node's error a level, all
+        independent; rounding, in counts, a level.
+    """
+
+    axis: ValueAxis
+    levels: tuple[FloatArray, ...]
+    laws: tuple[WeightedNoise, ...]
+    rounding: tuple[float, ...]
+
+    @classmethod
+    def of(cls, total: RangeSum, key: int | None = None) -> Histogram:
+        """Take one key out of all, or their total (None), by least squares over the key axis.
+
+        Raises: ValueError for a key that is not on the list.
+        Cost: O(columns).
+        """
+        keys, axis = total.design.keys, total.design.values
+        if key is not None and not 0 <= key < keys.keys:
+            raise ValueError(f"key {key}: there are {keys.keys} keys, from 0")
+        levels, laws, rounding = [], [], []
+        for number in range(axis.shape.height):
+            of_total = total.groups[number] if keys.total_share else None
+            of_keys = total.groups[number + (axis.shape.height if keys.total_share else 0)]
+            taken = _taken(of_total, of_keys, keys.gain, key)
+            levels.append(taken.values[0])
+            laws.append(taken.law)
+            rounding.append(taken.rounding)
+        return cls(axis, tuple(levels), tuple(laws), tuple(rounding))
+
+    @cached_property
+    def buckets(self) -> FloatArray:
+        """The best estimate of every bucket, shape (buckets,)."""
+        return self.axis.least_squares(self.levels)
+
+    def count(self, start: int = 0, stop: int | None = None) -> Estimate:
+        """Return the number of events in buckets [start, stop), by default in all.
+
+        Guarantee: unbiased, with the exact law of its error.
+        Raises: ValueError for buckets that do not exist.
+        """
+        stop = self.axis.buckets if stop is None else stop
+        if not 0 <= start < stop <= self.axis.buckets:
+            raise ValueError(f"buckets [{start}, {stop}): there are [0, {self.axis.buckets})")
+        weights = [
+            level[stop - 1] - (level[start - 1] if start else 0.0) for level in self.axis.prefix_weights
+        ]
+        law = WeightedNoise.of(_weighted(weights, self.laws))
+        rounding = sum(
+            float(np.abs(level).sum()) * bound for level, bound in zip(weights, self.rounding, strict=True)
+        )
+        return Estimate(float(self.buckets[start:stop].sum()), law.variance, law, rounding)
+
+    def cdf(self, confidence: float = 0.95) -> Cdf:
+        """Return the cumulative counts of all buckets with one band around all of them.
+
+        Guarantee: the band holds every cumulative count at once with at least this confidence, but for the
+            one chance in a million of ``band.sup_error``.
+        Raises: ValueError for a confidence outside (0, 0.999].
+        Cost: about 0.2 s for 256 buckets the first time that a law is asked for.
+        """
+        variances = np.zeros(self.axis.buckets)
+        slack = np.zeros(self.axis.buckets)
+        for weights, law, bound in zip(self.axis.prefix_weights, self.laws, self.rounding, strict=True):
+            variances += law.variance * (weights**2).sum(axis=1)
+            slack += bound * np.abs(weights).sum(axis=1)
+        stderr = np.sqrt(variances)
+        reach = sup_error(self.axis, self.laws, confidence) * stderr + slack
+        return Cdf(self.buckets.cumsum(), stderr, reach, confidence)
+
+
+@dataclass(frozen=True)
+class Cdf:
+    """Cumulative counts: entry t counts the events in buckets 0..t, the last one all events.
+
+    Args: values, unbiased, shape (buckets,); stderr of each; reach, half the width of a band that holds all
+        of them at once; confidence.
+    """
+
+    values: FloatArray
+    stderr: FloatArray
+    reach: FloatArray
+    confidence: float
+
+    @property
+    def lower(self) -> FloatArray:
+        """The band's lower edge: cumulative counts never fall and are never negative, so neither does it."""
+        return np.maximum.accumulate(np.maximum(self.values - self.reach, 0.0))
+
+    @property
+    def upper(self) -> FloatArray:
+        """The band's upper edge, which never falls either."""
+        return np.maximum(np.minimum.accumulate((self.values + self.reach)[::-1])[::-1], 0.0)
+
+    def consistent(self) -> Int64Array:
+        """Return the closest cumulative counts that are whole, never fall and are never negative.
+
+        Biased post-processing; the total is the estimated one, rounded.
+        """
+        return consistent_cdf(self.values, max(0, round(float(self.values[-1]))))
+
+    def quantile(self, q: float) -> Quantile:
+        """Return the bucket of the q-quantile: the first at which the cumulative count reaches q of all.
+
+        Guarantee: whenever the band holds, the interval holds the true bucket, for every q at once.
+        Raises: ValueError for q outside (0, 1).
+        """
+        if not 0.0 < q < 1.0:
+            raise ValueError(f"q: {q!r} is outside (0, 1); write for example 0.95")
+        values = self.consistent()
+        last = len(values) - 1
+        lower, upper = self.lower, self.upper
+        # The true bucket t has F(t) >= q N and F(t - 1) < q N, with F and N within the band.
+        first = int(np.argmax(upper >= q * lower[-1]))
+        reached = lower >= q * upper[-1]
+        stop = int(np.argmax(reached)) if reached.any() else last
+        value = int(np.argmax(values >= q * values[-1])) if values[-1] else None
+        return Quantile(q, value, first, stop)
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """A quantile: the likeliest bucket (None where no event is seen) and an inclusive range of buckets."""
+
+    q: float
+    bucket: int | None
+    first: int
+    last: int
+
+
+def _taken(total: GroupSum | None, keys: GroupSum, gain: float, key: int | None) -> GroupSum:
+    """Return one key's nodes, or the total's, by least squares over the key axis: values (1, nodes)."""
+    count = len(keys.values)
+    sums = keys.values.sum(axis=0, keepdims=True)
+    if total is None:
+        chosen = sums if key is None else keys.values[key : key + 1]
+        copies = count if key is None else 1
+        return GroupSum(chosen, _repeated((1.0, copies, keys.law)), keys.rounding * copies)
+    if key is None:
+        values = sums + gain * (total.values - sums)
+        law = _repeated((gain, 1, total.law), (1.0 - gain, count, keys.law))
+        return GroupSum(values, law, gain * total.rounding + (1.0 - gain) * count * keys.rounding)
+    # What the total knows better is spread evenly over the keys.
+    part = gain / count
+    values = keys.values[key : key + 1] + part * (total.values - sums)
+    law = _repeated((part, 1, total.law), (1.0 - part, 1, keys.law), (part, count - 1, keys.law))
+    return GroupSum(values, law, part * total.rounding + (1.0 - part + part * (count - 1)) * keys.rounding)
+
+
+def _repeated(*parts: tuple[float, int, WeightedNoise]) -> WeightedNoise:
+    return WeightedNoise.of(
+        (w * weight, n * copies, s) for weight, copies, law in parts for w, n, s in law.groups
+    )
+
+
+def _weighted(
+    weights: list[FloatArray], laws: tuple[WeightedNoise, ...]
+) -> Iterator[tuple[float, int, float]]:
+    """Yield the noise groups of a weighted sum of nodes, nodes of one weight together."""
+    for level, law in zip(weights, laws, strict=True):
+        found, copies = np.unique(np.abs(level).round(12), return_counts=True)
+        for weight, nodes in zip(found.tolist(), copies.tolist(), strict=True):
+            yield from ((weight * w, nodes * n, s) for w, n, s in law.groups)

@@ -1,0 +1,159 @@
+"""Axes beside time: a public list of keys, and an ordered value cut into buckets, itself a tree.
+
+Both are finished at every instant (no bucket is still open), so least squares over them uses all nodes.
+The noise of a cell has variance 2 (c / (eps a b g))^2 but for the noise being discrete, a product of a part
+per axis, so the best estimate is found one axis at a time, with weights that depend on the shares alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.noise import Int64Array
+from dphist.privacy import check_shares
+from dphist.tree.epoch_nodes import by_parent, node_counts, to_children
+from dphist.tree.shape import TreeShape
+
+FloatArray = NDArray[np.float64]
+
+LARGEST_BUCKETS = 4096
+LARGEST_KEYS = 2**20
+
+
+@dataclass(frozen=True)
+class ValueAxis:
+    """Buckets of a value, under a level-uniform tree that is cut off after the last of them.
+
+    Args: buckets; shape, of at least that capacity, its root not measured; shares, one per measured level,
+        summing to at most 1. One bucket under ``TreeShape((1,))`` is a stream without values.
+    Raises: ValueError naming the field that is wrong.
+
+    >>> axis = ValueAxis(3, TreeShape((2, 2)), (Fraction(1, 2), Fraction(1, 2)))
+    >>> [level.tolist() for level in axis.level_sums(np.array([5, 1, 2]))]
+    [[6, 2], [5, 1, 2]]
+    """
+
+    buckets: int
+    shape: TreeShape
+    shares: tuple[Fraction, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.buckets <= min(self.shape.capacity, LARGEST_BUCKETS):
+            raise ValueError(
+                f"buckets: {self.buckets} are not in [1, {min(self.shape.capacity, LARGEST_BUCKETS)}], "
+                "what this tree and a band can hold"
+            )
+        if len(self.shares) != self.shape.height:
+            raise ValueError(f"value shares: {len(self.shares)} given for {self.shape.height} levels")
+        check_shares(self.shares)
+
+    @property
+    def node_counts(self) -> tuple[int, ...]:
+        """The number of nodes per measured level, root side first."""
+        return node_counts(self.shape, self.buckets)
+
+    def level_sums(self, counts: Int64Array) -> list[Int64Array]:
+        """Sum counts of buckets, shape (..., buckets), into the nodes of every level, (..., nodes)."""
+        return [
+            np.add.reduceat(counts, np.arange(0, self.buckets, width), axis=-1)
+            for width in self.shape.widths[1:]
+        ]
+
+    def least_squares(self, levels: Sequence[FloatArray]) -> FloatArray:
+        """Return the buckets' best linear unbiased estimates, shape (buckets, ...).
+
+        Guarantee: exact weighted least squares for noise variances proportional to 1 / share^2.
+        Args: noisy counts per level, root side first, shape (nodes, ...).
+        Cost: O(nodes), in numpy.
+        """
+        estimates, sums = [levels[-1]], []
+        for own, gain, k in zip(levels[-2::-1], self._gains[::-1], self.shape.branching[:0:-1], strict=True):
+            sums.append(by_parent(estimates[-1], k).sum(axis=1))
+            estimates.append(sums[-1] + _along(gain, own) * (own - sums[-1]))
+        final = estimates.pop()
+        for own, total, part, k in zip(
+            reversed(estimates), reversed(sums), self._parts, self.shape.branching[1:], strict=True
+        ):
+            final = own + _along(part, own) * to_children(final - total, k, len(own))
+        return final
+
+    @cached_property
+    def prefix_weights(self) -> tuple[FloatArray, ...]:
+        """The weight of every node in the best estimate of the first t + 1 buckets: (buckets, nodes) a level.
+
+        Cost: O(buckets * nodes) once.
+        """
+        counts = self.node_counts
+        identity, edges = np.eye(sum(counts)), np.cumsum((0, *counts))
+        levels = [identity[start:stop] for start, stop in pairwise(edges)]
+        weights = self.least_squares(levels).cumsum(axis=0)
+        return tuple(weights[:, start:stop] for start, stop in pairwise(edges))
+
+    @cached_property
+    def _from_below(self) -> tuple[list[FloatArray], list[FloatArray]]:
+        """Return, root side first, inner nodes' gains, and every level's variances from below."""
+        own = [1.0 / float(share) ** 2 for share in self.shares]
+        gains: list[FloatArray] = []
+        variances = [np.full(self.node_counts[-1], own[-1])]
+        for variance, k in zip(own[-2::-1], self.shape.branching[:0:-1], strict=True):
+            children = by_parent(variances[-1], k).sum(axis=1)
+            gains.append(children / (variance + children))
+            variances.append(gains[-1] * variance)
+        return gains[::-1], variances[::-1]
+
+    @property
+    def _gains(self) -> list[FloatArray]:
+        return self._from_below[0]
+
+    @cached_property
+    def _parts(self) -> list[FloatArray]:
+        """What each node takes of the difference between its parent's final value and its siblings' sum."""
+        variances = self._from_below[1]
+        return [
+            own / to_children(by_parent(own, k).sum(axis=1), k, len(own))
+            for own, k in zip(variances[1:], self.shape.branching[1:], strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class KeyAxis:
+    """A public list of keys, each event under exactly one, and optionally their total at a share of its own.
+
+    Args: keys, their number; total_share, of epsilon, 0 where totals are sums over the keys; key_share.
+    Raises: ValueError naming the field that is wrong.
+    """
+
+    keys: int
+    key_share: Fraction = Fraction(1)
+    total_share: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        if (
+            isinstance(self.keys, bool)
+            or not isinstance(self.keys, int)
+            or not 1 <= self.keys <= LARGEST_KEYS
+        ):
+            raise ValueError(f"keys: {self.keys!r} is not a number of keys in [1, 2^20]")
+        if self.total_share and self.keys == 1:
+            raise ValueError("total: one key is its own total; leave the total out")
+        check_shares([self.key_share, *([self.total_share] if self.total_share else [])])
+
+    @cached_property
+    def gain(self) -> float:
+        """The weight of a measured total in the best estimate of the total; the rest is the keys' sum's."""
+        if not self.total_share:
+            return 0.0
+        children = self.keys * float(self.total_share / self.key_share) ** 2
+        return children / (1.0 + children)
+
+
+def _along(weights: FloatArray, values: FloatArray) -> FloatArray:
+    """Give weights of shape (nodes,) the dimensions of values of shape (nodes, ...)."""
+    return weights.reshape(-1, *(1,) * (values.ndim - 1))

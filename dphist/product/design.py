@@ -1,0 +1,156 @@
+"""A product strategy: time x keys x value, and which noise every cell of it gets.
+
+A group (l, j) is one level of the key axis together with one level of the value axis. Its cells are counted
+over time by a tree of their own, with epsilon g_l b_j of the whole: a cell of time level i then has discrete
+Laplace noise of scale c / (epsilon a_i b_j g_l), doubled under substitution.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from dphist.noise import Int64Array
+from dphist.privacy import exact, path_epsilon
+from dphist.product.axis import KeyAxis, ValueAxis
+from dphist.tree.design import TreeDesign
+from dphist.tree.shape import TreeShape
+
+
+@dataclass(frozen=True)
+class ColumnGroup:
+    """All cells that share their noise: one key level (the total, or all keys) at one value level.
+
+    Args: total, whether it is the total over keys; value_level from 1; keys and nodes, how many; first, its
+        first column in a release; design, its tree over time.
+    """
+
+    total: bool
+    value_level: int
+    keys: int
+    nodes: int
+    first: int
+    design: TreeDesign
+
+    @property
+    def width(self) -> int:
+        """The number of columns, key by key, each with the nodes of the value level in order."""
+        return self.keys * self.nodes
+
+    @property
+    def columns(self) -> slice:
+        """Where the group stands in a release."""
+        return slice(self.first, self.first + self.width)
+
+
+@dataclass(frozen=True)
+class ProductDesign:
+    """One strategy over time, keys and values, with a share of epsilon per level of every axis.
+
+    Guarantee: releasing every cell once is ``time.epsilon``-DP. An event is in one cell of every group at
+        every time level, so its cost is the sum over groups and levels of sensitivity / scale; that is
+        (sum a)(sum b)(sum g) epsilon before scales are rounded up, and checked in fractions after.
+    Args: time, the tree over time with the whole epsilon; keys; values.
+    Raises: ValueError naming the axis that is wrong.
+
+    >>> half = Fraction(1, 2)
+    >>> time = TreeDesign(TreeShape((2, 2)), 4, Fraction(1), (half, half))
+    >>> design = ProductDesign(time, KeyAxis(3), ValueAxis(4, TreeShape((2, 2)), (half, half)))
+    >>> [float(scale) for scale in design.groups[0].design.scales], design.columns, design.cells
+    ([4.0, 4.0], 18, 12)
+    """
+
+    time: TreeDesign
+    keys: KeyAxis
+    values: ValueAxis
+
+    def __post_init__(self) -> None:
+        spent = sum(
+            (path_epsilon(group.design.scales, self.time.sensitivity) for group in self.groups), Fraction(0)
+        )
+        if spent > self.time.epsilon:
+            raise AssertionError("scales rounded up cannot cost more than epsilon; dphist.noise is wrong")
+
+    @property
+    def epsilon(self) -> Fraction:
+        """What all releases of an epoch cost together."""
+        return self.time.epsilon
+
+    @property
+    def cells(self) -> int:
+        """The number of cells that an event may fall into: bucket ``b`` of key ``k`` is k * buckets + b."""
+        return self.keys.keys * self.values.buckets
+
+    @property
+    def columns(self) -> int:
+        """The number of noisy counts of one node of the tree over time."""
+        last = self.groups[-1]
+        return last.first + last.width
+
+    @cached_property
+    def groups(self) -> tuple[ColumnGroup, ...]:
+        """Every group in the order of its columns: the total's value levels if measured, then the keys'."""
+        key_levels = [(False, self.keys.keys, self.keys.key_share)]
+        if self.keys.total_share:
+            key_levels.insert(0, (True, 1, self.keys.total_share))
+        groups: list[ColumnGroup] = []
+        for total, keys, key_share in key_levels:
+            axis = zip(self.values.node_counts, self.values.shares, strict=True)
+            for level, (nodes, share) in enumerate(axis, start=1):
+                first = groups[-1].first + groups[-1].width if groups else 0
+                design = replace(self.time, epsilon=self.time.epsilon * key_share * share)
+                groups.append(ColumnGroup(total, level, keys, nodes, first, design))
+        return tuple(groups)
+
+    def columns_of(self, cells: Int64Array) -> Int64Array:
+        """Sum exact counts of cells, shape (bins, cells), into columns, (bins, columns). SECRET, both."""
+        counts = cells.reshape(len(cells), self.keys.keys, self.values.buckets)
+        parts = [self.values.level_sums(counts)]
+        if self.keys.total_share:
+            parts.insert(0, self.values.level_sums(counts.sum(axis=1, keepdims=True)))
+        flat = [level.reshape(len(cells), math.prod(level.shape[1:])) for levels in parts for level in levels]
+        return np.concatenate(flat, axis=1)
+
+    def to_json(self) -> str:
+        """Return the canonical text, the tree over time included; equal designs have equal texts."""
+        fields = {
+            "time": json.loads(self.time.to_json()),
+            "keys": {
+                "count": self.keys.keys,
+                "key_share": str(self.keys.key_share),
+                "total_share": str(self.keys.total_share),
+            },
+            "values": {
+                "buckets": self.values.buckets,
+                "branching": list(self.values.shape.branching),
+                "shares": [str(share) for share in self.values.shares],
+            },
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> ProductDesign:
+        """Read what ``to_json`` wrote, checking everything again.
+
+        Raises: ValueError for text that is no design.
+        """
+        fields = json.loads(text)
+        if not isinstance(fields, Mapping) or set(fields) != {"time", "keys", "values"}:
+            raise ValueError("product design: expected the keys time, keys and values")
+        keys, values = fields["keys"], fields["values"]
+        total = Fraction(0) if keys["total_share"] == "0" else exact(keys["total_share"], "total_share")
+        return cls(
+            TreeDesign.from_json(json.dumps(fields["time"])),
+            KeyAxis(keys["count"], exact(keys["key_share"], "key_share"), total),
+            ValueAxis(
+                values["buckets"],
+                TreeShape(tuple(values["branching"])),
+                tuple(exact(share, "value shares") for share in values["shares"]),
+            ),
+        )

@@ -1,0 +1,114 @@
+"""A reader's view of one epoch of a product strategy: released columns in, sums over a range of time out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.noise import Int64Array
+from dphist.product.design import ProductDesign
+from dphist.tree.estimate import ReleasedForest
+from dphist.tree.law import WeightedNoise
+from dphist.tree.release import BinReleases
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GroupSum:
+    """The cells of one group over a range of time.
+
+    Args: values (keys, nodes), unbiased; law, of the error of each of them, which are independent; rounding,
+        a bound in counts on what integer arithmetic adds to each.
+    """
+
+    values: FloatArray
+    law: WeightedNoise
+    rounding: float
+
+
+@dataclass(frozen=True)
+class RangeSum:
+    """All groups over a range of time, the first of the axes done; sums of disjoint epochs may be added."""
+
+    design: ProductDesign
+    groups: tuple[GroupSum, ...]
+
+    @classmethod
+    def joined(cls, parts: Iterable[RangeSum]) -> RangeSum:
+        """Add ranges whose noise is independent: those of different epochs.
+
+        Raises: ValueError for none, or for different axes.
+        """
+        first, *rest = parts
+        if any(
+            (other.design.keys, other.design.values) != (first.design.keys, first.design.values)
+            for other in rest
+        ):
+            raise ValueError("ranges: only those of one list of keys and one set of buckets add up")
+        columns = zip(*(part.groups for part in (first, *rest)), strict=True)
+        return cls(first.design, tuple(_added(groups) for groups in columns))
+
+
+class ProductForest:
+    """The released nodes of one epoch of a causal product strategy.
+
+    Guarantee: post-processing; estimates are unbiased and, within each group, of the least variance.
+    Args: design.
+    Cost: 16 bytes a node and column, and 8 a bin and column.
+    """
+
+    def __init__(self, design: ProductDesign) -> None:
+        self.design = design
+        self._forests = [ReleasedForest(group.design, group.width) for group in design.groups]
+
+    @property
+    def bins(self) -> int:
+        """The number of closed bins."""
+        return self._forests[0].bins
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of nodes appended per time level, root side first."""
+        return self._forests[0].counts
+
+    def append_level(self, level: int, values: Int64Array) -> None:
+        """Append the next nodes of a time level, in index order: noisy counts of shape (n, columns).
+
+        Raises: ValueError for another width or dtype, or nodes beyond the epoch.
+        """
+        if values.ndim != 2 or values.shape[1] != self.design.columns:
+            raise ValueError(f"nodes: shape {values.shape} given; (n, {self.design.columns}) is needed")
+        for group, forest in zip(self.design.groups, self._forests, strict=True):
+            forest.append_level(level, values[:, group.columns])
+
+    def append_many(self, releases: BinReleases) -> None:
+        """Append consecutive bins' nodes."""
+        for level in releases.levels:
+            self.append_level(level.level, level.values)
+
+    def range(self, a: int, b: int) -> RangeSum:
+        """Return all cells over bins [a, b), as well as they are known now.
+
+        Raises: ValueError unless 0 <= a <= b <= bins.
+        Cost: O(columns * height * branching).
+        """
+        groups = []
+        for group, forest in zip(self.design.groups, self._forests, strict=True):
+            found = forest.range(a, b)
+            values = np.asarray(found.value, np.float64).reshape(group.keys, group.nodes)
+            groups.append(GroupSum(values, found.law, found.rounding))
+        return RangeSum(self.design, tuple(groups))
+
+
+def _added(groups: tuple[GroupSum, ...]) -> GroupSum:
+    if len(groups) == 1:
+        return groups[0]
+    return GroupSum(
+        np.sum([group.values for group in groups], axis=0),
+        WeightedNoise.of(noise for group in groups for noise in group.law.groups),
+        sum(group.rounding for group in groups),
+    )

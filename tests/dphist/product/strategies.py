@@ -1,0 +1,57 @@
+"""Small products of axes, with different shares on every level of each."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from hypothesis import strategies as st
+
+from dphist.product.axis import KeyAxis, ValueAxis
+from dphist.product.design import ProductDesign
+from dphist.tree.shape import TreeShape
+from tests.dphist.tree.strategies import branchings, designs
+
+
+@st.composite
+def value_axes(draw: st.DrawFn, most: int = 12) -> ValueAxis:
+    """Value axes, often cut off before the tree's capacity; their shares add up to one."""
+    shape = TreeShape(draw(branchings(most)))
+    wanted = draw(st.lists(st.integers(1, 60), min_size=shape.height, max_size=shape.height, unique=True))
+    buckets = draw(st.integers(max(1, shape.capacity // 2), shape.capacity))
+    return ValueAxis(buckets, shape, tuple(Fraction(part, sum(wanted)) for part in wanted))
+
+
+@st.composite
+def product_designs(draw: st.DrawFn, dyadic: bool = False) -> ProductDesign:
+    """Products of three axes; ``dyadic`` ones need no rounding of scales and waste nothing."""
+    time = draw(designs(8, dyadic=dyadic))
+    values = draw(value_axes(6))
+    if dyadic:
+        height = values.shape.height
+        halves = tuple(Fraction(1, 2 ** (level + 1)) for level in range(height))
+        values = ValueAxis(values.shape.capacity, values.shape, halves)
+    keys = draw(st.integers(1, 3))
+    total = Fraction(0)
+    if keys > 1 and draw(st.booleans()):
+        total = (
+            Fraction(1, 2)
+            if dyadic
+            else draw(st.fractions(Fraction(1, 20), Fraction(9, 10), max_denominator=40))
+        )
+    return ProductDesign(time, KeyAxis(keys, 1 - total, total), values)
+
+
+def spent(design: ProductDesign) -> Fraction:
+    """The part of epsilon that the shares of all axes give out."""
+    return (
+        sum(design.time.shares, Fraction(0))
+        * sum(design.values.shares, Fraction(0))
+        * (design.keys.key_share + design.keys.total_share)
+    )
+
+
+def span(axis: ValueAxis, level: int, node: int) -> range:
+    """The buckets under a node, by definition."""
+    width = math.prod(axis.shape.branching[level:])
+    return range(node * width, min((node + 1) * width, axis.buckets))

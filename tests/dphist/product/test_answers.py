@@ -1,0 +1,171 @@
+"""Answers of a product strategy: against dense least squares over all axes, and their laws by replay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dphist import SeededNoise, SystemNoise
+from dphist.product.answers import Cdf, Histogram
+from dphist.product.counter import ProductCounter
+from dphist.product.design import ProductDesign
+from dphist.product.forest import ProductForest, RangeSum
+from dphist.product.planner import TOTAL_SHARE, plan_product
+from tests.dphist.product.strategies import product_designs, span
+from tests.oracles import complete_nodes
+from tests.oracles import span as bins_under
+
+FloatArray = NDArray[np.float64]
+
+
+def forest_of(design: ProductDesign, noise: SeededNoise | SystemNoise, seed: int, bins: int) -> ProductForest:
+    cells = np.random.default_rng(seed).integers(0, 9, (bins, design.cells))
+    forest = ProductForest(design)
+    forest.append_many(ProductCounter(design, noise).push_many(cells))
+    return forest
+
+
+def axis_rows(design: ProductDesign, bins: int) -> list[tuple[FloatArray, FloatArray]]:
+    """For time, keys and value: the nodes as rows over what they sum, and their variances' factors."""
+    nodes = complete_nodes(design.time.branching, bins)
+    time = np.array([[float(b in bins_under(design.time.branching, n)) for b in range(bins)] for n in nodes])
+    shares = [design.time.shares[level - 1] for level, _ in nodes]
+    keys, key_shares = np.eye(design.keys.keys), [design.keys.key_share] * design.keys.keys
+    if design.keys.total_share:
+        keys = np.vstack([np.ones(design.keys.keys), keys])
+        key_shares.insert(0, design.keys.total_share)
+    axis = design.values
+    places = [(j, v) for j, count in enumerate(axis.node_counts, start=1) for v in range(count)]
+    values = np.array([[float(b in span(axis, j, v)) for b in range(axis.buckets)] for j, v in places])
+    value_shares = [axis.shares[j - 1] for j, _ in places]
+    return [
+        (rows, np.array([1.0 / float(share) ** 2 for share in wanted]))
+        for rows, wanted in ((time, shares), (keys, key_shares), (values, value_shares))
+    ]
+
+
+def decoder(rows: FloatArray, variances: FloatArray) -> FloatArray:
+    weighted = rows.T / variances
+    return np.linalg.solve(weighted @ rows, weighted)
+
+
+@settings(max_examples=40)
+@given(product_designs(), st.integers(0, 99), st.data())
+def test_one_axis_at_a_time_is_dense_least_squares(
+    design: ProductDesign, seed: int, data: st.DataObject
+) -> None:
+    # Scales so large that the noise being discrete does not show.
+    design = replace(design, time=replace(design.time, epsilon=Fraction(1, 10**4)))
+    bins = data.draw(st.integers(1, design.time.horizon))
+    a = data.draw(st.integers(0, bins - 1))
+    forest = forest_of(design, SeededNoise(seed), seed, bins)
+    axes = axis_rows(design, bins)
+    # The released columns as an array over (time node, key row, value node).
+    rows = []
+    for level, index in complete_nodes(design.time.branching, bins):
+        by_key = []
+        for total in ([True] if design.keys.total_share else []) + [False]:
+            groups = [group for group in design.groups if group.total == total]
+            nodes = [
+                forest._forests[design.groups.index(group)].nodes(level)[index].reshape(group.keys, -1)
+                for group in groups
+            ]
+            by_key.append(np.concatenate(nodes, axis=1))
+        rows.append(np.concatenate(by_key))
+    released = np.array(rows, dtype=np.float64)
+    time, keys, values = (decoder(*axis) for axis in axes)
+    one_order = np.einsum("bt,kx,vy,txy->bkv", time, keys, values, released)
+    # All at once, with the covariance of the whole.
+    model = np.kron(np.kron(axes[0][0], axes[1][0]), axes[2][0])
+    variances = np.kron(np.kron(axes[0][1], axes[1][1]), axes[2][1])
+    at_once = np.linalg.lstsq(
+        model / np.sqrt(variances)[:, np.newaxis], released.ravel() / np.sqrt(variances), rcond=None
+    )[0].reshape(one_order.shape)
+    size = np.abs(released).max()
+    assert np.allclose(one_order, at_once, atol=1e-7 * size)
+    total = forest.range(a, bins)
+    for key in range(design.keys.keys):
+        found = Histogram.of(total, key)
+        assert np.allclose(found.buckets, at_once[a:bins, key].sum(axis=0), atol=1e-5 * size)
+    everything = Histogram.of(total)
+    assert np.allclose(everything.buckets, at_once[a:bins].sum(axis=(0, 1)), atol=1e-5 * size)
+    # Its variance is that of dense least squares: (model' V^-1 model)^-1.
+    scale = float(design.time.sensitivity / design.epsilon)
+    covariance = [np.linalg.inv(rows.T / own @ rows) for rows, own in axes]
+    expected = (
+        2.0 * scale**2 * covariance[0][a:bins, a:bins].sum() * covariance[1][0, 0] * covariance[2].sum()
+    )
+    assert Histogram.of(total, 0).count().variance == pytest.approx(expected, rel=1e-5)
+
+
+@settings(max_examples=40)
+@given(product_designs(), st.integers(0, 99), st.data())
+def test_without_noise_answers_are_exact(design: ProductDesign, seed: int, data: st.DataObject) -> None:
+    design = replace(design, time=replace(design.time, epsilon=Fraction(10**9)))
+    bins = design.time.horizon
+    forest = forest_of(design, SystemNoise(), seed, bins)
+    cells = np.random.default_rng(seed).integers(0, 9, (bins, design.cells))
+    a, b = sorted((data.draw(st.integers(0, bins)), data.draw(st.integers(0, bins))))
+    key = data.draw(st.none() | st.integers(0, design.keys.keys - 1))
+    table = cells[a:b].sum(axis=0).reshape(design.keys.keys, -1)
+    truth = table.sum(axis=0) if key is None else table[key]
+    found = Histogram.of(forest.range(a, b), key)
+    cdf = found.cdf()
+    assert np.allclose(cdf.values, truth.cumsum(), atol=1e-3)
+    assert np.allclose(cdf.upper - cdf.lower, 0.0, atol=1e-2)
+    assert found.count().value == pytest.approx(truth.sum(), abs=1e-3)
+    assert cdf.consistent().tolist() == truth.cumsum().tolist()
+    for q in (0.05, 0.5, 0.95):
+        quantile = cdf.quantile(q)
+        expected = int(np.argmax(truth.cumsum() >= q * truth.sum())) if truth.sum() else None
+        assert quantile.bucket == expected
+        if expected is not None:
+            assert quantile.first <= expected <= quantile.last
+
+
+def test_ranges_of_two_epochs_add_up() -> None:
+    design = plan_product(10, 1, keys=3, buckets=6, total_share=TOTAL_SHARE)
+    one, two = (forest_of(design, SeededNoise(seed), seed, 10).range(2, 9) for seed in (1, 2))
+    for key in (None, 2):
+        parts = [Histogram.of(part, key).count(1, 4) for part in (one, two)]
+        both = Histogram.of(RangeSum.joined([one, two]), key).count(1, 4)
+        assert both.value == pytest.approx(sum(part.value for part in parts))
+        assert both.variance == pytest.approx(sum(part.variance for part in parts))
+    other = plan_product(10, 1, keys=4, buckets=6)
+    with pytest.raises(ValueError, match="add up"):
+        RangeSum.joined([one, forest_of(other, SeededNoise(1), 1, 10).range(0, 1)])
+
+
+def test_a_measured_total_helps_every_answer_that_uses_it() -> None:
+    plain, with_total = (
+        plan_product(10, 1, keys=50, total_share=share) for share in (Fraction(0), TOTAL_SHARE)
+    )
+    variances = [
+        Histogram.of(forest_of(design, SeededNoise(1), 1, 10).range(0, 10)).count().variance
+        for design in (plain, with_total)
+    ]
+    assert variances[1] < 0.6 * variances[0]
+
+
+def test_unknown_keys_buckets_and_quantiles_are_refused() -> None:
+    total = forest_of(plan_product(4, 1, keys=2, buckets=3), SeededNoise(1), 1, 4).range(0, 4)
+    with pytest.raises(ValueError, match="key 2"):
+        Histogram.of(total, 2)
+    with pytest.raises(ValueError, match="buckets"):
+        Histogram.of(total, 1).count(2, 2)
+    with pytest.raises(ValueError, match="q:"):
+        Histogram.of(total, 1).cdf().quantile(1.0)
+    with pytest.raises(ValueError, match="confidence"):
+        Histogram.of(total, 1).cdf(0.9999)
+
+
+def test_a_band_that_knows_nothing_gives_every_bucket() -> None:
+    cdf = Cdf(np.array([1.0, 2.0]), np.ones(2), np.full(2, 10.0), 0.95)
+    assert (cdf.quantile(0.5).first, cdf.quantile(0.5).last) == (0, 1)
+    assert Cdf(np.array([-1.0, -2.0]), np.ones(2), np.full(2, 10.0), 0.95).quantile(0.5).bucket is None

@@ -1,0 +1,95 @@
+"""The simultaneous band: its table against convolution, its order statistic, its coverage."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from dphist import SeededNoise
+from dphist.noise import Int64Array, Scale
+from dphist.product.answers import Histogram
+from dphist.product.band import MISS, NodeTable, draws_needed, order_statistic, sup_error
+from dphist.product.counter import ProductCounter
+from dphist.product.design import ProductDesign
+from dphist.product.forest import ProductForest
+from dphist.product.planner import plan_product
+from dphist.tree.law import WeightedNoise
+from tests.oracles import weighted_sum_pmf
+
+RUNS = 2000
+# 2,000 runs at a true coverage of 0.95 have 4.75 standard deviations of 0.0049: a false alarm below 1e-6.
+NOISE_OF_RUNS = 4.75 * math.sqrt(0.95 * 0.05 / RUNS)
+
+
+@pytest.mark.parametrize("groups", [[(1, 1, 3.0)], [(1, 2, 9.0), (3, 1, 4.0)], [(2, 30, 5.0)]])
+def test_a_table_is_the_law_but_for_its_slack(groups: list[tuple[int, int, float]]) -> None:
+    law = weighted_sum_pmf(groups)
+    centre, cumulative = len(law) // 2, law.cumsum()
+    table = NodeTable.of(WeightedNoise.of([(float(w), n, s) for w, n, s in groups]))
+    deviation = math.sqrt(sum(p * (i - centre) ** 2 for i, p in enumerate(law)))
+    assert table.slack < 0.02 * deviation
+    for probability in (1e-6, 0.01, 0.3, 0.5, 0.9, 0.999):
+        drawn = float(table.draw(np.array([probability]))[0])
+        below, above = (
+            cumulative[np.clip(math.floor(drawn + side) + centre, 0, len(law) - 1)]
+            for side in (-table.slack - 1e-9, table.slack + 1e-9)
+        )
+        assert below - 1e-8 <= probability <= above + 1e-8
+
+
+def test_the_rank_is_the_least_with_the_promised_chance() -> None:
+    for draws, confidence in ((8192, 0.95), (8192, 0.5), (draws_needed(1000, 0.999), 0.999)):
+        rank = order_statistic(draws, confidence)
+        assert rank <= draws
+        assert binom.sf(rank - 1, draws, confidence) <= MISS < binom.sf(rank - 2, draws, confidence)
+
+
+def test_one_bucket_is_a_plain_interval() -> None:
+    axis = plan_product(4, 1).values
+    law = WeightedNoise.of([(1.0, 40, 20.0)])
+    # Forty summands are nearly normal: 1.96, and up to 1.2 points of confidence more.
+    assert 1.95 < sup_error(axis, (law,), 0.95) < 2.1
+
+
+class ScaledNoise(SeededNoise):
+    """Noise of another scale than the design says."""
+
+    def __init__(self, seed: int, factor: Fraction) -> None:
+        super().__init__(seed)
+        self.factor = factor
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        return super().discrete_laplace(Fraction(scale) * self.factor, shape)
+
+
+def coverage(design: ProductDesign, a: int, b: int, key: int | None, factor: Fraction, runs: int) -> float:
+    """How often the band holds every cumulative count, over independent epochs of no events at all.
+
+    The error does not depend on the events, so this is the coverage for any of them.
+    """
+    nothing, noise, held = np.zeros((b, design.cells), np.int64), ScaledNoise(5, factor), 0
+    for _ in range(runs):
+        forest = ProductForest(design)
+        forest.append_many(ProductCounter(design, noise).push_many(nothing))
+        cdf = Histogram.of(forest.range(a, b), key).cdf(0.95)
+        held += bool((np.abs(cdf.values) <= cdf.reach).all())
+    return held / runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("a", "b", "key"), [(0, 1, 0), (1, 7, 1), (0, 24, None)])
+def test_coverage_is_the_level_and_at_most_two_points_more(a: int, b: int, key: int | None) -> None:
+    design = plan_product(24, 1, keys=3, buckets=48, total_share=Fraction(1, 5))
+    found = coverage(design, a, b, key, Fraction(1), RUNS)
+    assert 0.95 - NOISE_OF_RUNS <= found <= 0.97 + NOISE_OF_RUNS
+
+
+@pytest.mark.slow
+def test_noise_of_another_scale_is_seen() -> None:
+    design = plan_product(24, 1, keys=3, buckets=48, total_share=Fraction(1, 5))
+    assert coverage(design, 1, 7, 1, Fraction(3, 2), 400) < 0.85
+    assert coverage(design, 1, 7, 1, Fraction(2, 3), 400) > 0.985

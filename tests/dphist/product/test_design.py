@@ -1,0 +1,133 @@
+"""What a product strategy promises: losses over all axes, in exact fractions; its text; its plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dphist.noise import Int64Array
+from dphist.product.counter import ProductCounter
+from dphist.product.design import ProductDesign
+from dphist.product.planner import Load, check_load, plan_product
+from dphist.tree.release import BinReleases
+from tests.dphist.product.strategies import product_designs, spent
+from tests.oracles import KeyedNoise
+
+
+def transcript(design: ProductDesign, cells: Int64Array) -> BinReleases:
+    return ProductCounter(design, KeyedNoise(6, draws=20_000)).push_many(cells)
+
+
+def loss(design: ProductDesign, cells: Int64Array, neighbour: Int64Array) -> Fraction:
+    """Add up what all released columns may tell about which of the two streams it was."""
+    total = Fraction(0)
+    pairs = zip(transcript(design, cells).levels, transcript(design, neighbour).levels, strict=True)
+    for one, other in pairs:
+        moved = np.abs(one.values - other.values)
+        for group in design.groups:
+            total += int(moved[:, group.columns].sum()) / group.design.scales[one.level - 1]
+    return total
+
+
+@given(product_designs(), st.data())
+def test_neighbours_cost_at_most_epsilon(design: ProductDesign, data: st.DataObject) -> None:
+    horizon = design.time.horizon
+    place = st.tuples(st.integers(0, horizon - 1), st.integers(0, design.cells - 1))
+    cells = np.random.default_rng(data.draw(st.integers(0, 999))).integers(0, 3, (horizon, design.cells))
+    neighbour = cells.copy()
+    substitute = design.time.neighbours == "substitute"
+    for _ in range(design.time.sensitivity // (2 if substitute else 1)):
+        neighbour[data.draw(place)] += 1
+        if substitute:
+            cells[data.draw(place)] += 1
+    assert loss(design, cells, neighbour) <= design.epsilon
+    assert loss(design, neighbour, cells) <= design.epsilon
+
+
+@given(product_designs(dyadic=True), st.data())
+def test_the_whole_budget_is_used_where_nothing_is_rounded(
+    design: ProductDesign, data: st.DataObject
+) -> None:
+    full = replace(design, time=replace(design.time, horizon=design.time.shape.capacity))
+    cells = np.zeros((full.time.horizon, full.cells), np.int64)
+    neighbour = cells.copy()
+    first, cell = (data.draw(st.integers(0, size - 1)) for size in cells.shape)
+    neighbour[first, cell] += 1
+    if full.time.neighbours == "substitute":
+        if full.time.branching[0] == 1:
+            return
+        cells[(first + full.time.shape.widths[1]) % len(cells), cell] += 1
+    assert loss(full, cells, neighbour) == full.epsilon * spent(full)
+
+
+@given(product_designs())
+def test_groups_share_out_epsilon_and_columns(design: ProductDesign) -> None:
+    given_out = sum((group.design.epsilon for group in design.groups), Fraction(0))
+    assert given_out * sum(design.time.shares, Fraction(0)) == design.epsilon * spent(design)
+    assert [column for group in design.groups for column in range(design.columns)[group.columns]] == list(
+        range(design.columns)
+    )
+    for group in design.groups:
+        g = design.keys.total_share if group.total else design.keys.key_share
+        b = design.values.shares[group.value_level - 1]
+        for scale, a in zip(group.design.scales, design.time.shares, strict=True):
+            exact = design.time.sensitivity / (design.epsilon * a * b * g)
+            assert exact <= scale <= exact * (1 + Fraction(1, 2**52))
+
+
+@given(product_designs())
+def test_text_gives_the_same_design(design: ProductDesign) -> None:
+    assert ProductDesign.from_json(design.to_json()) == design
+
+
+def test_text_that_is_no_design_is_refused() -> None:
+    text = plan_product(4, 1, keys=2, buckets=3).to_json()
+    with pytest.raises(ValueError, match="product design"):
+        ProductDesign.from_json('{"time":{}}')
+    with pytest.raises(ValueError, match="keys"):
+        ProductDesign.from_json(text.replace('"count":2', '"count":0'))
+
+
+def test_no_other_value_tree_of_the_plan_s_height_is_better() -> None:
+    planned = plan_product(24, 1, buckets=60)
+    assert planned.values.shape.height == 2
+    best = _mean_prefix_variance(planned)
+    for top in range(2, 31):
+        own = plan_product(24, 1, buckets=60)
+        shape = type(own.values.shape)((top, -(-60 // top)))
+        for part in range(5, 100, 5):
+            shares = (Fraction(part, 100), 1 - Fraction(part, 100))
+            other = replace(own, values=replace(own.values, shape=shape, shares=shares))
+            assert best <= _mean_prefix_variance(other) * (1 + 1e-4), (top, part)
+
+
+def _mean_prefix_variance(design: ProductDesign) -> float:
+    axis = design.values
+    return sum(
+        float((weights**2).sum()) / float(share) ** 2
+        for weights, share in zip(axis.prefix_weights, axis.shares, strict=True)
+    )
+
+
+def test_load_counts_every_draw() -> None:
+    design = plan_product(24, 1, keys=3, buckets=5, total_share=Fraction(1, 5))
+    counter = ProductCounter(design, KeyedNoise(1, draws=200_000))
+    nodes = [
+        sum(level.values.size for level in counter.push(np.zeros(design.cells, np.int64)).levels)
+        for _ in range(24)
+    ]
+    load = Load.of(design)
+    assert (load.mean_draws, load.most_draws) == (sum(nodes) / 24, max(nodes))
+    assert load.released_bytes == 8 * sum(nodes)
+
+
+def test_too_many_draws_for_a_bin_are_refused() -> None:
+    design = plan_product(24, 1, keys=10_000)
+    seconds = check_load(design, 3_600_000_000).most_seconds
+    with pytest.raises(ValueError, match="longer bins"):
+        check_load(design, int(seconds * 1_900_000))
