@@ -18,7 +18,7 @@ from dphist.product.design import ProductDesign
 from dphist.tree.design import Release
 from dphist.tree.planner import plan_tree
 from dphist.tree.shape import TreeShape
-from dphist.workloads import Workload
+from dphist.workloads import PREFIX, Workload, WorkloadText
 
 # Noise for one event at an epsilon where discreteness plays no part in the optimum.
 _PLANNING_EPSILON = Fraction(1, 10)
@@ -34,7 +34,7 @@ def plan_product(
     buckets: int = 1,
     *,
     total_share: Fraction = Fraction(0),
-    workload: Workload = "prefix",
+    workload: Workload | WorkloadText = PREFIX,
     release: Release = "causal",
     neighbours: Neighbours = "add_remove",
     max_events: int = 1,
