@@ -91,7 +91,7 @@ def reached_source() -> dict[str, Path]:
     return {
         name: path
         for name, path in found.items()
-        if name not in _NOT_REACHED and not name.startswith("tree/")
+        if name not in _NOT_REACHED and not name.startswith(("tree/", "product/"))
         if not name.startswith("reproduce/") or path.name in _MEASURES
     }
 
