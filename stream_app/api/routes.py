@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
-from stream_app.api import answers, errors, sse
+from stream_app.api import answers, errors, formats, sse
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.schemas import (
     CountAnswer,
@@ -71,11 +71,28 @@ async def count(request: Request, replica: Known, query: Annotated[CountQuery, Q
     return _answer(request, replica, lambda view: answers.count(view, query))
 
 
-@router.get("/streams/{stream}/series", response_model=SeriesAnswer)
-async def series(request: Request, replica: Known, query: Annotated[SeriesQuery, Query()]) -> Response:
-    """Running counts, counts per bin or over sliding windows, each point with its error."""
+@router.get(
+    "/streams/{stream}/series",
+    response_model=SeriesAnswer,
+    responses={200: {"content": {formats.CONTENT_TYPES[form]: {} for form in ("csv", "arrow")}}},
+)
+async def series(
+    request: Request,
+    replica: Known,
+    query: Annotated[SeriesQuery, Query()],
+    accept: Annotated[str, Header()] = "",
+) -> Response:
+    """Running counts, counts per bin or over sliding windows, each point with its error.
+
+    As JSON, CSV or an Arrow stream: by the parameter format, or else by the header Accept.
+    """
+    form = formats.chosen(query.format, accept)
+
+    def make(view: StreamView) -> bytes:
+        return formats.rendered(answers.series(view, query), form)
+
     async with replica.busy:
-        return await run_in_threadpool(_answer, request, replica, lambda view: answers.series(view, query))
+        return await run_in_threadpool(_rendered, request, replica, make, form)
 
 
 @router.get("/streams/{stream}/nodes", response_model=NodesAnswer)
@@ -110,19 +127,30 @@ async def events(
 
 
 def _answer(request: Request, replica: StreamReplica, make: Callable[[StreamView], BaseModel]) -> Response:
+    """Return what ``make`` says about the stream now, as JSON."""
+    return _rendered(request, replica, lambda view: make(view).model_dump_json().encode())
+
+
+def _rendered(
+    request: Request,
+    replica: StreamReplica,
+    make: Callable[[StreamView], bytes],
+    form: formats.Format = "json",
+) -> Response:
     """Return what ``make`` says about the stream now: rendered once a release, 304 where it is known."""
     view = replica.view
     assert view is not None
-    etag = f'"{view.epoch}:{view.visible_seq}"'
-    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    suffix = "" if form == "json" else f":{form}"
+    etag = f'"{view.epoch}:{view.visible_seq}{suffix}"'
+    headers = {"ETag": etag, "Cache-Control": "no-cache", "Vary": "Accept"}
     seen = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if etag in seen or "*" in seen:
         return Response(status_code=304, headers=headers)
-    key = (request.url.path, request.url.query)
+    key = (request.url.path, request.url.query, form)
     body = replica.answers.get(key)
     if body is None:
-        body = make(view).model_dump_json().encode()
+        body = make(view)
         if len(replica.answers) >= KEPT_ANSWERS:
             replica.answers.clear()
         replica.answers[key] = body
-    return Response(body, media_type="application/json", headers=headers)
+    return Response(body, headers=headers | {"Content-Type": formats.CONTENT_TYPES[form]})

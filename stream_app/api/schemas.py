@@ -53,6 +53,10 @@ class SeriesQuery(CountQuery):
     points: Annotated[
         int, Field(ge=2, le=MAX_POINTS, description="at most so many points, downsampled keeping extremes")
     ] = MAX_POINTS
+    format: Annotated[
+        Literal["json", "csv", "arrow"] | None,
+        Field(description="how the answer is written; wins over the header Accept"),
+    ] = None
 
 
 class NodesQuery(NoQuery):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +11,11 @@ import click
 from rich.console import Console
 
 from stream_app.config import load
-from stream_app.ports import OperatorError
+from stream_app.shell.options import config_option, refusals_in_one_line
 from stream_app.shell.processes import until_stopped
+from stream_app.shell.readers import query, watch
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-
-def _refusals_in_one_line(command: Callable[..., int | None]) -> Callable[..., None]:
-    """Turn what only the operator can mend into one line and status 2."""
-
-    @functools.wraps(command)
-    def guarded(*arguments: Any, **options: Any) -> None:
-        try:
-            status = command(*arguments, **options)
-        except OperatorError as refusal:
-            click.echo(f"stream-app: {refusal}", err=True)
-            status = 2
-        except KeyboardInterrupt:
-            status = 0
-        sys.exit(status or 0)
-
-    return guarded
-
-
-def _config_option(command: Callable[..., None]) -> Callable[..., None]:
-    return click.option(
-        "--config",
-        "-c",
-        type=click.Path(path_type=Path),
-        default=Path("stream-app.yaml"),
-        show_default=True,
-        help="The configuration file; docs/configuration.md explains every key.",
-    )(command)
 
 
 @click.group(context_settings=CONTEXT)
@@ -65,10 +35,10 @@ def main(verbose: bool) -> None:
 
 
 @main.command()
-@_config_option
+@config_option
 @click.option("--seconds", type=click.FloatRange(min=0), default=0, help="End with status 0 after this long.")
 @click.option("--until-complete", is_flag=True, help="End with status 0 when every replay is complete.")
-@_refusals_in_one_line
+@refusals_in_one_line
 def run(config: Path, seconds: float, until_complete: bool) -> int:
     """Count, release and serve: worker and API in processes of their own, watched together.
 
@@ -87,8 +57,8 @@ def run(config: Path, seconds: float, until_complete: bool) -> int:
 
 
 @main.command()
-@_config_option
-@_refusals_in_one_line
+@config_option
+@refusals_in_one_line
 def worker(config: Path) -> int:
     """Count and release, without serving. One a state directory: the witness is a file there.
 
@@ -103,8 +73,8 @@ def worker(config: Path) -> int:
 
 
 @main.command()
-@_config_option
-@_refusals_in_one_line
+@config_option
+@refusals_in_one_line
 def api(config: Path) -> int:
     """Serve released values, without counting. It needs the public keys of the store and nothing else.
 
@@ -119,8 +89,8 @@ def api(config: Path) -> int:
 
 
 @main.command("check-config")
-@_config_option
-@_refusals_in_one_line
+@config_option
+@refusals_in_one_line
 def check_config(config: Path) -> int:
     """Read a configuration and plan its streams; start nothing.
 
@@ -139,13 +109,13 @@ def check_config(config: Path) -> int:
 
 
 @main.command()
-@_config_option
+@config_option
 @click.option("--stream", help="This stream only.")
 @click.option("--target-rmse", type=float, help="Tell the smallest epsilon that reaches this error instead.")
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the errors over time here."
 )
-@_refusals_in_one_line
+@refusals_in_one_line
 def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path | None) -> int:
     """Show the tree of every stream, the error it will leave, and what other ways to count would leave.
 
@@ -170,8 +140,8 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
 
 
 @main.command()
-@_config_option
-@_refusals_in_one_line
+@config_option
+@refusals_in_one_line
 def privacy(config: Path) -> int:
     """Say in plain words what a configuration promises to whom, and what it costs per source.
 
@@ -187,8 +157,8 @@ def privacy(config: Path) -> int:
 
 
 @main.command()
-@_config_option
-@_refusals_in_one_line
+@config_option
+@refusals_in_one_line
 def doctor(config: Path) -> int:
     """Look whether this configuration could run here: files, directories, port, Redis.
 
@@ -212,7 +182,7 @@ def doctor(config: Path) -> int:
     "--state", type=click.Path(path_type=Path), help="Directory for everything.  [default: state/demo]"
 )
 @click.option("--fresh", is_flag=True, help="Measure the year once more; see below what that costs.")
-@_refusals_in_one_line
+@refusals_in_one_line
 def demo(seconds: float, speed: str | None, port: int | None, state: Path | None, fresh: bool) -> int:
     """Replay a year of real departures and serve the live page on 127.0.0.1:8088.
 
@@ -244,7 +214,7 @@ def demo(seconds: float, speed: str | None, port: int | None, state: Path | None
 @click.option("--speed", default="max", show_default=True, help="max, a factor, or log time a second: 9d/s.")
 @click.option("--port", default=8088, show_default=True, help="Port of the page.")
 @click.option("--serve", is_flag=True, help="Stay and serve when the replay is complete.")
-@_refusals_in_one_line
+@refusals_in_one_line
 def replay(file: Path, serve: bool, **options: Any) -> int:
     """Replay FILE once, as one epoch: release its counts and leave, or --serve them.
 
@@ -288,7 +258,7 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
     show_default=True,
     help="With --as-live: how it is written.",
 )
-@_refusals_in_one_line
+@refusals_in_one_line
 def produce(file: Path, topic: str, as_live: str | None, **options: Any) -> int:
     """Send the lines of FILE, NDJSON or CSV (by its name), to a Kafka topic, unchanged and in order.
 
@@ -306,6 +276,10 @@ def produce(file: Path, topic: str, as_live: str | None, **options: Any) -> int:
     pace = None if as_live is None else live_pace(as_live)
     send(Production(file, topic, as_live=pace, **options))
     return 0
+
+
+for command in (query, watch):
+    main.add_command(command)
 
 
 if __name__ == "__main__":

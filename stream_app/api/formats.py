@@ -1,0 +1,87 @@
+"""A series as CSV or as an Arrow stream, for spreadsheets and data frames."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Literal
+
+from stream_app.api.schemas import SeriesAnswer
+from stream_app.core.instants import format_instant
+from stream_app.core.query import QueryError
+
+Format = Literal["json", "csv", "arrow"]
+
+CONTENT_TYPES: Mapping[Format, str] = {
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+_NUMBERS = ("value", "stderr", "lower", "upper")
+
+
+def chosen(parameter: Format | None, accept: str) -> Format:
+    """Return the format that is asked for: the parameter wins over the header, JSON is the default.
+
+    >>> chosen(None, "text/csv"), chosen(None, "*/*"), chosen("arrow", "text/csv")
+    ('csv', 'json', 'arrow')
+    """
+    if parameter is not None:
+        return parameter
+    wanted = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    for form, content_type in CONTENT_TYPES.items():
+        if content_type.partition(";")[0] in wanted:
+            return form
+    return "json"
+
+
+def rendered(answer: SeriesAnswer, form: Format) -> bytes:
+    """Return a series in a format. Raises: QueryError where this service cannot make it."""
+    if form == "csv":
+        return _csv(answer)
+    if form == "arrow":
+        return _arrow(answer)
+    return answer.model_dump_json().encode()
+
+
+def _csv(answer: SeriesAnswer) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["start", "end", *_NUMBERS, "private"])
+    private = str(answer.private).lower()
+    columns = [getattr(answer, name) for name in _NUMBERS]
+    for start, end, *numbers in zip(answer.start, answer.end, *columns, strict=True):
+        writer.writerow([_instant(start), _instant(end), *numbers, private])
+    return text.getvalue().encode()
+
+
+def _arrow(answer: SeriesAnswer) -> bytes:
+    """Columns as in JSON, times as UTC timestamps; what is said once stands in the schema's metadata."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise QueryError(
+            "format: this service has no pyarrow; install the extra 'frames' beside it, or ask for csv",
+            "format",
+        ) from None
+    times = pyarrow.timestamp("us", tz="UTC")
+    columns = {
+        name: pyarrow.array([_us(one) for one in getattr(answer, name)], times) for name in ("start", "end")
+    } | {name: pyarrow.array(getattr(answer, name), pyarrow.float64()) for name in _NUMBERS}
+    said = answer.model_dump(exclude={"start", "end", *_NUMBERS}, exclude_none=True)
+    table = pyarrow.table(columns).replace_schema_metadata(
+        {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in said.items()}
+    )
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _instant(seconds: float) -> str:
+    return format_instant(_us(seconds))
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 1e6)

@@ -1,0 +1,124 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from stream_app.client import questions
+from stream_app.client.answers import Count, Release, Series
+from stream_app.client.questions import EventReader, Kind, Time, View
+
+
+class AsyncClient:
+    """Ask one service for released values.
+
+    Args:
+        base_url: where it serves, for example http://127.0.0.1:8088.
+        key: an API key, where the service asks for one.
+        timeout_s: how long an answer may take.
+        transport: for tests and proxies; httpx's own if left out.
+    Raises (every question): ClientError, one line; ValueError for a time without its zone.
+
+    >>> async def today() -> float:
+    ...     async with AsyncClient("http://127.0.0.1:8088") as client:
+    ...         return (await client.count("departures")).value
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        key: str | None = None,
+        timeout_s: float = 10.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._http = httpx.AsyncClient(
+            base_url=base_url, headers=questions.credentials(key), timeout=timeout_s, transport=transport
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def streams(self) -> list[str]:
+        """Return the names of the streams that may be asked for."""
+        answer = questions.body_of(await self._get("/v1/streams", {}))
+        return [stream["stream"] for stream in answer["streams"]]
+
+    async def count(
+        self, stream: str, start: Time = None, end: Time = None, confidence: float = 0.95
+    ) -> Count:
+        """Return the events from start to end (edges of bins; None: the first and the last released)."""
+        return questions.read_count(await self._get(*questions.count(stream, start, end, confidence)))
+
+    async def series(
+        self,
+        stream: str,
+        start: Time = None,
+        end: Time = None,
+        confidence: float = 0.95,
+        *,
+        kind: Kind = "running",
+        step: int = 1,
+        window: int | None = None,
+        view: View = "unbiased",
+        points: int | None = None,
+    ) -> Series:
+        """Return running counts, counts of ``step`` bins each, or of sliding windows of ``window`` bins."""
+        asked = {"kind": kind, "step": step, "window": window, "view": view, "points": points}
+        return questions.read_series(
+            await self._get(*questions.series(stream, start, end, confidence, asked))
+        )
+
+    async def cdf(self, stream: str, start: Time = None, end: Time = None) -> Series:
+        """Refuse: distributions of values are not served yet."""
+        raise questions.not_built("cdf")
+
+    async def quantile(self, stream: str, level: float, start: Time = None, end: Time = None) -> Count:
+        """Refuse: distributions of values are not served yet."""
+        raise questions.not_built("quantile")
+
+    async def follow(self, stream: str, after: int | None = None) -> AsyncIterator[Release]:
+        """Yield every release after a seq, in order and once, for ever; a lost connection is resumed.
+
+        Args: after, the last seq that you have; 0 for all; None starts at the last release.
+        Raises: ClientError where the service refuses; while it is away it is asked again.
+        """
+        reader, waits = EventReader(after), questions.waits_s()
+        while True:
+            with suppress(httpx.TransportError):  # away: resumed below
+                async with self._http.stream(
+                    "GET", questions.events(stream), headers=reader.headers, timeout=questions.SILENCE_S
+                ) as response:
+                    if response.status_code == 200:
+                        reader.begin()
+                        async for line in response.aiter_lines():
+                            for release in reader.feed(line):
+                                waits = questions.waits_s()
+                                yield release
+                    elif response.status_code not in questions.TRY_AGAIN:
+                        await response.aread()
+                        raise questions.refusal(response)
+            await asyncio.sleep(next(waits))
+
+    async def _get(self, path: str, parameters: dict[str, str]) -> httpx.Response:
+        try:
+            return await self._http.get(path, params=parameters)
+        except httpx.TransportError as failure:
+            raise questions.unreachable(failure, self._http.base_url) from None

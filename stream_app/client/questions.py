@@ -1,0 +1,157 @@
+"""From a question's arguments to a request, and from a response to an answer; no I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Literal
+from urllib.parse import quote
+
+import httpx
+
+from stream_app.client.answers import Count, Release, Series
+
+Time = str | int | float | datetime | None
+Kind = Literal["running", "bin", "window"]
+View = Literal["unbiased", "first_published"]
+Parameters = dict[str, str]
+
+LONGEST_WAIT_S = 10.0
+FIRST_WAIT_S = 0.25
+SILENCE_S = 45.0  # the service says something every 15 s
+TRY_AGAIN = frozenset({429, 500, 502, 503, 504})
+
+
+class ClientError(Exception):
+    """The service refused: one line with what, where and the remedy.
+
+    Args: the HTTP status; None where the service could not be reached.
+    """
+
+    def __init__(self, line: str, status: int | None = None) -> None:
+        super().__init__(line)
+        self.status = status
+
+
+def count(stream: str, start: Time, end: Time, confidence: float) -> tuple[str, Parameters]:
+    """Return path and parameters of a range count."""
+    return f"{_path(stream)}/count", _range(start, end, confidence)
+
+
+def series(
+    stream: str, start: Time, end: Time, confidence: float, asked: dict[str, Any]
+) -> tuple[str, Parameters]:
+    """Return path and parameters of a series. Args: what else is asked for; None is left out."""
+    more = {name: str(value) for name, value in asked.items() if value is not None}
+    return f"{_path(stream)}/series", _range(start, end, confidence) | more
+
+
+def events(stream: str) -> str:
+    """Return the path of a stream's releases."""
+    return f"{_path(stream)}/events"
+
+
+def read_count(response: httpx.Response) -> Count:
+    """Read a count. Raises: ClientError."""
+    return Count.of(body_of(response))
+
+
+def read_series(response: httpx.Response) -> Series:
+    """Read a series. Raises: ClientError."""
+    return Series.of(body_of(response))
+
+
+def body_of(response: httpx.Response) -> Any:
+    """Return the body of a good answer. Raises: ClientError with the service's own line."""
+    if response.status_code != 200:
+        raise refusal(response)
+    return response.json()
+
+
+def refusal(response: httpx.Response) -> ClientError:
+    """Return the error for an answer that is none; its body has been read."""
+    try:
+        line = str(response.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        line = f"{response.url.host} answered {response.status_code}; is this the service's address?"
+    return ClientError(line, response.status_code)
+
+
+def unreachable(failure: httpx.TransportError, base_url: httpx.URL) -> ClientError:
+    """Return the error for a service that does not answer."""
+    return ClientError(f"{base_url}: not reached ({type(failure).__name__}); is it running there?")
+
+
+def credentials(key: str | None) -> dict[str, str]:
+    """Return the header that carries an API key."""
+    return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+def not_built(what: str) -> ClientError:
+    """Return the refusal of a question that the service cannot answer yet."""
+    return ClientError(f"{what}: the service has no values yet, only counts; ask for count or series")
+
+
+class EventReader:
+    """Joins the lines of server-sent events to releases, and knows where to resume.
+
+    Args: after, the last seq that the follower has; None starts at the last release.
+    """
+
+    def __init__(self, after: int | None) -> None:
+        self.after = after
+        self._event = ""
+        self._data: list[str] = []
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers of a connection that goes on where this reader is."""
+        resume = {} if self.after is None else {"Last-Event-ID": str(self.after)}
+        return {"Accept": "text/event-stream", **resume}
+
+    def begin(self) -> None:
+        """Forget half an event: a new connection sends it again."""
+        self._event, self._data = "", []
+
+    def feed(self, line: str) -> Iterator[Release]:
+        """Take one line without its end; yield the release that it completes, if it is a new one."""
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._event = value
+        elif name == "data":
+            self._data.append(value)
+        elif not line:
+            event, data = self._event, "\n".join(self._data)
+            self.begin()
+            if event == "release" and data:
+                release = Release.of(json.loads(data))
+                if self.after is None or release.seq > self.after:
+                    self.after = release.seq
+                    yield release
+
+
+def waits_s() -> Iterator[float]:
+    """Yield pauses between attempts, growing: what is down for long is asked rarely."""
+    wait_s = FIRST_WAIT_S
+    while True:
+        yield wait_s
+        wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+
+def _path(stream: str) -> str:
+    return f"/v1/streams/{quote(stream, safe='')}"
+
+
+def _range(start: Time, end: Time, confidence: float) -> Parameters:
+    edges = {"start": _time("start", start), "end": _time("end", end)}
+    return {name: edge for name, edge in edges.items() if edge is not None} | {"confidence": str(confidence)}
+
+
+def _time(name: str, time: Time) -> str | None:
+    if isinstance(time, datetime):
+        if time.tzinfo is None:
+            raise ValueError(f"{name}: {time} has no time zone; add one, for example tzinfo=UTC")
+        return time.isoformat()
+    return None if time is None else str(time)

@@ -1,0 +1,51 @@
+"""What commands have in common: refusals in one line, and where the configuration or the service is."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stream_app.ports import OperatorError
+
+API_KEY = "STREAM_APP_API_KEY"
+
+
+def refusals_in_one_line(command: Callable[..., int | None]) -> Callable[..., None]:
+    """Turn what only the operator can mend into one line and status 2."""
+
+    @functools.wraps(command)
+    def guarded(*arguments: Any, **options: Any) -> None:
+        try:
+            status = command(*arguments, **options)
+        except OperatorError as refusal:
+            click.echo(f"stream-app: {refusal}", err=True)
+            status = 2
+        except KeyboardInterrupt:
+            status = 0
+        sys.exit(status or 0)
+
+    return guarded
+
+
+def config_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the option that names the configuration."""
+    return click.option(
+        "--config",
+        "-c",
+        type=click.Path(path_type=Path),
+        default=Path("stream-app.yaml"),
+        show_default=True,
+        help="The configuration file; docs/configuration.md explains every key.",
+    )(command)
+
+
+def service_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name a running service."""
+    url = click.option("--url", default="http://127.0.0.1:8088", show_default=True, help="The service.")
+    key = click.option("--key", envvar=API_KEY, help=f"An API key; better in {API_KEY} than here.")
+    return url(key(command))

@@ -1,0 +1,157 @@
+"""``stream-app query`` and ``stream-app watch``: released values of a running service in the terminal."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Literal
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from stream_app.client import Client, ClientError, Count, Release, Series
+from stream_app.ports import OperatorError
+from stream_app.shell.options import refusals_in_one_line, service_options
+from stream_app.shell.terminal_chart import RunningChart
+
+Form = Literal["table", "csv", "json"]
+MOST_KEPT = 512
+
+
+@contextmanager
+def _service(url: str, key: str | None) -> Iterator[Client]:
+    """Yield a client whose refusals are the operator's one line."""
+    try:
+        with Client(url, key) as client:
+            yield client
+    except (ClientError, ValueError) as refusal:
+        raise OperatorError(str(refusal)) from None
+
+
+@click.command()
+@click.argument("stream")
+@service_options
+@click.option("--start", help="An edge of a bin, RFC 3339.  [default: the first]")
+@click.option("--end", help="An edge of a bin, RFC 3339.  [default: the last released]")
+@click.option("--confidence", type=click.FloatRange(0.5, 0.999999), default=0.95, show_default=True)
+@click.option("--series", type=click.Choice(["running", "bin", "window"]), help="A series, not one count.")
+@click.option("--step", type=click.IntRange(min=1), default=1, show_default=True, help="Bins per point.")
+@click.option("--window", type=click.IntRange(min=1), help="Bins in a window, for --series window.")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table")
+@refusals_in_one_line
+def query(
+    stream: str,
+    url: str,
+    key: str | None,
+    start: str | None,
+    end: str | None,
+    confidence: float,
+    series: Literal["running", "bin", "window"] | None,
+    step: int,
+    window: int | None,
+    form: Form,
+) -> int:
+    """Ask a running service for a count of STREAM, or for a series, with the error of every value.
+
+    \b
+    Examples:
+      stream-app query departures --start 2013-01-05T00:00:00Z --end 2013-01-06T00:00:00Z
+      stream-app query departures --series bin --step 24 --format csv
+    """
+    with _service(url, key) as client:
+        if series is None:
+            _print_count(client.count(stream, start, end, confidence), form)
+        else:
+            found = client.series(stream, start, end, confidence, kind=series, step=step, window=window)
+            _print_series(found, form)
+    return 0
+
+
+@click.command()
+@click.argument("stream")
+@service_options
+@click.option("--after", type=click.IntRange(min=0), help="Begin after this release.  [default: the last]")
+@click.option("--releases", type=click.IntRange(min=1), help="End after so many releases.")
+@refusals_in_one_line
+def watch(stream: str, url: str, key: str | None, after: int | None, releases: int | None) -> int:
+    """Follow the running count of STREAM: a live chart on a terminal, a line a release elsewhere.
+
+    \b
+    Example:
+      stream-app watch departures
+    """
+    console = Console()
+    with _service(url, key) as client:
+        followed = _limited(client.follow(stream, after), releases)
+        if console.is_terminal:
+            _draw(console, stream, followed)
+        else:
+            for release in followed:
+                click.echo(_line(release))
+    return 0
+
+
+def _limited(releases: Iterator[Release], most: int | None) -> Iterator[Release]:
+    for number, release in enumerate(releases, start=1):
+        yield release
+        if number == most:
+            return
+
+
+def _draw(console: Console, stream: str, releases: Iterator[Release]) -> None:
+    kept: deque[Release] = deque(maxlen=MOST_KEPT)
+    with Live(console=console, refresh_per_second=8) as live:
+        for release in releases:
+            kept.append(release)
+            live.update(RunningChart(stream, list(kept)))
+
+
+def _line(release: Release) -> str:
+    interval = release.interval
+    error = "" if interval is None else f"\t{interval[0]:.2f}\t{interval[1]:.2f}"
+    return f"{release.end}\t{release.value:.2f}{error}" + ("" if release.private else "\tNOT PRIVATE")
+
+
+def _print_count(count: Count, form: Form) -> None:
+    fields = asdict(count)
+    if form == "json":
+        click.echo(json.dumps(fields))
+    elif form == "csv":
+        writer = csv.writer(sys.stdout)
+        writer.writerows([list(fields), list(fields.values())])
+    else:
+        sure = f"{count.confidence:.6g}: {count.lower:,.2f} to {count.upper:,.2f}"
+        click.echo(f"{count.value:,.2f}  ({sure})  from {count.start} to {count.end}")
+        if not count.private:
+            click.echo("NOT PRIVATE: epsilon is so large that nobody is protected")
+
+
+def _print_series(series: Series, form: Form) -> None:
+    columns = series.columns()
+    times = {
+        name: [f"{time}Z" for time in columns[name].astype("datetime64[ms]")] for name in ("start", "end")
+    }
+    numbers = {name: column.tolist() for name, column in columns.items() if name not in times}
+    rows = zip(*times.values(), *numbers.values(), strict=True)
+    if form == "json":
+        click.echo(
+            json.dumps({**times, **numbers, "confidence": series.confidence, "private": series.private})
+        )
+    elif form == "csv":
+        writer = csv.writer(sys.stdout)
+        writer.writerow([*times, *numbers])
+        writer.writerows(rows)
+    else:
+        table = Table(*times, *numbers, box=None)
+        for start, end, *values in rows:
+            table.add_row(start, end, *(f"{value:,.2f}" for value in values))
+        console = Console()
+        console.print(table)
+        console.print(series.note if series.private else f"NOT PRIVATE. {series.note}", style="dim")

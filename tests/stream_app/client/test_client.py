@@ -1,0 +1,184 @@
+"""The clients against the real server on a socket: same answers, resumed followers, one-line refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from stream_app.api.app import listen, serve_on
+from stream_app.client import AsyncClient, Client, ClientError, Release
+from stream_app.client.questions import EventReader
+from stream_app.shell.commands import main
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.api.client import EXACT, Api, with_api
+from tests.stream_app.published import FIRST_BIN, Published
+
+START = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+def row(seq: int) -> str:
+    return f'{{"seq":{seq},"start":"a","end":"b","estimate":[1.5],"interval":[[0,3]],"private":true}}'
+
+
+def test_lines_become_releases_once_and_a_cut_event_is_forgotten() -> None:
+    reader = EventReader(5)
+    lines = ["retry: 2000", "", ": nothing new", "", "event: release", "id: 6", f"data: {row(6)}"]
+    assert [one for line in lines for one in reader.feed(line)] == []
+    assert reader.headers["Last-Event-ID"] == "5"
+    assert [one.seq for one in reader.feed("")] == [6]
+    assert list(reader.feed("event: release")) + list(reader.feed(f"data: {row(7)}")) == []
+    reader.begin()  # the connection was lost in the middle of 7
+    assert list(reader.feed("")) == []
+    again = [f"{part}" for seq in (6, 7) for part in ("event: release", f"data: {row(seq)}", "")]
+    assert [one.seq for line in again for one in reader.feed(line)] == [7]
+    assert reader.headers["Last-Event-ID"] == "7"
+    assert EventReader(None).headers == {"Accept": "text/event-stream"}
+
+
+@asynccontextmanager
+async def running(stream: Published, port: int = 0):  # type: ignore[no-untyped-def]
+    """Serve a stream until this is left; yield the address."""
+
+    @asynccontextmanager
+    async def reader():  # type: ignore[no-untyped-def]
+        yield stream.store.reader()
+
+    with listen("127.0.0.1", port) as listener:
+        server = asyncio.create_task(serve_on(listener, reader))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with AsyncClient(url) as client:
+            for _ in range(1_000):
+                if await client.streams():
+                    break
+                await asyncio.sleep(0.01)
+        yield url
+        server.cancel()
+        await asyncio.gather(server, return_exceptions=True)
+
+
+async def opened(counts: list[int], **options: str) -> Published:
+    stream = Published(MemoryStore(), **options)  # type: ignore[arg-type]
+    await stream.open()
+    await stream.close(counts)
+    return stream
+
+
+@pytest.mark.slow  # imports pandas, polars and pyarrow
+def test_both_clients_and_the_terminal_give_the_same_exact_answers() -> None:
+    async def run() -> None:
+        counts = [3, 1, 4, 1, 5, 9, 2, 6]
+        async with running(await opened(counts, epsilon=EXACT)) as url:
+            async with AsyncClient(url) as client:
+                whole = await client.count("departures")
+                part = await client.count("departures", START + timedelta(hours=2), "2013-01-01T05:00:00Z")
+                bins = await client.series("departures", kind="bin", step=2)
+                with pytest.raises(ClientError, match="inside a bin"):
+                    await client.count("departures", START + timedelta(minutes=1))
+                with pytest.raises(ValueError, match="no time zone"):
+                    await client.count("departures", datetime(2013, 1, 1))  # noqa: DTZ001
+                with pytest.raises(ClientError, match="known streams: departures") as refused:
+                    await client.count("arrivals")
+                assert refused.value.status == 404
+                with pytest.raises(ClientError, match="no values yet"):
+                    await client.cdf("departures")
+            assert (whole.value, whole.lower, whole.upper, whole.seq) == (31, 31, 31, 8)
+            assert (part.value, part.start, whole.private) == (10, "2013-01-01T02:00:00Z", False)
+            assert bins.value.tolist() == [4, 5, 14, 8]
+            assert bins.start[1] == np.datetime64("2013-01-01T02:00:00")
+            await asyncio.to_thread(check_blocking, url, bins.columns())
+
+    asyncio.run(run())
+
+
+def check_blocking(url: str, bins: dict[str, np.ndarray]) -> None:
+    with Client(url) as client:
+        found = client.series("departures", kind="bin", step=2)
+        assert all((column == bins[name]).all() for name, column in found.columns().items())
+        assert [one.seq for one in (next(client.follow("departures", after)) for after in (None, 0, 3))] == [
+            8,
+            1,
+            4,
+        ]
+        pandas, polars = found.to_pandas(), found.to_polars()
+        assert pandas["value"].tolist() == polars["value"].to_list() == found.value.tolist()
+        assert pandas["end"][0].to_pydatetime() == polars["end"][0] == START + timedelta(hours=2)
+        assert list(pandas.columns) == polars.columns == ["start", "end", "value", "stderr", "lower", "upper"]
+    said = CliRunner().invoke(main, ["query", "departures", "--url", url])
+    assert (said.exit_code, said.output.split()[0]) == (0, "31.00")
+    assert "NOT PRIVATE" in said.output
+    table = CliRunner().invoke(
+        main, ["query", "departures", "--url", url, "--series", "bin", "--format", "csv"]
+    )
+    assert table.output.splitlines()[1] == "2013-01-01T00:00:00.000Z,2013-01-01T01:00:00.000Z,3.0,0.0,3.0,3.0"
+    watched = CliRunner().invoke(
+        main, ["watch", "departures", "--url", url, "--after", "0", "--releases", "3"]
+    )
+    assert [line.split("\t")[1] for line in watched.output.splitlines()] == ["3.00", "4.00", "8.00"]
+    refused = CliRunner().invoke(main, ["query", "nothing", "--url", url])
+    assert (refused.exit_code, len(refused.output.splitlines())) == (2, 1)
+
+
+def test_a_service_that_is_away_is_one_line() -> None:
+    with Client("http://127.0.0.1:9") as client, pytest.raises(ClientError, match="is it running there"):
+        client.count("departures")
+
+
+def test_a_follower_survives_a_restart_without_a_gap_or_a_double() -> None:
+    async def run() -> None:
+        stream = await opened([1, 2, 3])
+        seen: list[Release] = []
+
+        async def follow(url: str) -> None:
+            async with AsyncClient(url) as client:
+                async for release in client.follow("departures", 0):
+                    seen.append(release)
+
+        async def until(count: int) -> None:
+            for _ in range(1_000):
+                if len(seen) >= count:
+                    return
+                await asyncio.sleep(0.01)
+
+        async with running(stream) as url:
+            follower = asyncio.create_task(follow(url))
+            await until(3)
+        await stream.close([4, 5])  # while the service is away
+        async with running(stream, int(url.rpartition(":")[2])):
+            await until(5)
+            await stream.close([6])
+            await until(6)
+        follower.cancel()
+        assert [release.seq for release in seen] == [1, 2, 3, 4, 5, 6]
+        assert seen[-1].interval is not None
+        assert seen[-1].interval[0] < seen[-1].value < seen[-1].interval[1]
+
+    asyncio.run(run())
+
+
+@with_api([3, 1, 4])
+async def test_a_series_as_csv_and_arrow_is_the_one_of_json(api: Api) -> None:
+    import csv
+
+    import pyarrow
+
+    plain = await api.json("series", kind="bin")
+    text = await api.get("series", kind="bin", headers={"Accept": "text/csv"})
+    assert text.headers["content-type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(io.StringIO(text.text)))
+    arrow = await api.get("series", kind="bin", format="arrow")
+    table = pyarrow.ipc.open_stream(arrow.content).read_all()
+    for name in ("value", "stderr", "lower", "upper"):
+        assert [float(one[name]) for one in rows] == plain[name] == table[name].to_pylist()
+    assert rows[1]["start"] == "2013-01-01T01:00:00Z"
+    assert [time.timestamp() for time in table["end"].to_pylist()] == plain["end"]
+    assert plain["end"][0] == (FIRST_BIN + 1) * 3600
+    assert table.schema.metadata[b"private"] == b"true"
+    assert len({response.headers["etag"] for response in (text, arrow, await api.get("series"))}) == 3
+    status, body = await api.error("series", format="xlsx")
+    assert (status, body["parameter"]) == (422, "format")
