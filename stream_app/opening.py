@@ -210,4 +210,5 @@ def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
         unit="event",
         strategy_hash=strategy.hash,
         private=declaration.private,
+        neighbours=strategy.design.neighbours,
     )

@@ -30,10 +30,10 @@ from stream_app.config.settings import (
 )
 from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
+from stream_app.core.ledger import LARGEST_PRIVATE_EPSILON
 
 REDIS_URL = "STREAM_APP_REDIS_URL"
 REDIS_API_URL = "STREAM_APP_REDIS_API_URL"
-LARGEST_PRIVATE_EPSILON = 20
 MOST_BINS = 2**24  # an epoch of 16 million bins: 16 years of half minutes
 
 

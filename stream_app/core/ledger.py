@@ -1,7 +1,8 @@
 """What the measurements of one source cost together, in exact fractions and in plain words.
 
 Everything that can count the same event adds up; epochs of one stream cannot, for the event unit, because an
-event falls into one bin. So a source costs the sum over its streams of each one's largest epsilon.
+event falls into one bin: there a source costs the sum over its streams of each one's largest epsilon. A user
+has events in every epoch, so for the user unit epochs add up as well.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from fractions import Fraction
 from stream_app.core.instants import format_instant
 from stream_app.core.records import LedgerEntry
 
+# A larger epsilon protects nobody: an answer at 20 shifts the odds of an event by up to 500 million.
+LARGEST_PRIVATE_EPSILON = 20
 # What an operator writes to let a second measurement of the same events happen.
 ACCEPTED = "measured again"
 
@@ -24,6 +27,7 @@ class Measurement:
 
     stream: str
     strategy_hash: str
+    unit: str
     epsilon: Fraction
     start_us: int
     end_us: int
@@ -33,9 +37,11 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What is promised about a source: ``epsilon`` is the sum over ``measurements``."""
+    """What is promised about a source, to whom, and the ``measurements`` that it is made of."""
 
     source: str
+    unit: str
+    neighbours: str
     epsilon: Fraction
     private: bool
     measurements: tuple[Measurement, ...]
@@ -49,23 +55,31 @@ class Statement:
                 f"Not private: epsilon {in_words(self.epsilon)} is so large that it protects nobody.",
                 *map(_sentence, self.measurements),
             )
+        change = _CHANGES[self.unit, self.neighbours].format(source=self.source)
         promise = (
-            f"Whether or not any one event of {self.source} exists changes the probability of anything that "
-            f"is shown by at most a factor e^{in_words(self.epsilon)}."
+            f"{change} changes the probability of anything that is shown by at most a factor "
+            f"e^{in_words(self.epsilon)}."
         )
-        return (
-            promise,
-            *map(_sentence, self.measurements),
-            "A person with k events is protected k times more weakly.",
-        )
+        weaker = ["A person with k events is protected k times more weakly."] if self.unit == "event" else []
+        return (promise, *map(_sentence, self.measurements), *weaker)
+
+
+_CHANGES = {
+    ("event", "add_remove"): "Whether or not any one event of {source} exists",
+    ("event", "substitute"): "Putting any event, at any time, in the place of any one event of {source}",
+    ("user", "add_remove"): "Whether or not all events of any one user of {source} exist",
+    ("user", "substitute"): "Putting any other events in the place of all those of any one user of {source}",
+}
 
 
 def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     """Compose a source's ledger.
 
-    Guarantee: all outputs of all streams over the source together are ``epsilon``-DP for the event unit: in
-        parallel over the epochs of one stream, in sequence over streams and strategies.
-    Raises: ValueError for an entry of another source or unit, which these rules do not cover.
+    Guarantee: all outputs of all streams over the source together are ``epsilon``-DP for the unit and the
+        neighbours it states: in sequence over streams and strategies; over the epochs of one stream in
+        parallel for events and in sequence for users. The unit is the user if it is every stream's, else the
+        event; events are replaced if any stream's are.
+    Raises: ValueError for an entry of another source or of a unit that these rules do not cover.
 
     >>> entry = LedgerEntry("file:a", "s", 0, 0, 10, "1/2", "event", "h")
     >>> again = LedgerEntry("file:a", "s", 1, 10, 20, "1/2", "event", "h")
@@ -75,13 +89,17 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     """
     streams: dict[tuple[str, str], list[LedgerEntry]] = defaultdict(list)
     for entry in entries:
-        if entry.source != source or entry.unit != "event":
-            raise ValueError(f"ledger of {source}: {entry} cannot be composed here; its unit must be event")
+        if entry.source != source or (entry.unit, entry.neighbours) not in _CHANGES:
+            raise ValueError(f"ledger of {source}: {entry} cannot be composed here")
         streams[entry.stream, entry.strategy_hash].append(entry)
+    unit = "user" if entries and all(entry.unit == "user" for entry in entries) else "event"
+    neighbours = "substitute" if any(e.neighbours == "substitute" for e in entries) else "add_remove"
     measurements = tuple(_measurement(epochs) for epochs in streams.values())
     return Statement(
         source=source,
-        epsilon=sum((m.epsilon for m in measurements), Fraction(0)),
+        unit=unit,
+        neighbours=neighbours,
+        epsilon=sum((_cost(epochs, unit, neighbours) for epochs in streams.values()), Fraction(0)),
         private=all(m.private for m in measurements),
         measurements=measurements,
     )
@@ -104,12 +122,18 @@ def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: 
     Raises: ValueError, one line, with the sum that accepting would lead to.
     """
     before = measured_before(entries, new)
-    if before and accept != ACCEPTED:
-        total = statement(new.source, [*entries, new]).epsilon
+    if not before:
+        return
+    told = statement(new.source, [*entries, new])
+    measured = (
+        f"stream {new.stream}: {new.source} was already measured by {before[0].stream} from "
+        f"{format_instant(before[0].start_us)}; all together cost epsilon {in_words(told.epsilon)}"
+    )
+    if accept != ACCEPTED:
+        raise ValueError(f'{measured}: write privacy.accept: "{ACCEPTED}" to accept that')
+    if told.private and told.epsilon > LARGEST_PRIVATE_EPSILON:
         raise ValueError(
-            f"stream {new.stream}: {new.source} was already measured by {before[0].stream} from "
-            f"{format_instant(before[0].start_us)}; both together cost epsilon {in_words(total)}: write "
-            f'privacy.accept: "{ACCEPTED}" to accept that'
+            f"{measured}, which protects nobody (at most {LARGEST_PRIVATE_EPSILON}): lower epsilon"
         )
 
 
@@ -123,10 +147,22 @@ def in_words(epsilon: Fraction) -> str:
     return decimal if "e" not in decimal and Fraction(decimal) == epsilon else str(epsilon)
 
 
+def _cost(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Fraction:
+    """Return what one stream costs a source whose promise is to this unit under these neighbours."""
+    epsilons = [Fraction(entry.epsilon) for entry in epochs]
+    cost = sum(epsilons, Fraction(0)) if unit == "user" else max(epsilons)
+    if neighbours == "substitute" and epochs[0].neighbours == "add_remove":
+        cost *= 2  # one event less and one more
+    if unit == "event" and epochs[0].unit == "user":
+        cost *= 2  # under a cap one event more can put another one of its user out
+    return cost
+
+
 def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
     return Measurement(
         stream=epochs[0].stream,
         strategy_hash=epochs[0].strategy_hash,
+        unit=epochs[0].unit,
         epsilon=max(Fraction(entry.epsilon) for entry in epochs),
         start_us=min(entry.start_us for entry in epochs),
         end_us=max(entry.end_us for entry in epochs),
@@ -136,8 +172,12 @@ def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
 
 
 def _sentence(measurement: Measurement) -> str:
-    epochs = "one epoch" if measurement.epochs == 1 else f"{measurement.epochs} epochs, which do not add up"
+    unit, epochs = f"{measurement.unit}s", "one epoch"
+    if measurement.epochs > 1 and measurement.unit == "event":
+        epochs = f"{measurement.epochs} epochs, which do not add up"
+    elif measurement.epochs > 1:
+        epochs = f"{measurement.epochs} epochs, which add up for a user"
     return (
-        f"Stream {measurement.stream} spends epsilon {in_words(measurement.epsilon)} on events from "
+        f"Stream {measurement.stream} spends epsilon {in_words(measurement.epsilon)} on {unit} from "
         f"{format_instant(measurement.start_us)} to {format_instant(measurement.end_us)} ({epochs})."
     )

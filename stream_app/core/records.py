@@ -179,6 +179,7 @@ class LedgerEntry:
     unit: str  # "event" or "user"
     strategy_hash: str
     private: bool = True
+    neighbours: str = "add_remove"
 
 
 @dataclass(frozen=True, slots=True)

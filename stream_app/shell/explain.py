@@ -71,6 +71,7 @@ def _entry(stream: StreamSettings) -> LedgerEntry:
         unit=stream.privacy.unit,
         strategy_hash=planned(stream).hash,
         private=stream.privacy.private,
+        neighbours=stream.privacy.neighbours,
     )
 
 

@@ -19,9 +19,13 @@ def entry(
     end_us: int = 10,
     epsilon: str = "1/2",
     strategy: str = "h",
+    unit: str = "event",
+    neighbours: str = "add_remove",
 ) -> LedgerEntry:
     """Return an entry of one source."""
-    return LedgerEntry("file:a", stream, epoch, start_us, end_us, epsilon, "event", strategy)
+    return LedgerEntry(
+        "file:a", stream, epoch, start_us, end_us, epsilon, unit, strategy, neighbours=neighbours
+    )
 
 
 epsilons = st.fractions(min_value=Fraction(1, 100), max_value=20)
@@ -50,7 +54,7 @@ def test_one_measurement_that_protects_nobody_taints_the_source() -> None:
     assert told.sentences()[0].startswith("Not private")
 
 
-@pytest.mark.parametrize("foreign", [{"source": "file:b"}, {"unit": "user"}])
+@pytest.mark.parametrize("foreign", [{"source": "file:b"}, {"unit": "household"}])
 def test_what_the_rules_do_not_cover_is_refused(foreign: dict[str, str]) -> None:
     facts = {"source": "file:a", "unit": "event"} | foreign
     with pytest.raises(ValueError, match="cannot be composed"):
@@ -77,6 +81,37 @@ def test_a_second_measurement_needs_words() -> None:
         check_measurement([entry()], again, accept="yes")
     check_measurement([entry()], again, accept=ACCEPTED)
     check_measurement([entry()], entry("t", start_us=10, end_us=20, strategy="i"), accept=None)
+
+
+def test_no_words_accept_a_sum_that_protects_nobody() -> None:
+    again = entry("t", epsilon="19.6", strategy="i")
+    with pytest.raises(ValueError, match=r"all together cost epsilon 20\.1, which protects nobody"):
+        check_measurement([entry()], again, ACCEPTED)
+    check_measurement([entry()], entry("t", epsilon="19.5", strategy="i"), ACCEPTED)
+
+
+def test_for_users_epochs_add_up() -> None:
+    epochs = [entry(epoch=n, start_us=10 * n, end_us=10 * n + 10, unit="user") for n in range(3)]
+    told = statement("file:a", epochs)
+    assert (told.unit, told.epsilon) == ("user", Fraction(3, 2))
+    assert told.sentences()[0].startswith("Whether or not all events of any one user of file:a exist")
+    assert "3 epochs, which add up for a user" in told.sentences()[1]
+
+
+# An event under a cap can put another one of its user out; one that is replaced is one less and one more.
+@pytest.mark.parametrize(
+    ("other", "unit", "neighbours", "epsilon"),
+    [
+        (entry("t", strategy="i", unit="user"), "event", "add_remove", Fraction(3, 2)),
+        (entry("t", strategy="i", neighbours="substitute"), "event", "substitute", Fraction(3, 2)),
+        (entry("t", strategy="i", unit="user", neighbours="substitute"), "event", "substitute", Fraction(2)),
+    ],
+)
+def test_units_and_neighbours_that_meet_cost_their_most(
+    other: LedgerEntry, unit: str, neighbours: str, epsilon: Fraction
+) -> None:
+    told = statement("file:a", [entry(), other])
+    assert (told.unit, told.neighbours, told.epsilon) == (unit, neighbours, epsilon)
 
 
 def test_the_statement_names_sum_and_parts() -> None:
