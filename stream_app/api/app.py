@@ -13,7 +13,7 @@ from importlib.metadata import version
 import uvicorn
 from fastapi import FastAPI
 
-from stream_app.api import errors, pages, routes
+from stream_app.api import errors, pages, prometheus, routes
 from stream_app.api.replica import Replicas
 from stream_app.ports import PublicReader
 
@@ -53,6 +53,7 @@ def create_app(reader: PublicReader) -> FastAPI:
     app.state.replicas = replicas
     errors.install(app)
     app.include_router(routes.router)
+    app.include_router(prometheus.router)
     pages.install(app)
     return app
 

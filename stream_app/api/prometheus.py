@@ -1,0 +1,241 @@
+"""/api/v1: enough of Prometheus' HTTP interface for Grafana to chart released history at its real times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+
+from stream_app.api.bin_samples import METRICS, Series, selected
+from stream_app.api.promql import PromQLError, Selector, parse, parse_selector
+from stream_app.api.replica import Replicas
+from stream_app.api.schemas import MAX_POINTS
+from stream_app.core.instants import format_instant, parse_instant
+from stream_app.core.query import StreamView
+
+router = APIRouter(prefix="/api/v1", include_in_schema=False)
+
+MOST_VALUES = 4 * MAX_POINTS  # in one answer, over all series
+LARGEST_BODY_BYTES = 16_384
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)?")
+_SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+BOTH = ["GET", "POST"]  # Grafana posts its questions as forms
+
+Parameters = Sequence[tuple[str, str]]
+Answer = Callable[[list[StreamView], Parameters], Any]
+
+
+@router.api_route("/query", methods=BOTH)
+async def query(request: Request) -> JSONResponse:
+    """Values of series at one time."""
+    return await _answered(request, _instant)
+
+
+@router.api_route("/query_range", methods=BOTH)
+async def query_range(request: Request) -> JSONResponse:
+    """Values of series at start, start + step, ... up to end."""
+    return await _answered(request, _range)
+
+
+@router.api_route("/series", methods=BOTH)
+async def series(request: Request) -> JSONResponse:
+    """Labels of the series that match any of the selectors."""
+    return await _answered(request, lambda views, asked: [one.labels for one in _matched(views, asked)])
+
+
+@router.api_route("/labels", methods=BOTH)
+async def labels(request: Request) -> JSONResponse:
+    """Names of labels."""
+    return await _answered(
+        request, lambda views, asked: sorted({name for one in _matched(views, asked) for name in one.labels})
+    )
+
+
+@router.get("/label/{name}/values")
+async def label_values(request: Request, name: str) -> JSONResponse:
+    """Values of one label."""
+    return await _answered(
+        request,
+        lambda views, asked: sorted(
+            {one.labels[name] for one in _matched(views, asked) if name in one.labels}
+        ),
+    )
+
+
+@router.get("/metadata")
+async def metadata(request: Request) -> JSONResponse:
+    """What the metrics are. All are gauges: a noisy count may fall, so ``rate()`` does not apply."""
+    return await _answered(
+        request,
+        lambda _views, _asked: {
+            name: [{"type": "gauge", "help": text, "unit": ""}] for name, (_, _, text) in METRICS.items()
+        },
+    )
+
+
+@router.get("/status/buildinfo")
+async def buildinfo(request: Request) -> JSONResponse:
+    """Who answers: Grafana looks here for what it may ask."""
+    return await _answered(
+        request,
+        lambda _views, _asked: {
+            "version": "2.24.0",  # of the interface, before rules and exemplars were part of it
+            "application": "private-counts",
+            "revision": version("private-counts"),
+            "branch": "",
+            "buildUser": "",
+            "buildDate": "",
+            "goVersion": "",
+        },
+    )
+
+
+@router.get("/rows")
+async def rows(request: Request) -> JSONResponse:
+    """Flat JSON rows for Grafana's Infinity data source: the parameters of query_range, one row a value."""
+    try:
+        found = await _computed(request, _range)
+    except ValueError as refusal:
+        return _refused(str(refusal))
+    flat = [
+        {"time": format_instant(round(float(at) * 1e6)), **one["metric"], "value": float(value)}
+        for one in found["result"]
+        for at, value in one["values"]
+    ]
+    return JSONResponse(flat)
+
+
+@router.api_route("/{path:path}", methods=BOTH)
+async def not_answered(path: str) -> JSONResponse:
+    """Everything else of the interface."""
+    known = "query, query_range, series, labels, label/NAME/values, metadata, status/buildinfo, rows"
+    return _refused(f"/api/v1/{path} is not answered here; known: {known}", 404)
+
+
+async def _answered(request: Request, answer: Answer) -> JSONResponse:
+    """Return what ``answer`` says about the streams, computed beside the loop, or the one-line refusal."""
+    try:
+        data = await _computed(request, answer)
+    except ValueError as refusal:
+        return _refused(str(refusal))
+    return JSONResponse({"status": "success", "data": data})
+
+
+def _refused(line: str, status: int = 400) -> JSONResponse:
+    return JSONResponse({"status": "error", "errorType": "bad_data", "error": line}, status)
+
+
+async def _computed(request: Request, answer: Answer) -> Any:
+    """Compute an answer in a thread, while no view grows. Raises: ValueError, one line."""
+    replicas: Replicas = request.app.state.replicas
+    asked = list(request.query_params.multi_items())
+    if request.method == "POST":
+        body = (await request.body())[:LARGEST_BODY_BYTES]
+        asked += parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
+    async with AsyncExitStack() as held:
+        views = []
+        for _, one in sorted(replicas.by_name.items()):
+            await held.enter_async_context(one.busy)
+            if one.view is not None:
+                views.append(one.view)
+        return await run_in_threadpool(answer, views, asked)
+
+
+def _instant(views: list[StreamView], asked: Parameters) -> dict[str, Any]:
+    given = dict(asked)
+    found = parse(_required(given, "query"))
+    time_us = _time("time", given.get("time"), _now_us())
+    if isinstance(found, float):
+        return {"resultType": "scalar", "result": [time_us / 1e6, str(found)]}
+    result = []
+    for one in selected(views, found):
+        bin = one.bin_at(time_us)
+        value = None if bin is None else one.values([bin]).get(bin)
+        if value is not None:
+            result.append({"metric": one.labels, "value": [time_us / 1e6, str(value)]})
+    return {"resultType": "vector", "result": result}
+
+
+def _range(views: list[StreamView], asked: Parameters) -> dict[str, Any]:
+    given = dict(asked)
+    found = parse(_required(given, "query"))
+    start_us, end_us = (_time(name, _required(given, name), 0) for name in ("start", "end"))
+    step_us = _step_us(_required(given, "step"))
+    if end_us < start_us:
+        raise PromQLError("end: it is before start; exchange them")
+    points = (end_us - start_us) // step_us + 1
+    if points > MAX_POINTS:
+        raise PromQLError(
+            f"step: {points:,} points a series; at most {MAX_POINTS:,} are given, ask for a longer step"
+        )
+    times = [start_us + number * step_us for number in range(points)]
+    if isinstance(found, float):
+        return _matrix([({}, [(at, found) for at in times])])
+    wanted = list(selected(views, found))
+    if len(wanted) * points > MOST_VALUES:
+        raise PromQLError(
+            f"query: {len(wanted)} series of {points:,} points; at most {MOST_VALUES:,} values are given "
+            "at once, name a stream and a metric"
+        )
+    return _matrix([(one.labels, _samples(one, times, step_us)) for one in wanted])
+
+
+def _samples(one: Series, times_us: Sequence[int], step_us: int) -> list[tuple[int, float]]:
+    bins = [(at, one.bin_at(at, step_us)) for at in times_us]
+    values = one.values(sorted({bin for _, bin in bins if bin is not None}))
+    return [(at, values[bin]) for at, bin in bins if bin is not None and bin in values]
+
+
+def _matrix(found: Sequence[tuple[Mapping[str, str], Sequence[tuple[int, float]]]]) -> dict[str, Any]:
+    return {
+        "resultType": "matrix",
+        "result": [
+            {"metric": labels, "values": [[at / 1e6, str(value)] for at, value in samples]}
+            for labels, samples in found
+            if samples
+        ],
+    }
+
+
+def _matched(views: list[StreamView], asked: Parameters) -> list[Series]:
+    selectors: list[Selector | None] = [parse_selector(text) for name, text in asked if name == "match[]"]
+    return [
+        one
+        for one in selected(views, None)
+        if not selectors or any(s and s.matches(one.labels) for s in selectors)
+    ]
+
+
+def _required(given: Mapping[str, str], name: str) -> str:
+    if not given.get(name):
+        raise PromQLError(f"{name}: it is missing; add it")
+    return given[name]
+
+
+def _time(name: str, text: str | None, default_us: int) -> int:
+    if not text:
+        return default_us
+    try:
+        return parse_instant(text)
+    except ValueError as failure:
+        raise PromQLError(f"{name}: {failure}") from None
+
+
+def _step_us(text: str) -> int:
+    match = _DURATION.fullmatch(text)
+    step_us = round(float(match[1]) * _SECONDS[match[2] or "s"] * 1e6) if match else 0
+    if step_us <= 0:
+        raise PromQLError(f"step: {text!r} is not a length of time; write seconds, or for example 5m")
+    return step_us
+
+
+def _now_us() -> int:
+    return int(datetime.now(UTC).timestamp() * 1e6)

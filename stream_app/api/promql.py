@@ -1,0 +1,191 @@
+"""The part of PromQL that is answered: one selector with matchers, or arithmetic on numbers.
+
+Functions, ranges and operators over series are refused in one line: an estimate has an error, and an answer
+that lost it would promise too much. Grafana asks ``1+1`` to see whether anybody is there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+NAME_LABEL = "__name__"
+LONGEST_QUERY = 2_000
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
+      | (?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)
+      | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+      | (?P<sign>=~|!~|!=|[={},+\-*/()\[\]])
+    )""",
+    re.VERBOSE,
+)
+_REMEDY = 'ask for one series, for example private_counts_running{stream="clicks"}'
+
+
+class PromQLError(ValueError):
+    """A query outside the subset; one line with the position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """One condition on a label; a label that is not there is the empty text, as in Prometheus."""
+
+    label: str
+    operator: str
+    value: str
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a series with these labels is wanted."""
+        has = labels.get(self.label, "")
+        if self.operator in ("=", "!="):
+            return (has == self.value) == (self.operator == "=")
+        return (re.fullmatch(self.value, has) is not None) == (self.operator == "=~")
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Series whose labels fulfil every matcher."""
+
+    matchers: tuple[Matcher, ...]
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a series with these labels, its name among them, is wanted."""
+        return all(matcher.matches(labels) for matcher in self.matchers)
+
+
+def parse(query: str) -> Selector | float:
+    """Read a query. Raises: PromQLError.
+
+    >>> parse('private_counts_running{stream=~"a|b"}').matches({"__name__": "private_counts_running"})
+    False
+    >>> parse("1+1")
+    2.0
+    """
+    return _Reader(query).query()
+
+
+def parse_selector(text: str) -> Selector:
+    """Read a query that has to be a selector. Raises: PromQLError."""
+    found = parse(text)
+    if isinstance(found, float):
+        raise PromQLError(f"{text!r} is a number, not a series; {_REMEDY}")
+    return found
+
+
+class _Reader:
+    def __init__(self, query: str) -> None:
+        if len(query) > LONGEST_QUERY:
+            raise PromQLError(f"the query is longer than {LONGEST_QUERY} characters; {_REMEDY}")
+        self._query, self._tokens, self._at = query, self._split(query), 0
+
+    def query(self) -> Selector | float:
+        kind, _, _ = self._peek()
+        found = self._sum() if kind == "number" or self._is("-") or self._is("+") else self._selector()
+        kind, text, position = self._peek()
+        if kind != "end":
+            raise self._outside(text, position)
+        return found
+
+    def _sum(self) -> float:
+        total = self._number()
+        while self._is("+") or self._is("-"):
+            add = self._next()[1] == "+"
+            term = self._number()
+            total = total + term if add else total - term
+        return total
+
+    def _number(self) -> float:
+        sign = 1.0
+        if self._is("-") or self._is("+"):
+            sign = -1.0 if self._next()[1] == "-" else 1.0
+        kind, text, position = self._next()
+        if kind != "number":
+            raise self._outside(text, position)
+        return sign * float(text)
+
+    def _selector(self) -> Selector:
+        matchers: list[Matcher] = []
+        kind, text, position = self._peek()
+        if kind == "name":
+            self._next()
+            matchers.append(Matcher(NAME_LABEL, "=", text))
+        elif not self._is("{"):
+            raise self._outside(text, position)
+        if self._is("{"):
+            self._next()
+            while not self._is("}"):
+                matchers.append(self._matcher())
+                if not self._is("}"):
+                    self._expect(",")
+            self._next()
+        if not any(matcher.value and matcher.operator in ("=", "=~") for matcher in matchers):
+            raise PromQLError(f"{self._query!r} matches every series; {_REMEDY}")
+        return Selector(tuple(matchers))
+
+    def _matcher(self) -> Matcher:
+        kind, label, position = self._next()
+        if kind != "name":
+            raise self._outside(label, position)
+        _, operator, position = self._next()
+        if operator not in ("=", "!=", "=~", "!~"):
+            raise self._outside(operator, position)
+        kind, value, position = self._next()
+        if kind != "text":
+            raise self._outside(value, position)
+        plain = re.sub(r"\\(.)", r"\1", value[1:-1])
+        if operator in ("=~", "!~"):
+            _check_pattern(plain, position)
+        return Matcher(label, operator, plain)
+
+    def _split(self, query: str) -> list[tuple[str, str, int]]:
+        tokens, at = [], 0
+        while query[at:].strip():
+            match = _TOKEN.match(query, at)
+            if match is None or match.lastgroup is None:
+                start = at + len(query[at:]) - len(query[at:].lstrip())
+                raise self._outside(query[start], start)
+            tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
+            at = match.end()
+        return [*tokens, ("end", "the end", len(query))]
+
+    def _peek(self) -> tuple[str, str, int]:
+        return self._tokens[self._at]
+
+    def _next(self) -> tuple[str, str, int]:
+        token = self._tokens[self._at]
+        self._at = min(self._at + 1, len(self._tokens) - 1)
+        return token
+
+    def _is(self, sign: str) -> bool:
+        return self._peek()[:2] == ("sign", sign)
+
+    def _expect(self, sign: str) -> None:
+        kind, text, position = self._next()
+        if (kind, text) != ("sign", sign):
+            raise self._outside(text, position)
+
+    def _outside(self, text: str, position: int) -> PromQLError:
+        return PromQLError(
+            f"{text!r} at character {position + 1}: this service answers selectors and no functions, ranges "
+            f"or operators; {_REMEDY}"
+        )
+
+
+# Alternatives of plain words with stars: what Grafana makes. Nothing in it can backtrack for long.
+_PATTERN = re.compile(r"[\w\-. :/|()]*(?:\.[*+][\w\-. :/|()]*){0,3}")
+
+
+def _check_pattern(pattern: str, position: int) -> None:
+    """Refuse patterns that could keep the service busy."""
+    if not _PATTERN.fullmatch(pattern) or len(pattern) > 500:
+        raise PromQLError(
+            f"pattern at character {position + 1}: words, |, and at most three .* or .+ are understood; "
+            "write it that way"
+        )
+    try:
+        re.compile(pattern)
+    except re.error as failure:
+        raise PromQLError(f"pattern at character {position + 1}: {failure.msg}; mend it") from None

@@ -1,0 +1,190 @@
+"""The Prometheus interface: real times, exact values, one clear error for what is not answered."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_app.api.promql import PromQLError, Selector, parse
+from tests.stream_app.api.client import EXACT, Api, with_api
+from tests.stream_app.published import FIRST_BIN
+
+COUNTS = [3, 1, 4, 1, 5, 9, 2, 6]
+START_S = FIRST_BIN * 3600
+HOUR_S = 3600
+
+
+async def ask(api: Api, path: str, **parameters: Any) -> Any:
+    answer = await api.json(f"/api/v1/{path}", **parameters)
+    assert answer["status"] == "success"
+    return answer["data"]
+
+
+async def refused(api: Api, path: str, **parameters: Any) -> str:
+    status, body = await api.error(f"/api/v1/{path}", **parameters)
+    assert (status, body["status"], body["errorType"]) == (400, "error", "bad_data")
+    return str(body["error"])
+
+
+@with_api(COUNTS, epsilon=EXACT)
+async def test_history_stands_at_the_ends_of_its_bins(api: Api) -> None:
+    data = await ask(
+        api,
+        "query_range",
+        query='private_counts_running{stream="departures"}',
+        start=START_S,
+        end=START_S + 8 * HOUR_S,
+        step="30m",
+    )
+    [series] = data["result"]
+    assert series["metric"] == {
+        "__name__": "private_counts_running",
+        "stream": "departures",
+        "private": "false",
+    }
+    expected = [[START_S + at * 1800, str(float(sum(COUNTS[: at // 2])))] for at in range(17) if at >= 2]
+    assert series["values"] == expected
+    bins = await ask(
+        api,
+        "query_range",
+        query="private_counts_bin",
+        start=START_S + HOUR_S,
+        end=START_S + 8 * HOUR_S,
+        step=HOUR_S,
+    )
+    assert [float(value) for _, value in bins["result"][0]["values"]] == COUNTS
+
+
+@with_api(COUNTS)
+async def test_a_point_is_the_count_of_the_api_with_its_interval(api: Api) -> None:
+    whole = await api.json("count")
+    now = START_S + len(COUNTS) * HOUR_S
+    data = await ask(api, "query", query='{stream="departures"}', time=now + 10)
+    values = {one["metric"]["__name__"]: float(one["value"][1]) for one in data["result"]}
+    assert values["private_counts_running"] == whole["value"]
+    assert values["private_counts_running_stderr"] == whole["stderr"]
+    assert [values[f"private_counts_running_{end}"] for end in ("lower", "upper")] == pytest.approx(
+        whole["interval"], abs=1e-6
+    )
+    last = await api.json("series", kind="bin", start=now - HOUR_S)
+    assert values["private_counts_bin"] == last["value"][0]
+    # A value holds until the next may be expected, two bins later, and not before the first bin's end.
+    for time, found in (
+        (now + 2 * HOUR_S - 1, 1),
+        (now + 2 * HOUR_S, 0),
+        (START_S + HOUR_S - 1, 0),
+        (START_S + HOUR_S, 1),
+    ):
+        assert len((await ask(api, "query", query="private_counts_bin", time=time))["result"]) == found
+
+
+@with_api(COUNTS)
+async def test_what_grafana_asks_first_is_answered(api: Api) -> None:
+    """Its health check, its build info, its variables and its label browser, as forms and addresses."""
+    assert (await ask(api, "query", query="1+1", time=5))["result"] == [5.0, "2.0"]
+    posted = await api.client.post("/api/v1/query", data={"query": "1 + 1", "time": "5"})
+    assert posted.json()["data"]["result"] == [5.0, "2.0"]
+    assert (await ask(api, "status/buildinfo"))["version"]
+    assert await ask(api, "label/stream/values") == ["departures"]
+    match = {"match[]": 'private_counts_running{stream=~".+"}'}
+    assert await ask(api, "label/stream/values", **match) == ["departures"]
+    assert await ask(api, "labels", **match) == ["__name__", "private", "stream"]
+    assert len(await ask(api, "label/__name__/values")) == 8
+    assert [one["__name__"] for one in await ask(api, "series", **match)] == ["private_counts_running"]
+    assert await ask(api, "series", **{"match[]": 'private_counts_running{stream!="departures"}'}) == []
+    assert {one["type"] for [one] in (await ask(api, "metadata")).values()} == {"gauge"}
+    assert "is not answered here" in (await api.error("/api/v1/rules"))[1]["error"]
+
+
+@with_api(COUNTS, epsilon=EXACT)
+async def test_rows_are_flat(api: Api) -> None:
+    end = START_S + 2 * HOUR_S
+    rows = await api.json(
+        "/api/v1/rows", query="private_counts_bin", start=START_S + HOUR_S, end=end, step="1h"
+    )
+    assert rows == [
+        {"time": f"2013-01-01T0{hour}:00:00Z", "__name__": "private_counts_bin", "stream": "departures"}
+        | {"private": "false", "value": float(COUNTS[hour - 1])}
+        for hour in (1, 2)
+    ]
+
+
+@with_api(COUNTS)
+async def test_refusals_say_what_where_and_the_remedy(api: Api) -> None:
+    whole = {"start": START_S, "end": START_S + 8 * HOUR_S, "step": 60}
+    line = await refused(api, "query_range", query="rate(private_counts_running[5m])", **whole)
+    assert "character 5" in line
+    assert "selectors" in line
+    line = await refused(api, "query_range", query="private_counts_running", **whole | {"step": "2s"})
+    assert "14,401 points a series; at most 11,000" in line
+    assert "name a stream" in await refused(
+        api, "query_range", query='{stream="departures"}', **whole | {"step": 4}
+    )
+    for parameters, word in (
+        ({"query": "private_counts_bin", **whole, "step": "soon"}, "step"),
+        ({"query": "private_counts_bin", **whole, "step": "0"}, "step"),
+        ({"query": "private_counts_bin", **whole, "start": "then"}, "start"),
+        ({"query": "private_counts_bin", **whole, "end": START_S - 1}, "end"),
+        ({"query": "private_counts_bin"}, "start"),
+        (whole, "query"),
+    ):
+        assert (await refused(api, "query_range", **parameters)).startswith(f"{word}: ")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "{}",
+        '{stream=~".*"}{',
+        "sum(a)",
+        "a + b",
+        "a[5m]",
+        "a offset 5m",
+        'a{stream="b"',
+        "a{stream=b}",
+        "a{b}",
+        "1 +",
+        "é",
+        'a{b=~"(x+x+)+y"}',
+        'a{b=~"("}',
+        "x" * 3000,
+    ],
+)
+def test_nothing_else_is_understood(query: str) -> None:
+    with pytest.raises(PromQLError) as refusal:
+        parse(query)
+    assert "\n" not in str(refusal.value)
+
+
+def test_matchers_follow_prometheus() -> None:
+    def wants(query: str, **labels: str) -> bool:
+        selector = parse(query)
+        assert isinstance(selector, Selector)
+        return selector.matches(labels)
+
+    assert wants('a{s="x"}', __name__="a", s="x")
+    assert not wants('a{s="x"}', __name__="b", s="x")
+    assert wants('a{s=""}', __name__="a")  # a missing label is the empty text
+    assert wants('a{s!="x"}', __name__="a")
+    assert wants('{__name__=~"a|b",s=~"x.*"}', __name__="b", s="xy")
+    assert not wants('a{s=~"x"}', __name__="a", s="xy")  # patterns are anchored
+    assert wants("a{s!~'x'}", __name__="a", s="xy")
+    assert wants('a{s="say \\"x\\"",}', __name__="a", s='say "x"')
+    assert math.isclose(float(parse("-1e1 + 2.5 - +1")), -8.5)  # type: ignore[arg-type]
+
+
+@with_api(COUNTS)
+async def test_the_dashboard_asks_for_nothing_that_is_refused(api: Api) -> None:
+    import json
+
+    board = Path(__file__).parents[3] / "deploy/grafana/dashboards/private-counts.json"
+    panels = json.loads(board.read_text())["panels"]
+    queries = [target["expr"].replace("$stream", "departures") for p in panels for target in p["targets"]]
+    assert len(queries) == 8
+    for query in queries:
+        data = await ask(api, "query", query=query, time=START_S + 8 * HOUR_S)
+        assert len(data["result"]) == 1, query
