@@ -189,12 +189,13 @@ def fewest_nodes(tree: IntervalTree, ranges: Int64Array) -> Iterator[tuple[int, 
     """Yield (level, first, end) runs of nodes, two a level, that make up each range with the fewest nodes."""
     first, end = ranges.T
     for level, size in enumerate(tree.sizes):
-        above_first = -(-first // tree.branching)
+        fan = tree.fans[level] if size > 1 else 2
+        above_first = -(-first // fan)
         # A last node with fewer children is still whole where the range reaches the end of the level.
-        above_end = np.where(end == size, -(-end // tree.branching), end // tree.branching)
+        above_end = np.where(end == size, -(-end // fan), end // fan)
         rises = (above_first < above_end) & (size > 1)
-        yield level, first, np.where(rises, above_first * tree.branching, end)
-        yield level, np.where(rises, np.minimum(above_end * tree.branching, end), end), end
+        yield level, first, np.where(rises, above_first * fan, end)
+        yield level, np.where(rises, np.minimum(above_end * fan, end), end), end
         first, end = np.where(rises, above_first, 0), np.where(rises, above_end, 0)
 
 

@@ -139,6 +139,17 @@ _TABLE: tuple[Mechanism, ...] = (
         "DAWA's partition, then a tree with geometric budgets",
         _PARTITION | _BRANCHING | {"level_ratio": "budget of a level over that of the level above"},
     ),
+    Mechanism(
+        "adaptive_tree",
+        "dphist.mechanisms.adaptive.mechanism:adaptive_tree",
+        "look coarsely, then closer, then measure a tree over what differs: the one to start with",
+        {
+            "blocks": "how many equal runs of bins the first look has, at most",
+            "blocks_share": "share of epsilon for the first look",
+            "pieces_share": "share of epsilon for the second look",
+        },
+        uses_workload=True,
+    ),
     Mechanism("sorted", "dphist.mechanisms.sorted_counts:sorted_counts", "sorted counts with noise"),
     Mechanism("sorted_rounded", "dphist.mechanisms.sorted_counts:sorted_rounded", "sorted again and rounded"),
     Mechanism(

@@ -7,6 +7,7 @@ in units of the noise of a node of weight 1; a node of weight w has variance 1 /
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,31 +26,46 @@ Value = TypeVar("Value", np.int64, np.float64, np.bool_)
 class IntervalTree:
     """The shape: ``size`` leaves under nodes of ``branching`` children, the last of a level with fewer.
 
-    >>> IntervalTree(5, 2).sizes
-    (5, 3, 2, 1)
+    Args: branching, one number, or one for each level from the root down (16 children, then 4 each: (16, 4)).
+    Raises: ValueError where the product of the branchings is below ``size``, or one of them is below 2.
+
+    >>> IntervalTree(5, 2).sizes, IntervalTree(12, (2, 6)).sizes
+    ((5, 3, 2, 1), (12, 2, 1))
     """
 
     size: int
-    branching: int
+    branching: int | tuple[int, ...]
+
+    @cached_property
+    def fans(self) -> tuple[int, ...]:
+        """The children of a node of each level above the leaves, lowest level first."""
+        if isinstance(self.branching, int):
+            height = 0
+            while self.branching**height < self.size:
+                height += 1
+            return (self.branching,) * height
+        if min(self.branching, default=2) < 2 or math.prod(self.branching) < self.size:
+            raise ValueError(f"a tree of branching {self.branching} does not reach {self.size} leaves")
+        return self.branching[::-1]
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The number of nodes of each level, leaves first, one root last."""
         sizes = [self.size]
-        while sizes[-1] > 1:
-            sizes.append(-(-sizes[-1] // self.branching))
+        for fan in self.fans:
+            sizes.append(-(-sizes[-1] // fan))
         return tuple(sizes)
 
     def totals(self, leaves: Int64Array) -> list[Int64Array]:
         """Sum the leaves under every node, level by level. Cost: O(size)."""
         levels = [leaves]
-        for _ in self.sizes[1:]:
-            levels.append(child_sums(levels[-1], self.branching))
+        for fan in self.fans:
+            levels.append(child_sums(levels[-1], fan))
         return levels
 
     def to_children(self, level: int, parents: NDArray[Value]) -> NDArray[Value]:
         """Give each node of ``level`` the value of its parent."""
-        return np.repeat(parents, self.branching)[: self.sizes[level]]
+        return np.repeat(parents, self.fans[level])[: self.sizes[level]]
 
 
 def child_sums(values: NDArray[Number], branching: int) -> NDArray[Number]:
@@ -73,8 +89,8 @@ def child_sums(values: NDArray[Number], branching: int) -> NDArray[Number]:
 def variances_from_below(tree: IntervalTree, weights: Sequence[FloatArray]) -> list[FloatArray]:
     """Return the variance of each node's total as its own subtree estimates it (leaves weigh above 0)."""
     below = [1.0 / weights[0]]
-    for weight in weights[1:]:
-        children = child_sums(below[-1], tree.branching)
+    for fan, weight in zip(tree.fans, weights[1:], strict=True):
+        children = child_sums(below[-1], fan)
         below.append(children / (1.0 + weight * children))
     return below
 
@@ -92,13 +108,13 @@ def least_squares(
     """
     below = variances_from_below(tree, weights)
     sums, upward = [], [noisy[0]]
-    for value, weight, variance in zip(noisy[1:], weights[1:], below[1:], strict=True):
-        total = child_sums(upward[-1], tree.branching)
+    for fan, value, weight, variance in zip(tree.fans, noisy[1:], weights[1:], below[1:], strict=True):
+        total = child_sums(upward[-1], fan)
         sums.append(total)
         upward.append(total + weight * variance * (value - total))
     consistent = [upward[-1]]
     for level in range(len(tree.sizes) - 2, -1, -1):
-        shortfall = (consistent[-1] - sums[level]) / child_sums(below[level], tree.branching)
+        shortfall = (consistent[-1] - sums[level]) / child_sums(below[level], tree.fans[level])
         consistent.append(upward[level] + below[level] * tree.to_children(level, shortfall))
     return consistent[::-1]
 
@@ -117,10 +133,10 @@ def range_variance(
     climb = RangeClimb(tree, starts, ends)
     squares = climb.parts**2 * below[0][climb.nodes]
     climb.parts = climb.parts * below[0][climb.nodes]
-    for children, weight in zip(below, weights[1:], strict=False):
+    for fan, children, weight in zip(tree.fans, below, weights[1:], strict=False):
         squares = climb.gather(squares, children)
         climb.rise(children)
-        shrink = (1.0 / (1.0 + weight * child_sums(children, tree.branching)))[climb.nodes]
+        shrink = (1.0 / (1.0 + weight * child_sums(children, fan)))[climb.nodes]
         squares = squares - weight[climb.nodes] * shrink * climb.parts**2
         climb.parts = climb.parts * shrink
     return np.asarray(squares[0])
@@ -142,7 +158,7 @@ class RangeClimb:
     """
 
     def __init__(self, tree: IntervalTree, starts: FloatArray, ends: FloatArray) -> None:
-        self.branching = tree.branching
+        self.fans = [*tree.fans]
         first = np.minimum(np.floor(starts), tree.size - 1).astype(np.int64)
         last = np.maximum(np.ceil(ends).astype(np.int64) - 1, first)
         self.nodes = np.stack([first, last])
@@ -157,14 +173,15 @@ class RangeClimb:
         """
         prefix = np.concatenate(([0.0], np.cumsum(values)))
         first, last = self.nodes
-        first_parent, last_parent = self.nodes // self.branching
-        run_end = np.minimum((first_parent + 1) * self.branching, values.size)
+        fan = self.fans[0]
+        first_parent, last_parent = self.nodes // fan
+        run_end = np.minimum((first_parent + 1) * fan, values.size)
         first_run = at_ends[0] + prefix[run_end] - prefix[first + 1]
-        last_run = at_ends[1] + prefix[last] - prefix[last_parent * self.branching]
+        last_run = at_ends[1] + prefix[last] - prefix[last_parent * fan]
         joined = at_ends[0] + np.where(first == last, 0.0, at_ends[1] + prefix[last] - prefix[first + 1])
         return np.where(first_parent == last_parent, joined, np.stack([first_run, last_run]))
 
     def rise(self, values: FloatArray) -> None:
         """Move to the parents, gathering the parts; ``values`` are the parts of nodes that a range covers."""
         self.parts = self.gather(self.parts, values)
-        self.nodes = self.nodes // self.branching
+        self.nodes = self.nodes // self.fans.pop(0)

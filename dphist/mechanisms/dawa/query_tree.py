@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dphist.mechanisms.hierarchical import equal_parts, largest_path, least_branching
@@ -63,17 +65,17 @@ def greedy_parts(
     Source: Li et al. (2014), algorithm 2 and appendix C.2. Their equation 17 lacks the factor (1 - lambda)^-2
         on m_q1 + m_q2; the formula here is derived again, with s = lambda / (1 - lambda).
     """
-    levels = len(tree.sizes)
     climb = RangeClimb(tree, starts, ends)
     variance = np.ones(tree.size)
     squares = variance.copy()
     error = _leaf_error(tree, climb) + unit_weight
     odds = [np.zeros(tree.size)]
-    for level in range(1, levels):
-        decay = tree.branching ** (-0.5 * (levels - 1 - level))
-        joint, separate = _covered_squares(tree, climb, variance)
-        unit = unit_weight * child_sums(squares, tree.branching)
-        total, error = child_sums(variance, tree.branching), child_sums(error, tree.branching)
+    for level, fan in enumerate(tree.fans, start=1):
+        # t^(-depth / 2): the root of how many nodes of this level a full tree has.
+        decay = math.prod(tree.fans[level:]) ** -0.5
+        joint, separate = _covered_squares(climb, fan, variance)
+        unit = unit_weight * child_sums(squares, fan)
+        total, error = child_sums(variance, fan), child_sums(error, fan)
         chosen = best_odds(total, error, decay * joint + (1.0 - decay) * separate + unit)
         climb.rise(variance)
 
@@ -81,7 +83,7 @@ def greedy_parts(
         shrink = 1.0 / (1.0 + chosen**2 * total)
         error = rescale * (error - (joint + unit) * chosen**2 * shrink)
         variance = rescale * total * shrink
-        squares = (rescale * shrink) ** 2 * child_sums(squares, tree.branching)
+        squares = (rescale * shrink) ** 2 * child_sums(squares, fan)
         climb.parts = climb.parts * (rescale * shrink)[climb.nodes]
         odds.append(chosen)
     return _integer_parts(tree, odds)
@@ -120,18 +122,16 @@ def _leaf_error(tree: IntervalTree, climb: RangeClimb) -> FloatArray:
     return _at_nodes(tree.size, climb.nodes, climb.parts**2) + _covering(tree.size, climb.nodes)
 
 
-def _covered_squares(
-    tree: IntervalTree, climb: RangeClimb, variance: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def _covered_squares(climb: RangeClimb, fan: int, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sum over ranges the square of the sum, and the sum of squares, of each parent's children's parts."""
-    parents = climb.nodes // tree.branching
-    size = -(-variance.size // tree.branching)
+    parents = climb.nodes // fan
+    size = -(-variance.size // fan)
     covering = _covering(size, parents)
     joint = _at_nodes(size, parents, climb.gather(climb.parts, variance) ** 2)
     separate = _at_nodes(size, parents, climb.gather(climb.parts**2, variance**2))
     return (
-        joint + covering * child_sums(variance, tree.branching) ** 2,
-        separate + covering * child_sums(variance**2, tree.branching),
+        joint + covering * child_sums(variance, fan) ** 2,
+        separate + covering * child_sums(variance**2, fan),
     )
 
 

@@ -49,3 +49,9 @@ def test_without_the_penalty_buckets_are_chosen_for_their_noise(mean_error, pape
     assert free.published["edges"].size > 1500
     assert paid.published["edges"].size < 200
     assert mean_error("dawa", "adult") < 0.75 * mean_error("dawa", "adult", bucket_penalty=0)
+
+
+@pytest.mark.parametrize("dataset", ["nettrace", "medcost", "income", "hepph"])
+def test_the_adaptive_tree_beats_dawa(mean_error, dataset):
+    # Measured over ten trials: 0.27 to 0.66 of its error.
+    assert mean_error("adaptive_tree", dataset) < 0.9 * mean_error("dawa", dataset)

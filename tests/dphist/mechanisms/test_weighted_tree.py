@@ -1,5 +1,6 @@
 """Trees of weighted measurements against dense linear algebra and the paper's figure."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -13,13 +14,14 @@ from dphist.mechanisms.weighted_tree import IntervalTree, least_squares, range_v
 from dphist.noise import SeededNoise
 
 SHAPES = [(size, branching) for size in (1, 2, 3, 5, 8, 13, 40) for branching in (2, 3, 17)]
+SHAPES += [(12, (2, 6)), (11, (3, 2, 2)), (40, (4, 2, 5)), (2, (2,))]
 
 
 def rows_of(tree):
     """The tree's nodes as rows over its leaves, level by level, leaves first."""
     rows = []
     for level, size in enumerate(tree.sizes):
-        width = tree.branching**level
+        width = math.prod(tree.fans[:level])
         for node in range(size):
             row = np.zeros(tree.size)
             row[node * width : (node + 1) * width] = 1
@@ -41,8 +43,8 @@ def random_weights(tree, rng):
 
 @pytest.mark.parametrize(("size", "branching"), SHAPES)
 def test_two_passes_are_weighted_least_squares(size, branching):
-    rng = np.random.default_rng(size * 100 + branching)
     tree = IntervalTree(size, branching)
+    rng = np.random.default_rng(size * 100 + math.prod(tree.fans))
     weights = random_weights(tree, rng)
     noisy = [rng.normal(size=nodes) for nodes in tree.sizes]
     rows = rows_of(tree)
@@ -54,8 +56,8 @@ def test_two_passes_are_weighted_least_squares(size, branching):
 
 @pytest.mark.parametrize(("size", "branching"), SHAPES)
 def test_range_variances_are_those_of_the_dense_inverse_for_fractional_ends_too(size, branching):
-    rng = np.random.default_rng(size * 100 + branching)
     tree = IntervalTree(size, branching)
+    rng = np.random.default_rng(size * 100 + math.prod(tree.fans))
     weights = random_weights(tree, rng)
     ends = np.sort(rng.uniform(0, size, (60, 2)), axis=1)
     ends = np.vstack([ends, np.round(ends), [[0, 0], [0, size], [size, size]]])
@@ -65,6 +67,12 @@ def test_range_variances_are_those_of_the_dense_inverse_for_fractional_ends_too(
     np.testing.assert_allclose(
         range_variance(tree, weights, ends[:, 0], ends[:, 1]), expected, rtol=1e-9, atol=1e-10
     )
+
+
+@pytest.mark.parametrize("branching", [(2, 2), (3, 1, 2)])
+def test_a_tree_that_does_not_reach_its_leaves_is_refused(branching):
+    with pytest.raises(ValueError, match="does not reach 6 leaves"):
+        IntervalTree(6, branching).sizes  # noqa: B018
 
 
 def test_hay_figure_2():
@@ -103,12 +111,12 @@ def test_hay_closed_form_in_exact_fractions():
         np.testing.assert_allclose(level, [float(value) for value in exact], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("size", "branching"), [(1, 2), (6, 2), (16, 2), (11, 3), (27, 3)])
+@pytest.mark.parametrize(("size", "branching"), [(1, 2), (6, 2), (16, 2), (11, 3), (27, 3), (11, (2, 3, 2))])
 def test_the_fewest_nodes_make_up_every_range(size, branching):
     tree = IntervalTree(size, branching)
     spans = [
-        (node * branching**level, min((node + 1) * branching**level, size))
-        for level, nodes in enumerate(tree.sizes)
+        (node * width, min((node + 1) * width, size))
+        for width, nodes in zip(np.cumprod([1, *tree.fans]).tolist(), tree.sizes, strict=True)
         for node in range(nodes)
     ]
     least = {start: {start: 0} for start in range(size + 1)}

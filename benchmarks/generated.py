@@ -1,0 +1,72 @@
+"""Generated histograms: what ``adaptive_tree``'s defaults were set on, so that the papers' can judge them.
+
+    python -m benchmarks.generated             errors beside DAWA's and HB's; about a minute
+
+Seven shapes of three sizes at three epsilons. None is made after one of the papers' histograms.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.mechanisms import EPSILONS, RESULTS, mean_error, rounded
+from dphist.mechanisms import release
+from dphist.mechanisms.ranges import spread_ranges
+from dphist.noise import SeededNoise
+
+BINS = 4096
+EVENTS = (10_000, 300_000, 20_000_000)
+COMPARED = ("adaptive_tree", "dawa", "hb")
+
+
+def generated(events: int, seed: int = 0) -> dict[str, NDArray[np.int64]]:
+    """Return one histogram of each shape with so many events."""
+    draw = np.random.default_rng(seed)
+    place = np.arange(BINS)
+    few, many = np.zeros(BINS), np.zeros(BINS)
+    few[draw.choice(BINS, 40, replace=False)] = draw.pareto(1.0, 40) + 0.05
+    many[draw.choice(BINS // 3, 600, replace=False)] = draw.pareto(1.2, 600) + 0.05
+    shapes = {
+        "spikes": few,
+        "many spikes": many,
+        "smooth": np.exp(-(((place - 900) / 300) ** 2)) + 0.5 * np.exp(-(((place - 2600) / 150) ** 2)),
+        "steps": np.repeat(draw.gamma(0.3, 1, 16), BINS // 16),
+        "zipf": 1 / (1 + place) ** 1.1,
+        "rough": (1 + np.sin(place / 60)) * (1 + draw.gamma(1, 1, BINS)),
+        "round numbers": np.exp(-place / 700) * (1 + 30 * (place % 50 == 0)),
+    }
+    return {name: draw.multinomial(events, shape / shape.sum()) for name, shape in shapes.items()}
+
+
+def main() -> None:
+    """Measure, print each ratio to DAWA and to HB, write the JSON."""
+    workload = spread_ranges((BINS,))
+    table: dict[str, dict[str, float]] = {}
+    for events in EVENTS:
+        for name, counts in generated(events).items():
+            for epsilon in EPSILONS:
+                row = table[f"{name}, {events:,} events, epsilon {epsilon:g}"] = {}
+                for mechanism in COMPARED:
+                    row[mechanism], _ = mean_error(
+                        counts,
+                        workload,
+                        lambda seed, given=(mechanism, counts, epsilon): release(  # type: ignore[misc]
+                            *given, workload, SeededNoise(seed)
+                        ).answer(workload),
+                    )
+                print(" ".join(f"{key} {value:.4g}" for key, value in row.items()), "|", [*table][-1])
+    for other in COMPARED[1:]:
+        ratios = [row["adaptive_tree"] / row[other] for row in table.values()]
+        geometric = math.exp(statistics.fmean(map(math.log, ratios)))
+        mean, worst = statistics.fmean(ratios), max(ratios)
+        print(f"to {other}: mean {mean:.3f} geometric {geometric:.3f} worst {worst:.2f}")
+    RESULTS.with_name("generated.json").write_text(json.dumps(rounded(table), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

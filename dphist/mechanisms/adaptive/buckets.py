@@ -1,0 +1,69 @@
+"""Which neighbouring pieces look alike: the cheapest cut of noisy counts into uniform buckets."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dphist.mechanisms.dawa.partition import least_cost_partition
+from dphist.mechanisms.ranges import FloatArray, Int64Array
+
+# Every run of pieces may be a bucket up to here; beyond, runs of a power of two.
+_ALL_RUNS = 4096
+# A bucket costs 2, and one of k pieces of m costs (2 + 1.2 ln(m / 64)) / k more, in units of log-likelihood:
+# a single piece has the Laplace tail, and the more there are of them, the more look odd by chance.
+_BUCKET_COST = 2.0
+_SHORT_COST = 2.0
+_SHORT_COST_GROWTH = 1.2
+
+
+def uniform_buckets(noisy: FloatArray, widths: Int64Array, variances: FloatArray) -> Int64Array:
+    """Return the edges, in pieces, of the buckets that fit the noisy counts at least cost.
+
+    A bucket's cost is half the weighted sum of squares by which its pieces differ from one count a bin, and a
+    price, as a Gaussian likelihood with a penalty would have it. Input and output are published.
+
+    Args: noisy counts, widths in bins and variances of the m pieces.
+    Returns: shape (buckets + 1,), 0 to m.
+    Cost: O(m^2) up to 4096 pieces, in vectors of m; O(m log m) beyond.
+
+    >>> uniform_buckets(np.array([0.0, 1, 0, 50, 49]), np.ones(5, dtype=np.int64), np.ones(5)).tolist()
+    [0, 3, 5]
+    """
+    # Sums of squares are only as good as double precision: no variance below what that leaves of them.
+    weights = 1.0 / np.maximum(variances, 2.0**-46 * float(noisy @ noisy))
+    sums = np.zeros((3, noisy.size + 1))
+    np.cumsum(
+        [weights * noisy**2, weights * widths * noisy, weights * widths.astype(float) ** 2],
+        axis=1,
+        out=sums[:, 1:],
+    )
+    short = _SHORT_COST + _SHORT_COST_GROWTH * max(0.0, math.log(noisy.size / 64))
+    if noisy.size <= _ALL_RUNS:
+        return _cheapest_runs(sums, short)
+    lengths = [1 << power for power in range(noisy.size.bit_length())]
+    costs = [(length, _costs(sums[:, :-length], sums[:, length:], length, short)) for length in lengths]
+    return least_cost_partition(noisy.size, costs)
+
+
+def _costs(before: FloatArray, until: FloatArray, pieces: int | Int64Array, short: float) -> FloatArray:
+    """Return the cost of the runs between two columns of running sums."""
+    squares, products, widths = until - before
+    return np.asarray(0.5 * (squares - products**2 / widths) + _BUCKET_COST + short / pieces)
+
+
+def _cheapest_runs(sums: FloatArray, short: float) -> Int64Array:
+    """Find the least sum of costs over all cuts into runs, end by end."""
+    size = sums.shape[1] - 1
+    best = np.zeros(size + 1)
+    last_start = np.zeros(size + 1, dtype=np.int64)
+    for end in range(1, size + 1):
+        lengths = np.arange(end, 0, -1)
+        totals = best[:end] + _costs(sums[:, :end], sums[:, end : end + 1], lengths, short)
+        last_start[end] = np.argmin(totals)
+        best[end] = totals[last_start[end]]
+    edges = [size]
+    while edges[-1] > 0:
+        edges.append(int(last_start[edges[-1]]))
+    return np.array(edges[::-1], dtype=np.int64)

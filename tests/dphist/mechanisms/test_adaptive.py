@@ -1,0 +1,170 @@
+"""The adaptive tree: network against dense algebra, buckets against all cuts, privacy step by step."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphist.mechanisms import release
+from dphist.mechanisms.adaptive import buckets as bucket_rule
+from dphist.mechanisms.adaptive.buckets import uniform_buckets
+from dphist.mechanisms.adaptive.network import MeasuredRuns
+from dphist.mechanisms.adaptive.third_look import plan_tree
+from dphist.mechanisms.dawa.query_tree import LATTICE
+from dphist.mechanisms.weighted_tree import range_variance
+from dphist.noise import SeededNoise
+
+
+@settings(max_examples=40)
+@given(buckets=st.integers(1, 12), extra=st.integers(0, 20), seed=st.integers(0, 10**6))
+def test_the_network_is_dense_weighted_least_squares(buckets, extra, seed):
+    rng = np.random.default_rng(seed)
+    edges = np.sort(rng.integers(0, buckets + 1, (extra, 2)), axis=1)
+    edges = edges[edges[:, 0] < edges[:, 1]]  # overlapping as they fall
+    starts = np.concatenate([np.arange(buckets), edges[:, 0]])
+    ends = np.concatenate([np.arange(1, buckets + 1), edges[:, 1]])
+    noisy, variances = rng.normal(0, 50, starts.size), rng.uniform(0.1, 9, starts.size)
+    runs = MeasuredRuns(buckets)
+    runs.add(starts[:buckets], ends[:buckets], noisy[:buckets], variances[:buckets])
+    runs.add(starts[buckets:], ends[buckets:], noisy[buckets:], variances[buckets:])
+    place = np.arange(buckets)
+    rows = ((starts[:, None] <= place) & (place < ends[:, None])).astype(float)
+    covariance = np.linalg.inv(rows.T @ (rows / variances[:, None]))
+    np.testing.assert_allclose(runs.solve(), covariance @ rows.T @ (noisy / variances), atol=1e-8)
+    low, high = np.sort(rng.uniform(0, buckets, (2, 15)), axis=0)
+    low[0], high[0] = 0, buckets
+    part = np.clip(np.minimum(high[:, None], place + 1) - np.maximum(low[:, None], place), 0, None)
+    np.testing.assert_allclose(
+        runs.variance(low, high), np.einsum("qi,ij,qj->q", part, covariance, part), rtol=1e-8
+    )
+
+
+def test_many_ranges_are_solved_in_blocks(monkeypatch):
+    runs = MeasuredRuns(5)
+    runs.add(np.arange(5), np.arange(1, 6), np.zeros(5), np.arange(1.0, 6.0))
+    low, high = np.zeros(11), np.linspace(0.5, 5, 11)
+    whole = runs.variance(low, high)
+    monkeypatch.setattr("dphist.mechanisms.adaptive.network._NUMBERS_AT_ONCE", 15)
+    np.testing.assert_array_equal(runs.variance(low, high), whole)
+    assert whole[-1] == pytest.approx(15)
+
+
+def cut_cost(noisy, widths, variances, cuts):
+    total = 0.0
+    short = 2 + 1.2 * max(0, math.log(noisy.size / 64))
+    for start, end in itertools.pairwise(cuts):
+        y, w, s = noisy[start:end], widths[start:end], variances[start:end]
+        rate = (w * y / s).sum() / (w**2 / s).sum()
+        total += ((y - rate * w) ** 2 / s).sum() / 2 + 2 + short / (end - start)
+    return total
+
+
+@pytest.mark.parametrize("all_runs", [100, 0])
+def test_buckets_are_the_cheapest_of_all_cuts(monkeypatch, all_runs):
+    monkeypatch.setattr(bucket_rule, "_ALL_RUNS", all_runs)
+    rng = np.random.default_rng(3)
+    for size in (1, 2, 5, 9):
+        for _ in range(20):
+            widths = 2 ** rng.integers(0, 3, size)
+            noisy = widths * rng.choice([0, 1, 9], size) + rng.normal(0, 1, size)
+            variances = rng.uniform(0.5, 2, size)
+            inner = itertools.chain.from_iterable(
+                itertools.combinations(range(1, size), k) for k in range(size)
+            )
+            cuts = [[0, *some, size] for some in inner]
+            if all_runs == 0:  # runs of a power of two only
+                cuts = [
+                    cut for cut in cuts if all((b - a).bit_count() == 1 for a, b in itertools.pairwise(cut))
+                ]
+            least = min(cut_cost(noisy, widths, variances, cut) for cut in cuts)
+            found = uniform_buckets(noisy, widths, variances).tolist()
+            assert found in cuts
+            assert cut_cost(noisy, widths, variances, found) == pytest.approx(least)
+
+
+def test_the_tree_leaves_out_leaves_that_are_known_and_spends_a_whole_path():
+    ends = np.sort(np.random.default_rng(1).uniform(0, 256, (300, 2)), axis=1)
+    unknown = plan_tree(np.full(256, 1e-6), 1.0, *ends.T)
+    known = plan_tree(np.full(256, 100.0), 1.0, *ends.T)
+    assert unknown.shares[0] > 0
+    assert known.shares[0] / known.shares.sum() < 0.5 * unknown.shares[0] / unknown.shares.sum()
+    assert sum(int(level[0]) for level in unknown.parts()) in range(LATTICE - 9, LATTICE + 1)
+
+    def error(planned, other):
+        shares = planned.shares / planned.shares.sum()
+        weights = [np.full(s, a**2 / 2) for s, a in zip(planned.tree.sizes, shares, strict=True)]
+        weights[0] = weights[0] + other
+        return np.sqrt(range_variance(planned.tree, weights, *ends.T)).mean()
+
+    assert error(known, 100.0) < error(unknown, 100.0)
+    assert error(unknown, 1e-6) < error(plan_tree(np.full(256, 0.5), 1.0, *ends.T), 1e-6)
+
+
+@settings(max_examples=40)
+@given(
+    counts=st.lists(st.integers(0, 5) | st.integers(0, 3000), min_size=1, max_size=40),
+    blocks=st.integers(1, 9),
+    data=st.data(),
+)
+def test_one_event_costs_at_most_epsilon_and_nearly_all_of_it(privacy_loss, counts, blocks, data):
+    x = np.array(counts)
+    more = x.copy()
+    more[data.draw(st.integers(0, x.size - 1))] += 1
+    epsilon = data.draw(st.sampled_from([Fraction(1, 3), Fraction(2)]))
+    loss = privacy_loss("adaptive_tree", x, more, epsilon, blocks=blocks, seed=data.draw(st.integers(0, 9)))
+    assert epsilon * Fraction(999, 1000) <= loss <= epsilon
+
+
+def test_the_data_are_measured_three_times_and_never_chosen_by(transcript):
+    steps = transcript("adaptive_tree", np.arange(300) * 50, 1)
+    assert [kind for kind, *_ in steps] == ["measure"] * 3
+    assert steps[0][1].size == 64
+    assert steps[1][1].size > 250  # dense blocks are cut into bins
+
+
+@pytest.mark.slow
+def test_stated_variances_are_those_of_many_releases():
+    counts = 10_000 * np.array([1, 9, 3, 20, 7, 2, 12, 5])  # no two alike: every bin is a bucket every time
+    ranges = np.array([[0, 8], [2, 5], [6, 7]])
+    made = [release("adaptive_tree", counts, 1, ranges, SeededNoise(seed), blocks=4) for seed in range(600)]
+    assert {tuple(each.published["edges"]) for each in made} == {tuple(range(9))}
+    errors = np.array([each.answer(ranges) for each in made]) - [counts[a:b].sum() for a, b in ranges]
+    # 600 draws of kurtosis below 6: the ratio has a standard deviation below 0.1; 5 of them, both sides.
+    np.testing.assert_allclose((errors**2).mean(axis=0) / made[0].variance(ranges), 1, atol=0.5)
+    assert (np.abs(errors.mean(axis=0)) < 6 * np.sqrt(made[0].variance(ranges) / 600)).all()
+
+
+def test_it_looks_closer_only_where_there_is_something():
+    counts = np.zeros(1024, dtype=np.int64)
+    counts[700] = 50_000
+    made = release("adaptive_tree", counts, 1, noise=SeededNoise(3))
+    pieces = made.published["pieces"]
+    assert pieces.size < 120
+    assert {700, 701} <= set(pieces.tolist())
+    assert {700, 701} <= set(made.published["edges"].tolist())
+    assert made.counts[700] == pytest.approx(50_000, abs=40)
+
+
+def test_more_pieces_than_all_runs_can_be_tried(monkeypatch):
+    monkeypatch.setattr(bucket_rule, "_ALL_RUNS", 100)
+    counts = np.repeat([10**6, 0, 5 * 10**5], [300, 400, 324])
+    made = release("adaptive_tree", counts, 1, noise=SeededNoise(5))
+    assert np.abs(made.counts - counts).mean() < 1
+    assert made.published["edges"].size < 40
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"blocks": 0}, "blocks is 0"),
+        ({"blocks_share": 0}, "blocks_share is 0"),
+        ({"blocks_share": Fraction(1, 2), "pieces_share": Fraction(1, 2)}, "leave something"),
+    ],
+)
+def test_bad_options_are_named(options, says):
+    with pytest.raises(ValueError, match=says):
+        release("adaptive_tree", [1, 2, 3], 1, noise=SeededNoise(1), **options)
