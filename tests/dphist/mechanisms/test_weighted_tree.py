@@ -131,7 +131,8 @@ def test_the_fewest_nodes_make_up_every_range(size, branching):
     number = np.zeros(len(ranges))
     for level, first, end in fewest_nodes(tree, ranges):
         number += end - first
-        for row, (a, b) in enumerate(zip(first * branching**level, end * branching**level, strict=True)):
+        width = math.prod(tree.fans[:level])
+        for row, (a, b) in enumerate(zip(first * width, end * width, strict=True)):
             covered[row, a : min(b, size)] += 1
     for row, (a, b) in enumerate(ranges):
         assert covered[row].tolist() == [float(a <= leaf < b) for leaf in range(size)]
