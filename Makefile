@@ -62,5 +62,10 @@ simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000)
 bench: $(STAMP) ## ratio tables with JSON results under benchmarks/results
 	$(BIN)/python -m benchmarks
 
+bench-accuracy: $(STAMP) ## error of the running count predicted and measured, and interval coverage; half an hour
+	$(BIN)/python -m benchmarks.accuracy
+	$(BIN)/python -m benchmarks.epochs
+	$(BIN)/python -m benchmarks.coverage
+
 clean: ## remove the environment, caches and the demo's state
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache state
