@@ -92,7 +92,10 @@ class ReleasedForest:
         self._nodes = [_Rows(width) for _ in range(height)]
         self._estimates = [_Rows(width) for _ in range(height)]
         self._live = _Rows(width)
-        self._upward = UpwardPass(design, width)
+        self._upward = self._upward_pass()
+
+    def _upward_pass(self) -> UpwardPass:
+        return UpwardPass(self.design, self.width)
 
     @property
     def bins(self) -> int:

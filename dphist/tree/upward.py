@@ -15,6 +15,7 @@ import numpy as np
 
 from dphist.noise import Int64Array
 from dphist.tree.design import TreeDesign
+from dphist.tree.shape import TreeShape
 
 VALUE_BITS = 16
 UNITS_PER_COUNT = 1 << VALUE_BITS
@@ -32,11 +33,13 @@ class UpwardPass:
     def __init__(
         self, design: TreeDesign, width: int, bins: int = 0, open_sums: Int64Array | None = None
     ) -> None:
-        rows = (design.shape.height, width)
-        self.shape = design.shape
-        self.bins = design.shape.checked_bins(bins)
-        self.open_sums = np.zeros(rows, np.int64) if open_sums is None else open_sums.copy()
+        self._start(design.shape, width, bins, open_sums)
         self.shares_of_children = tuple(1.0 - gain for gain in design.gains)
+
+    def _start(self, shape: TreeShape, width: int, bins: int, open_sums: Int64Array | None) -> None:
+        self.shape = shape
+        self.bins = shape.checked_bins(bins)
+        self.open_sums = np.zeros((shape.height, width), np.int64) if open_sums is None else open_sums.copy()
 
     def live(self) -> Int64Array:
         """Return the running count now, shape (width,), in units of 2^-16."""
@@ -61,14 +64,18 @@ class UpwardPass:
             if not len(sums):
                 break
             own = estimates[level - 2]
-            own += np.rint((sums - own) * self.shares_of_children[level - 2]).astype(np.int64)
             width = self.shape.widths[level - 1]
+            own += self._correction(level - 1, self.bins // width, sums - own)
             first = width - 1 - self.bins % width
             changes[first::width] += own - sums
         else:
             self.open_sums[0] += estimates[0].sum(axis=0)
         self.bins += len(changes)
         return estimates, before + changes.cumsum(axis=0)
+
+    def _correction(self, level: int, first: int, difference: Int64Array) -> Int64Array:
+        """Return what the nodes of a level from ``first`` on add to their own values, of (sum z - y)."""
+        return np.asarray(np.rint(difference * self.shares_of_children[level - 1]), np.int64)
 
 
 def close_parents(
