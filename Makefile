@@ -35,6 +35,7 @@ LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --
 lock: ## resolve pyproject.toml anew into requirements/*.txt (needs uv)
 	$(LOCK) --all-extras pyproject.toml -o requirements/lock.txt
 	$(LOCK) --extra embedded --extra demo --extra build -c requirements/lock.txt pyproject.toml -o requirements/demo.txt
+	$(LOCK) requirements/compose-schema.in -o requirements/compose-schema.txt
 
 demo: $(DEMO_STAMP) ## replay a year of real events, live page on 127.0.0.1:8088 (DEMO_SECONDS=n ends it; DEMO_OPTIONS=--fresh)
 	@$(BIN)/stream-app demo --seconds $(DEMO_SECONDS) $(DEMO_OPTIONS)

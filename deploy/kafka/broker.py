@@ -21,6 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 JARS = HERE.parents[1] / ".venv" / "kafka-4.3.0"
+LOOPBACK = "127.0.0.1"
 START_SECONDS = 60.0
 
 
@@ -93,8 +94,8 @@ def start(folder: Path, port: int = 0, heap: str = "512m") -> Broker:
     if not settings.exists():
         port = port or free_port()
         text = string.Template((HERE / "server.properties").read_text())
-        values = {"PORT": port, "CONTROLLER_PORT": free_port(), "LOG_DIR": folder / "data"}
-        settings.write_text(text.substitute(values))
+        addresses = {"HOST": LOOPBACK, "LISTEN": LOOPBACK, "PORT": port, "CONTROLLER_PORT": free_port()}
+        settings.write_text(text.substitute(addresses, LOG_DIR=folder / "data"))
         _run_tool(["format", "-t", _cluster_id(), "-c", str(settings), "--standalone"])
     servers = _setting(settings, "advertised.listeners").removeprefix("PLAINTEXT://")
     command = [java(), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{install()}/*"]

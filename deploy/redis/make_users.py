@@ -1,0 +1,72 @@
+"""Make the three users of the store and their passwords: `python3 deploy/redis/make_users.py deploy/secrets`.
+
+Writes users.acl (digests only, for Redis) and one environment file for each process that needs a password.
+Needs nothing but Python. Passwords that exist are kept, so that it may be run again after an upgrade.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import sys
+from pathlib import Path
+
+# The API reads what is public and nothing else. The worker administers nothing, but must see that the store
+# keeps what it acknowledges, and have deleted counts dropped from the append-only file.
+RULES = {
+    "worker": "~dp:* +@all -@admin -@dangerous +config|get +info +bgrewriteaof",
+    "api": "~dp:*:pub:* -@all +get +getrange +exists +hgetall +smembers +xrange +multi +exec +discard +ping",
+    "operator": "~* &* +@all",
+}
+# Nobody may log in as it, but Redis 7 reads its own file back as this user: without rights all would be lost.
+DEFAULT_USER = "user default off ~* &* +@all"
+VARIABLES = {
+    "worker": "STREAM_APP_REDIS_URL",
+    "api": "STREAM_APP_REDIS_API_URL",
+    "operator": "REDIS_OPERATOR_URL",
+}
+
+
+def acl(passwords: dict[str, str]) -> str:
+    """Return the access list as Redis reads it."""
+    lines = [DEFAULT_USER]
+    for user, rules in RULES.items():
+        digest = hashlib.sha256(passwords[user].encode()).hexdigest()
+        lines.append(f"user {user} on #{digest} {rules}")
+    return "\n".join(lines) + "\n"
+
+
+def write(folder: Path, host: str = "redis:6379") -> None:
+    """Write users.acl and worker.env, api.env, operator.env. Args: host, where Redis is for the others."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    passwords = {}
+    for user, variable in VARIABLES.items():
+        path = folder / f"{user}.env"
+        passwords[user] = _password(path, variable) or secrets.token_urlsafe(32)
+        _replace(path, f"{variable}=redis://{user}:{passwords[user]}@{host}/0\n", 0o600)
+    # Readable by the server in its container; nobody guesses 32 random bytes from their digest.
+    _replace(folder / "users.acl", acl(passwords), 0o644)
+
+
+def _password(path: Path, variable: str) -> str | None:
+    if not path.exists():
+        return None
+    text = path.read_text().strip().removeprefix(f"{variable}=redis://")
+    return text.rpartition("@")[0].partition(":")[2]
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with open(descriptor, "w") as file:
+        file.write(text)
+    unfinished.replace(path)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: python3 make_users.py FOLDER [HOST:PORT]")
+    write(Path(sys.argv[1]), *sys.argv[2:])
+    print(f"{sys.argv[1]}: users.acl, worker.env, api.env, operator.env; keep this folder secret")

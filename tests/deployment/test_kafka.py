@@ -1,0 +1,77 @@
+"""The broker as compose.yaml starts it: start.sh over the same server.properties as the other tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+from kafka.errors import KafkaError
+
+from deploy.kafka.broker import free_port, install, java
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+@contextmanager
+def started(environment: dict[str, str]) -> Iterator[KafkaAdminClient]:
+    """Run start.sh until the block ends, as the container's only process."""
+    process = subprocess.Popen(
+        ["/bin/sh", DEPLOY / "kafka" / "start.sh"], env=environment, stdout=subprocess.DEVNULL
+    )
+    try:
+        client = _client(f"{environment['HOST']}:{environment['PORT']}", process)
+        try:
+            yield client
+        finally:
+            client.close()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) in (0, 143)
+
+
+def _client(servers: str, process: subprocess.Popen[bytes]) -> KafkaAdminClient:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            client = KafkaAdminClient(bootstrap_servers=servers, bootstrap_timeout_ms=2_000)
+            client.list_topics()
+            return client
+        except (KafkaError, OSError):
+            assert process.poll() is None, "the broker ended at once"
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_it_starts_over_an_empty_folder_and_again_with_its_topics(tmp_path: Path) -> None:
+    compose: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    given = compose["services"]["kafka"]["environment"]
+    loopback = {
+        "JARS": str(install()),
+        "JAVA_OPTIONS": "-Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "LOG_DIR": str(tmp_path / "data"),
+        "HOST": "127.0.0.1",
+        "LISTEN": "127.0.0.1",
+        "PORT": str(free_port()),
+        "CONTROLLER_PORT": str(free_port()),
+    }
+    assert set(given) == {*loopback, "CLUSTER_ID"}  # nothing that start.sh needs is missing there
+    cluster_id = given["CLUSTER_ID"].partition(":-")[2].rstrip("}")
+    path = f"{Path(java()).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, **loopback, "CLUSTER_ID": cluster_id, "PATH": path}
+    with started(environment) as client:
+        assert client.describe_cluster()["cluster_id"] == cluster_id
+        client.create_topics([NewTopic("clicks", 3, 1)])
+    with started(environment) as client:
+        assert "clicks" in client.list_topics()
