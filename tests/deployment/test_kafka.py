@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -43,6 +44,8 @@ def _client(servers: str, process: subprocess.Popen[bytes]) -> KafkaAdminClient:
     deadline = time.monotonic() + 60
     while True:
         try:
+            # A client that is refused leaves its sockets behind: ask the port before it.
+            socket.create_connection(("127.0.0.1", int(servers.partition(":")[2])), timeout=1).close()
             client = KafkaAdminClient(bootstrap_servers=servers, bootstrap_timeout_ms=2_000)
             client.list_topics()
             return client
