@@ -160,18 +160,21 @@ def privacy(config: Path) -> int:
 @config_option
 @refusals_in_one_line
 def doctor(config: Path) -> int:
-    """Look whether this configuration could run here: files, directories, port, Redis.
+    """Look whether this configuration can run here: files, disks, ports, Redis, Kafka, clocks.
+
+    One line each: ok, warn (it may be meant so) or fail, with the remedy; the status is 2 if one fails. It
+    changes nothing and may be run beside a running service.
 
     \b
     Example:
       stream-app doctor --config examples/flights.yaml
     """
     from stream_app.shell.doctor import examine
+    from stream_app.shell.findings import show
 
     findings = asyncio.run(examine(load(config)))
-    for finding in findings:
-        click.echo(f"{'ok     ' if finding.good else 'PROBLEM'} {finding.what}: {finding.said}")
-    return 0 if all(finding.good for finding in findings) else 2
+    show(findings, Console())
+    return 2 if any(finding.state == "fail" for finding in findings) else 0
 
 
 @main.command()

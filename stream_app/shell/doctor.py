@@ -3,54 +3,69 @@
 from __future__ import annotations
 
 import os
+import shutil
+import socket
+import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from stream_app.config import Settings, StreamSettings
-from stream_app.ports import OperatorError
-from stream_app.shell.supervision import check_port
-from stream_app.state.embedded import find_server
-from stream_app.state.safety import check_safety
+from stream_app.shell.doctor_redis import redis_findings
+from stream_app.shell.findings import Finding
+from stream_app.shell.supervision import family
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
-
-    what: str
-    good: bool
-    said: str
+MIB = 1 << 20
+LEAST_FREE_BYTES = 256 * MIB  # below this a release may not be written
+FEW_FREE_BYTES = 2048 * MIB
 
 
 async def examine(settings: Settings) -> list[Finding]:
-    """Return a finding for each file, directory and address of a configuration, and for its Redis."""
-    findings = [_source(stream) for stream in settings.streams]
-    findings += _directories(settings)
-    findings.append(_port(settings))
-    findings.append(await _redis(settings))
+    """Return a finding for each file, directory, address and service of a configuration."""
+    findings = [_file(stream) for stream in settings.streams]
+    for what, directory in _directories(settings).items():
+        findings += _directory(what, directory)
+    findings += _doors(settings)
+    findings += await redis_findings(settings)
     return findings
 
 
-def _source(stream: StreamSettings) -> Finding:
+def _file(stream: StreamSettings) -> Finding:
     file, what = stream.source.file, f"streams.{stream.name}.source.file"
     if not file.is_file():
-        return Finding(what, False, f"{file} is not there; create it or correct the path")
+        return Finding(what, "fail", f"{file} is not there; create it or correct the path")
     if not os.access(file, os.R_OK):
-        return Finding(what, False, f"{file} cannot be read; let this user read it")
-    return Finding(what, True, f"{file} can be read")
+        return Finding(what, "fail", f"{file} cannot be read; let this user read it")
+    return Finding(what, "ok", f"{file} can be read")
 
 
-def _directories(settings: Settings) -> Iterator[Finding]:
+def _directories(settings: Settings) -> dict[str, Path]:
     places = {"state.dir": settings.state_dir}
     if settings.redis.embedded is not None:
         places["redis.url"] = settings.redis.embedded
-    for what, directory in places.items():
-        nearest = _nearest(directory)
-        if not os.access(nearest, os.W_OK):
-            yield Finding(what, False, f"{nearest} cannot be written; choose another directory")
-        else:
-            yield Finding(what, True, f"{directory} can be written")
+    return places
+
+
+def _directory(what: str, directory: Path) -> Iterator[Finding]:
+    """Yield whether a directory can be written, is this user's alone, and has room."""
+    nearest = _nearest(directory)
+    if not os.access(nearest, os.W_OK):
+        yield Finding(what, "fail", f"{nearest} cannot be written; choose another directory")
+        return
+    if nearest == directory and directory.stat().st_mode & 0o077:
+        yield Finding(what, "warn", f"{directory} holds secrets and others may enter it; chmod 700")
+    else:
+        yield Finding(what, "ok", f"{directory} can be written")
+    yield _room(what, nearest)
+
+
+def _room(what: str, directory: Path) -> Finding:
+    free = shutil.disk_usage(directory).free
+    said = f"{free // MIB:,} MiB are free on its disk"
+    if free < LEAST_FREE_BYTES:
+        return Finding(what, "fail", f"{said}; make room, or releases stop")
+    if free < FEW_FREE_BYTES:
+        return Finding(what, "warn", f"{said}; make room soon")
+    return Finding(what, "ok", said)
 
 
 def _nearest(directory: Path) -> Path:
@@ -59,19 +74,34 @@ def _nearest(directory: Path) -> Path:
     return directory
 
 
-def _port(settings: Settings) -> Finding:
-    try:
-        check_port(settings.api)
-    except OperatorError as refusal:
-        return Finding("api.port", False, str(refusal))
-    return Finding("api.port", True, f"{settings.api.host}:{settings.api.port} is free")
+def _doors(settings: Settings) -> Iterator[Finding]:
+    yield _door("api.port", settings.api.host, settings.api.port, "/healthz", '"status"')
+    if settings.operator is None:
+        yield Finding("operator.port", "ok", "closed: nobody can scrape lag and late records")
+        return
+    host, port = settings.operator.host, settings.operator.port
+    if host not in ("127.0.0.1", "::1", "localhost"):
+        said = f"{host} is not loopback and has no login; only the operator's scraper may reach it"
+        yield Finding("operator.host", "warn", said)
+    yield _door("operator.port", host, port, "/metrics", "stream_app_")
 
 
-async def _redis(settings: Settings) -> Finding:
+def _door(what: str, host: str, port: int, path: str, sign: str) -> Finding:
+    """Return whether a port is free, or served by this service already."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        if settings.redis.url is None:
-            return Finding("redis.url", True, f"embedded: {find_server()}")
-        await check_safety(settings.redis.url, settings.redis.accept)
-    except OperatorError as refusal:
-        return Finding("redis.url", False, str(refusal))
-    return Finding("redis.url", True, "keeps what it acknowledges")
+        socket.create_server((host, port), family=family(host)).close()
+    except OSError as failure:
+        if _answers(f"http://{address}{path}", sign):
+            return Finding(what, "ok", f"{address} is served by a running service")
+        reason = os.strerror(failure.errno or 0)
+        return Finding(what, "fail", f"{address} cannot be served ({reason}); free it or choose another")
+    return Finding(what, "ok", f"{address} is free")
+
+
+def _answers(url: str, sign: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return sign in answer.read(1 << 16).decode(errors="replace")
+    except (OSError, ValueError):
+        return False

@@ -70,7 +70,7 @@ def check_port(api: ApiSettings, patience_s: float = 0.0) -> None:
     deadline_s = time.monotonic() + patience_s
     while True:
         try:
-            socket.create_server((api.host, api.port), family=_family(api.host)).close()
+            socket.create_server((api.host, api.port), family=family(api.host)).close()
             return
         except OSError as failure:
             if failure.errno != errno.EADDRINUSE or time.monotonic() > deadline_s:
@@ -82,7 +82,8 @@ def check_port(api: ApiSettings, patience_s: float = 0.0) -> None:
         time.sleep(0.1)
 
 
-def _family(host: str) -> socket.AddressFamily:
+def family(host: str) -> socket.AddressFamily:
+    """Return the family of an address: a colon is in those of version 6 only."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 

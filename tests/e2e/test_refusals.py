@@ -103,9 +103,7 @@ def test_every_command_explains_itself_with_an_example():
     commands = [
         line.split()[0] for line in told.stdout.partition("Commands:")[2].splitlines() if line.strip()
     ]
-    assert {"run", "worker", "api", "replay", "check-config", "privacy", "plan", "demo", "doctor"} == set(
-        commands
-    )
+    assert {"run", "worker", "api", "replay", "produce", "check-config", "privacy", "plan"} <= set(commands)
     for command in commands:
         arguments = [sys.executable, "-m", "stream_app", command, "--help"]
         page = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout

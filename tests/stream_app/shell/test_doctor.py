@@ -1,0 +1,190 @@
+"""Each thing that is wrong is found, with its remedy, and nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from stream_app.config import load
+from stream_app.monitoring.listener import serving
+from stream_app.monitoring.metrics import Metrics
+from stream_app.shell import doctor, doctor_redis
+from stream_app.shell.findings import Finding, show
+from stream_app.state.safety import ACCEPT_LOSS
+from tests.contracts.servers import server_paths
+from tests.deployment.test_redis import deployed
+from tests.e2e.service import free_port
+
+CONFIGURATION = """
+redis: {{url: "{redis}"{more_redis}}}
+state: {{dir: ./state}}
+api: {{port: {port}}}
+{more}
+streams:
+  clicks:
+    source: {{file: clicks.ndjson}}
+    time: {{field: at, format: ms, bin: 1m, grace: 5s, epoch: 1d}}
+    privacy: {{epsilon: 1}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "clicks.ndjson").touch()
+    return tmp_path
+
+
+def examined(
+    folder: Path, redis: str = "embedded:./redis", port: int = 0, more: str = "", more_redis: str = ""
+) -> dict[str, list[Finding]]:
+    """Return what is found, by what was looked at."""
+    text = CONFIGURATION.format(redis=redis, port=port or free_port(), more=more, more_redis=more_redis)
+    (folder / "app.yaml").write_text(text)
+    found: dict[str, list[Finding]] = {}
+    for finding in asyncio.run(doctor.examine(load(folder / "app.yaml", {}))):
+        found.setdefault(finding.what, []).append(finding)
+    return found
+
+
+def bad(found: dict[str, list[Finding]]) -> dict[str, str]:
+    """Return what is not ok."""
+    return {what: f.state for what, findings in found.items() for f in findings if f.state != "ok"}
+
+
+def test_a_good_place_is_good(folder: Path) -> None:
+    found = examined(folder)
+    assert bad(found) == {}
+    assert {"streams.clicks.source.file", "state.dir", "redis.url", "api.port", "operator.port"} == set(found)
+
+
+def test_a_missing_file_and_a_closed_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "clicks.ndjson").unlink()
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write anywhere
+    found = examined(folder)
+    assert bad(found) == {"streams.clicks.source.file": "fail", "state.dir": "fail", "redis.url": "fail"}
+    assert found["streams.clicks.source.file"][0].said.endswith("create it or correct the path")
+
+
+def test_secrets_that_others_may_read(folder: Path) -> None:
+    (folder / "state").mkdir(mode=0o755)
+    found = examined(folder)
+    assert bad(found) == {"state.dir": "warn"}
+    assert found["state.dir"][0].said.endswith("chmod 700")
+
+
+@pytest.mark.parametrize(("free_mib", "state"), [(100, "fail"), (1000, "warn"), (9000, "ok")])
+def test_room_on_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int, state: str) -> None:
+    usage = shutil.disk_usage(folder)._replace(free=free_mib << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
+    found = examined(folder)
+    assert set(bad(found).values()) == ({state} if state != "ok" else set())
+    assert f"{free_mib:,} MiB" in found["state.dir"][1].said
+
+
+@contextmanager
+def answering(body: bytes) -> Iterator[int]:
+    """Serve one text on a port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_taken_port_fails_unless_it_is_the_service_itself(folder: Path) -> None:
+    with answering(b"somebody else") as port:
+        found = examined(folder, port=port)
+        assert bad(found) == {"api.port": "fail"}
+        assert "free it or choose another" in found["api.port"][0].said
+    with answering(b'{"status":"ok"}') as port:
+        assert bad(examined(folder, port=port)) == {}
+    metrics = Metrics()
+    metrics.lag.labels("file:clicks.ndjson", "0").set(1)
+    port = free_port()
+    with serving(metrics, "127.0.0.1", port):
+        found = examined(folder, more=f"operator: {{port: {port}}}")
+    assert bad(found) == {}
+    assert "running service" in found["operator.port"][0].said
+
+
+def test_an_operators_door_that_is_open_to_others(folder: Path) -> None:
+    found = examined(folder, more=f"operator: {{host: 0.0.0.0, port: {free_port()}}}")
+    assert bad(found) == {"operator.host": "warn"}
+
+
+@pytest.mark.redis
+class TestOverAServer:
+    def test_the_deployed_one_is_good(self, folder: Path) -> None:
+        with deployed(folder / "redis", server_paths()["bundled"]) as server:
+            found = examined(folder, server.worker_url, more_redis=f', api_url: "{server.api_url}"')
+        assert bad(found) == {}
+        assert {"redis.url", "redis clock", "redis.api_url"} < set(found)
+
+    def test_an_api_with_too_many_rights(self, folder: Path) -> None:
+        with deployed(folder / "redis", server_paths()["bundled"]) as server:
+            same = examined(folder, server.worker_url)
+            other = examined(folder, server.worker_url, more_redis=f', api_url: "{server.url("operator")}"')
+            nobody = server.api_url.replace(":", ":not-", 2).replace("redis:not-", "redis:", 1)
+            wrong = examined(folder, server.worker_url, more_redis=f', api_url: "{nobody}"')
+        assert bad(same) == {"redis.api_url": "warn"}
+        assert bad(other) == {"redis.api_url": "fail"}
+        assert "can read secret keys" in other["redis.api_url"][0].said
+        assert bad(wrong) == {"redis.api_url": "fail"}
+        assert "not-" not in wrong["redis.api_url"][0].said
+
+    def test_a_clock_that_differs(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with deployed(folder / "redis", server_paths()["bundled"]) as server:
+            api_url = f', api_url: "{server.api_url}"'
+            for limit, state in (("SKEW_S", "warn"), ("LARGEST_SKEW_S", "fail")):
+                monkeypatch.setattr(doctor_redis, limit, -1.0)
+                found = examined(folder, server.worker_url, more_redis=api_url)
+                assert bad(found) == {"redis clock": state}
+                assert "NTP" in found["redis clock"][0].said
+
+    def test_a_store_that_may_lose_releases(self, folder: Path) -> None:
+        port = free_port()
+        command = [server_paths()["bundled"], "--port", str(port), "--save", "", "--bind", "127.0.0.1"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder)
+        try:
+            url, accept = f"redis://127.0.0.1:{port}/0", f', accept: "{ACCEPT_LOSS}"'
+            while bad(found := examined(folder, url)).get("redis.url") == "fail":
+                if "appendonly" in found["redis.url"][0].said:
+                    break
+            assert "set appendonly yes" in found["redis.url"][0].said
+            accepted = bad(examined(folder, url, more_redis=accept))
+            assert accepted == {"redis.accept": "warn", "redis.api_url": "warn"}
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_it_is_shown_as_lines_and_on_a_terminal_as_a_table() -> None:
+    findings = [Finding("api.port", "ok", "is [free]"), Finding("redis.url", "fail", "start it")]
+    lines, screen = io.StringIO(), io.StringIO()
+    show(findings, Console(file=lines))
+    assert lines.getvalue() == "ok   api.port: is [free]\nfail redis.url: start it\n"
+    show(findings, Console(file=screen, force_terminal=True, width=80))
+    assert "is [free]" in screen.getvalue()
+    assert "\x1b[" in screen.getvalue()
