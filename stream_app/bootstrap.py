@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import IO
 
 from dphist import SystemNoise
+from stream_app.alert_delivery import deliver
+from stream_app.alert_watch import AlertWatcher
 from stream_app.clocks import LiveClock, ReplayClock
 from stream_app.closer import Closer
 from stream_app.config import Settings, StreamSettings
@@ -33,12 +35,13 @@ from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.plans import planned
-from stream_app.ports import Clock, OperatorError, PublicReader, Source
+from stream_app.ports import AlertTarget, Clock, OperatorError, PublicReader, Source
 from stream_app.sinks.dead_letter_file import DeadLetterFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource
 from stream_app.sources.replay import ReplaySource
+from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
@@ -92,7 +95,13 @@ async def redis_server(settings: Settings) -> AsyncIterator[Settings]:
         return
     with EmbeddedRedis(settings.redis.embedded) as server:
         await check_safety(server.worker_url, settings.redis.accept)
-        reached = replace(settings.redis, url=server.worker_url, api_url=server.api_url, embedded=None)
+        reached = replace(
+            settings.redis,
+            url=server.worker_url,
+            api_url=server.api_url,
+            alerts_url=server.alerts_url,
+            embedded=None,
+        )
         watching = asyncio.create_task(_keep_running(server))
         try:
             yield replace(settings, redis=reached)
@@ -143,6 +152,36 @@ async def run_api(settings: Settings) -> None:
         ) from None
     with listener:
         await serve_on(listener, lambda: open_reader(settings))
+
+
+async def run_alerts(settings: Settings) -> None:
+    """Watch the rules and tell their transitions until cancelled, from released values only.
+
+    Raises: OperatorError where the store cannot be named.
+    """
+    # Here and not above: a worker needs no client for HTTP.
+    import httpx
+
+    from stream_app.sinks.alert_targets import AlertmanagerTarget, LogTarget, WebhookTarget
+
+    if settings.redis.alerts_url is None:
+        raise OperatorError("redis.alerts_url: it is missing; name the store that keeps the alerts' states")
+    store = RedisAlertStore(settings.redis.alerts_url)
+    async with AsyncExitStack() as resources:
+        resources.push_async_callback(store.close)
+        reader = await resources.enter_async_context(open_reader(settings))
+        client = await resources.enter_async_context(httpx.AsyncClient())
+        alerts = settings.alerts
+        targets: list[AlertTarget] = [
+            LogTarget(),
+            *(WebhookTarget(url, client) for url in alerts.webhooks),
+            *(AlertmanagerTarget(url, client) for url in alerts.alertmanagers),
+        ]
+        for target in targets:
+            await store.told(target.name)  # a new target is told what is decided from now on
+        async with asyncio.TaskGroup() as group:
+            group.create_task(deliver(store, targets))
+            group.create_task(AlertWatcher(alerts.rules, reader, store).run())
 
 
 async def run_worker(settings: Settings) -> None:

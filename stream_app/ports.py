@@ -8,7 +8,7 @@ neither double nor lose, because a repeated call answers ``already`` and a stale
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from stream_app.core.records import (
     Apply,
@@ -150,8 +150,61 @@ class PublicReader(Protocol):
         """Return every measurement of a source, oldest first."""
         ...
 
+    async def alerts(self) -> dict[str, bytes]:
+        """Return where every rule stands, by its name."""
+        ...
+
     async def ping(self) -> None:
         """Raise OSError if the store cannot be read."""
+        ...
+
+
+class AlertStore(Protocol):
+    """Where rules stand and what was told of them. All of it follows from visible releases."""
+
+    async def load(self) -> tuple[dict[str, bytes], dict[str, int]]:
+        """Return the states by rule, and by stream the last release that was decided on."""
+        ...
+
+    async def commit(
+        self,
+        stream: str,
+        before: int | None,
+        seq: int,
+        states: Mapping[str, bytes],
+        transitions: Sequence[Mapping[str, Any]],
+    ) -> bool:
+        """Store what was decided up to ``seq``, or change nothing if ``before`` is not the last decision."""
+        ...
+
+    async def transitions(self, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """Return transitions after a place, in order, each with its place."""
+        ...
+
+    async def told(self, target: str) -> str:
+        """Return the place up to which a target was told; for a new one, the present end."""
+        ...
+
+    async def move(self, target: str, place: str) -> None:
+        """Note that a target was told everything up to a place."""
+        ...
+
+
+class NotDelivered(Exception):
+    """A target did not take a transition: to be tried again. Its text shows no secret."""
+
+
+class AlertTarget(Protocol):
+    """Somebody who is told of transitions."""
+
+    name: str
+
+    async def tell(self, told: Mapping[str, Any]) -> None:
+        """Pass one transition on. Raises: NotDelivered."""
+        ...
+
+    async def remind(self, firing: Sequence[Mapping[str, Any]]) -> None:
+        """Repeat what is firing, where the target would otherwise forget. Raises: NotDelivered."""
         ...
 
 

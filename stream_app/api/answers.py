@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +12,8 @@ from dphist.tree.estimate import Estimate
 from dphist.tree.interval import half_widths
 from dphist.tree.law import LawTable
 from stream_app.api.schemas import (
+    AlertAnswer,
+    AlertList,
     CountAnswer,
     CountQuery,
     EpochAnswer,
@@ -25,6 +27,7 @@ from stream_app.api.schemas import (
     StreamDetail,
     StreamSummary,
 )
+from stream_app.core.alerts.states import State
 from stream_app.core.epoch_view import EpochView, Span
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.ledger import in_words, statement
@@ -45,6 +48,9 @@ NOT_PROTECTED = [
     "That the stream exists, how long its bins are and how it is configured.",
     "Events from whoever can read the worker's machine: it holds exact counts of open bins.",
 ]
+_TOLD = (
+    *("rule", "stream", "condition", "confidence", "value", "stderr", "private", "labels", "summary", "key"),
+)
 _LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
 
 
@@ -165,6 +171,23 @@ def privacy(view: StreamView, ledger: Sequence[LedgerEntry]) -> PrivacyAnswer:
             "not_protected": NOT_PROTECTED if private else ["Anybody: these values show every event."],
             "ledger": [_ledger_row(entry) for entry in ledger],
         }
+    )
+
+
+def alerts(states: Mapping[str, bytes]) -> AlertList:
+    """Return where the rules stand that ever changed."""
+    found = {name: State.from_json(text) for name, text in states.items()}
+    return AlertList(
+        alerts=[
+            AlertAnswer(
+                phase=state.phase,
+                since=format_instant(state.since_us),
+                changed=format_instant(state.last["at_us"]),
+                **{name: state.last[name] for name in _TOLD},
+            )
+            for _, state in sorted(found.items())
+            if state.last is not None
+        ]
     )
 
 

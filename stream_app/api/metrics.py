@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -10,16 +10,35 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from stream_app.api.answers import DEFAULT_CONFIDENCE
+from stream_app.core.alerts.states import State
 from stream_app.core.query import StreamView
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(views: Iterable[StreamView]) -> bytes:
-    """Return the text that Prometheus scrapes."""
+def exposition(views: Iterable[StreamView], alerts: Mapping[str, bytes]) -> bytes:
+    """Return the text that Prometheus scrapes. Args: where every alert rule stands, by its name."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Released(list(views)))
+    registry.register(_Alerts(alerts))
     return generate_latest(registry)
+
+
+class _Alerts(Collector):
+    """1 for a rule that is firing: decided by the exact law of the noise, which PromQL does not have."""
+
+    def __init__(self, alerts: Mapping[str, bytes]) -> None:
+        self._alerts = alerts
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        firing = GaugeMetricFamily(
+            "private_counts_alert_firing", "1 while an alert rule fires", labels=["rule", "stream"]
+        )
+        for name, text in sorted(self._alerts.items()):
+            state = State.from_json(text)
+            if state.last is not None:
+                firing.add_metric([name, state.last["stream"]], float(state.phase == "firing"))
+        yield firing
 
 
 class _Released(Collector):

@@ -95,4 +95,6 @@ async def metrics_text(request: Request, _query: Nothing) -> Response:
     """Private values in Prometheus' text format."""
     replicas: Replicas = request.app.state.replicas
     views = [one.view for _, one in sorted(replicas.by_name.items()) if one.view is not None]
-    return Response(metrics.exposition(views), headers={"Content-Type": metrics.CONTENT_TYPE})
+    return Response(
+        metrics.exposition(views, replicas.alerts), headers={"Content-Type": metrics.CONTENT_TYPE}
+    )

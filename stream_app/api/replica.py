@@ -122,6 +122,7 @@ class Replicas:
     def __init__(self, reader: PublicReader) -> None:
         self.by_name: dict[str, StreamReplica] = {}
         self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
+        self.alerts: dict[str, bytes] = {}  # by rule: where it stands
         self._reader = reader
         self._fresh_at: float | None = None
 
@@ -141,6 +142,7 @@ class Replicas:
             self.by_name.pop(gone).close()
         sources = {one.view.strategy.source for one in self.by_name.values() if one.view}
         self.ledgers = {source: await self._reader.ledger(source) for source in sources}
+        self.alerts = await self._reader.alerts()
         self._fresh_at = time.monotonic()
 
     async def keep_fresh(self) -> None:

@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from stream_app.api import answers, errors, formats, sse
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.schemas import (
+    AlertList,
     CountAnswer,
     CountQuery,
     EventsQuery,
@@ -57,6 +58,12 @@ async def list_streams(request: Request, _query: Nothing) -> StreamList:
     replicas = all_replicas(request).by_name
     views = [replicas[name].view for name in sorted(replicas)]
     return StreamList(streams=[answers.summary(view) for view in views if view is not None])
+
+
+@router.get("/alerts", response_model=AlertList)
+async def list_alerts(request: Request, _query: Nothing) -> AlertList:
+    """Where the alert rules stand that ever changed."""
+    return answers.alerts(all_replicas(request).alerts)
 
 
 @router.get("/streams/{stream}", response_model=StreamDetail)

@@ -201,6 +201,30 @@ class PrivacyAnswer(Released):
     ledger: list[LedgerRow]
 
 
+class AlertAnswer(BaseModel):
+    """Where one rule stands, and the last change that led there."""
+
+    rule: str
+    phase: Literal["inactive", "pending", "firing"]
+    stream: str
+    condition: str
+    confidence: float
+    since: str = Field(description="end of the bin at which the condition began to hold, RFC 3339")
+    changed: str = Field(description="end of the bin at which the phase last changed, RFC 3339")
+    value: float | None = Field(description="estimate at that change, in events; null for no_data")
+    stderr: float | None
+    private: bool
+    labels: dict[str, str]
+    summary: str
+    key: str = Field(description="idempotency key of that change")
+
+
+class AlertList(BaseModel):
+    """Rules that ever left the beginning, by name."""
+
+    alerts: list[AlertAnswer]
+
+
 class Health(BaseModel):
     """Whether this process is alive, or fit to answer."""
 

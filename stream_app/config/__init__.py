@@ -7,6 +7,7 @@ Must stay true: a key is used or refused, never ignored; an error names the file
 
 from stream_app.config.document import ConfigError
 from stream_app.config.load import (
+    REDIS_ALERTS_URL,
     REDIS_API_URL,
     REDIS_URL,
     declared,
@@ -16,6 +17,7 @@ from stream_app.config.load import (
     load_text,
 )
 from stream_app.config.settings import (
+    AlertSettings,
     ApiSettings,
     OperatorSettings,
     PrivacySettings,
@@ -29,8 +31,10 @@ from stream_app.config.settings import (
 )
 
 __all__ = [
+    "REDIS_ALERTS_URL",
     "REDIS_API_URL",
     "REDIS_URL",
+    "AlertSettings",
     "ApiSettings",
     "ConfigError",
     "OperatorSettings",

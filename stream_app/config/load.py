@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from dphist.workloads import PREFIX
 from stream_app.config import values
+from stream_app.config.alerts import read_alerts
 from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.settings import (
     DAY_US,
@@ -34,6 +35,7 @@ from stream_app.core.ledger import LARGEST_PRIVATE_EPSILON
 
 REDIS_URL = "STREAM_APP_REDIS_URL"
 REDIS_API_URL = "STREAM_APP_REDIS_API_URL"
+REDIS_ALERTS_URL = "STREAM_APP_REDIS_ALERTS_URL"
 MOST_BINS = 2**24  # an epoch of 16 million bins: 16 years of half minutes
 
 
@@ -60,10 +62,12 @@ def documented_keys() -> tuple[str, ...]:
     text = """
         streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01-01T01:00:00Z}},
           time: {field: t, format: s, bin: 1h, epoch: 1h}, privacy: {epsilon: 1}}}
+        alerts: {rules: {r: {when: count(n) > 1}}}
     """
     known: list[str] = []
     _read(parse_document(text, "", known), Path(), {})
-    return tuple(key.replace("streams.n", "streams.<name>", 1) for key in known)
+    named = (key.replace("streams.n", "streams.<name>", 1) for key in known)
+    return tuple(key.replace("alerts.rules.r", "alerts.rules.<name>", 1) for key in named)
 
 
 def declared(stream: StreamSettings) -> dict[str, Any]:
@@ -106,17 +110,19 @@ def declared(stream: StreamSettings) -> dict[str, Any]:
 
 
 def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Settings:
-    document.not_built(("kafka", "outputs", "alerts"))
+    document.not_built(("kafka", "outputs"))
     state = document.section("state")
     state_dir = _beside(path, state.take("dir", values.text, "./state"))
     state.finish()
+    streams = _streams(document, path)
     settings = Settings(
         file=path,
         redis=_redis(document.section("redis"), path, environment),
         api=_api(document.section("api")),
         state_dir=state_dir,
         publish_every_us=document.take("publish_every", values.positive_duration_us, 1_000_000),
-        streams=_streams(document, path),
+        streams=streams,
+        alerts=read_alerts(document.section("alerts"), streams),
         operator=_operator(document.section("operator")),
     )
     document.finish()
@@ -126,14 +132,17 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
 def _redis(section: Section, path: Path, environment: Mapping[str, str]) -> RedisSettings:
     written = section.take("url", _redis_url, f"{EMBEDDED}./state/redis")
     written_api = section.take("api_url", _redis_url, None)
+    written_alerts = section.take("alerts_url", _redis_url, None)
     accept = section.take("accept", values.text, None)
     section.finish()
     url = _from_environment(environment, REDIS_URL) or written
     api_url = _from_environment(environment, REDIS_API_URL) or written_api
+    alerts_url = _from_environment(environment, REDIS_ALERTS_URL) or written_alerts
     if not url.startswith(EMBEDDED):
-        return RedisSettings(url=url, api_url=api_url or url, embedded=None, accept=accept)
-    if api_url is not None:
-        raise section.error("api_url", "belongs to a server elsewhere; take it out or change url")
+        return RedisSettings(url, api_url or url, None, accept, alerts_url or url)
+    for key, other in (("api_url", api_url), ("alerts_url", alerts_url)):
+        if other is not None:
+            raise section.error(key, "belongs to a server elsewhere; take it out or change url")
     directory = _beside(path, url.removeprefix(EMBEDDED))
     return RedisSettings(url=None, api_url=None, embedded=directory, accept=accept)
 

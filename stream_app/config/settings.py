@@ -9,6 +9,7 @@ from typing import Literal
 
 from dphist.privacy import Neighbours
 from dphist.workloads import Workload
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.bins import LatePolicy
 
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
@@ -24,6 +25,7 @@ class RedisSettings:
     Args:
         url: for the worker; None for an embedded server.
         api_url: for the API: a user that can read public keys only; None for an embedded server.
+        alerts_url: for alerts: a user that can write their own keys only; None for an embedded server.
         embedded: the directory of the embedded server; None for a server elsewhere.
         accept: words that accept a server which may lose acknowledged writes.
     """
@@ -32,6 +34,7 @@ class RedisSettings:
     api_url: str | None
     embedded: Path | None
     accept: str | None
+    alerts_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,15 @@ class StreamSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AlertSettings:
+    """Rules, and the URLs where their transitions are told. The URLs may hold secrets."""
+
+    rules: tuple[Rule, ...] = ()
+    webhooks: tuple[str, ...] = ()
+    alertmanagers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything one configuration file says.
 
@@ -144,6 +156,7 @@ class Settings:
         file: where it was read.
         redis, api: the store and the public door.
         operator: the operator's door; None: closed.
+        alerts: rules over released values.
         state_dir: directory of the witness, dead letters and sorted copies. Secret.
         publish_every_us: results become visible at multiples of this.
         streams: by name, in the order of the file.
@@ -156,3 +169,4 @@ class Settings:
     publish_every_us: int
     streams: tuple[StreamSettings, ...]
     operator: OperatorSettings | None = None
+    alerts: AlertSettings = AlertSettings()

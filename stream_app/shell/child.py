@@ -1,4 +1,4 @@
-"""``python -m stream_app.shell.child worker|api``: one process of ``stream-app run``."""
+"""``python -m stream_app.shell.child worker|api|alerts``: one process of ``stream-app run``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import logging
 import os
 import sys
 
-from stream_app.bootstrap import run_api, run_worker
+from stream_app.bootstrap import run_alerts, run_api, run_worker
 from stream_app.monitoring.logs import LOG_LEVEL, configure
 from stream_app.ports import OperatorError
 from stream_app.shell.processes import REFUSED, read_orders, until_stopped
 
-ROLES = {"worker": run_worker, "api": run_api}
+ROLES = {"worker": run_worker, "api": run_api, "alerts": run_alerts}
 
 
 async def main(name: str) -> None:

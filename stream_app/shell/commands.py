@@ -88,6 +88,22 @@ def api(config: Path) -> int:
     return 0
 
 
+@main.command()
+@config_option
+@refusals_in_one_line
+def alerts(config: Path) -> int:
+    """Watch the alert rules and tell their transitions. It sees released values and nothing else.
+
+    \b
+    Example:
+      STREAM_APP_REDIS_ALERTS_URL=redis://alerts:secret@db/0 stream-app alerts --config app.yaml
+    """
+    from stream_app.bootstrap import run_alerts
+
+    asyncio.run(until_stopped(run_alerts(load(config))))
+    return 0
+
+
 @main.command("check-config")
 @config_option
 @refusals_in_one_line

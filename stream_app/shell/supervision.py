@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 
 from stream_app.bootstrap import open_reader, redis_server
-from stream_app.config import ApiSettings, Settings, StreamSettings
+from stream_app.config import AlertSettings, ApiSettings, Settings, StreamSettings
 from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError, PublicReader
@@ -89,12 +89,16 @@ def family(host: str) -> socket.AddressFamily:
 
 async def _watch(settings: Settings, reader: PublicReader, report: Report, ending: Ending) -> int:
     """Run the children and show progress until one is refused or everything asked for is done."""
-    # The API's process never learns how to reach the secret half.
-    api_only = replace(settings, redis=replace(settings.redis, url=None, accept=None))
+    # Neither the API's process nor the alerts' learns how to reach the secret half.
+    public = replace(settings.redis, url=None, accept=None)
+    alerts_only = replace(settings, redis=public)
+    api_only = replace(settings, redis=replace(public, alerts_url=None), alerts=AlertSettings())
     worker = asyncio.ensure_future(run_child(Role("worker", settings), report.say))
     api = asyncio.ensure_future(run_child(Role("api", api_only), report.say))
     progress = asyncio.ensure_future(_follow(settings, reader, report))
-    running = {worker, api, progress}
+    watching = [Role("alerts", alerts_only)] if settings.alerts.rules else []
+    alerts = [asyncio.ensure_future(run_child(role, report.say)) for role in watching]
+    running = {worker, api, progress, *alerts}
     try:
         while True:
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -105,15 +109,15 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, endin
                 if ending.when_complete:
                     return COMPLETE
                 report.say(f"the replay is complete; {address(settings.api)} stays up until Ctrl-C")
-            for child in (worker, api):
+            for child in (worker, api, *alerts):
                 if child in done and child.result() != COMPLETE:
                     return child.result()
             if api in done:
                 return COMPLETE
     finally:
-        for task in (progress, worker, api):
+        for task in (progress, worker, api, *alerts):
             task.cancel()
-        await asyncio.gather(progress, worker, api, return_exceptions=True)
+        await asyncio.gather(progress, worker, api, *alerts, return_exceptions=True)
 
 
 def address(api: ApiSettings) -> str:

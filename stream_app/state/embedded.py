@@ -30,7 +30,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from stream_app.ports import OperatorError
-from stream_app.state.keys import PUBLIC_PATTERN
+from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN
 
 _LONGEST_SOCKET_PATH = 100  # the system's limit is 104 to 108 bytes
 _STOP_SECONDS = 30.0
@@ -45,6 +45,9 @@ if os.getppid() != int(sys.argv[1]):
 os.execv(sys.argv[2], sys.argv[2:])
 """
 _PUBLIC_COMMANDS = "+get +getrange +exists +hgetall +smembers +xrange +multi +exec +discard +ping"
+
+_ALERT_COMMANDS = "+hget +hset +hgetall +xadd +xrange +xrevrange +eval +evalsha +multi +exec +discard +ping"
+_USERS = ("worker", "api", "alerts", "operator")
 
 _CONFIG = """\
 # Written at every start; changes here are lost.
@@ -66,6 +69,7 @@ maxmemory-policy noeviction
 user default off ~* &* +@all
 user worker on #{worker} ~dp:* +@all -@admin -@dangerous +config|get +info +bgrewriteaof
 user api on #{api} ~{public} -@all {reads}
+user alerts on #{alerts} ~{alert_keys} -@all {alert_commands}
 user operator on #{operator} ~* &* +@all
 """
 
@@ -114,6 +118,11 @@ class EmbeddedRedis:
     def api_url(self) -> str:
         """The URL of the user that may read the public half."""
         return self._url("api")
+
+    @property
+    def alerts_url(self) -> str:
+        """The URL of the user that may keep the states of alerts, and nothing else."""
+        return self._url("alerts")
 
     @property
     def operator_url(self) -> str:
@@ -202,10 +211,12 @@ class EmbeddedRedis:
     def _read_passwords(self) -> dict[str, str]:
         path = self._directory / "credentials.json"
         if not path.exists():
-            passwords = {user: secrets.token_urlsafe(24) for user in ("worker", "api", "operator")}
-            _write_private(path, json.dumps(passwords))
+            _write_private(path, "{}")
         passwords = json.loads(path.read_text())
-        return {user: str(passwords[user]) for user in ("worker", "api", "operator")}
+        if missing := {user: secrets.token_urlsafe(24) for user in _USERS if user not in passwords}:
+            passwords |= missing  # a directory that was made before this user was
+            _write_private(path, json.dumps(passwords))
+        return {user: str(passwords[user]) for user in _USERS}
 
     def _end_leftover(self) -> None:
         """End a server that outlived its service: it holds the second lock."""
@@ -252,6 +263,8 @@ class EmbeddedRedis:
             log=_quoted(self._directory / "redis.log"),
             public=PUBLIC_PATTERN,
             reads=_PUBLIC_COMMANDS,
+            alert_keys=ALERT_PATTERN,
+            alert_commands=_ALERT_COMMANDS,
             **digests,
         )
         _write_private(config, text)

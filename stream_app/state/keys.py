@@ -55,11 +55,21 @@ TABLE = (
 GLOBAL_TABLE = (
     KeyKind("pub:ledger", "hash", "reserve", "the source's", "stream:epoch: 'number entry'; tag: the source"),
     KeyKind("pub:names", "set", "open_epoch", "the store's", "names of streams; tag: streams"),
+    KeyKind("pub:states", "hash", "decide_alerts", "the store's", "rule: where it stands; tag: !alerts"),
+    KeyKind("pub:decided", "hash", "decide_alerts", "the store's", "stream: seq decided on; tag: !alerts"),
+    KeyKind("pub:outbox", "stream", "decide_alerts", "the last 10,000", "transitions; tag: !alerts"),
+    KeyKind("pub:told", "hash", "the delivery", "the store's", "target: place in the outbox; tag: !alerts"),
     KeyKind("sec:mark", "string", "now", "the store's", "an instant that the clock has passed; tag: clock"),
 )
 
 STREAM_NAMES = "dp:{streams}:pub:names"
 CLOCK_MARK = "dp:{clock}:sec:mark"
+# No stream can have this tag: names are percent-encoded.
+ALERT_PATTERN = "dp:{!alerts}:pub:*"
+ALERT_STATES = "dp:{!alerts}:pub:states"
+ALERT_DECIDED = "dp:{!alerts}:pub:decided"
+ALERT_OUTBOX = "dp:{!alerts}:pub:outbox"
+ALERT_TOLD = "dp:{!alerts}:pub:told"
 
 
 def ledger_key(source: str) -> str:

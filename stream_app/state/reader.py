@@ -8,7 +8,7 @@ from stream_app.core.tiles import TileGeometry, join_slices
 from stream_app.core.visible import visible_epochs, visible_rows
 from stream_app.state.codec import decode_epochs, decode_ledger
 from stream_app.state.connection import batch, connect, transaction
-from stream_app.state.keys import STREAM_NAMES, StreamKeys, ledger_key
+from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, ledger_key
 from stream_app.state.redis_store import read_rows
 
 
@@ -92,6 +92,11 @@ class RedisReader:
         """Return every measurement of a source, oldest first."""
         [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
         return decode_ledger(fields)
+
+    async def alerts(self) -> dict[str, bytes]:
+        """Return where every rule stands, by its name."""
+        [states] = await batch(self._redis, [("HGETALL", ALERT_STATES)])
+        return {name.decode(): text for name, text in states.items()}
 
     async def ping(self) -> None:
         """Raise OSError if Redis cannot be read."""

@@ -14,9 +14,11 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from stream_app.core.records import GENESIS, Cut, TileKey
+from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.connection import batch, connect, execute
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import (
+    ALERT_PATTERN,
     CLOCK_MARK,
     GLOBAL_TABLE,
     PUBLIC_PATTERN,
@@ -91,6 +93,11 @@ def filled(request: pytest.FixtureRequest, servers: Servers) -> tuple[EmbeddedRe
         store = RedisStore(server.worker_url)
         await fill(store, stream)
         await store.close()
+        alerts = RedisAlertStore(server.alerts_url)
+        before = (await alerts.load())[1].get("clicks")
+        assert await alerts.commit("clicks", before, 1, {"busy": b"{}"}, [{"key": "k"}])
+        assert await alerts.told("log")
+        await alerts.close()
         client = connect(server.worker_url)
         found = [key.decode() async for key in client.scan_iter("*")]
         await client.aclose()
@@ -127,6 +134,22 @@ def test_api_user_reads_public_keys_only_and_writes_none(filled: tuple[EmbeddedR
             for write in WRITES:
                 with pytest.raises(refused, match=r"(?i)permission"):
                     client.execute_command(*(part.format(key=key) for part in write))
+        for command in OTHERS:
+            with pytest.raises(refused, match=r"(?i)permission"):
+                client.execute_command(*command)
+
+
+@pytest.mark.redis
+def test_alerts_user_writes_its_own_keys_and_sees_no_other(filled: tuple[EmbeddedRedis, list[str]]) -> None:
+    server, keys = filled
+    refused = (redis.exceptions.NoPermissionError, redis.exceptions.ResponseError)
+    others = [key for key in keys if not fnmatchcase(key, ALERT_PATTERN)]
+    assert len(others) > 10
+    with redis.Redis.from_url(server.alerts_url, protocol=2) as client:
+        for key in others:
+            for command in (READS[kind_of(key).type], *WRITES):
+                with pytest.raises(refused, match=r"(?i)permission"):
+                    client.execute_command(*(part.format(key=key) for part in command))
         for command in OTHERS:
             with pytest.raises(refused, match=r"(?i)permission"):
                 client.execute_command(*command)

@@ -183,6 +183,7 @@ def test_no_file_of_the_page_names_another_host() -> None:
 async def test_the_page_of_the_api_covers_every_address(api: Api) -> None:
     spec = await api.json("/openapi.json")
     addresses = {
+        "/v1/alerts",
         "/v1/streams",
         "/v1/streams/{stream}",
         *(f"/v1/streams/{{stream}}/{name}" for name in ("count", "series", "nodes", "privacy", "events")),

@@ -125,7 +125,6 @@ def test_a_live_stream_is_read_exactly(tmp_path):
             "tree.shares add up to more than 1",
         ),
         ("streams:", "kafka: {group: g}\nstreams:", "app.yaml:3: kafka is not built yet; take it out"),
-        ("streams:", "alerts: []\nstreams:", "alerts is not built yet"),
         ("streams:", "outputs: []\nstreams:", "outputs is not built yet"),
         ("streams:", "api: {port: 0}\nstreams:", "api.port 0: must be a port from 1 to 65535"),
         ("streams:", "api: [8088]\nstreams:", "api must hold keys with values"),

@@ -1,0 +1,68 @@
+"""The loop that tells transitions: to every target in order, at least once, each with its idempotency key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+
+from stream_app.core.alerts.states import State
+from stream_app.ports import AlertStore, AlertTarget, NotDelivered
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.2
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 60.0
+REMIND_EVERY_S = 60.0
+_TRANSITIONS_A_READ = 100
+
+
+async def deliver(store: AlertStore, targets: Sequence[AlertTarget]) -> None:
+    """Tell every target every transition until cancelled; a target that is down holds back no other."""
+    async with asyncio.TaskGroup() as group:
+        for target in targets:
+            group.create_task(_tell(store, target))
+            group.create_task(_remind(store, target))
+
+
+async def _tell(store: AlertStore, target: AlertTarget) -> None:
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            told = await tell_waiting(store, target)
+        except (NotDelivered, OSError) as failure:
+            log.warning("alerts to %s wait (%s); trying again in %g s", target.name, failure, pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            continue
+        pause_s = FIRST_PAUSE_S
+        if not told:
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def tell_waiting(store: AlertStore, target: AlertTarget) -> int:
+    """Tell a target what waits for it; return how many transitions that were.
+
+    The place is moved after the target has answered: a crash in between tells one of them twice, under the
+    same key. Raises: NotDelivered, OSError.
+    """
+    after = await store.told(target.name)
+    waiting = await store.transitions(after, _TRANSITIONS_A_READ)
+    for place, text in waiting:
+        await target.tell(json.loads(text))
+        await store.move(target.name, place)
+    return len(waiting)
+
+
+async def _remind(store: AlertStore, target: AlertTarget) -> None:
+    """Repeat what is firing to targets that would otherwise believe it has ended."""
+    while True:
+        await asyncio.sleep(REMIND_EVERY_S)
+        try:
+            states, _ = await store.load()
+            firing = [state for text in states.values() if (state := State.from_json(text)).phase == "firing"]
+            await target.remind([state.last for state in firing if state.last is not None])
+        except (NotDelivered, OSError) as failure:
+            log.warning("alerts to %s are not repeated now (%s)", target.name, failure)

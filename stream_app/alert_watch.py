@@ -1,0 +1,159 @@
+"""The loop that watches rules: reads what is visible, decides after each release, stores what follows.
+
+It reads public keys and writes the alerts' own; it can see nothing secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stream_app.core.alerts.rules import Rule
+from stream_app.core.alerts.states import Moment, Outcome, State, evaluate, retire, watch_silence
+from stream_app.core.epoch_view import Missing
+from stream_app.core.query import StreamView
+from stream_app.core.records import Int64Array, PublicState
+from stream_app.core.visible import visible_epochs
+from stream_app.ports import AlertStore, PublicReader
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.2
+LONGEST_PAUSE_S = 5.0
+RELEASES_A_STEP = 256  # decided between two writes: what a crash makes it decide again
+
+
+class AlertWatcher:
+    """Decides every rule after every release, once.
+
+    Args: rules over any streams; the reader of released values; where the states are kept.
+    """
+
+    def __init__(self, rules: Sequence[Rule], reader: PublicReader, store: AlertStore) -> None:
+        self._rules: dict[str, list[Rule]] = defaultdict(list)
+        for rule in rules:
+            self._rules[rule.condition.stream].append(rule)
+        self._all = tuple(rules)
+        self._reader, self._store = reader, store
+        self._views: dict[str, StreamView] = {}
+        self._states: dict[str, State] = {}
+        self._decided: dict[str, int] = {}  # by stream: the last release that was decided on
+        self._loaded = False
+
+    async def run(self) -> None:
+        """Watch until cancelled. A store that cannot be reached is tried again."""
+        pause_s = LOOK_EVERY_S
+        while True:
+            try:
+                await self.look()
+                pause_s = LOOK_EVERY_S
+            except OSError as failure:
+                log.warning("alerts wait for the store (%s); trying again", type(failure).__name__)
+                self._loaded = False  # a write whose answer was lost may have happened
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            await asyncio.sleep(pause_s)
+
+    async def look(self) -> None:
+        """Decide on everything that became visible since the last time. Raises: OSError."""
+        if not self._loaded:
+            await self._load()
+        for stream in self._rules:
+            while await self._step(stream):
+                pass
+            await self._silence(stream)
+
+    async def _load(self) -> None:
+        stored, self._decided = await self._store.load()
+        self._states = {name: State.from_json(text) for name, text in stored.items()}
+        outcome = retire(self._all, self._states, self._decided, _now_us())
+        for stream in {told["stream"] for told in outcome.transitions}:
+            seq = self._decided.get(stream)
+            if seq is not None:
+                await self._commit(stream, seq, seq, _of_stream(outcome, stream))
+        self._loaded = True
+
+    async def _step(self, stream: str) -> bool:
+        """Decide on the next releases of a stream; return whether there are more."""
+        public = await self._reader.public_state(stream)
+        if public is None:
+            return False
+        before = self._decided.get(stream)
+        if before is None:  # rules begin with the present: what was released long ago alarms nobody
+            before = public.visible_seq
+            await self._commit(stream, None, before, Outcome({}, []))
+        view = self._views.get(stream)
+        if view is None or view.visible_seq != before or not view.continues_to(public):
+            view = self._views[stream] = await self._view_at(stream, public, before)
+        upto = min(public.visible_seq, before + RELEASES_A_STEP)
+        if upto <= before:
+            return False
+        target = _state_at(public, upto)
+        columns = {
+            (want.epoch, want.level): (want.first, rows)
+            for want, rows in await self._read(stream, view, target)
+        }
+        total = Outcome({}, [])
+        for seq in range(before + 1, upto + 1):
+            state = _state_at(public, seq)
+            view.extend(state, [(want, _part(columns, want)) for want in view.missing(state)])
+            decided = evaluate(self._rules[stream], self._states | total.states, view, _now_us())
+            total.states.update(decided.states)
+            total.transitions.extend(decided.transitions)
+        await self._commit(stream, before, upto, total)
+        return upto < public.visible_seq
+
+    async def _silence(self, stream: str) -> None:
+        view, seq = self._views.get(stream), self._decided.get(stream)
+        if view is not None and seq is not None and view.released_until_us is not None:
+            outcome = watch_silence(self._rules[stream], self._states, self._moment(view, seq))
+            if outcome.transitions:
+                await self._commit(stream, seq, seq, outcome)
+
+    async def _commit(self, stream: str, before: int | None, seq: int, outcome: Outcome) -> None:
+        """Store what was decided; where another watcher was first, take up what it stored."""
+        states = {name: state.to_json() for name, state in outcome.states.items()}
+        if await self._store.commit(stream, before, seq, states, outcome.transitions):
+            self._states |= outcome.states
+            self._decided[stream] = seq
+        else:
+            self._loaded = False
+            raise ConnectionError("alerts: another watcher decided first")
+
+    async def _view_at(self, stream: str, public: PublicState, seq: int) -> StreamView:
+        state, view = _state_at(public, min(seq, public.visible_seq)), StreamView(public.strategy)
+        view.extend(state, await self._read(stream, view, state))
+        return view
+
+    async def _read(
+        self, stream: str, view: StreamView, state: PublicState
+    ) -> list[tuple[Missing, Int64Array]]:
+        width = view.strategy.width
+        return [(want, await self._reader.tile_rows(stream, *want, width)) for want in view.missing(state)]
+
+    def _moment(self, view: StreamView, seq: int) -> Moment:
+        until_us = view.released_until_us
+        assert until_us is not None
+        return Moment(view.strategy.stream, seq, until_us, _now_us(), view.declaration.private)
+
+
+def _state_at(public: PublicState, seq: int) -> PublicState:
+    """Return what was visible after an earlier release."""
+    return replace(public, epochs=visible_epochs(public.epochs, seq), visible_seq=seq)
+
+
+def _part(columns: dict[tuple[int, int], tuple[int, Int64Array]], want: Missing) -> Int64Array:
+    first, rows = columns[want.epoch, want.level]
+    return rows[want.first - first : want.first - first + want.rows]
+
+
+def _of_stream(outcome: Outcome, stream: str) -> Outcome:
+    told = [one for one in outcome.transitions if one["stream"] == stream]
+    return Outcome({one["rule"]: outcome.states[one["rule"]] for one in told}, told)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000

@@ -1,0 +1,180 @@
+"""What follows from readings: pending, firing, resolved. A pure function of what was released."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from stream_app.core.alerts.readings import Reading, readings
+from stream_app.core.alerts.rules import Rule
+from stream_app.core.query import StreamView
+
+Phase = Literal["inactive", "pending", "firing"]
+Kind = Literal["pending", "firing", "resolved", "inactive"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a rule stands.
+
+    Args:
+        fingerprint: of the rule that led here.
+        since_us: when its condition began to hold, in the time of the log.
+        fired_us: when it fired, by the clock of whoever watched.
+        last: the transition that led here; None for a rule that never left the beginning.
+    """
+
+    fingerprint: str
+    phase: Phase = "inactive"
+    since_us: int = 0
+    fired_us: int = 0
+    last: dict[str, Any] | None = None
+
+    def to_json(self) -> bytes:
+        """Return the stored form."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> State:
+        """Read the stored form."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a decision is made: after release ``seq``, which ends at ``at_us``; the clock says ``now_us``."""
+
+    stream: str
+    seq: int
+    at_us: int
+    now_us: int
+    private: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """States that changed, by rule, and the transitions that are to be told, in order."""
+
+    states: dict[str, State]
+    transitions: list[dict[str, Any]]
+
+
+def evaluate(rules: Sequence[Rule], states: Mapping[str, State], view: StreamView, now_us: int) -> Outcome:
+    """Return what a release changes for the rules over its stream (no_data apart: it ends with a release)."""
+    until_us = view.released_until_us
+    if until_us is None:
+        return Outcome({}, [])
+    moment = Moment(view.strategy.stream, view.visible_seq, until_us, now_us, view.declaration.private)
+    valued = [rule for rule in rules if rule.condition.measure != "no_data"]
+    outcome = Outcome({}, [])
+    for rule, reading in zip(valued, readings(valued, view), strict=True):
+        if reading is not None:
+            _note(
+                outcome,
+                rule,
+                states,
+                moment,
+                _valued_phase(rule, _state(rule, states), reading, moment),
+                reading,
+            )
+    return outcome
+
+
+def watch_silence(rules: Iterable[Rule], states: Mapping[str, State], moment: Moment) -> Outcome:
+    """Return what the passing of time changes for the no_data rules over a stream."""
+    outcome = Outcome({}, [])
+    for rule in rules:
+        if rule.condition.measure == "no_data":
+            assert rule.condition.window_us is not None
+            silent = moment.now_us - moment.at_us > rule.condition.window_us
+            _note(outcome, rule, states, moment, "firing" if silent else "inactive", None)
+    return outcome
+
+
+def retire(
+    rules: Iterable[Rule], states: Mapping[str, State], decided: Mapping[str, int], now_us: int
+) -> Outcome:
+    """Return what follows for states of rules that are gone or say something else now: they end.
+
+    Args: decided, by stream the last release that was decided on.
+    """
+    current = {rule.name: rule.fingerprint for rule in rules}
+    outcome = Outcome({}, [])
+    for name, state in states.items():
+        last = state.last
+        if last is None or state.phase == "inactive" or current.get(name) == state.fingerprint:
+            continue
+        kind: Kind = "resolved" if state.phase == "firing" else "inactive"
+        seq = decided.get(last["stream"], last["seq"])
+        moment = Moment(last["stream"], seq, last["at_us"], now_us, last["private"])
+        key = _key(state.fingerprint, moment, f"retired-{kind}")
+        told = last | {"kind": kind, "key": key, "seq": seq, "now_us": now_us}
+        outcome.transitions.append(told)
+        outcome.states[name] = replace(state, phase="inactive", last=told)
+    return outcome
+
+
+def _valued_phase(rule: Rule, state: State, reading: Reading, moment: Moment) -> Phase:
+    if state.phase == "firing":
+        return "inactive" if reading.cleared(rule) else "firing"
+    if not reading.past(rule):
+        return "inactive"
+    since_us = state.since_us if state.phase == "pending" else moment.at_us
+    return "firing" if moment.at_us - since_us >= rule.for_us else "pending"
+
+
+def _note(
+    outcome: Outcome,
+    rule: Rule,
+    states: Mapping[str, State],
+    moment: Moment,
+    phase: Phase,
+    reading: Reading | None,
+) -> None:
+    """Add a rule's change of phase, if it is one."""
+    before = _state(rule, states)
+    if phase == before.phase:
+        return
+    kind: Kind = "resolved" if before.phase == "firing" else phase
+    since_us = before.since_us if before.phase == "pending" else moment.at_us
+    fired_us = moment.now_us if phase == "firing" else before.fired_us
+    told = _told(rule, moment, kind, since_us, fired_us, reading)
+    outcome.transitions.append(told)
+    outcome.states[rule.name] = State(rule.fingerprint, phase, since_us, fired_us, told)
+
+
+def _state(rule: Rule, states: Mapping[str, State]) -> State:
+    state = states.get(rule.name)
+    return state if state is not None and state.fingerprint == rule.fingerprint else State(rule.fingerprint)
+
+
+def _told(
+    rule: Rule, moment: Moment, kind: Kind, since_us: int, fired_us: int, reading: Reading | None
+) -> dict[str, Any]:
+    return {
+        "key": _key(rule.fingerprint, moment, kind),
+        "kind": kind,
+        "rule": rule.name,
+        "condition": rule.text,
+        "confidence": rule.confidence,
+        "stream": moment.stream,
+        "seq": moment.seq,
+        "at_us": moment.at_us,
+        "now_us": moment.now_us,
+        "since_us": since_us,
+        "fired_us": fired_us,
+        "value": None if reading is None else reading.value,
+        "stderr": None if reading is None else reading.stderr,
+        "private": moment.private,
+        "labels": dict(rule.labels),
+        "summary": rule.summary,
+    }
+
+
+def _key(fingerprint: str, moment: Moment, kind: str) -> str:
+    """Return the idempotency key: the same rule, release and change, the same key."""
+    said = f"{fingerprint}|{moment.stream}|{moment.seq}|{kind}"
+    return hashlib.sha256(said.encode()).hexdigest()[:32]

@@ -1,0 +1,156 @@
+"""Where transitions are told: webhooks, an Alertmanager, the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from stream_app.core.instants import format_instant
+from stream_app.ports import NotDelivered
+
+log = logging.getLogger(__name__)
+
+Transition = Mapping[str, Any]
+
+ANSWER_S = 10.0
+# An Alertmanager forgets what is not repeated; reminders come every minute.
+HELD_FOR = timedelta(minutes=5)
+_NEVER = "0001-01-01T00:00:00Z"
+_TOLD = ("firing", "resolved")
+
+
+def alert_of(told: Transition) -> dict[str, Any]:
+    """Return labels, annotations and times of a transition, as Alertmanager words them."""
+    labels = {
+        **{name: str(value) for name, value in told["labels"].items()},
+        "alertname": told["rule"],
+        "stream": told["stream"],
+        "private": str(told["private"]).lower(),
+    }
+    annotations = {
+        "condition": told["condition"],
+        "bin_end": format_instant(told["at_us"]),
+        "idempotency_key": told["key"],
+    }
+    if told["summary"]:
+        annotations["summary"] = told["summary"]
+    if told["value"] is not None:
+        annotations |= {
+            "value": f"{told['value']:.2f}",
+            "stderr": f"{told['stderr']:.2f}",
+            "confidence": str(told["confidence"]),
+        }
+    ends = format_instant(told["now_us"]) if told["kind"] == "resolved" else _NEVER
+    return {
+        "labels": labels,
+        "annotations": annotations,
+        "startsAt": format_instant(told["fired_us"]),
+        "endsAt": ends,
+    }
+
+
+def webhook_body(told: Transition) -> dict[str, Any]:
+    """Return the body that Alertmanager, version 4 of its webhooks, sends for a group of one alert."""
+    alert = alert_of(told)
+    status = "resolved" if told["kind"] == "resolved" else "firing"
+    return {
+        "version": "4",
+        "groupKey": f'{{}}:{{alertname="{told["rule"]}"}}',
+        "truncatedAlerts": 0,
+        "status": status,
+        "receiver": "private-counts",
+        "groupLabels": {"alertname": told["rule"]},
+        "commonLabels": alert["labels"],
+        "commonAnnotations": alert["annotations"],
+        "externalURL": "",
+        "alerts": [alert | {"status": status, "generatorURL": "", "fingerprint": told["key"][:16]}],
+    }
+
+
+class LogTarget:
+    """One line in the log for every transition."""
+
+    name = "log"
+
+    async def tell(self, told: Transition) -> None:
+        """Write a line."""
+        log.warning(
+            "alert %s is %s: %s at %s (key %s)",
+            *(told["rule"], told["kind"], told["condition"], format_instant(told["at_us"]), told["key"]),
+        )
+
+    async def remind(self, firing: Sequence[Transition]) -> None:
+        """Say nothing twice."""
+
+
+class WebhookTarget:
+    """A URL that takes Alertmanager's webhook body; the header Idempotency-Key repeats the key.
+
+    Args: url; it may hold a secret, so only its host is ever shown.
+    """
+
+    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+        self.name = f"webhook {_shown(url)}"
+        self._url, self._client = url, client
+
+    async def tell(self, told: Transition) -> None:
+        """Post firing and resolved. Raises: NotDelivered."""
+        if told["kind"] in _TOLD:
+            body = json.dumps(webhook_body(told)).encode()
+            headers = {"Content-Type": "application/json", "Idempotency-Key": told["key"]}
+            await _post(self._client, self.name, self._url, body, headers)
+
+    async def remind(self, firing: Sequence[Transition]) -> None:
+        """Say nothing twice."""
+
+
+class AlertmanagerTarget:
+    """An Alertmanager: it groups, silences and routes; the same labels are the same alert to it."""
+
+    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+        self.name = f"alertmanager {_shown(url)}"
+        base = httpx.URL(url)
+        self._url = str(base.copy_with(path=f"{base.path.rstrip('/')}/api/v2/alerts"))
+        self._client = client
+
+    async def tell(self, told: Transition) -> None:
+        """Post firing and resolved. Raises: NotDelivered."""
+        if told["kind"] in _TOLD:
+            await self._send([told])
+
+    async def remind(self, firing: Sequence[Transition]) -> None:
+        """Post what is firing again, so that it is not taken for resolved. Raises: NotDelivered."""
+        if firing:
+            await self._send(firing)
+
+    async def _send(self, transitions: Sequence[Transition]) -> None:
+        held_until = (datetime.now(UTC) + HELD_FOR).isoformat()
+        alerts = [alert_of(told) for told in transitions]
+        body = [alert | ({"endsAt": held_until} if alert["endsAt"] == _NEVER else {}) for alert in alerts]
+        headers = {"Content-Type": "application/json"}
+        await _post(self._client, self.name, self._url, json.dumps(body).encode(), headers)
+
+
+async def _post(
+    client: httpx.AsyncClient, name: str, url: str, body: bytes, headers: Mapping[str, str]
+) -> None:
+    try:
+        answer = await client.post(url, content=body, headers=dict(headers), timeout=ANSWER_S)
+    except httpx.HTTPError as failure:
+        raise NotDelivered(f"not reached: {type(failure).__name__}") from None
+    if answer.status_code in (408, 429) or answer.status_code >= 500:
+        raise NotDelivered(f"it answered {answer.status_code}")
+    if answer.status_code >= 300:
+        # Repeating what is refused would hold back everything behind it for ever.
+        log.error("alert refused by %s with %d; it is not repeated", name, answer.status_code)
+
+
+def _shown(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")

@@ -1,0 +1,74 @@
+"""Where alerts stand and what was told of them, under public keys: they follow from released values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stream_app.state.connection import batch, connect, script, transaction
+from stream_app.state.keys import ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD
+
+KEPT_TRANSITIONS = 10_000
+
+
+class RedisAlertStore:
+    """``AlertStore`` in Redis, for a user that may write the alerts' own keys and nothing else.
+
+    Raises (every method): OSError when Redis does not answer or refuses.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._redis = connect(url)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._redis.aclose()
+
+    async def load(self) -> tuple[dict[str, bytes], dict[str, int]]:
+        """Return the states by rule, and by stream the last release that was decided on."""
+        states, decided = await transaction(
+            self._redis, [("HGETALL", ALERT_STATES), ("HGETALL", ALERT_DECIDED)]
+        )
+        return (
+            {name.decode(): text for name, text in states.items()},
+            {stream.decode(): int(seq) for stream, seq in decided.items()},
+        )
+
+    async def commit(
+        self,
+        stream: str,
+        before: int | None,
+        seq: int,
+        states: Mapping[str, bytes],
+        transitions: Sequence[Mapping[str, Any]],
+    ) -> bool:
+        """Store what was decided up to ``seq``, or change nothing if ``before`` is not the last decision."""
+        told = [json.dumps(one, separators=(",", ":")) for one in transitions]
+        pairs = [part for name, text in states.items() for part in (name, text)]
+        reply = await script("decide_alerts")(
+            self._redis,
+            [ALERT_STATES, ALERT_DECIDED, ALERT_OUTBOX],
+            [stream, "" if before is None else before, seq, KEPT_TRANSITIONS, len(told), *told, *pairs],
+        )
+        return reply == b"done"
+
+    async def transitions(self, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """Return transitions after a place, in order, each with its place."""
+        start = f"({after}" if after else "-"
+        [entries] = await batch(self._redis, [("XRANGE", ALERT_OUTBOX, start, "+", "COUNT", limit)])
+        return [(place.decode(), fields[b"transition"]) for place, fields in entries]
+
+    async def told(self, target: str) -> str:
+        """Return the place up to which a target was told; for a new one, the present end."""
+        [place] = await batch(self._redis, [("HGET", ALERT_TOLD, target)])
+        if place is not None:
+            return str(place.decode())
+        [last] = await batch(self._redis, [("XREVRANGE", ALERT_OUTBOX, "+", "-", "COUNT", 1)])
+        end = last[0][0].decode() if last else "0-0"
+        await self.move(target, end)
+        return end
+
+    async def move(self, target: str, place: str) -> None:
+        """Note that a target was told everything up to a place."""
+        await batch(self._redis, [("HSET", ALERT_TOLD, target, place)])

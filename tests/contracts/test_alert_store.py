@@ -1,0 +1,79 @@
+"""One contract over both stores of alerts: decided once, told in order, told again until it is noted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from stream_app.ports import AlertStore
+from stream_app.state.alert_store import RedisAlertStore
+from stream_app.state.connection import connect, execute
+from stream_app.state.keys import ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD
+from stream_app.state.memory_alerts import MemoryAlertStore
+from tests.contracts.conftest import SERVERS, Servers
+
+
+@pytest.fixture(params=["memory", *SERVERS])
+def over_store(
+    request: pytest.FixtureRequest, servers: Servers
+) -> Callable[[Callable[[AlertStore], Awaitable[None]]], None]:
+    """Return what runs a test over a store that nobody has used."""
+
+    def run(test: Callable[[AlertStore], Awaitable[None]]) -> None:
+        async def inside() -> None:
+            if request.param == "memory":
+                await test(MemoryAlertStore())
+                return
+            server = servers[request.param]
+            admin = connect(server.worker_url)
+            await execute(admin, "DEL", ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD)
+            await admin.aclose()
+            store = RedisAlertStore(server.alerts_url)
+            await test(store)
+            await store.close()
+
+        asyncio.run(inside())
+
+    return run
+
+
+def test_a_decision_is_stored_once(over_store: Callable) -> None:
+    async def test(store: AlertStore) -> None:
+        assert await store.load() == ({}, {})
+        assert await store.commit("clicks", None, 5, {}, [])
+        assert not await store.commit("clicks", None, 5, {"busy": b"x"}, [{"key": "a"}])
+        assert await store.commit("clicks", 5, 7, {"busy": b"x", "calm": b"y"}, [{"key": "a"}, {"key": "b"}])
+        assert not await store.commit("clicks", 5, 7, {"busy": b"z"}, [{"key": "a"}])
+        assert await store.commit("views", None, 1, {"calm": b"w"}, [])
+        assert await store.load() == ({"busy": b"x", "calm": b"w"}, {"clicks": 7, "views": 1})
+        assert [json.loads(text)["key"] for _, text in await store.transitions("", 10)] == ["a", "b"]
+
+    over_store(test)
+
+
+def test_each_target_has_its_own_place(over_store: Callable) -> None:
+    async def test(store: AlertStore) -> None:
+        await store.commit("clicks", None, 1, {}, [{"key": "before"}])
+        places = {name: await store.told(name) for name in ("fast", "slow")}
+        await store.commit("clicks", 1, 2, {}, [{"key": name} for name in "abc"])
+        found = await store.transitions(places["fast"], 2)
+        assert [json.loads(text)["key"] for _, text in found] == ["a", "b"]
+        await store.move("fast", found[1][0])
+        rest = await store.transitions(await store.told("fast"), 10)
+        assert [json.loads(text)["key"] for _, text in rest] == ["c"]
+        assert len(await store.transitions(await store.told("slow"), 10)) == 3
+        assert await store.transitions(rest[-1][0], 10) == []
+
+    over_store(test)
+
+
+def test_a_new_target_before_anything_was_told_gets_all(over_store: Callable) -> None:
+    async def test(store: AlertStore) -> None:
+        assert await store.transitions(await store.told("new"), 10) == []
+        await store.commit("clicks", None, 1, {}, [{"key": "first"}])
+        assert len(await store.transitions(await store.told("new"), 10)) == 1
+
+    over_store(test)

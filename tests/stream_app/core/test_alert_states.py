@@ -1,0 +1,163 @@
+"""Pending, firing, resolved: from exact values by hand, and from noisy ones by their exact law."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from stream_app.core.alerts.readings import Reading, margins, readings
+from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.states import Moment, State, evaluate, retire, watch_silence
+from stream_app.core.query import StreamView
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.published import HOUR_US, Published
+
+EXACT = "1000000000"
+
+
+def rule(text: str, **options: object) -> Rule:
+    return Rule("busy", text, parse_condition(text), **options)  # type: ignore[arg-type]
+
+
+async def view_of(stream: Published) -> StreamView:
+    reader = stream.store.reader()
+    state = await reader.public_state(stream.name)
+    assert state is not None
+    view = StreamView(state.strategy)
+    blocks = [(want, await reader.tile_rows(stream.name, *want, 1)) for want in view.missing(state)]
+    view.extend(state, blocks)
+    return view
+
+
+def transitions(one: Rule, counts: Sequence[int]) -> list[tuple[int, str]]:
+    """Return (seq, kind) of what exact counts, a bin at a time, lead to."""
+
+    async def run() -> list[tuple[int, str]]:
+        stream = Published(MemoryStore(), epsilon=EXACT)
+        await stream.open()
+        states: dict[str, State] = {}
+        found = []
+        for count in counts:
+            await stream.close([count])
+            outcome = evaluate([one], states, await view_of(stream), now_us=7)
+            states |= {name: State.from_json(state.to_json()) for name, state in outcome.states.items()}
+            found += [(told["seq"], told["kind"]) for told in outcome.transitions]
+        return found
+
+    return asyncio.run(run())
+
+
+def test_a_sum_fires_at_once_and_ends_at_its_threshold() -> None:
+    assert transitions(rule("sum(departures, 2h) > 10"), [9, 9, 0, 1, 5, 6, 5, 5]) == [
+        (2, "firing"),
+        (3, "resolved"),
+        (6, "firing"),
+        (8, "resolved"),
+    ]
+
+
+def test_for_waits_and_a_lapse_starts_again() -> None:
+    one = rule("sum(departures, 1h) > 5", for_us=2 * HOUR_US)
+    assert transitions(one, [6, 6, 5, 6, 6, 6, 6, 0]) == [
+        (1, "pending"),
+        (3, "inactive"),
+        (4, "pending"),
+        (6, "firing"),
+        (8, "resolved"),
+    ]
+
+
+def test_hysteresis_holds_until_the_clear_value() -> None:
+    one = rule("sum(departures, 1h) >= 10", clear=4.0)
+    assert transitions(one, [10, 9, 5, 4, 9, 12]) == [(1, "firing"), (4, "resolved"), (6, "firing")]
+    falling = rule("rate(departures, 2h) < 2/h", clear=3.0)
+    assert transitions(falling, [1, 1, 2, 3, 3, 3]) == [(2, "firing"), (5, "resolved")]
+
+
+def test_the_running_count_is_a_measure() -> None:
+    assert transitions(rule("count(departures) > 10"), [5, 5, 1]) == [(3, "firing")]
+
+
+def test_silence_is_data_too() -> None:
+    one = rule("no_data(departures, 2h)")
+    moment = Moment("departures", 5, 10 * HOUR_US, 12 * HOUR_US, True)
+    assert watch_silence([one], {}, moment).transitions == []
+    late = Moment("departures", 5, 10 * HOUR_US, 12 * HOUR_US + 1, True)
+    outcome = watch_silence([one], {}, late)
+    assert [told["kind"] for told in outcome.transitions] == ["firing"]
+    assert watch_silence([one], outcome.states, late).transitions == []
+    back = watch_silence([one], outcome.states, Moment("departures", 6, 12 * HOUR_US, 12 * HOUR_US, True))
+    assert [told["kind"] for told in back.transitions] == ["resolved"]
+
+
+def test_a_rule_that_is_gone_or_changed_is_resolved_once() -> None:
+    old, new = rule("count(departures) > 10"), rule("count(departures) > 20")
+    last = {"stream": "departures", "rule": "busy", "seq": 7, "at_us": 5, "private": True}
+    firing = {"busy": State(old.fingerprint, "firing", 0, 0, last)}
+    decided = {"departures": 9}
+    assert retire([old], firing, decided, 6).transitions == []
+    for rules in ([], [new]):
+        outcome = retire(rules, firing, decided, 6)
+        assert [(told["kind"], told["seq"]) for told in outcome.transitions] == [("resolved", 9)]
+        assert retire(rules, outcome.states, decided, 6).transitions == []
+
+
+def test_keys_repeat_for_the_same_decision_and_for_no_other() -> None:
+    async def run() -> None:
+        stream = Published(MemoryStore(), epsilon=EXACT)
+        await stream.open()
+        await stream.close([9])
+        view = await view_of(stream)
+        keys = {
+            evaluate([rule(text)], {}, view, now_us=now).transitions[0]["key"]
+            for text in ("count(departures) > 5", "count(departures) > 6")
+            for now in (1, 2)
+        }
+        assert len(keys) == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.99])
+def test_a_margin_is_the_quantile_of_the_noise(confidence: float) -> None:
+    """Against the exact law of one node, P(Z > m) summed term by term."""
+
+    async def run() -> None:
+        stream = Published(MemoryStore(), branching=(64,))
+        await stream.open()
+        await stream.close([5, 5, 5])
+        view = await view_of(stream)
+        one = rule("sum(departures, 1h) > 5", confidence=confidence)
+        [reading] = readings([one], view)
+        assert reading is not None
+        scale = float(view.strategy.design.scales[-1])
+        a = np.exp(-1.0 / scale)
+
+        def beyond(m: float) -> float:  # P(Z > m) for a whole m: a^(m + 1) / (1 + a)
+            return float(a ** (np.floor(m) + 1) / (1 + a))
+
+        assert beyond(reading.margin) <= 1 - confidence + 1e-9
+        if confidence > 0.5:
+            assert beyond(reading.margin - 1) > 1 - confidence
+        assert reading.margin == pytest.approx(
+            margins([view.count(view.span._replace(start=view.span.stop - 1))], confidence)[0]
+        )
+
+    asyncio.run(run())
+
+
+def test_past_is_strict_where_the_comparison_is() -> None:
+    reading = Reading(value=15.0, stderr=2.0, margin=5.0)
+    assert not reading.past(rule("count(a) > 10"))
+    assert reading.past(rule("count(a) >= 10"))
+    assert reading.past(rule("count(a) > 9.99"))
+    assert not reading.past(rule("count(a) < 20"))
+    assert reading.past(rule("count(a) <= 20"))
+
+
+def test_windows_that_reach_before_the_first_bin_are_not_judged() -> None:
+    assert transitions(rule("sum(departures, 3h) < 100"), [1, 1]) == []
+    assert transitions(rule("sum(departures, 3h) < 100"), [1, 1, 1]) == [(3, "firing")]

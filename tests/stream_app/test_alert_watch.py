@@ -1,0 +1,156 @@
+"""Watching and telling: every release is decided on once, whatever dies in between."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from stream_app.alert_delivery import tell_waiting
+from stream_app.alert_watch import AlertWatcher
+from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.ports import NotDelivered
+from stream_app.state.memory import MemoryStore
+from stream_app.state.memory_alerts import MemoryAlertStore
+from tests.stream_app.published import HOUR_US, Published
+
+EXACT = "1000000000"
+COUNTS = [9, 9, 0, 0, 8, 9, 9, 9, 0, 9, 1, 1, 1, 20, 20, 0, 0, 0, 7, 7]
+
+
+def rule(name: str, text: str, **options: Any) -> Rule:
+    return Rule(name, text, parse_condition(text), **options)
+
+
+RULES = [
+    rule("busy", "sum(departures, 2h) > 10"),
+    rule("long", "sum(departures, 1h) > 5", for_us=HOUR_US),
+    rule("total", "count(departures) >= 60", confidence=0.999),
+    rule("noisy", "rate(departures, 3h) < 3/h", clear=4.0, confidence=0.6),
+]
+
+
+async def told_by(store: MemoryAlertStore) -> list[tuple[str, str, int]]:
+    found = [json.loads(text) for _, text in await store.transitions("", 10_000)]
+    keys = [told["key"] for told in found]
+    assert len(keys) == len(set(keys))
+    return [(told["rule"], told["kind"], told["seq"]) for told in found]
+
+
+@pytest.mark.parametrize("epsilon", [EXACT, "0.5"])
+def test_steps_restarts_and_catching_up_decide_the_same(epsilon: str) -> None:
+    """A watcher that sees each release, one that sees all late, and one that restarts each time agree."""
+
+    async def run() -> None:
+        stream = Published(MemoryStore(), epsilon=epsilon, epoch_bins=16)
+        await stream.open()
+        reader = stream.store.reader()
+        stores = [MemoryAlertStore() for _ in range(3)]
+        steady, late = (AlertWatcher(RULES, reader, store) for store in stores[:2])
+        await steady.look()
+        await late.look()
+        await AlertWatcher(RULES, reader, stores[2]).look()
+        for number, count in enumerate(COUNTS, start=1):
+            await stream.close([count])
+            if number == 16:  # the epoch is full
+                await stream.open(1, stream.first_bin + 16)
+            await steady.look()
+            await AlertWatcher(RULES, reader, stores[2]).look()
+        await late.look()
+        first, second, third = [await told_by(store) for store in stores]
+        assert len(first) > 6
+        assert sorted(first) == sorted(second) == sorted(third)
+        assert [one for one in first if one[0] == "busy"] == [one for one in second if one[0] == "busy"]
+
+    asyncio.run(run())
+
+
+def test_rules_begin_with_the_present() -> None:
+    async def run() -> None:
+        stream = Published(MemoryStore(), epsilon=EXACT)
+        await stream.open()
+        await stream.close([50, 0])
+        store = MemoryAlertStore()
+        watcher = AlertWatcher([rule("busy", "sum(departures, 1h) > 10")], stream.store.reader(), store)
+        await watcher.look()
+        assert await told_by(store) == []
+        await stream.close([11])
+        await watcher.look()
+        assert await told_by(store) == [("busy", "firing", 3)]
+
+    asyncio.run(run())
+
+
+def test_a_second_watcher_adds_nothing() -> None:
+    async def run() -> None:
+        stream = Published(MemoryStore(), epsilon=EXACT)
+        await stream.open()
+        store, reader = MemoryAlertStore(), stream.store.reader()
+        one, other = (AlertWatcher(RULES, reader, store) for _ in range(2))
+        await one.look()
+        await other.look()
+        await stream.close([20])
+        await one.look()
+        with pytest.raises(ConnectionError, match="another watcher"):
+            await other.look()
+        await stream.close([20])
+        await other.look()
+        with pytest.raises(ConnectionError, match="another watcher"):
+            await one.look()
+        assert [one for one in await told_by(store) if one[0] == "busy"] == [("busy", "firing", 2)]
+
+    asyncio.run(run())
+
+
+def test_a_changed_rule_ends_its_old_alert() -> None:
+    async def run() -> None:
+        stream = Published(MemoryStore(), epsilon=EXACT)
+        await stream.open()
+        store, reader = MemoryAlertStore(), stream.store.reader()
+        await AlertWatcher([rule("busy", "count(departures) > 10")], reader, store).look()
+        await stream.close([20])
+        await AlertWatcher([rule("busy", "count(departures) > 10")], reader, store).look()
+        for _ in range(2):
+            await AlertWatcher([rule("busy", "count(departures) > 90")], reader, store).look()
+        assert await told_by(store) == [("busy", "firing", 1), ("busy", "resolved", 1)]
+
+    asyncio.run(run())
+
+
+class Flaky:
+    """A target that takes a transition and then, each second time, dies before it says so."""
+
+    name = "flaky"
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self._calls = itertools.count()
+
+    async def tell(self, told: Mapping[str, Any]) -> None:
+        self.taken.append(told["key"])
+        if next(self._calls) % 2 == 0:
+            raise NotDelivered("it died")
+
+    async def remind(self, firing: Sequence[Mapping[str, Any]]) -> None:
+        raise AssertionError(firing)
+
+
+def test_everything_is_told_in_order_at_least_once() -> None:
+    async def run() -> None:
+        store, target = MemoryAlertStore(), Flaky()
+        await store.told(target.name)
+        await store.commit("clicks", None, 1, {}, [{"key": str(number)} for number in range(20)])
+        for _ in range(100):
+            try:
+                if not await tell_waiting(store, target):
+                    break
+            except NotDelivered:
+                continue
+        assert list(dict.fromkeys(target.taken)) == [str(number) for number in range(20)]
+        assert len(target.taken) == 40  # each was told twice: once without an answer
+
+    asyncio.run(run())
