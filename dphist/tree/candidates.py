@@ -86,7 +86,7 @@ def candidates(
     """Yield the literature's counters, then ours for both releases, all at the same epsilon.
 
     Args: as ``plan_tree``; width in cells; node_shares, whether to plan shares per node too (None: where it
-        takes seconds, for running counts; they are planned for these).
+        takes seconds).
     Raises: ValueError as ``plan_tree``.
     Cost: seconds at 2^20 bins, without shares per node.
     """
@@ -107,7 +107,7 @@ def candidates(
         design = plan_tree(horizon, budget, questions, release, neighbours, max_events)
         yield _of_design(f"planned, {release}", design, questions, width)
         if node_shares:
-            nodes = plan_node_shares(horizon, budget, release, neighbours, max_events)
+            nodes = plan_node_shares(horizon, budget, release, neighbours, max_events, workload=questions)
             yield _of_design(f"planned, {release}, share per node", nodes, questions, width)
 
 

@@ -2,8 +2,8 @@
 
 From the top down, every node takes a part of what its ancestors left and hands the rest on; leaves take all.
 The parts are the unknowns (as logits, so every path adds up to 1 whatever they are), the exact error of the
-running count the objective, its derivative comes from ``node_error.py``, and L-BFGS goes downhill from the
-best shares per level.
+workload the objective, its derivative comes from ``node_error.py`` or ``question_error.py``, and L-BFGS goes
+downhill from the best shares per level.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from dphist.noise import Int64Array
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.design import Release
@@ -29,7 +30,9 @@ from dphist.tree.planner import (
     checked_horizon,
     planning_rate,
 )
+from dphist.tree.question_error import questions_error
 from dphist.tree.shape import TreeShape
+from dphist.workloads import PREFIX, Workload, WorkloadPart, WorkloadText
 
 FloatArray = NDArray[np.float64]
 
@@ -39,6 +42,9 @@ _ITERATIONS = 300
 _TRIAL_ITERATIONS = 40
 # Above this horizon hardly any shape but the best level-uniform one is tried.
 _LARGEST_SEARCHED = 2**12
+# All ranges are looked at up to this horizon, so many for each bin beyond it.
+_ALL_RANGES = 64
+_RANGES_A_BIN = 8
 
 
 def plan_node_shares(
@@ -48,8 +54,9 @@ def plan_node_shares(
     neighbours: Neighbours = "add_remove",
     max_events: int = 1,
     branching: Sequence[int] | None = None,
+    workload: Workload | WorkloadText = PREFIX,
 ) -> NodeDesign:
-    """Return the tree with a share per node that has the least expected error of the running count.
+    """Return the tree with a share per node that has the least expected error for the declared workload.
 
     Guarantee: the design's own (epsilon in total for one epoch); shares are whole 4096ths.
     Args: as ``plan_tree``; branching root to leaf, where it is not to be searched.
@@ -60,13 +67,14 @@ def plan_node_shares(
     32.95
     """
     budget, sensitivity = exact(epsilon), level_sensitivity(max_events, neighbours)
-    rate = planning_rate(budget, sensitivity)
+    rate, asked = planning_rate(budget, sensitivity), Workload.of(workload)
+    asked.check(checked_horizon(horizon))
     if branching is None:
-        branching = _best_branching(checked_horizon(horizon), rate, release)
+        branching = _best_branching(horizon, rate, release, asked)
     shape = TreeShape(tuple(branching))
-    if not 1 <= checked_horizon(horizon) <= shape.capacity:
+    if horizon > shape.capacity:
         raise ValueError(f"horizon: {horizon} bins do not fit branching {shape.branching}; raise a factor")
-    problem = _Problem(shape, horizon, rate, release)
+    problem = _Problem(shape, horizon, rate, release, asked)
     return NodeDesign(
         shape, horizon, budget, problem.rounded(problem.solve()[1]), neighbours, sensitivity, release
     )
@@ -75,11 +83,14 @@ def plan_node_shares(
 class _Problem:
     """One shape's objective: logits of the inner nodes' parts to the error and its derivative."""
 
-    def __init__(self, shape: TreeShape, horizon: int, rate: float, release: Release) -> None:
+    def __init__(
+        self, shape: TreeShape, horizon: int, rate: float, release: Release, workload: Workload = PREFIX
+    ) -> None:
         self.shape, self.horizon, self.rate, self.release = shape, horizon, rate, release
+        self.workload = workload
         self.counts = node_counts(shape, horizon)
         self.measured = [self._measured(level) for level in shape.levels[:-1]]
-        self.error = anticipating_error if release == "anticipating" else causal_error
+        self.questions = {part: _questions(part, horizon) for part, _ in workload.parts}
 
     def _measured(self, level: int) -> NDArray[np.bool_]:
         measured = np.ones(self.counts[level - 1], np.bool_)
@@ -111,7 +122,11 @@ class _Problem:
 
     def level_uniform(self) -> FloatArray:
         """Return the logits of the best shares per level."""
-        shares = best_shares([self.shape.branching], self.horizon, self.rate, release=self.release)[0][0]
+        branching = [self.shape.branching]
+        found, _ = best_shares(
+            branching, self.horizon, self.rate, release=self.release, workload=self.workload
+        )
+        shares = found[0]
         parts = shares[:-1] / np.cumsum(shares[::-1])[::-1][:-1]
         logits = np.clip(np.log(parts / (1.0 - parts)), *_LOGIT_BOUNDS)
         return np.repeat(logits, [int(rows.sum()) for rows in self.measured])
@@ -134,7 +149,7 @@ class _Problem:
         """Return the mean squared error, in counts squared, and its derivative by the logits."""
         shares, parts, rests = self.shares(logits)
         variances, slopes = zip(*(self._noise(rows) for rows in shares), strict=True)
-        error, by_variance = self.error(self.shape, self.horizon, variances)
+        error, by_variance = self.error(variances)
         by_share = [rows * slope for rows, slope in zip(by_variance, slopes, strict=True)]
         by_rest, gradient = by_share[-1], []
         for level in range(self.shape.height - 1, 0, -1):
@@ -144,7 +159,25 @@ class _Problem:
             gradient.append((by_part * part * (1.0 - part))[measured])
             by_rest = by_share[level - 1] * part + handed_on * (1.0 - part)
         flat = np.concatenate(gradient[::-1]) if gradient else np.zeros(0)
-        return error / self.horizon, flat / self.horizon
+        return error, flat
+
+    def error(self, variances: Sequence[FloatArray]) -> tuple[float, list[FloatArray]]:
+        """Return the workload's mean squared error and its derivative by the nodes' variances."""
+        anticipating, total = self.release == "anticipating", 0.0
+        gradient = [np.zeros(count) for count in self.counts]
+        for part, weight in self.workload.parts:
+            questions = self.questions[part]
+            scale = float(weight) / (self.horizon if questions is None else len(questions))
+            if questions is None:
+                running = anticipating_error if anticipating else causal_error
+                error, by_variance = running(self.shape, self.horizon, variances)
+            else:
+                error, by_variance = questions_error(
+                    self.shape, self.horizon, variances, questions, anticipating
+                )
+            total += scale * error
+            gradient = [own + scale * more for own, more in zip(gradient, by_variance, strict=True)]
+        return total, gradient
 
     def _noise(self, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the discrete variances and their derivatives; infinite and 0 for a share of 0."""
@@ -166,21 +199,39 @@ class _Problem:
         return tuple(part.astype(np.uint16) for part in (*rounded, rest))
 
 
+def _questions(part: WorkloadPart, horizon: int) -> Int64Array | None:
+    """Return a part's questions, None for prefixes; of very many ranges an even spread."""
+    if part.question == "prefix":
+        return None
+    if part.question == "sliding" or horizon <= _ALL_RANGES:
+        return part.ranges(horizon)
+    # Additive sequences of the plastic number cover the square of edges evenly.
+    steps = np.arange(1.0, _RANGES_A_BIN * horizon + 1.0)
+    edges = np.stack([steps * 0.7548776662466927, steps * 0.5698402909980532], axis=1) % 1.0
+    spread = np.sort((edges * (horizon + 1)).astype(np.int64), axis=1)
+    return np.asarray(spread[spread[:, 0] < spread[:, 1]])
+
+
 @lru_cache(maxsize=64)
-def _best_branching(horizon: int, rate: float, release: Release) -> tuple[int, ...]:
+def _best_branching(
+    horizon: int, rate: float, release: Release, workload: Workload = PREFIX
+) -> tuple[int, ...]:
     """Take the best level-uniform tree or, where trying is quick, a better one with one factor changed."""
-    best = best_branching(horizon, rate, release)
+    best = best_branching(horizon, rate, release, workload)
     if horizon <= 2:
         return best
     shapes = {best}
     if horizon <= _LARGEST_SEARCHED:
         shapes |= _neighbours(best, horizon)
-    elif release == "causal":
+    elif release == "causal" and workload == PREFIX:
         # Shares per node make levels cheaper there: the best tree tends to be one level taller.
         shapes.add(balanced_branching(horizon, len(best) + 1))
     if len(shapes) == 1:
         return best
-    return min(sorted(shapes), key=lambda shape: _Problem(TreeShape(shape), horizon, rate, release).trial())
+    return min(
+        sorted(shapes),
+        key=lambda shape: _Problem(TreeShape(shape), horizon, rate, release, workload).trial(),
+    )
 
 
 def _neighbours(branching: tuple[int, ...], horizon: int) -> set[tuple[int, ...]]:

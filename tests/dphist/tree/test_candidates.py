@@ -102,7 +102,7 @@ def test_the_command_compares_answers_and_draws(tmp_path: Path) -> None:
         ["--workload", "sliding(200)"],
         ["--workload", "prefix: 0.7, 3"],
         ["--target-rmse", "-1"],
-        ["--plot", "no/such/folder/x.png"],
+        pytest.param(["--plot", "no/such/folder/x.png"], marks=pytest.mark.slow),
     ],
 )
 def test_the_command_refuses_in_one_line(arguments: list[str]) -> None:
