@@ -11,7 +11,7 @@ DEMO_OPTIONS ?=
 SCHEDULES ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo kafka test check bench simulate clean
+.PHONY: help setup lock demo kafka test check bench bench-mechanisms simulate clean
 
 help: ## list the commands
 	@echo "Private live counts over event streams. Needs Python 3.11+; everything else is set up on first use."
@@ -67,6 +67,9 @@ bench-accuracy: $(STAMP) ## error of the running count predicted and measured, a
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.epochs
 	$(BIN)/python -m benchmarks.coverage
+
+bench-mechanisms: $(STAMP) ## error and time of every mechanism (DPHIST_DATA: the papers' histograms)
+	$(BIN)/python -m benchmarks mechanisms generated
 
 clean: ## remove the environment, caches and the demo's state
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache state

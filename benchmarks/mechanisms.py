@@ -33,7 +33,18 @@ RESULTS = Path(__file__).parent / "results" / "mechanisms.json"
 EPSILONS = (0.01, 0.1, 1.0)
 TRIALS = 10
 MEASURED = (
-    *("identity", "h", "h_bar", "h_bar_nonnegative", "hb", "privelet", "greedy_h", "dawa", "adaptive_tree"),
+    *(
+        "identity",
+        "h",
+        "h_bar",
+        "h_bar_nonnegative",
+        "hb",
+        "privelet",
+        "greedy_h",
+        "hat_tree",
+        "dawa",
+        "adaptive_tree",
+    ),
     *("partition_laplace", "partition_uniform", "partition_geometric"),
 )
 GROWTH = {"h_bar": 20, "hb": 20, "privelet": 20, "greedy_h": 20, "dawa": 17}

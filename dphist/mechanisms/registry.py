@@ -108,6 +108,13 @@ _TABLE: tuple[Mechanism, ...] = (
         uses_workload=True,
     ),
     Mechanism(
+        "hat_tree",
+        "dphist.mechanisms.hat_tree:hat_tree",
+        "a tree of overlapping nodes, planned for the workload: the best that does not look at the data",
+        {"branching": "width of a level over that of the level below; None chooses for the workload"},
+        uses_workload=True,
+    ),
+    Mechanism(
         "dawa",
         "dphist.mechanisms.dawa.mechanism:dawa",
         "private partition, then a tree whose budgets fit the workload",
