@@ -35,7 +35,7 @@ from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.plans import planned
-from stream_app.ports import AlertTarget, Clock, OperatorError, PublicReader, Source
+from stream_app.ports import AlertTarget, Clock, NoiseKeys, OperatorError, PublicReader, Source
 from stream_app.sinks.dead_letter_file import DeadLetterFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.decode import TimeField
@@ -46,6 +46,8 @@ from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
+from stream_app.vault.key_files import KeyFiles
+from stream_app.vault.shared_key import SharedKey
 
 PREDECESSOR_S = 20.0
 REDIS_LOOK_EVERY_S = 0.2
@@ -78,6 +80,7 @@ class Ends:
     settings: Settings
     store: RedisStore
     witness: WitnessFile
+    noise_keys: NoiseKeys
     metrics: Metrics
     resources: AsyncExitStack
 
@@ -202,9 +205,16 @@ async def run_worker(settings: Settings) -> None:
         resources.push_async_callback(store.close)
         witness = WitnessFile(settings.state_dir / "witness")
         resources.callback(witness.close)
-        ends = Ends(settings, store, witness, metrics, resources)
+        ends = Ends(settings, store, witness, _noise_keys(settings), metrics, resources)
         pipelines = [await _pipeline(streams, ends) for streams in _by_source(settings)]
         await _run_all(pipelines)
+
+
+def _noise_keys(settings: Settings) -> NoiseKeys:
+    """Return where keys of stored noise are: in the state directory, or a secret shared by many workers."""
+    if settings.noise_key_file is not None:
+        return SharedKey.read(settings.noise_key_file)
+    return KeyFiles(settings.state_dir / "noise_keys")
 
 
 @asynccontextmanager
@@ -277,6 +287,7 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
             wall,
             ends.witness,
             SystemNoise(),
+            ends.noise_keys,
             strategy,
             publish_every_us=settings.publish_every_us,
             accept=stream.privacy.accept,

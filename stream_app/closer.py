@@ -2,6 +2,9 @@
 
     clock -> seal -> exact counts -> release -> read back -> witness -> publish at the next public instant
 
+Anticipating streams take a release's noise from what was stored before the epoch opened, and draw the next
+epoch's while the running one is in its second half.
+
 Visible <= witnessed <= released, at every moment and after any crash. A release whose reply is lost is never
 repeated from memory: the store is loaded again, and what it holds is the truth.
 """
@@ -14,17 +17,20 @@ import secrets
 from collections.abc import Awaitable, Callable
 
 from dphist.noise import NoiseSource
+from dphist.tree.anticipating_step import BinsNoise
 from stream_app.core.closing import next_public_instant_us
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import Reply, StreamState
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
+from stream_app.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.opening import open_stream
-from stream_app.ports import Clock, OperatorError, Source, Store, Witness
+from stream_app.ports import Clock, NoiseKeys, OperatorError, Source, Store, Witness
 
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and never a long script
 POLL_S = 0.02  # how soon to ask again for bins that are due while a partition has not reached its cut
 RETRY_S = 0.5
+NOISE_LOST = "its stored noise was lost"
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +42,7 @@ class Closer:
         source: asked for its partitions only.
         clock: closes bins; ``wall`` makes results visible. They differ in a replay.
         noise: a private source; a seeded one is refused.
+        keys: of noise that is drawn ahead and stored.
         planned: what the configuration declares, with a tree planned for it (see ``open_stream``).
         publish_every_us: results become visible at multiples of this on the wall clock.
         accept: the operator's words that accept a second measurement of the same period.
@@ -51,6 +58,7 @@ class Closer:
         wall: Clock,
         witness: Witness,
         noise: NoiseSource,
+        keys: NoiseKeys,
         planned: Strategy,
         *,
         publish_every_us: int = 1_000_000,
@@ -67,6 +75,9 @@ class Closer:
         self._wall = wall
         self._witness = witness
         self._noise = noise
+        self._ahead = NoiseAhead(store, keys, noise, planned.stream, make_nonce)
+        self._next_epoch = asyncio.Event()
+        self._next_number = 0  # the epoch whose noise is drawn next, once the running one is half over
         self._strategy = planned  # after open(): the strategy under which the stream runs
         self._name = planned.stream
         self._declaration = Declaration.of(planned)
@@ -92,20 +103,30 @@ class Closer:
         Raises: OperatorError where the stream may not run; OSError where the store did not answer.
         """
         self._strategy, state = await open_stream(
-            self._store, self._witness, self._strategy, await self._clock.now_us(), self._accept
+            self._store,
+            self._witness,
+            self._ahead,
+            self._strategy,
+            await self._clock.now_us(),
+            self._accept,
         )
         await self._witness_released(state)
         last_bin = self._declaration.last_bin
         self._finished = last_bin is not None and state.released_bin >= last_bin
+        await self._ahead.settle(self._strategy, state)
         await self._forget(state)
+        self._look_ahead(state)
         return state
 
     async def run(self) -> None:
         """Close and publish until cancelled, which may happen at any await; a replay returns at its end."""
         try:
             async with asyncio.TaskGroup() as loops:
-                loops.create_task(_persistently(self._close))
+                drawing = loops.create_task(_persistently(self._draw_ahead))
+                closing = loops.create_task(_persistently(self._close))
                 loops.create_task(_persistently(self._publish))
+                await closing
+                drawing.cancel()
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
@@ -119,6 +140,25 @@ class Closer:
                 await self._clock.sleep_until_us(self._declaration.closing.instant_us(next_bin))
             else:
                 await asyncio.sleep(POLL_S)
+
+    async def _draw_ahead(self) -> None:
+        """Draw the next epoch's noise when it is time, so that its opening does not wait for that."""
+        while True:
+            await self._next_epoch.wait()
+            number = self._next_number
+            await self._ahead.stored(self._strategy, number)
+            if number == self._next_number:
+                self._next_epoch.clear()
+
+    def _look_ahead(self, state: StreamState) -> None:
+        last_bin = state.epoch.first_bin + state.epoch.bins - 1
+        is_last = self._declaration.last_bin is not None and self._declaration.last_bin <= last_bin
+        number, half = state.epoch.epoch + 1, last_bin - state.epoch.bins // 2
+        if number != self._next_number and state.released_bin >= half and not is_last:
+            self._next_number = number
+            self._next_epoch.set()
+        elif state.epoch.epoch >= self._next_number:
+            self._next_epoch.clear()
 
     async def _publish(self) -> None:
         """Make what is witnessed visible at public instants; a missed instant waits for the next one."""
@@ -162,8 +202,17 @@ class Closer:
     async def _release(self, state: StreamState, last_bin: int) -> None:
         """Noise sealed bins and offer the release; whatever the store answers, it is loaded again."""
         first_bin, width = state.released_bin + 1, self._strategy.width
+        noise: NoiseSource | BinsNoise = self._noise
+        if self._strategy.design.release == "anticipating":
+            try:
+                noise = await self._ahead.of_bins(self._strategy, state, last_bin)
+            except NoiseLost as loss:
+                log.error("%s; its epoch ends here, the next one begins", loss)
+                await self._store.end_epoch(self._name, state.epoch.epoch, state.seq, NOISE_LOST)
+                return
+            last_bin = state.released_bin + len(noise.errors)
         counts = await self._store.read_cells(self._name, first_bin, last_bin, width)
-        release = make_release(state, self._strategy, counts, self._noise, self._make_nonce())
+        release = make_release(state, self._strategy, counts, noise, self._make_nonce())
         reply = await self._store.release(self._name, release)
         if reply is Reply.STRATEGY:
             raise OperatorError(f"stream {self._name}: another strategy was started under its name; stop one")

@@ -18,18 +18,24 @@ from stream_app.core.ledger import check_measurement
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Reply, StreamState
 from stream_app.core.release import RowLink
 from stream_app.core.strategy import Strategy, canonical_json
+from stream_app.noise_ahead import NoiseAhead
 from stream_app.ports import OperatorError, Store, Witness
 
 _ATTEMPTS = 5  # others may be opening the same stream; each time round, one of us has succeeded
 
 
 async def open_stream(
-    store: Store, witness: Witness, planned: Strategy, now_us: int, accept: str | None = None
+    store: Store,
+    witness: Witness,
+    noise: NoiseAhead,
+    planned: Strategy,
+    now_us: int,
+    accept: str | None = None,
 ) -> tuple[Strategy, StreamState]:
     """Make sure that the stream has an open epoch which follows all that the store and the witness know.
 
-    Guarantee: an epoch is in the ledger before it is open; a node that the witness knows is never released
-        again, whatever happened to the store.
+    Guarantee: an epoch is in the ledger, and its noise stored where it is drawn ahead, before it is open; a
+        node that the witness knows is never released again, whatever happened to the store.
     Args:
         planned: the configuration's declaration and the tree planned for it now. A stream that exists keeps
             the tree that it began with.
@@ -54,7 +60,7 @@ async def open_stream(
             start = _next(state)
         else:
             return strategy, state
-        await _open(store, strategy, start, accept)
+        await _open(store, noise, strategy, start, accept)
     raise OperatorError(
         f"stream {planned.stream}: the ledger of {planned.source} holds another measurement in the place of "
         "its next epoch; restore the store, or give the stream another name"
@@ -166,7 +172,9 @@ async def _restore_ledger(store: Store, witness: Witness, strategy: Strategy) ->
             await store.reserve(_ledger_entry(strategy, record))
 
 
-async def _open(store: Store, strategy: Strategy, start: _Start, accept: str | None) -> None:
+async def _open(
+    store: Store, noise: NoiseAhead, strategy: Strategy, start: _Start, accept: str | None
+) -> None:
     """Reserve the epoch in the ledger, then open it; do nothing where somebody else was quicker."""
     ledger = await store.ledger(strategy.source)
     record = _as_reserved(strategy, start, ledger)
@@ -176,8 +184,12 @@ async def _open(store: Store, strategy: Strategy, start: _Start, accept: str | N
             check_measurement(ledger, entry, accept)
         except ValueError as refusal:
             raise OperatorError(str(refusal)) from None
-    if await store.reserve(entry) is not Reply.CONFLICT:
-        await store.open_epoch(strategy.stream, strategy.to_json(), record, start.head)
+    if await store.reserve(entry) is Reply.CONFLICT:
+        return
+    stored = await noise.stored(strategy, record.epoch)
+    reply = await store.open_epoch(strategy.stream, strategy.to_json(), record, start.head, stored)
+    if reply not in (Reply.DONE, Reply.ALREADY):
+        noise.give_up()
 
 
 def _as_reserved(strategy: Strategy, start: _Start, ledger: Sequence[LedgerEntry]) -> EpochRecord:

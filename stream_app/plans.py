@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
+import logging
+
 from dphist import plan_tree
+from dphist.tree.decoder import LARGEST_DECODED_SCALE
+from dphist.tree.design import Release
 from stream_app.config import StreamSettings, declared
+from stream_app.core.noise_pages import LARGEST_DRAWS, can_draw_ahead
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
+
+log = logging.getLogger(__name__)
 
 
 def planned(stream: StreamSettings) -> Strategy:
     """Return the strategy that a new stream would get.
 
+    A stream too wide for an epoch's noise to be drawn ahead is causal, whatever was asked; a line says so.
     Raises: OperatorError where no tree fits what is asked.
     """
+    strategy = _planned(stream, stream.tree.release)
+    if strategy.design.release == "anticipating" and not can_draw_ahead(strategy):
+        log.warning(
+            "stream %s: an epoch needs more than %d draws of noise ahead; it is released causally: "
+            "shorten time.epoch, or write tree.release: causal",
+            stream.name,
+            LARGEST_DRAWS,
+        )
+        return _planned(stream, "causal")
+    return strategy
+
+
+def _planned(stream: StreamSettings, release: Release) -> Strategy:
     time, privacy, tree = stream.time, stream.privacy, stream.tree
     try:
         design = plan_tree(
             horizon=time.epoch_bins,
             epsilon=privacy.epsilon,
             workload=tree.workload,
-            release=tree.release,
+            release=release,
             neighbours=privacy.neighbours,
             branching=tree.branching,
             shares=tree.shares,
         )
+        if release == "anticipating" and max(design.scales) > LARGEST_DECODED_SCALE:
+            raise ValueError("epsilon needs noise beyond 2^32 a node; use a larger one, or release: causal")
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}.tree: {refusal}") from None
     return Strategy(stream.name, stream.source.identity, declared(stream), design)

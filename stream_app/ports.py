@@ -21,6 +21,7 @@ from stream_app.core.records import (
     Refusal,
     Release,
     Reply,
+    StoredNoise,
     StreamState,
 )
 
@@ -52,7 +53,14 @@ class Store(Protocol):
         """Return the stream's state in one consistent read, or None for a stream never opened."""
         ...
 
-    async def open_epoch(self, stream: str, strategy: bytes, record: EpochRecord, head: str) -> Reply:
+    async def open_epoch(
+        self,
+        stream: str,
+        strategy: bytes,
+        record: EpochRecord,
+        head: str,
+        noise: StoredNoise | None = None,
+    ) -> Reply:
         """Open ``record`` if its number and its first seq are greater than all that the stream has here.
 
         Usually that is the next number; it is further on when the witness knows later epochs than a
@@ -61,12 +69,31 @@ class Store(Protocol):
         its end it is ended at its released bin for ever (``record`` then starts later than its end). If the
         chain goes on from another head than its own, rows that were never visible are discarded first:
         the witness holds other ones. Cells of bins before ``record.first_bin`` and the counter are
-        deleted, later cells stay.
+        deleted, later cells stay. From here on ``noise`` is the epoch's, for ever; CONFLICT if a page of it
+        is not stored, so noise that somebody discarded meanwhile is never begun with.
         """
         ...
 
-    async def end_epoch(self, stream: str, epoch: int, reason: str) -> Reply:
-        """End the running epoch at its released bin, with the reason; nothing of it is released again."""
+    async def write_noise(self, stream: str, nonce: str, page: int, data: bytes) -> None:
+        """Store an encrypted page once, before the epoch that may use it; the stream need not exist yet."""
+        ...
+
+    async def read_noise(self, stream: str, nonce: str, page: int) -> bytes | None:
+        """Return an encrypted page, or None if it is not there. SECRET."""
+        ...
+
+    async def discard_noise(self, stream: str, kept: Sequence[str], nonce: str = "", spent: int = 0) -> None:
+        """Delete all noise but that of the running epoch and of the ``kept`` nonces.
+
+        Of ``nonce``, the first ``spent`` pages are deleted too.
+        """
+        ...
+
+    async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
+        """End the running epoch at its released bin, with the reason; nothing of it is released again.
+
+        CONFLICT if the stream is not at ``expected_seq``: who saw an older state may be wrong about it.
+        """
         ...
 
     async def apply(self, stream: str, change: Apply) -> Reply:
@@ -261,6 +288,26 @@ class Witness(Protocol):
 
     async def rows(self, stream: str, after_seq: int) -> list[tuple[int, bytes]]:
         """Return rows with seq > after_seq, in order."""
+        ...
+
+
+class NoiseKeys(Protocol):
+    """Keys of stored noise, outside the store: a chain for each epoch (``vault/cipher.py``)."""
+
+    async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
+        """Return a new noise's first chain key, durable before this returns."""
+        ...
+
+    async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
+        """Return the first page that can still be read and its chain key; None where the key is lost."""
+        ...
+
+    async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
+        """Destroy what the first ``pages`` pages could be read with."""
+        ...
+
+    async def discard(self, stream: str, epoch: int, nonce: str) -> None:
+        """Destroy the keys of all epochs up to this one, but not those of its own noise."""
         ...
 
 

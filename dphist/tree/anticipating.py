@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike
 
 from dphist.noise import Int64Array, NoiseSource
 from dphist.tree.anticipating_step import AnticipatingSnapshot, bins_noise, release_bins
-from dphist.tree.decoder import EpochNoise, decode_noise, decoder_weights, draw_epoch_noise
+from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.node_design import NodeDesign
-from dphist.tree.published_error import published_law
+from dphist.tree.published_error import published_law, published_rounding
 from dphist.tree.release import BinRelease, BinReleases
 from dphist.tree.upward import UNITS_PER_COUNT, VALUE_BITS
 
@@ -122,7 +122,7 @@ class AnticipatingCounter:
             raise ValueError(f"range [{a}, {b}): values before {self._known_from} are in the released rows")
         counts = (self._published[b] - self._published[a]) / UNITS_PER_COUNT
         law = published_law(self.design, a, b)
-        rounding = (1 + (a > 0)) * decoder_weights(self.design).rounding_units / UNITS_PER_COUNT
+        rounding = published_rounding(self.design, a)
         value = float(counts[0]) if self.width == 1 else counts
         return Estimate(value, law.variance, law, rounding if a < b else 0.0)
 

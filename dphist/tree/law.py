@@ -100,6 +100,11 @@ class LawTable:
     def __len__(self) -> int:
         return len(self.weights)
 
+    def law(self, row: int) -> WeightedNoise:
+        """Return one of the laws by itself."""
+        columns = (self.weights[row].tolist(), self.copies[row].tolist(), self.scales[row].tolist())
+        return WeightedNoise.of((weight, int(n), scale) for weight, n, scale in zip(*columns, strict=True))
+
     def take(self, rows: NDArray[np.int64]) -> LawTable:
         """Return some of the laws."""
         return LawTable(self.weights[rows], self.copies[rows], self.scales[rows])

@@ -17,6 +17,7 @@ from dphist.tree.law import WeightedNoise
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.node_error import prefix_variances
 from dphist.tree.published_laws import published_groups
+from dphist.tree.upward import UNITS_PER_COUNT
 
 FloatArray = NDArray[np.float64]
 
@@ -61,6 +62,11 @@ def published_law(design: TreeDesign | NodeDesign, a: int, b: int) -> WeightedNo
         pairs, copies = np.unique(np.abs(weights[used]) + 1j * scales[used], return_counts=True)
         groups += [(pair.real, int(n), pair.imag) for pair, n in zip(pairs.tolist(), copies, strict=True)]
     return WeightedNoise.of(groups)
+
+
+def published_rounding(design: TreeDesign | NodeDesign, a: int) -> float:
+    """Return a bound, in counts, on what the decoder's rounding adds to a published range from a on."""
+    return (1 + (a > 0)) * decoder_weights(design).rounding_units / UNITS_PER_COUNT
 
 
 def published_variance(design: TreeDesign | NodeDesign, a: int, b: int) -> float:

@@ -6,11 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-import numpy as np
-
 from dphist.tree.estimate import Estimate
 from dphist.tree.interval import half_widths
-from dphist.tree.law import LawTable
 from stream_app.api.schemas import (
     AlertAnswer,
     AlertList,
@@ -100,9 +97,9 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
     found = view.series(
         query.kind, _span(view, query), query.step, query.window or 1, query.view, query.points
     )
-    values = np.array([one.value for one in found.estimates], dtype=np.float64)
-    halves, _ = half_widths(LawTable.of([one.law for one in found.estimates]), query.confidence)
-    halves = halves + np.array([one.rounding for one in found.estimates])
+    values = found.values
+    halves, _ = half_widths(found.laws, query.confidence)
+    halves = halves + found.roundings
     return SeriesAnswer.model_validate(
         released(view)
         | {
@@ -114,7 +111,7 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
             "start": [view.binning.start_us(span.start) / 1e6 for span in found.spans],
             "end": [view.binning.start_us(span.stop) / 1e6 for span in found.spans],
             "value": values.tolist(),
-            "stderr": [one.stderr for one in found.estimates],
+            "stderr": found.laws.deviations().tolist(),
             "lower": (values - halves).tolist(),
             "upper": (values + halves).tolist(),
             "points_available": found.available,
@@ -136,7 +133,7 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
         raise QueryError(
             f"level: {level} is not there; the tree has levels 1 to {design.shape.height}", "level"
         )
-    values = epoch.forest.nodes(level)
+    values = epoch.nodes(level)
     return NodesAnswer.model_validate(
         released(view)
         | {

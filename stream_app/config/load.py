@@ -114,12 +114,16 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
     state = document.section("state")
     state_dir = _beside(path, state.take("dir", values.text, "./state"))
     state.finish()
+    secrets = document.section("secrets")
+    key_file = secrets.take("key_file", values.text, None)
+    secrets.finish()
     streams = _streams(document, path)
     settings = Settings(
         file=path,
         redis=_redis(document.section("redis"), path, environment),
         api=_api(document.section("api")),
         state_dir=state_dir,
+        noise_key_file=None if key_file is None else _beside(path, key_file),
         publish_every_us=document.take("publish_every", values.positive_duration_us, 1_000_000),
         streams=streams,
         alerts=read_alerts(document.section("alerts"), streams),
@@ -354,7 +358,7 @@ def _decimal(number: Fraction) -> str:
 def _tree(section: Section) -> TreeSettings:
     settings = TreeSettings(
         workload=section.take("workload", values.workload, PREFIX),
-        release=section.take("release", _release, "causal"),
+        release=section.take("release", values.one_of("anticipating", "causal"), "anticipating"),
         branching=section.take("branching", values.branching, None),
         shares=section.take("shares", values.fractions, None),
     )
@@ -366,14 +370,6 @@ def _tree(section: Section) -> TreeSettings:
     if settings.shares is not None and sum(settings.shares) > 1:
         raise section.error("shares", "add up to more than 1; lower them: their sum is what is spent")
     return settings
-
-
-def _release(value: Any) -> Literal["causal"]:
-    if value == "anticipating":
-        raise ValueError("is not built yet; use release: causal")
-    if value != "causal":
-        raise ValueError("must be causal")
-    return "causal"
 
 
 def _beside(config: Path, path: str) -> Path:

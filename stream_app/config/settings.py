@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from dphist.privacy import Neighbours
+from dphist.tree.design import Release
 from dphist.workloads import Workload
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.bins import LatePolicy
@@ -122,7 +123,7 @@ class TreeSettings:
     """The tree over time; None leaves a choice to the planner."""
 
     workload: Workload
-    release: Literal["causal"]
+    release: Release
     branching: tuple[int, ...] | None
     shares: tuple[Fraction, ...] | None
 
@@ -158,6 +159,7 @@ class Settings:
         operator: the operator's door; None: closed.
         alerts: rules over released values.
         state_dir: directory of the witness, dead letters and sorted copies. Secret.
+        noise_key_file: a secret that workers of several machines share; None: keys in the state directory.
         publish_every_us: results become visible at multiples of this.
         streams: by name, in the order of the file.
     """
@@ -166,6 +168,7 @@ class Settings:
     redis: RedisSettings
     api: ApiSettings
     state_dir: Path
+    noise_key_file: Path | None
     publish_every_us: int
     streams: tuple[StreamSettings, ...]
     operator: OperatorSettings | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
 from dphist.tree.law import WeightedNoise
+from dphist.tree.published_error import published_law, published_rounding
 from dphist.tree.upward import UNITS_PER_COUNT
 from stream_app.core.records import ROWS, EpochRecord, Int64Array
 from stream_app.core.visible import visible_bins
@@ -36,19 +38,47 @@ class Span(NamedTuple):
     stop: int
 
 
-class EpochView:
+class EpochView(ABC):
     """One epoch: its released nodes and its running counts as first published."""
 
     def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
         self.record = record
-        self.forest = ReleasedForest(design, width)
+        self.design = design
+        self.width = width
         self._published = [np.zeros((0, width), np.int64)]
         self._whole: tuple[int, dict[View, Estimate]] = (0, {})
 
+    @staticmethod
+    def of(record: EpochRecord, design: TreeDesign, width: int) -> EpochView:
+        """Return an empty view of an epoch."""
+        kind = AnticipatingEpoch if design.release == "anticipating" else CausalEpoch
+        return kind(record, design, width)
+
     @property
+    @abstractmethod
     def bins(self) -> int:
         """Return the number of visible bins."""
-        return self.forest.bins
+
+    @abstractmethod
+    def nodes(self, level: int) -> Int64Array:
+        """Return the released nodes of a level, shape (nodes, width)."""
+
+    @abstractmethod
+    def running_values(self, kind: Kind, view: View) -> Float64Array:
+        """Return the running count after each bin, over all cells; its differences are the values of a kind.
+
+        Cost: O(bins * width), in numpy.
+        """
+
+    @abstractmethod
+    def bins_as_published(self, part: Span) -> Estimate:
+        """Return a sum of bins as it was known when the last of them was released."""
+
+    @abstractmethod
+    def _append_nodes(self, level: int, values: Int64Array) -> None: ...
+
+    @abstractmethod
+    def _estimate(self, part: Span, view: View) -> Estimate: ...
 
     @property
     def span(self) -> Span:
@@ -64,8 +94,8 @@ class EpochView:
 
     def missing(self, visible_seq: int) -> Iterable[Missing]:
         """Yield what has to be read to know all that is visible."""
-        bins, shape = visible_bins(self.record, visible_seq), self.forest.design.shape
-        have = dict(zip(shape.levels, self.forest.counts, strict=True)) | {ROWS: len(self.published)}
+        bins, shape = visible_bins(self.record, visible_seq), self.design.shape
+        have = {level: len(self.nodes(level)) for level in shape.levels} | {ROWS: len(self.published)}
         for level, first in have.items():
             rows = (bins if level == ROWS else shape.completed_count(bins, level)) - first
             if rows > 0:
@@ -76,7 +106,7 @@ class EpochView:
         if level == ROWS:
             self._published.append(values)
         else:
-            self.forest.append_level(level, values)
+            self._append_nodes(level, values)
 
     def within(self, span: Span) -> Span:
         """Return the part of an absolute range that this epoch measured, in its own bins."""
@@ -95,30 +125,85 @@ class EpochView:
             kept[view] = self._estimate(part, view)
         return kept[view]
 
+
+class CausalEpoch(EpochView):
+    """An epoch whose estimates come from complete nodes and grow better as more of them complete."""
+
+    def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
+        super().__init__(record, design, width)
+        self._forest = ReleasedForest(design, width)
+
+    @property
+    def bins(self) -> int:
+        """Return the number of visible bins."""
+        return self._forest.bins
+
+    def nodes(self, level: int) -> Int64Array:
+        """Return the released nodes of a level."""
+        return self._forest.nodes(level)
+
     def bins_as_published(self, part: Span) -> Estimate:
         """Return the sum of bins by their own nodes alone, as they were released with each bin."""
-        design = self.forest.design
-        values = self.forest.nodes(design.shape.height, part.start, part.stop)
-        count, scale, variance = part.stop - part.start, float(design.scales[-1]), design.variances[-1]
-        return Estimate(
-            values.sum(axis=0).astype(np.float64), count * variance, WeightedNoise.of([(1.0, count, scale)])
-        )
+        values = self._forest.nodes(self.design.shape.height, part.start, part.stop)
+        count, scale = part.stop - part.start, float(self.design.scales[-1])
+        law = WeightedNoise.of([(1.0, count, scale)])
+        return Estimate(values.sum(axis=0).astype(np.float64), count * self.design.variances[-1], law)
 
     def running_values(self, kind: Kind, view: View) -> Float64Array:
-        """Return the running count after each bin, over all cells; its differences are the values of a kind.
-
-        Cost: O(bins * width), in numpy.
-        """
+        """Return the running count after each bin, over all cells."""
         if view == "unbiased":
-            values = self.forest.series("running").sum(axis=1)
+            values = self._forest.series("running").sum(axis=1)
         elif kind == "running":
             values = self.published.sum(axis=1) / UNITS_PER_COUNT
         else:
-            leaves = self.forest.nodes(self.forest.design.shape.height)
+            leaves = self._forest.nodes(self.design.shape.height)
             values = np.cumsum(leaves.sum(axis=1))
         return np.asarray(values, dtype=np.float64)
 
+    def _append_nodes(self, level: int, values: Int64Array) -> None:
+        self._forest.append_level(level, values)
+
     def _estimate(self, part: Span, view: View) -> Estimate:
         if view == "unbiased":
-            return self.forest.range(part.start, part.stop)
-        return live_estimate(self.forest.design, part.stop, self.published[part.stop - 1])
+            return self._forest.range(part.start, part.stop)
+        return live_estimate(self.design, part.stop, self.published[part.stop - 1])
+
+
+class AnticipatingEpoch(EpochView):
+    """An epoch whose published running counts are final: every answer is a difference of two of them."""
+
+    def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
+        super().__init__(record, design, width)
+        nothing = np.zeros((0, width), np.int64)
+        self._nodes = {level: [nothing] for level in design.shape.levels}
+
+    @property
+    def bins(self) -> int:
+        """Return the number of visible bins."""
+        return len(self.published)
+
+    def nodes(self, level: int) -> Int64Array:
+        """Return the released nodes of a level."""
+        if len(self._nodes[level]) > 1:
+            self._nodes[level] = [np.concatenate(self._nodes[level])]
+        return self._nodes[level][0]
+
+    def bins_as_published(self, part: Span) -> Estimate:
+        """Return a sum of bins: it was never revised."""
+        return self._estimate(part, "first_published")
+
+    def running_values(self, kind: Kind, view: View) -> Float64Array:
+        """Return the running count after each bin, over all cells: the same for every kind and view."""
+        return np.asarray(self.published.sum(axis=1) / UNITS_PER_COUNT, dtype=np.float64)
+
+    def _append_nodes(self, level: int, values: Int64Array) -> None:
+        self._nodes[level].append(values)
+
+    def _estimate(self, part: Span, view: View) -> Estimate:
+        units = self.published[part.stop - 1].copy()
+        if part.start:
+            units -= self.published[part.start - 1]
+        counts = np.asarray(units / UNITS_PER_COUNT, dtype=np.float64)
+        law = published_law(self.design, part.start, part.stop)
+        rounding = published_rounding(self.design, part.start)
+        return Estimate(float(counts[0]) if self.width == 1 else counts, law.variance, law, rounding)

@@ -78,6 +78,14 @@ class EpochRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredNoise:
+    """Noise drawn for an epoch, stored in ``pages`` encrypted pages; ``nonce`` names this one drawing."""
+
+    nonce: str
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamState:
     """Secret: everything small about a stream, read in one step."""
 
@@ -89,6 +97,7 @@ class StreamState:
     sealed_bin: int  # every bin up to here is sealed
     counter: bytes  # snapshot of the counter after released_bin; empty at the start of an epoch
     partitions: Mapping[str, PartitionState] = field(default_factory=dict)
+    noise: str = ""  # the nonce of the epoch's stored noise; empty if none was drawn ahead
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphist.noise import NoiseSource
+from dphist.tree.anticipating_step import AnticipatingSnapshot, BinsNoise, release_bins
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.design import TreeDesign
 from dphist.tree.interval import half_widths
+from dphist.tree.published_error import published_rounding
+from dphist.tree.published_laws import published_laws
 from dphist.tree.release import BinReleases
 from dphist.tree.series import series_laws, series_variance
 from dphist.tree.upward import UNITS_PER_COUNT
@@ -53,7 +56,7 @@ class RowLink:
 
 
 def make_release(
-    state: StreamState, strategy: Strategy, counts: Int64Array, noise: NoiseSource, nonce: str
+    state: StreamState, strategy: Strategy, counts: Int64Array, noise: NoiseSource | BinsNoise, nonce: str
 ) -> Release:
     """Noise the next sealed bins of the running epoch.
 
@@ -62,12 +65,12 @@ def make_release(
     Args:
         state: the state to go on from, with the counter after ``released_bin``.
         counts: exact counts of the bins after it, shape (bins, width). SECRET.
+        noise: where to draw from (causal), or what was drawn for these very bins before the epoch.
         nonce: names this attempt, so that its rows differ from those of any other.
     Raises: ValueError for bins beyond the epoch; never showing a count.
-    Cost: one call of the noise source a level; about 200 microseconds a bin for its row.
+    Cost: causal, one call of the noise source a level; about 200 microseconds a bin for its row.
     """
-    counter = _restored(state, strategy, noise)
-    releases = counter.push_many(counts)
+    releases, counter = _closed(state, strategy, counts, noise)
     first_bin = state.released_bin + 1
     rows = list(_chained(state, strategy, releases, nonce))
     return Release(
@@ -80,14 +83,23 @@ def make_release(
         rows=rows,
         head=row_hash(rows[-1]),
         tiles=_tiles(state.epoch.epoch, releases),
-        counter=counter.snapshot().to_bytes(),
+        counter=counter,
     )
 
 
-def _restored(state: StreamState, strategy: Strategy, noise: NoiseSource) -> TreeCounter:
-    if not state.counter:
-        return TreeCounter(strategy.design, noise, strategy.width, history=False)
-    return TreeCounter.restore(strategy.design, noise, CounterSnapshot.from_bytes(state.counter))
+def _closed(
+    state: StreamState, strategy: Strategy, counts: Int64Array, noise: NoiseSource | BinsNoise
+) -> tuple[BinReleases, bytes]:
+    """Return what these bins make public, and the counter's new state."""
+    design, width, held = strategy.design, strategy.width, state.counter
+    if isinstance(noise, BinsNoise):
+        before = AnticipatingSnapshot.from_bytes(held) if held else AnticipatingSnapshot.first(design, width)
+        releases, after = release_bins(design, before, counts, noise)
+        return releases, after.to_bytes()
+    counter = TreeCounter(design, noise, width, history=False)
+    if held:
+        counter = TreeCounter.restore(design, noise, CounterSnapshot.from_bytes(held))
+    return counter.push_many(counts), counter.snapshot().to_bytes()
 
 
 def _tiles(epoch: int, releases: BinReleases) -> list[TileAppend]:
@@ -132,6 +144,11 @@ def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonc
 def _errors(design: TreeDesign, releases: BinReleases) -> Iterator[tuple[float, float]]:
     """Yield variance and half width of each running count, in counts: the same for every cell."""
     points = np.arange(releases.first_bin, releases.first_bin + len(releases))
+    if design.release == "anticipating":
+        published = published_laws(design, np.zeros_like(points), points + 1)
+        published_half_widths, _ = half_widths(published, CONFIDENCE)
+        reaches = published_half_widths + published_rounding(design, 0)
+        return zip((published.deviations() ** 2).tolist(), reaches.tolist(), strict=True)
     laws, row_of_point = series_laws(design, int(points[-1]) + 1, "live", points)
     half_widths_of_rows, _ = half_widths(laws, CONFIDENCE)
     variances = series_variance(design, int(points[-1]) + 1, "live", points)

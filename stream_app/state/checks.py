@@ -10,12 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from stream_app.core.bounding import ID_BYTES
-from stream_app.core.records import Apply, Cut, EpochRecord, Int64Array, Release, UserCap
+from stream_app.core.records import Apply, Cut, EpochRecord, Int64Array, Release, StoredNoise, UserCap
 from stream_app.core.tiles import LARGEST_TILE_BYTES
 
 # Lua in Redis calculates in doubles, exact up to here.
 LARGEST_INTEGER = 2**53
 LARGEST_APPLY_CELLS = 5_000
+LARGEST_NOISE_BYTES = (1 << 20) + 64  # a page of a mebibyte, and what encryption adds
 
 
 def check_integers(**named: int) -> None:
@@ -79,6 +80,20 @@ def check_epoch(record: EpochRecord) -> None:
         raise ValueError(f"open_epoch: {record} needs epoch >= 0, bins >= 1 and first_seq >= 1")
     if record.last_bin is not None or record.end_reason is not None:
         raise ValueError(f"open_epoch: {record} has already ended")
+
+
+def check_noise(noise: StoredNoise | None) -> None:
+    """Raise ValueError for noise without a name or pages."""
+    if noise is not None and (":" in noise.nonce or not noise.nonce or noise.pages < 1):
+        raise ValueError("open_epoch: noise needs a nonce without a colon, and at least one page")
+
+
+def check_noise_page(nonce: str, page: int, data: bytes) -> None:
+    """Raise ValueError for a page that is too large, or without a place."""
+    if ":" in nonce or not nonce or page < 0:
+        raise ValueError("write_noise: a page needs a nonce without a colon, and a number from 0 on")
+    if len(data) > LARGEST_NOISE_BYTES:
+        raise ValueError(f"write_noise: page {page} has {len(data)} bytes; at most {LARGEST_NOISE_BYTES}")
 
 
 def check_release(release: Release) -> None:

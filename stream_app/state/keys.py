@@ -48,6 +48,7 @@ TABLE = (
     KeyKind("sec:users:<window>", "hash", "apply", "until the window's last bin is released",
             "keyed hash of a user: events seen"),
     KeyKind("sec:open_bins", "zset", "apply", "the stream's", "bins that have cells"),
+    KeyKind("sec:noise", "hash", "write_noise", "until released", "nonce:page: encrypted noise drawn ahead"),
     KeyKind("sec:operator_counts", "hash", "count_for_operator", "the stream's", "reason: records"),
 )  # fmt: skip
 
@@ -98,6 +99,7 @@ class StreamKeys:
         self.base_bins = f"{self._secret}:base_bins"
         self.cut_calls = f"{self._secret}:cut_calls"
         self.open_bins = f"{self._secret}:open_bins"
+        self.noise = f"{self._secret}:noise"
         self.operator_counts = f"{self._secret}:operator_counts"
 
     def tile(self, key: TileKey) -> str:

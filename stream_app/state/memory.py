@@ -22,10 +22,18 @@ from stream_app.core.records import (
     PartitionState,
     Release,
     Reply,
+    StoredNoise,
     StreamState,
 )
 from stream_app.core.visible import last_bin_of
-from stream_app.state.checks import check_apply, check_cuts, check_epoch, check_release
+from stream_app.state.checks import (
+    check_apply,
+    check_cuts,
+    check_epoch,
+    check_noise,
+    check_noise_page,
+    check_release,
+)
 from stream_app.state.memory_reader import MemoryReader
 from stream_app.state.memory_stream import MemoryPartition, MemoryStream
 
@@ -46,6 +54,7 @@ class MemoryStore:
         self._last_us = 0
         self._streams: dict[str, MemoryStream] = {}
         self._ledgers: dict[str, list[LedgerEntry]] = {}
+        self._noise: dict[str, dict[tuple[str, int], bytes]] = {}
 
     def copy(self) -> MemoryStore:
         """Return an independent copy on the same clock: a backup."""
@@ -60,6 +69,7 @@ class MemoryStore:
         self._streams.update(copy.deepcopy(backup._streams))
         self._ledgers.clear()
         self._ledgers.update(copy.deepcopy(backup._ledgers))
+        self._noise = copy.deepcopy(backup._noise)
 
     def reader(self) -> MemoryReader:
         """Return the public half of this store."""
@@ -103,13 +113,24 @@ class MemoryStore:
                 name: PartitionState(p.position, p.base_bin, tuple(p.cuts))
                 for name, p in sorted(state.partitions.items())
             },
+            noise=state.noise,
         )
 
-    async def open_epoch(self, stream: str, strategy: bytes, record: EpochRecord, head: str) -> Reply:
+    async def open_epoch(
+        self,
+        stream: str,
+        strategy: bytes,
+        record: EpochRecord,
+        head: str,
+        noise: StoredNoise | None = None,
+    ) -> Reply:
         """Open an epoch after the stream's last one, ending that where it stands."""
         check_epoch(record)
-        state = self._streams.get(stream)
+        check_noise(noise)
+        state, nonce = self._streams.get(stream), noise.nonce if noise else ""
         if state is None:
+            if not self._is_stored(stream, noise):
+                return Reply.CONFLICT
             self._streams[stream] = MemoryStream(
                 strategy,
                 [record],
@@ -118,17 +139,20 @@ class MemoryStore:
                 head=head,
                 released_bin=record.first_bin - 1,
                 sealed_bin=record.first_bin - 1,
+                noise=nonce,
             )
             return Reply.DONE
         if (state.strategy, state.strategy_hash) != (strategy, record.strategy_hash):
             return Reply.STRATEGY
         if record.epoch == state.epoch.epoch:
             opened = replace(state.epoch, last_bin=None, end_reason=None)
-            return Reply.ALREADY if (opened, state.opening_head) == (record, head) else Reply.CONFLICT
+            same = (opened, state.opening_head, state.noise) == (record, head, nonce)
+            return Reply.ALREADY if same else Reply.CONFLICT
         if (
             record.epoch < state.epoch.epoch
             or record.first_bin <= state.released_bin
             or record.first_seq <= state.seq
+            or not self._is_stored(stream, noise)
         ):
             return Reply.CONFLICT
         if state.follows(record, head):
@@ -141,15 +165,36 @@ class MemoryStore:
         state.seq = record.first_seq - 1
         state.released_bin = record.first_bin - 1
         state.sealed_bin = max(state.sealed_bin, state.released_bin)
-        state.counter = b""
+        state.counter, state.noise = b"", nonce
         for bin in [bin for bin in state.cells if bin < record.first_bin]:
             del state.cells[bin]
         return Reply.DONE
 
-    async def end_epoch(self, stream: str, epoch: int, reason: str) -> Reply:
+    def _is_stored(self, stream: str, noise: StoredNoise | None) -> bool:
+        held = self._noise.get(stream, {})
+        return noise is None or all((noise.nonce, page) in held for page in range(noise.pages))
+
+    async def write_noise(self, stream: str, nonce: str, page: int, data: bytes) -> None:
+        """Store an encrypted page once."""
+        check_noise_page(nonce, page, data)
+        self._noise.setdefault(stream, {}).setdefault((nonce, page), data)
+
+    async def read_noise(self, stream: str, nonce: str, page: int) -> bytes | None:
+        """Return an encrypted page, or None."""
+        return self._noise.get(stream, {}).get((nonce, page))
+
+    async def discard_noise(self, stream: str, kept: Sequence[str], nonce: str = "", spent: int = 0) -> None:
+        """Delete all noise but the running epoch's, without its spent pages, and what is kept."""
+        state, held = self._streams.get(stream), self._noise.get(stream, {})
+        wanted = {*kept, state.noise if state else ""}
+        for key in list(held):
+            if key[0] not in wanted or (key[0] == nonce and key[1] < spent):
+                del held[key]
+
+    async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
         """End the running epoch at its released bin."""
         state = self._streams.get(stream)
-        if state is None or state.epoch.epoch != epoch:
+        if state is None or (state.epoch.epoch, state.seq) != (epoch, expected_seq):
             return Reply.CONFLICT
         if state.epoch.end_reason is not None:
             return Reply.ALREADY if state.epoch.end_reason == reason else Reply.CONFLICT

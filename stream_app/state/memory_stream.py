@@ -44,6 +44,7 @@ class MemoryStream:
     released_bin: int
     sealed_bin: int
     counter: bytes = b""
+    noise: str = ""
     partitions: dict[str, MemoryPartition] = field(default_factory=dict)
     cells: dict[int, dict[int, int]] = field(default_factory=dict)
     chain: dict[int, bytes] = field(default_factory=dict)

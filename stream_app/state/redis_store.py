@@ -22,12 +22,21 @@ from stream_app.core.records import (
     PartitionState,
     Release,
     Reply,
+    StoredNoise,
     StreamState,
 )
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import invisible_slices
 from stream_app.ports import OperatorError
-from stream_app.state.checks import check_apply, check_cuts, check_epoch, check_integers, check_release
+from stream_app.state.checks import (
+    check_apply,
+    check_cuts,
+    check_epoch,
+    check_integers,
+    check_noise,
+    check_noise_page,
+    check_release,
+)
 from stream_app.state.codec import decode_epoch, decode_epochs, decode_ledger, encode_entry, encode_epoch
 from stream_app.state.connection import Argument, batch, connect, script, transaction
 from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
@@ -101,18 +110,31 @@ class RedisStore:
                 name.decode(): PartitionState(int(positions[name]), int(base_bins[name]), _read_cuts(own))
                 for name, own in zip(names, cuts, strict=True)
             },
+            noise=state.get(b"noise", b"").decode(),
         )
 
-    async def open_epoch(self, stream: str, strategy: bytes, record: EpochRecord, head: str) -> Reply:
+    async def open_epoch(
+        self,
+        stream: str,
+        strategy: bytes,
+        record: EpochRecord,
+        head: str,
+        noise: StoredNoise | None = None,
+    ) -> Reply:
         """Open an epoch after the stream's last one, ending that where it stands."""
         check_epoch(record)
+        check_noise(noise)
         keys = StreamKeys(stream)
         # In another slot than the stream, so before it: a reader skips names without a strategy.
         await batch(self._redis, [("SADD", STREAM_NAMES, stream)])
-        fixed = (keys.state, keys.strategy, keys.epochs, keys.visible, keys.chain, keys.open_bins)
+        fixed = (
+            *(keys.state, keys.strategy, keys.epochs, keys.visible, keys.chain, keys.open_bins),
+            keys.noise,
+        )
         arguments = (
             *(strategy, record.strategy_hash, record.epoch, encode_epoch(record)),
             *(record.first_bin, record.first_bin + record.bins - 1, record.first_seq, head),
+            *((noise.nonce, noise.pages) if noise else ("", 0)),
         )
         while True:
             forgotten, state, visible, epochs, held = await transaction(
@@ -149,10 +171,25 @@ class RedisStore:
             if reply != b"again":
                 return _as_reply(reply)
 
-    async def end_epoch(self, stream: str, epoch: int, reason: str) -> Reply:
+    async def write_noise(self, stream: str, nonce: str, page: int, data: bytes) -> None:
+        """Store an encrypted page once."""
+        check_noise_page(nonce, page, data)
+        await batch(self._redis, [("HSETNX", StreamKeys(stream).noise, f"{nonce}:{page}", data)])
+
+    async def read_noise(self, stream: str, nonce: str, page: int) -> bytes | None:
+        """Return an encrypted page, or None. SECRET."""
+        [data] = await batch(self._redis, [("HGET", StreamKeys(stream).noise, f"{nonce}:{page}")])
+        return None if data is None else bytes(data)
+
+    async def discard_noise(self, stream: str, kept: Sequence[str], nonce: str = "", spent: int = 0) -> None:
+        """Delete all noise but the running epoch's, without its spent pages, and what is kept."""
+        keys = StreamKeys(stream)
+        await script("discard_noise")(self._redis, [keys.state, keys.noise], [nonce, spent, *kept])
+
+    async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
         """End the running epoch at its released bin."""
         keys = StreamKeys(stream)
-        return await self._reply("end_epoch", [keys.state, keys.epochs], [epoch, reason])
+        return await self._reply("end_epoch", [keys.state, keys.epochs], [epoch, expected_seq, reason])
 
     async def apply(self, stream: str, change: Apply) -> Reply:
         """Add the deltas and move the position, or change nothing."""

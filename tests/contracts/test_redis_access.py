@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from stream_app.core.records import GENESIS, Cut, TileKey
+from stream_app.core.records import GENESIS, Cut, StoredNoise, TileKey
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.connection import batch, connect, execute
 from stream_app.state.embedded import EmbeddedRedis
@@ -72,7 +72,8 @@ async def fill(store: RedisStore, stream: str) -> None:
     """Drive one stream until every kind of key exists."""
     await store.reserve(ENTRY)
     await store.now_us()
-    await store.open_epoch(stream, TEXT, EPOCH, GENESIS)
+    await store.write_noise(stream, "nonce", 0, b"page")
+    await store.open_epoch(stream, TEXT, EPOCH, GENESIS, StoredNoise("nonce", 1))
     await store.start_partition(stream, HASH, "0", 0)
     await store.apply(stream, apply(0, 5, [(FIRST_BIN, 0, 3), (FIRST_BIN + 1, 2, 4)]))
     await store.apply(stream, capped(5, 7, [(FIRST_BIN, 0, "ann")]))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_app.core.records import GENESIS, ROWS, Cut, PartitionState, Reply, StreamState
+from stream_app.core.records import GENESIS, ROWS, Cut, PartitionState, Reply, StoredNoise, StreamState
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
     BINS,
@@ -149,14 +149,82 @@ class TestOpenEpoch:
     async def test_ended_epoch_releases_nothing_more(self, stores: Stores) -> None:
         await opened(stores)
         state = await release(stores, 1)
-        assert await stores.store.end_epoch(stores.stream, 0, "operator") == Reply.DONE
-        assert await stores.store.end_epoch(stores.stream, 0, "operator") == Reply.ALREADY
-        assert await stores.store.end_epoch(stores.stream, 0, "another reason") == Reply.CONFLICT
-        assert await stores.store.end_epoch(stores.stream, 1, "operator") == Reply.CONFLICT
+        end_epoch = stores.store.end_epoch
+        # Who has not seen the release may be wrong about the epoch.
+        assert await end_epoch(stores.stream, 0, 0, "operator") == Reply.CONFLICT
+        assert await end_epoch(stores.stream, 0, 1, "operator") == Reply.DONE
+        assert await end_epoch(stores.stream, 0, 1, "operator") == Reply.ALREADY
+        assert await end_epoch(stores.stream, 0, 1, "another reason") == Reply.CONFLICT
+        assert await end_epoch(stores.stream, 1, 1, "operator") == Reply.CONFLICT
         await cut_and_seal(stores, FIRST_BIN + 1)
         assert await stores.store.release(stores.stream, release_of(state, 1)) == Reply.CONFLICT
         ended = (await loaded(stores)).epoch
         assert (ended.last_bin, ended.end_reason) == (FIRST_BIN, "operator")
+
+
+class TestNoise:
+    """Noise that is drawn ahead: pages first, then the epoch that opens with all of them, or not at all."""
+
+    NOISE = StoredNoise("a" * 32, 2)
+
+    async def test_an_epoch_opens_with_whole_noise_only(self, stores: Stores) -> None:
+        store, stream = stores.store, stores.stream
+        await store.write_noise(stream, self.NOISE.nonce, 0, b"first")
+        assert await store.open_epoch(stream, TEXT, EPOCH, GENESIS, self.NOISE) == Reply.CONFLICT
+        assert await store.load(stream) is None
+        await store.write_noise(stream, self.NOISE.nonce, 1, b"second")
+        assert await store.open_epoch(stream, TEXT, EPOCH, GENESIS, self.NOISE) == Reply.DONE
+        assert (await loaded(stores)).noise == self.NOISE.nonce
+        assert await store.open_epoch(stream, TEXT, EPOCH, GENESIS, self.NOISE) == Reply.ALREADY
+        # The noise of an epoch that runs is its noise for ever.
+        assert await store.open_epoch(stream, TEXT, EPOCH, GENESIS) == Reply.CONFLICT
+        other = replace(self.NOISE, nonce="b" * 32)
+        await store.write_noise(stream, other.nonce, 0, b"third")
+        await store.write_noise(stream, other.nonce, 1, b"fourth")
+        assert await store.open_epoch(stream, TEXT, EPOCH, GENESIS, other) == Reply.CONFLICT
+        assert (await loaded(stores)).noise == self.NOISE.nonce
+
+    async def test_a_later_epoch_opens_with_whole_noise_only(self, stores: Stores) -> None:
+        store, stream = stores.store, stores.stream
+        await opened(stores)
+        assert (await loaded(stores)).noise == ""
+        later = replace(EPOCH, epoch=1, first_bin=FIRST_BIN + 1)
+        before = await loaded(stores)
+        assert await store.open_epoch(stream, TEXT, later, "e" * 64, self.NOISE) == Reply.CONFLICT
+        assert await loaded(stores) == before
+        for page in range(2):
+            await store.write_noise(stream, self.NOISE.nonce, page, b"page")
+        assert await store.open_epoch(stream, TEXT, later, "e" * 64, self.NOISE) == Reply.DONE
+        assert (await loaded(stores)).noise == self.NOISE.nonce
+
+    async def test_a_page_is_written_once(self, stores: Stores) -> None:
+        store, stream = stores.store, stores.stream
+        assert await store.read_noise(stream, "n", 0) is None
+        await store.write_noise(stream, "n", 0, b"\x00\xff first")
+        await store.write_noise(stream, "n", 0, b"second")
+        assert await store.read_noise(stream, "n", 0) == b"\x00\xff first"
+        for nonce, page, data in (("", 0, b""), ("a:b", 0, b""), ("n", -1, b""), ("n", 0, bytes(2**20 + 65))):
+            with pytest.raises(ValueError, match="write_noise"):
+                await store.write_noise(stream, nonce, page, data)
+
+    async def test_what_no_epoch_uses_is_discarded(self, stores: Stores) -> None:
+        store, stream = stores.store, stores.stream
+        own = self.NOISE.nonce
+        places = [(nonce, page) for nonce in (own, "kept", "left") for page in range(2)]
+        for nonce, page in places:
+            await store.write_noise(stream, nonce, page, b"page")
+        await store.open_epoch(stream, TEXT, EPOCH, GENESIS, self.NOISE)
+
+        async def held() -> list[tuple[str, int]]:
+            return [place for place in places if await store.read_noise(stream, *place) is not None]
+
+        await store.discard_noise(stream, ["kept"], own, 0)
+        assert await held() == [(own, 0), (own, 1), ("kept", 0), ("kept", 1)]
+        await store.discard_noise(stream, [], own, 1)
+        assert await held() == [(own, 1)]
+        # Another's spent pages are not those of the running epoch.
+        await store.discard_noise(stream, [], "left", 2)
+        assert await held() == [(own, 1)]
 
 
 class TestApply:

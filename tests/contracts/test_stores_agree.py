@@ -20,7 +20,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from stream_app.core.records import GENESIS, ROWS, Cut, EpochRecord, LedgerEntry, Release, StreamState
+from stream_app.core.records import (
+    GENESIS,
+    ROWS,
+    Cut,
+    EpochRecord,
+    LedgerEntry,
+    Release,
+    StoredNoise,
+    StreamState,
+)
 from stream_app.ports import PublicReader, Store
 from stream_app.state.memory import MemoryStore
 from stream_app.state.reader import RedisReader
@@ -49,6 +58,7 @@ hashes = st.sampled_from([HASH] * 9 + ["0" * 64])  # mostly right: a wrong one s
 near_cells = st.lists(
     st.tuples(st.sampled_from([0, 0, 1, 2, 5, -1]), st.integers(0, WIDTH - 1), st.integers(1, 3)), max_size=4
 )
+nonces = st.sampled_from(["a", "b"])
 cells = st.lists(st.tuples(bins, st.integers(0, WIDTH - 1), st.integers(1, 3)), max_size=4)
 
 Call = Callable[[Store, str], Awaitable[Any]]
@@ -247,8 +257,15 @@ class StoresAgree(RuleBasedStateMachine):
     def publish(self, seq: int) -> None:
         self.both(lambda store, stream: store.publish(stream, seq))
 
-    @rule(skip=st.integers(0, 2), lost=st.integers(0, 2), number=st.integers(0, 2), elsewhere=st.booleans())
-    def open_next(self, skip: int, lost: int, number: int, elsewhere: bool) -> None:
+    @rule(
+        skip=st.integers(0, 2),
+        lost=st.integers(0, 2),
+        number=st.integers(0, 2),
+        elsewhere=st.booleans(),
+        nonce=nonces,
+        pages=st.sampled_from([0, 0, 1, 2]),
+    )
+    def open_next(self, skip: int, lost: int, number: int, elsewhere: bool, nonce: str, pages: int) -> None:
         state = self.state()
         record = EpochRecord(
             epoch=state.epoch.epoch + number,
@@ -258,15 +275,34 @@ class StoresAgree(RuleBasedStateMachine):
             strategy_hash=HASH,
         )
         head = "d" * 64 if elsewhere or lost else state.head
-        self.both(lambda store, stream: store.open_epoch(stream, TEXT, record, head))
+        noise = StoredNoise(nonce, pages) if pages else None
+        self.both(lambda store, stream: store.open_epoch(stream, TEXT, record, head, noise))
+
+    @rule(nonce=nonces, page=st.integers(0, 2))
+    def write_noise(self, nonce: str, page: int) -> None:
+        data = f"{nonce} {page}".encode()
+        self.both(lambda store, stream: store.write_noise(stream, nonce, page, data))
+
+    @rule(kept=st.lists(nonces, max_size=1), nonce=nonces, spent=st.integers(0, 3))
+    def discard_noise(self, kept: list[str], nonce: str, spent: int) -> None:
+        self.both(lambda store, stream: store.discard_noise(stream, kept, nonce, spent))
+
+    @rule(nonce=nonces, page=st.integers(0, 2))
+    def read_noise(self, nonce: str, page: int) -> None:
+        self.both(lambda store, stream: store.read_noise(stream, nonce, page))
 
     @rule(record=st.builds(EpochRecord, st.integers(0, 2), bins, st.integers(0, 4), positions, hashes))
     def open_anything(self, record: EpochRecord) -> None:
         self.both(lambda store, stream: store.open_epoch(stream, TEXT, record, GENESIS))
 
-    @rule(epoch=st.integers(0, 2), reason=st.sampled_from(["operator", "witness"]))
-    def end_epoch(self, epoch: int, reason: str) -> None:
-        self.both(lambda store, stream: store.end_epoch(stream, epoch, reason))
+    @rule(
+        epoch=st.integers(0, 2),
+        behind=st.sampled_from([0, 0, 1]),
+        reason=st.sampled_from(["operator", "witness"]),
+    )
+    def end_epoch(self, epoch: int, behind: int, reason: str) -> None:
+        seq = self.state().seq - behind
+        self.both(lambda store, stream: store.end_epoch(stream, epoch, seq, reason))
 
     @rule(epoch=st.integers(0, 1), epsilon=st.sampled_from(["1/1", "1/2"]))
     def reserve(self, epoch: int, epsilon: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dphist.tree.decoder import decode_noise
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Release
 from stream_app.core.strategy import Strategy
 from tests.simulator.given_noise import Draw, node_sums
@@ -56,6 +57,7 @@ class Watch:
     nodes: dict[tuple[int, int, int], Counts] = field(default_factory=dict)
     seen_at_us: dict[int, int] = field(default_factory=dict)
     used_draws: set[int] = field(default_factory=set)
+    epoch_draws: dict[int, set[int]] = field(default_factory=dict)
 
     def see_rows(self, rows: Iterable[tuple[int, bytes]], where: str) -> None:
         """Look at published rows: one value a seq, the chain unbroken, one value a node."""
@@ -119,6 +121,49 @@ def check_noise(
                 f"bins {release.first_bin} to {release.last_bin}: level {level} is not its exact counts "
                 f"plus one unused draw of scale {float(scale):.4g}"
             )
+
+
+def check_drawn_ahead(
+    release: Release, history: History, strategy: Strategy, draws: list[Draw], kept: dict[int, set[int]]
+) -> None:
+    """Check that everything released is exact sums plus the noise of one drawing, the epoch's for ever.
+
+    A drawing is one draw a level, root side first. ``kept`` says which drawings can be those of each epoch:
+    each release leaves fewer, and there must be one that no other epoch has.
+    """
+    design, epoch = strategy.design, history.epochs[-1]
+    counts = history.epoch_counts(epoch, release.last_bin)
+    sums, totals = node_sums(design.shape, counts), counts.cumsum(axis=0)
+    rows = [json.loads(row) for row in release.rows]
+
+    def could_be(start: int) -> bool:
+        drawing = [draw.values for draw in draws[start : start + design.shape.height]]
+        for row in rows:
+            for level, index, values in row["nodes"]:
+                if (sums[level, index] + drawing[level - 1][index]).tolist() != values:
+                    return False
+        errors = decode_noise(design, drawing)
+        bins = [row["bin"] - epoch.first_bin for row in rows]
+        return all(
+            ((totals[bin] << 16) + errors[bin]).tolist() == row["published"]
+            for bin, row in zip(bins, rows, strict=True)
+        )
+
+    starts = (
+        start
+        for start in range(len(draws) - design.shape.height + 1)
+        if tuple(draw.scale for draw in draws[start : start + design.shape.height]) == design.scales
+    )
+    elsewhere = {
+        next(iter(ones)) for number, ones in kept.items() if number != epoch.epoch and len(ones) == 1
+    }
+    known = kept.get(epoch.epoch, set(starts))
+    kept[epoch.epoch] = {start for start in known - elsewhere if could_be(start)}
+    if not kept[epoch.epoch]:
+        raise Broken(
+            f"bins {release.first_bin} to {release.last_bin}: not their exact counts plus the noise that was "
+            f"drawn for epoch {epoch.epoch}"
+        )
 
 
 def _use_draw(scale: Fraction, noise: list[list[int]], draws: list[Draw], used: set[int]) -> bool:

@@ -1,10 +1,11 @@
-"""Witness and dead letters in memory, with the semantics of their files."""
+"""Witness, dead letters and keys of noise in memory, with the semantics of their files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from stream_app.core.records import Refusal
+from stream_app.vault.cipher import later_chain_key, new_chain_key
 
 
 class MemoryWitness:
@@ -43,3 +44,30 @@ class MemoryDeadLetters:
         """Keep them."""
         for refusal in refusals:
             self.kept[refusal.partition, refusal.position] = refusal.reason
+
+
+class MemoryKeys:
+    """Keys of stored noise, outside the store: spent ones are gone."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, int, str], tuple[int, bytes]] = {}
+
+    async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
+        """Draw a first chain key, once."""
+        return self.kept.setdefault((stream, epoch, nonce), (0, new_chain_key()))[1]
+
+    async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
+        """Return the first page that can be read and its key."""
+        return self.kept.get((stream, epoch, nonce))
+
+    async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
+        """Step forward."""
+        place = stream, epoch, nonce
+        if place in self.kept and self.kept[place][0] < pages:
+            page, key = self.kept[place]
+            self.kept[place] = pages, later_chain_key(key, pages - page)
+
+    async def discard(self, stream: str, epoch: int, nonce: str) -> None:
+        """Forget the keys of earlier drawings."""
+        for place in [p for p in self.kept if p[0] == stream and p[1] <= epoch and p[2] != nonce]:
+            del self.kept[place]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stream_app.core.records import ROWS, Apply, Cut, EpochRecord, Release, Reply, StreamState
-from tests.simulator.checks import Broken, History, Watch, check_ledger, check_noise
+from tests.simulator.checks import Broken, History, Watch, check_drawn_ahead, check_ledger, check_noise
 from tests.simulator.given_noise import Draw
 from tests.simulator.recount import PartitionHistory, Place, Rules, recount
 from tests.simulator.schedule import BIN_US, SOURCE, STREAM
@@ -27,6 +27,7 @@ class Observer:
         self.measured: dict[Place, int] = {}
         self.reader = world.store.reader()
         self.restored = False
+        self.noise_was_lost = False
         self._witnessed_seq = 0
 
     async def after(self, port: str, method: str, args: tuple[Any, ...], reply: Any) -> None:
@@ -54,6 +55,11 @@ class Observer:
         floor = record.first_bin if record.counts_from_bin is None else record.counts_from_bin
         for partition in self.history.partitions.values():
             partition.floors.append((partition.position, floor))
+
+    async def _after_end_epoch(self, args: tuple[Any, ...], reply: Reply) -> None:
+        self.world.trace(f"epoch {args[1]} ends at row {args[2]}: {args[3]}")
+        if not (self.noise_was_lost or self.restored):
+            raise Broken(f"epoch {args[1]} was ended, but its noise was never lost")
 
     async def _after_start_partition(self, args: tuple[Any, ...], reply: Reply) -> None:
         self._meet(args[2], args[3], (await self._state()).partitions[args[2]].base_bin)
@@ -86,7 +92,10 @@ class Observer:
         self.history.released.update(zip(range(release.expected_seq + 1, MANY), bins, strict=False))
         self.world.trace(f"release bins {release.first_bin} to {release.last_bin}")
         strategy = self.world.schedule.strategy
-        check_noise(release, self.history, strategy, self.draws, self.watch.used_draws)
+        if strategy.design.release == "anticipating":
+            check_drawn_ahead(release, self.history, strategy, self.draws, self.watch.epoch_draws)
+        else:
+            check_noise(release, self.history, strategy, self.draws, self.watch.used_draws)
         entries = await self.world.store.ledger(SOURCE)
         check_ledger(entries, epoch, release.first_bin * BIN_US, (release.last_bin + 1) * BIN_US)
 

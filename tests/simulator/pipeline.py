@@ -26,6 +26,7 @@ class Ports:
     dead_letters: Any
     clock: Clock
     noise: NoiseSource
+    keys: Any
     make_nonce: Callable[[], str]
 
 
@@ -53,6 +54,7 @@ class Pipeline:
             LiveClock(ports.store),
             ports.witness,
             ports.noise,
+            ports.keys,
             schedule.strategy,
             publish_every_us=schedule.publish_every_us,
             make_nonce=ports.make_nonce,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dphist.tree.design import TreeDesign
+from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from stream_app.core.strategy import Strategy
 from tests.simulator.faults import Fault
@@ -33,6 +33,7 @@ class Deed(StrEnum):
     BACKUP = "backup"  # the store is copied
     RESTORE = "restore"  # the store is set back to the copy; the witness is not
     LEAP = "leap"  # the clock jumps forward
+    LOSE_NOISE = "lose noise"  # what was drawn ahead, or its keys, or a bit of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Schedule:
     horizon: int = 4
     width: int = 1
     epsilon: Fraction = Fraction(1)
+    release: Release = "anticipating"
     workers: int = 1
     fault_rate: float = 0.03
     faults: tuple[Fault, ...] = tuple(fault for fault in Fault if fault is not Fault.NONE)
@@ -81,7 +83,7 @@ class Schedule:
         shape = TreeShape(self.branching)
         total = sum(range(1, shape.height + 1))
         shares = tuple(Fraction(level, total) for level in shape.levels)
-        return TreeDesign(shape, self.horizon, self.epsilon, shares)
+        return TreeDesign(shape, self.horizon, self.epsilon, shares, release=self.release)
 
     @property
     def strategy(self) -> Strategy:
@@ -124,6 +126,7 @@ def draw_schedule(seed: int) -> Schedule:
         grace_us=rng.choice([0, BIN_US // 5, BIN_US]),
         exact_cuts=rng.random() < 0.3,
         actions=_draw_actions(bins, rng),
+        release=random.Random(f"release {seed}").choice(["anticipating", "anticipating", "causal"]),
     )
 
 
@@ -136,4 +139,6 @@ def _draw_actions(bins: int, rng: random.Random) -> tuple[Action, ...]:
     deeds = [Deed.KILL, Deed.STOP, Deed.OUTAGE, Deed.HANDOVER, Deed.BACKUP, Deed.RESTORE, Deed.LEAP]
     count = rng.choice([0, 2, 4, 8])
     actions = [Action(rng.randrange(bins * BIN_US), rng.choice(deeds)) for _ in range(count)]
+    if rng.random() < 0.2:
+        actions.append(Action(rng.randrange(bins * BIN_US), Deed.LOSE_NOISE))
     return tuple(sorted(actions, key=lambda action: action.after_us))

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.simulator import mutants
+from tests.simulator import mutants, noise_mutants
 from tests.simulator.faults import Fault
 from tests.simulator.log import Entry, Kind, Log
 from tests.simulator.neighbours import binned, moved
@@ -58,6 +58,24 @@ def interrupted(schedule: Schedule) -> Schedule:
     return befallen(busy(schedule), Deed.OUTAGE, Deed.OUTAGE, Deed.OUTAGE)
 
 
+def ahead(schedule: Schedule) -> Schedule:
+    """Return the schedule with noise that is drawn ahead, and workers that end and start again."""
+    killed = befallen(schedule, *[Deed.KILL] * 4)
+    return replace(killed, release="anticipating", branching=(2, 2, 2), horizon=7, fault_rate=0.02)
+
+
+def losing(schedule: Schedule) -> Schedule:
+    """Return the schedule with noise that is drawn ahead and now and then lost."""
+    return replace(befallen(schedule, *[Deed.LOSE_NOISE] * 3), release="anticipating")
+
+
+def contended(schedule: Schedule) -> Schedule:
+    """Return the schedule with two workers that come and go, and epochs that follow each other quickly."""
+    return replace(
+        befallen(crowded(schedule), *[Deed.KILL] * 8), release="anticipating", branching=(2,), horizon=2
+    )
+
+
 # Which schedules show it, and what must be said about it.
 CAUGHT = [
     (mutants.HalfNoise, as_drawn, "plus one unused draw of scale"),
@@ -70,6 +88,11 @@ CAUGHT = [
     (mutants.PublishUnwitnessed, as_drawn, "visible before it is witnessed"),
     (mutants.LateByProcessingTime, as_drawn, "the log and its cuts give"),
     (mutants.FutureByProcessingTime, interrupted, "the log and its cuts give"),
+    (noise_mutants.RedrawnAtStart, ahead, "plus the noise that was drawn for epoch"),
+    (noise_mutants.NeverOpenedWith, ahead, "plus the noise that was drawn for epoch"),
+    (noise_mutants.DamageIgnored, losing, "plus the noise that was drawn for epoch"),
+    (noise_mutants.OpensWithoutNoise, contended, "its noise was never lost"),
+    (noise_mutants.SameNoiseTwice, ahead, "plus the noise that was drawn for epoch"),
 ]
 
 

@@ -17,12 +17,14 @@ import numpy as np
 import pytest
 
 from dphist.noise import Int64Array, Scale
+from dphist.tree import decoder
+from dphist.tree.design import Release, TreeDesign
 from stream_app.core.records import StreamState
 from tests.simulator.given_noise import RememberedNoise
 from tests.simulator.log import Log
 from tests.simulator.neighbours import binned, some_record
 from tests.simulator.pipeline import Pipeline, Ports
-from tests.simulator.schedule import Deed, Schedule, draw_schedule, seeds
+from tests.simulator.schedule import FIRST_BIN, Deed, Schedule, draw_schedule, seeds
 from tests.simulator.world import World, run_world
 
 
@@ -34,9 +36,9 @@ class GivenPipeline(Pipeline):
 
     def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
         """Return loops whose noise knows which nodes it is drawn for."""
-        store = _Watched(ports.store)
-        noise = _NoiseOfEpochs(schedule, store, ports.noise, self.change)
-        return super().loops(schedule, replace(ports, store=store, noise=noise))
+        store, keys = _Watched(ports.store), _WatchedKeys(ports.keys)
+        noise = _NoiseOfEpochs(schedule, store, keys, ports.noise, self.change)
+        return super().loops(schedule, replace(ports, store=store, keys=keys, noise=noise))
 
 
 class _Watched:
@@ -55,28 +57,59 @@ class _Watched:
         return self.state
 
 
+class _WatchedKeys:
+    """Keys that remember the epoch of the last one that was made: its noise is drawn next."""
+
+    def __init__(self, keys: Any) -> None:
+        self._keys = keys
+        self.epoch = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._keys, name)
+
+    async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
+        """Make a key and remember its epoch."""
+        self.epoch = epoch
+        key: bytes = await self._keys.create(stream, epoch, nonce)
+        return key
+
+
 class _NoiseOfEpochs:
     private = True  # stands in for the system source, which nobody can steer
 
-    def __init__(self, schedule: Schedule, store: _Watched, drawn: Any, change: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        store: _Watched,
+        keys: _WatchedKeys,
+        drawn: Any,
+        change: Mapping[int, int],
+    ) -> None:
         self._seed = schedule.seed
         self._design = schedule.design
         self._store = store
+        self._keys = keys
         self._drawn: RememberedNoise = drawn
         self._change = change
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         """Return the noise of the next nodes of this scale's level, moved by the change in their bins."""
-        state = self._store.state
-        assert state is not None
         level = self._design.scales.index(scale) + 1
-        width = self._design.shape.widths[level]
-        first = self._design.shape.completed_count(state.released_bin + 1 - state.epoch.first_bin, level)
+        width, horizon = self._design.shape.widths[level], self._design.horizon
+        if self._design.release == "anticipating":
+            # Nothing ends an epoch early here, so all before it are full.
+            epoch, first = self._keys.epoch, 0
+            first_bin = FIRST_BIN + epoch * horizon
+        else:
+            state = self._store.state
+            assert state is not None
+            epoch, first_bin = state.epoch.epoch, state.epoch.first_bin
+            first = self._design.shape.completed_count(state.released_bin + 1 - first_bin, level)
         values = np.zeros(shape, dtype=np.int64)
         for index in range(first, first + len(values)):
-            start = state.epoch.first_bin + index * width
-            moved = sum(self._change.get(bin, 0) for bin in range(start, start + width))
-            drawn = random.Random(f"{self._seed} {state.epoch.epoch} {level} {index}").randrange(-50, 51)
+            bins = range(first_bin + index * width, first_bin + min((index + 1) * width, horizon))
+            moved = sum(self._change.get(bin, 0) for bin in bins)
+            drawn = random.Random(f"{self._seed} {epoch} {level} {index}").randrange(-50, 51)
             values[index - first] = drawn + moved
         return self._drawn.remember(scale, values)
 
@@ -93,9 +126,9 @@ def public(schedule: Schedule, log: Log, change: Mapping[int, int]) -> dict[str,
     return {"rows": watch.rows, "nodes": watch.nodes, "visible_at": watch.seen_at_us}
 
 
-@pytest.mark.parametrize("seed", seeds(quick=3, all=40))
-def test_the_public_transcript_depends_on_counts_plus_noise_alone(seed: int) -> None:
-    schedule = draw_schedule(seed).without_trouble()
+def neighbouring_transcripts(seed: int, release: Release) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return all that is public of a log, and of a neighbour whose noise hides what it lacks."""
+    schedule = replace(draw_schedule(seed).without_trouble(), release=release)
     outages = tuple(action for action in draw_schedule(seed).actions if action.deed is Deed.OUTAGE)
     schedule = replace(schedule, actions=outages, exact_cuts=True)
     log = World(schedule).log
@@ -105,7 +138,28 @@ def test_the_public_transcript_depends_on_counts_plus_noise_alone(seed: int) -> 
     change.subtract(others)
     batches = replace(schedule, largest_batch=schedule.largest_batch + 1)
     expected = public(schedule, log, {})
-    assert public(batches, neighbour, change) == expected
     assert all(at_us % schedule.publish_every_us == 0 for at_us in expected["visible_at"].values())
     if any(change.values()):
         assert public(schedule, neighbour, {}) != expected
+    return public(batches, neighbour, change), expected
+
+
+@pytest.mark.parametrize("release", ["anticipating", "causal"])
+@pytest.mark.parametrize("seed", seeds(quick=2, all=30))
+def test_the_public_transcript_depends_on_counts_plus_noise_alone(seed: int, release: Release) -> None:
+    neighbour, expected = neighbouring_transcripts(seed, release)
+    assert neighbour == expected
+
+
+def test_a_decoder_that_rounds_values_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant: estimates are rounded to even counts where a rounded difference should be added."""
+    exact = decoder.decode_nodes
+
+    def rounded(design: TreeDesign, noise: Any) -> Any:
+        estimates, leaves = exact(design, noise)
+        assert leaves is not None
+        return estimates, np.rint(leaves / 2.0**17).astype(np.int64) << 17
+
+    monkeypatch.setattr(decoder, "decode_nodes", rounded)
+    transcripts = (neighbouring_transcripts(seed, "anticipating") for seed in range(12))
+    assert any(neighbour != expected for neighbour, expected in transcripts)

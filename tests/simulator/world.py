@@ -15,20 +15,22 @@ import numpy as np
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.release import BinReleases
-from stream_app.core import release
+from stream_app import noise_ahead
+from stream_app.core import noise_pages, release
 from stream_app.state.memory import MemoryStore
 from tests.simulator.checks import Broken
 from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Weather
 from tests.simulator.given_noise import RememberedNoise
 from tests.simulator.log import Log, LogSource, draw_log
 from tests.simulator.loop import SimulatedLoop, simulate
-from tests.simulator.memory_sinks import MemoryDeadLetters, MemoryWitness
+from tests.simulator.memory_sinks import MemoryDeadLetters, MemoryKeys, MemoryWitness
 from tests.simulator.observer import Observer
 from tests.simulator.pipeline import Pipeline, Ports
 from tests.simulator.schedule import (
     BIN_US,
     FIRST_BIN,
     START_US,
+    STREAM,
     Action,
     Deed,
     Schedule,
@@ -61,6 +63,7 @@ class World:
         self.store = self.pipeline.make_store(self.now_us)
         self.witness = MemoryWitness()
         self.dead_letters = MemoryDeadLetters()
+        self.keys = MemoryKeys()
         self.observer = Observer(self)
         self.weather = Weather(
             random.Random(f"weather {schedule.seed}"),
@@ -171,6 +174,7 @@ class World:
             witness=faulty("witness", self.witness),
             dead_letters=faulty("dead letters", self.dead_letters),
             noise=RememberedNoise(self.rng.randrange(2**32), self.observer.draws),
+            keys=faulty("keys", self.keys),
         )
 
     def _share_of(self, number: int) -> set[str]:
@@ -199,6 +203,8 @@ class World:
             await self._restore()
         elif deed is Deed.LEAP:
             self._clock_ahead_us += self.rng.randrange(2 * BIN_US)
+        elif deed is Deed.LOSE_NOISE:
+            self._lose_noise()
 
     async def _restore(self) -> None:
         """Set the store back to the backup: nobody is connected meanwhile, no old call arrives later."""
@@ -211,6 +217,20 @@ class World:
         store, history = self._backup
         self.store.restore(store)
         self.observer.history = copy.deepcopy(history)
+
+    def _lose_noise(self) -> None:
+        """Let something befall all stored noise: its keys, its pages, or a bit of each page."""
+        self.observer.noise_was_lost = True
+        pages = self.store._noise.get(STREAM, {})
+        for life in self.lives:
+            life.kill()  # a worker keeps the page that it has read
+        match self.rng.choice(["keys", "pages", "bits"]):
+            case "keys":
+                self.keys.kept.clear()
+            case "pages":
+                pages.clear()
+            case "bits":
+                pages.update({key: bytes([data[0] ^ 1]) + data[1:] for key, data in pages.items()})
 
     def _kill_all(self) -> None:
         for life in self.lives:
@@ -236,8 +256,18 @@ def run_schedule(
 
 def run_world(world: World) -> str:
     """Run a world and return what happened in one line. Raises: AssertionError for a broken rule."""
-    with patch.object(release, "_errors", _errors_once), world.pipeline.patched():
+    with (
+        patch.object(release, "_errors", _errors_once),
+        patch.object(noise_pages, "BINS_PER_PAGE", 2),
+        patch.object(noise_ahead, "in_thread", _in_this_thread),
+        world.pipeline.patched(),
+    ):
         return simulate(world.schedule.seed, world.run())
+
+
+async def _in_this_thread(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call at once: a simulated loop knows no threads."""
+    return call(*arguments)
 
 
 def _errors_once(design: TreeDesign, releases: BinReleases) -> Iterable[tuple[float, float]]:

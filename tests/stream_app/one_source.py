@@ -18,6 +18,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.ingest import Ingest, Start
 from stream_app.sources.file import FileSource
 from stream_app.state.memory import MemoryStore
+from stream_app.vault.key_files import KeyFiles
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
 from tests.stream_app.files import AT, event_line
@@ -65,6 +66,7 @@ class OneSource:
         self.store = MemoryStore(self.clock)
         self.witness = MemoryWitness()
         self.letters = DeadLetterList()
+        self.keys = KeyFiles(directory / "noise_keys")
         self._sources: list[FileSource] = []
 
     def close(self) -> None:
@@ -107,6 +109,7 @@ class OneSource:
             clock,
             witness or self.witness,
             noise or SystemNoise(),
+            self.keys,
             strategy or self.strategies[0],
             accept=accept,
         )

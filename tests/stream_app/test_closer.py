@@ -23,6 +23,7 @@ from stream_app.ingest import Ingest
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.replay import ReplaySource
 from stream_app.state.memory import MemoryStore
+from stream_app.vault.key_files import KeyFiles
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.files import AT, write_events
 from tests.stream_app.one_source import DeadLetterList, OneSource
@@ -226,8 +227,10 @@ class Replay:
         clock = ReplayClock(first_us, until_us, None, 4 * BIN_US)
         source = ReplaySource.open(self.path, "ndjson", AT, self.directory / "order", clock.reached_us)
         witness = WitnessFile(self.directory / "witness")
-        wall, noise = LiveClock(store), SystemNoise()
-        closer = Closer(store, source, clock, wall, witness, noise, self.strategy, publish_every_us=1000)
+        wall, noise, keys = LiveClock(store), SystemNoise(), KeyFiles(self.directory / "noise_keys")
+        closer = Closer(
+            store, source, clock, wall, witness, noise, keys, self.strategy, publish_every_us=1000
+        )
         counting = None
         try:
             state = await closer.open()

@@ -1,13 +1,14 @@
 -- Open an epoch after all others of the stream; the one before it ends where it stands.
--- KEYS: state, strategy, epochs, visible, chain, open_bins, then the cells of each bin to forget, then the
+-- KEYS: state, strategy, epochs, visible, chain, open_bins, noise, then the cells of each bin to forget, then the
 --       tiles that hold what is released but not visible
--- ARGV: strategy, strategy hash, epoch, record, first bin, last bin, first seq, head, seq and visible seq that the
---       caller saw, number of bins to forget, these bins, then the visible length of each tile
+-- ARGV: strategy, strategy hash, epoch, record, first bin, last bin, first seq, head, nonce of the epoch's noise
+--       (may be empty), number of its pages, seq and visible seq that the caller saw, number of bins to forget,
+--       these bins, then the visible length of each tile
 -- Replies: 'again' when the caller saw another state than the one that holds now
-local state, strategy, epochs, visible, chain, open_bins = unpack(KEYS, 1, 6)
+local state, strategy, epochs, visible, chain, open_bins, noise = unpack(KEYS, 1, 7)
 local text, strategy_hash, epoch, record, first_bin, last_bin, first_seq, head = unpack(ARGV, 1, 8)
-local seen_seq, seen_visible, bins_to_forget = unpack(ARGV, 9, 11)
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 6, 11
+local nonce, pages, seen_seq, seen_visible, bins_to_forget = unpack(ARGV, 9, 13)
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 7, 13
 bins_to_forget = tonumber(bins_to_forget)
 
 local function last_bin_of(number, known)
@@ -43,18 +44,28 @@ local function discard_invisible()
   end
 end
 
+-- Noise that is not whole was discarded by somebody: an epoch that began with it could not go on.
+local function noise_is_stored()
+  for page = 0, tonumber(pages) - 1 do
+    if redis.call('HEXISTS', noise, nonce .. ':' .. page) == 0 then return false end
+  end
+  return true
+end
+
 local current = redis.call('HGET', state, 'epoch')
 local sealed_bin = tonumber(first_bin) - 1
 if current then
-  local held = redis.call('HMGET', state, 'strategy_hash', 'seq', 'head', 'released_bin', 'sealed_bin', 'opening_head')
+  local held = redis.call('HMGET', state,
+    'strategy_hash', 'seq', 'head', 'released_bin', 'sealed_bin', 'opening_head', 'noise')
   if redis.call('GET', strategy) ~= text or held[1] ~= strategy_hash then return 'strategy' end
   if current == epoch then
-    local same = redis.call('HGET', epochs, epoch) == record and held[6] == head
+    local same = redis.call('HGET', epochs, epoch) == record and held[6] == head and (held[7] or '') == nonce
     return same and 'already' or 'conflict'
   end
   if tonumber(epoch) < tonumber(current)
     or tonumber(first_bin) <= tonumber(held[4])
-    or tonumber(first_seq) <= tonumber(held[2]) then
+    or tonumber(first_seq) <= tonumber(held[2])
+    or not noise_is_stored() then
     return 'conflict'
   end
   local forgotten = redis.call('ZRANGEBYSCORE', open_bins, '-inf', '(' .. first_bin)
@@ -74,6 +85,8 @@ if current then
     redis.call('ZREM', open_bins, bin)
   end
   sealed_bin = math.max(sealed_bin, tonumber(held[5]))
+elseif not noise_is_stored() then
+  return 'conflict'
 end
 
 redis.call('SET', strategy, text)
@@ -83,5 +96,5 @@ redis.call('HSET', state,
   'seq', string.format('%.0f', tonumber(first_seq) - 1),
   'released_bin', string.format('%.0f', tonumber(first_bin) - 1),
   'sealed_bin', string.format('%.0f', sealed_bin),
-  'counter', '')
+  'counter', '', 'noise', nonce)
 return 'done'

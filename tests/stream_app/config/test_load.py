@@ -60,7 +60,7 @@ def test_a_replay_is_read_exactly(tmp_path):
     assert stream.time.first_us == stream.source.replay.from_us
     assert stream.privacy.epsilon == 1
     assert stream.privacy.private
-    assert (stream.tree.release, stream.late) == ("causal", "next_bin")
+    assert (stream.tree.release, stream.late) == ("anticipating", "next_bin")
     assert settings.redis.embedded == tmp_path / "state"
     assert (settings.api.host, settings.api.port, settings.publish_every_us) == ("127.0.0.1", 8088, 1_000_000)
 
@@ -115,8 +115,8 @@ def test_a_live_stream_is_read_exactly(tmp_path):
         ("departures:", "departures:\n    late: ignore", 'departures.late "ignore": must be one of next_bin'),
         (
             "departures:",
-            "departures:\n    tree: {release: anticipating}",
-            'tree.release "anticipating": is not built',
+            "departures:\n    tree: {release: later}",
+            'tree.release "later": must be one of anticipating, causal',
         ),
         ("departures:", "departures:\n    tree: {shares: [1]}", "tree.shares need branching"),
         (

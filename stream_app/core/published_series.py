@@ -1,0 +1,70 @@
+"""Laws of many published ranges over several epochs at once, for charts of anticipating streams.
+
+Epochs of one stream have one design and independent noise, so a range's law joins those of its parts: whole
+epochs, which are all alike, and at most a few partial ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dphist.tree.design import TreeDesign
+from dphist.tree.law import LawTable
+from dphist.tree.published_error import published_rounding
+from dphist.tree.published_laws import published_laws
+from stream_app.core.epoch_view import EpochView, Float64Array
+from stream_app.core.records import Int64Array
+
+
+def published_points(
+    design: TreeDesign, width: int, epochs: Sequence[EpochView], starts: Int64Array, stops: Int64Array
+) -> tuple[LawTable, Float64Array]:
+    """Return the laws of the errors of ranges, summed over cells, and bounds on their rounding, in counts.
+
+    Args: absolute bins, half-open, shape (points,).
+    Cost: O(height^2 * points) for each partial epoch in a range, in numpy.
+    """
+    whole = np.zeros(len(starts), np.int64)
+    rounding = np.zeros(len(starts))
+    partial: list[tuple[Int64Array, Int64Array]] = []
+    for epoch in epochs:
+        first, last = epoch.span
+        low, high = np.clip(starts, first, last) - first, np.clip(stops, first, last) - first
+        touched, complete = low < high, (low == 0) & (high == design.horizon)
+        whole += complete
+        rounding += np.where(touched, published_rounding(design, 0) * (1 + (low > 0)), 0.0)
+        _place(partial, touched & ~complete, low, high)
+    tables = [published_laws(design, low, high) for low, high in partial]
+    if whole.any():
+        one = published_laws(design, np.array([0]), np.array([design.horizon]))
+        alike = np.broadcast_to(one.weights, (len(starts), one.weights.shape[1]))
+        scales = np.broadcast_to(one.scales, alike.shape)
+        tables.append(LawTable(alike, one.copies * whole[:, np.newaxis], scales))
+    if not tables:
+        nothing = np.zeros((len(starts), 0))
+        return LawTable(nothing, nothing, nothing), rounding
+    return (
+        LawTable(
+            np.hstack([table.weights for table in tables]),
+            np.hstack([table.copies for table in tables]) * width,
+            np.hstack([table.scales for table in tables]),
+        ),
+        rounding * width,
+    )
+
+
+def _place(
+    partial: list[tuple[Int64Array, Int64Array]],
+    wanted: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    low: Int64Array,
+    high: Int64Array,
+) -> None:
+    """Put each range's part into the first place that it has free: few places for however many epochs."""
+    for starts, stops in partial:
+        free = wanted & (starts == stops)
+        starts[free], stops[free] = low[free], high[free]
+        wanted = wanted & ~free
+    if wanted.any():
+        partial.append((np.where(wanted, low, 0), np.where(wanted, high, 0)))

@@ -1,0 +1,125 @@
+"""Noise drawn before the epoch that uses it: stored encrypted, begun with once, destroyed as it is used.
+
+    key on disk -> pages in the store -> the epoch opens with their nonce (one compare-and-set)
+
+Whatever stops this on the way leaves pages that no epoch was opened with: they are deleted, never used. Noise
+of an epoch that did open is its noise for ever; where it cannot be read any more the epoch ends, and what
+would have been released with it never is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from dphist.noise import NoiseSource
+from dphist.tree.anticipating_step import BinsNoise
+from stream_app.core.noise_pages import PageGeometry, draw_pages, part_of_page, read_page
+from stream_app.core.records import StoredNoise, StreamState
+from stream_app.core.strategy import Strategy
+from stream_app.ports import NoiseKeys, Store
+from stream_app.vault.cipher import decrypt_page, encrypt_page, later_chain_key
+
+in_thread = asyncio.to_thread  # drawing takes seconds; a simulated loop knows no threads
+
+
+class NoiseLost(Exception):
+    """The running epoch's noise is missing, damaged or without its key. One line, nothing secret in it."""
+
+
+class NoiseAhead:
+    """One stream's stored noise: that of the running epoch, and that of the next.
+
+    Args:
+        noise: a private source.
+        make_nonce: names a drawing; no two may be equal.
+    """
+
+    def __init__(
+        self, store: Store, keys: NoiseKeys, noise: NoiseSource, stream: str, make_nonce: Callable[[], str]
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._noise = noise
+        self._stream = stream
+        self._make_nonce = make_nonce
+        self._drawing = asyncio.Lock()
+        self._kept: list[str] = []  # the nonce that is being drawn, or is ready
+        self._ready: tuple[int, StoredNoise] | None = None  # an epoch, and noise that it may open with
+        self._page: tuple[str, int, BinsNoise] | None = None
+        self._settled: tuple[str, int] | None = None
+
+    async def stored(self, strategy: Strategy, epoch: int) -> StoredNoise | None:
+        """Return stored noise for an epoch that is about to open, drawn now unless it is ready.
+
+        Returns: None for a causal strategy, which draws as it releases.
+        """
+        if strategy.design.release == "causal":
+            return None
+        async with self._drawing:
+            if self._ready is None or self._ready[0] != epoch:
+                self.give_up()
+                self._ready = epoch, await self._draw(strategy, epoch)
+            return self._ready[1]
+
+    def give_up(self) -> None:
+        """Do not use what is ready: the store refused it, or another epoch comes next."""
+        self._ready, self._kept = None, []
+
+    async def of_bins(self, strategy: Strategy, state: StreamState, last_bin: int) -> BinsNoise:
+        """Return the noise of the next bins, up to ``last_bin`` or the end of the page. SECRET.
+
+        Raises: NoiseLost; OSError where the store did not answer.
+        """
+        geometry = PageGeometry.of(strategy)
+        first = state.released_bin + 1 - state.epoch.first_bin
+        number = geometry.page_of(first)
+        if self._page is None or self._page[:2] != (state.noise, number):
+            self._page = state.noise, number, await self._read(geometry, state, number)
+        stop = min(last_bin + 1 - state.epoch.first_bin, geometry.bins_of(number).stop)
+        return part_of_page(geometry, self._page[2], range(first, stop))
+
+    async def settle(self, strategy: Strategy, state: StreamState) -> None:
+        """Destroy the keys and delete the pages that no release needs any more; cheap if there are none."""
+        if strategy.design.release == "causal":
+            return
+        geometry, epoch = PageGeometry.of(strategy), state.epoch
+        released = state.released_bin + 1 - epoch.first_bin
+        ended = epoch.end_reason is not None
+        spent = geometry.pages if ended else geometry.page_of(released)
+        if self._settled == (state.noise, spent):
+            return
+        if self._ready is not None and self._ready[0] <= epoch.epoch:
+            self.give_up()
+        await self._keys.spend(self._stream, epoch.epoch, state.noise, spent)
+        await self._keys.discard(self._stream, epoch.epoch, state.noise)
+        await self._store.discard_noise(self._stream, self._kept, state.noise, spent)
+        if self._page is not None and self._page[:2] != (state.noise, spent):
+            self._page = None
+        self._settled = state.noise, spent
+
+    async def _draw(self, strategy: Strategy, epoch: int) -> StoredNoise:
+        nonce = self._make_nonce()
+        self._kept = [nonce]
+        key = await self._keys.create(self._stream, epoch, nonce)
+        pages, number = draw_pages(strategy, self._noise), 0
+        while (page := await in_thread(next, pages, None)) is not None:
+            data = encrypt_page(key, self._stream, epoch, nonce, number, page)
+            await self._store.write_noise(self._stream, nonce, number, data)
+            key, number = later_chain_key(key, 1), number + 1
+        return StoredNoise(nonce, number)
+
+    async def _read(self, geometry: PageGeometry, state: StreamState, page: int) -> BinsNoise:
+        where = f"stream {self._stream}: noise page {page} of epoch {state.epoch.epoch}"
+        chain = await self._keys.chain(self._stream, state.epoch.epoch, state.noise)
+        if chain is None or chain[0] > page:
+            raise NoiseLost(f"{where} has no key")
+        data = await self._store.read_noise(self._stream, state.noise, page)
+        if data is None:
+            raise NoiseLost(f"{where} is missing")
+        key = later_chain_key(chain[1], page - chain[0])
+        try:
+            content = decrypt_page(key, self._stream, state.epoch.epoch, state.noise, page, data)
+            return read_page(geometry, page, content)
+        except ValueError:
+            raise NoiseLost(f"{where} is damaged") from None

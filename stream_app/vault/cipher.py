@@ -1,0 +1,66 @@
+"""A page of noise under a key of its own; keys that lead forward only.
+
+Each page has one key, drawn from a chain: the chain key of page p gives the page's key and the chain key of
+page p + 1, and nothing leads back. Whoever keeps only the chain key of the first page that is not spent can
+read that page and later ones, and no earlier one, however much of the store is kept elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
+
+KEY_BYTES = 32
+_IV_BYTES = 12
+
+
+def new_chain_key() -> bytes:
+    """Return a fresh chain key from the operating system's entropy."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def derived_chain_key(secret: bytes, stream: str, epoch: int, nonce: str) -> bytes:
+    """Return the first chain key of an epoch's noise, from a secret that workers share."""
+    context = _bound("chain", stream, epoch, nonce)
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=context).derive(secret)
+
+
+def later_chain_key(chain_key: bytes, pages: int) -> bytes:
+    """Return the chain key of the page that is so many further on."""
+    for _ in range(pages):
+        chain_key = HKDFExpand(SHA256(), KEY_BYTES, info=b"next page").derive(chain_key)
+    return chain_key
+
+
+def encrypt_page(chain_key: bytes, stream: str, epoch: int, nonce: str, page: int, data: bytes) -> bytes:
+    """Encrypt a page under its chain key, bound to its place: elsewhere it cannot be read.
+
+    Source: AES-256-GCM (NIST SP 800-38D); HKDF (RFC 5869).
+    """
+    iv = secrets.token_bytes(_IV_BYTES)
+    return iv + AESGCM(_page_key(chain_key)).encrypt(iv, data, _bound("page", stream, epoch, nonce, page))
+
+
+def decrypt_page(chain_key: bytes, stream: str, epoch: int, nonce: str, page: int, data: bytes) -> bytes:
+    """Return the page's content.
+
+    Raises: ValueError if it is damaged, or was made for another place or key.
+    """
+    iv, body = data[:_IV_BYTES], data[_IV_BYTES:]
+    try:
+        return AESGCM(_page_key(chain_key)).decrypt(iv, body, _bound("page", stream, epoch, nonce, page))
+    except (InvalidTag, ValueError):
+        raise ValueError(f"noise page {page} of {stream}: damaged, or not written under this key") from None
+
+
+def _page_key(chain_key: bytes) -> bytes:
+    return HKDFExpand(SHA256(), KEY_BYTES, info=b"this page").derive(chain_key)
+
+
+def _bound(*place: str | int) -> bytes:
+    return json.dumps(place).encode()

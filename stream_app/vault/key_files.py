@@ -1,0 +1,80 @@
+"""Keys of stored noise in files: for workers of one machine, destroyed as pages are spent."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from stream_app.durable import write_durably
+from stream_app.vault.cipher import later_chain_key, new_chain_key
+
+
+class KeyFiles:
+    """A small file for each epoch's noise: its first page that is not spent, and that page's chain key.
+
+    A file that is replaced or removed is overwritten first and last; what a disk keeps of overwritten blocks
+    (copy on write, spare flash, snapshots) it keeps.
+
+    Args: directory, readable by its owner only.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
+        """Draw an epoch's first chain key; it is on disk when this returns."""
+        key = new_chain_key()
+        self._write(self._file(stream, epoch, nonce), 0, key)
+        return key
+
+    async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
+        """Return the first page that can still be read and its chain key; None where there is no key."""
+        return self._read(self._file(stream, epoch, nonce))
+
+    async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
+        """Destroy the keys of an epoch's first ``pages`` pages."""
+        file = self._file(stream, epoch, nonce)
+        held = self._read(file)
+        if held is not None and held[0] < pages:
+            self._write(file, pages, later_chain_key(held[1], pages - held[0]))
+
+    async def discard(self, stream: str, epoch: int, nonce: str) -> None:
+        """Destroy the keys of all epochs up to this one, but not those of its own noise.
+
+        Later ones stay: another opening may be about to use them.
+        """
+        own = self._file(stream, epoch, nonce)
+        for file in own.parent.glob("*.key"):
+            number = file.name.split("-", 1)[0]
+            if file != own and number.isdigit() and int(number) <= epoch:
+                with file.open("r+b") as old:
+                    file.unlink()
+                    _overwrite(old.fileno())
+
+    def _file(self, stream: str, epoch: int, nonce: str) -> Path:
+        return self._directory / quote(stream, safe="") / f"{epoch}-{nonce}.key"
+
+    def _read(self, file: Path) -> tuple[int, bytes] | None:
+        try:
+            fields = json.loads(file.read_bytes())
+            return int(fields["page"]), bytes.fromhex(fields["key"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            return None  # damaged: the noise under it is lost
+
+    def _write(self, file: Path, page: int, key: bytes) -> None:
+        text = json.dumps({"page": page, "key": key.hex()}).encode()
+        if not file.exists():
+            write_durably(file, [text])
+            return
+        with file.open("r+b") as old:
+            write_durably(file, [text])
+            _overwrite(old.fileno())
+
+
+def _overwrite(descriptor: int) -> None:
+    os.pwrite(descriptor, bytes(os.fstat(descriptor).st_size), 0)
+    os.fsync(descriptor)

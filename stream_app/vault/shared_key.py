@@ -1,0 +1,60 @@
+"""Keys of stored noise from one secret file that workers on several machines share."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import stat
+from pathlib import Path
+
+from stream_app.ports import OperatorError
+from stream_app.vault.cipher import KEY_BYTES, derived_chain_key
+
+
+class SharedKey:
+    """Every epoch's chain of keys is derived from one secret.
+
+    Nothing is destroyed: who has the secret and an old copy of the store can read pages that were spent.
+
+    Args: the secret, at least 32 bytes.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    @classmethod
+    def read(cls, file: Path) -> SharedKey:
+        """Read a secret in base64, for example written by ``openssl rand -base64 32``.
+
+        Raises: OperatorError, one line, for a file that others may read or that holds no such secret.
+        """
+        where = f"secrets.key_file: {file}"
+        try:
+            mode, text = file.stat().st_mode, file.read_bytes()
+        except OSError as failure:
+            raise OperatorError(f"{where}: cannot be read: {failure.strerror}; write one first") from None
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise OperatorError(f"{where}: others may read it; chmod 600 it")
+        try:
+            secret = base64.b64decode(text.strip(), validate=True)
+        except binascii.Error:
+            secret = b""
+        if len(secret) < KEY_BYTES:
+            raise OperatorError(
+                f"{where}: holds no {KEY_BYTES} bytes in base64; fill it: openssl rand -base64 {KEY_BYTES}"
+            )
+        return cls(secret)
+
+    async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
+        """Return an epoch's first chain key."""
+        return derived_chain_key(self._secret, stream, epoch, nonce)
+
+    async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
+        """Return the first page, which can always be read, and its chain key."""
+        return 0, derived_chain_key(self._secret, stream, epoch, nonce)
+
+    async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
+        """Do nothing: a derived key cannot be destroyed."""
+
+    async def discard(self, stream: str, epoch: int, nonce: str) -> None:
+        """Do nothing: a derived key cannot be destroyed."""

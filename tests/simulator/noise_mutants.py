@@ -1,0 +1,99 @@
+"""Noise that is drawn ahead, handled a little wrong: the simulator must turn red for each."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from dphist.tree.anticipating_step import BinsNoise
+from stream_app import noise_ahead
+from stream_app.core.noise_pages import PageGeometry, draw_pages, read_page
+from stream_app.core.records import StoredNoise, StreamState
+from stream_app.core.strategy import Strategy
+from stream_app.noise_ahead import NoiseAhead
+from stream_app.state.memory import MemoryStore
+from stream_app.vault.cipher import decrypt_page
+from tests.simulator.mutants import _MutantStore
+from tests.simulator.pipeline import Pipeline
+
+
+class RedrawnAtStart(Pipeline):
+    """A worker that starts draws the running epoch's noise again instead of reading it."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Draw once a worker and epoch."""
+        drawn: dict[tuple[int, str], list[bytes]] = {}
+
+        async def of_bins(
+            ahead: NoiseAhead, strategy: Strategy, state: StreamState, last_bin: int
+        ) -> BinsNoise:
+            place = id(ahead), state.noise
+            if place not in drawn:
+                drawn[place] = list(draw_pages(strategy, ahead._noise))
+            geometry = PageGeometry.of(strategy)
+            first = state.released_bin + 1 - state.epoch.first_bin
+            page = geometry.page_of(first)
+            content = read_page(geometry, page, drawn[place][page])
+            stop = min(last_bin + 1 - state.epoch.first_bin, geometry.bins_of(page).stop)
+            return noise_ahead.part_of_page(geometry, content, range(first, stop))
+
+        return patch.object(NoiseAhead, "of_bins", of_bins)
+
+
+class NeverOpenedWith(Pipeline):
+    """A page is read from the noise that is ready for the next epoch, which nothing was opened with."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Read the other noise where there is one."""
+        read = NoiseAhead._read
+
+        async def other(
+            ahead: NoiseAhead, geometry: PageGeometry, state: StreamState, page: int
+        ) -> BinsNoise:
+            if ahead._ready is not None:
+                number, stored = ahead._ready
+                state = replace(state, noise=stored.nonce, epoch=replace(state.epoch, epoch=number))
+            return await read(ahead, geometry, state, page)
+
+        return patch.object(NoiseAhead, "_read", other)
+
+
+class DamageIgnored(Pipeline):
+    """A page that fails its check is taken for zeros."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Go on with what cannot be read."""
+
+        def lenient(key: bytes, stream: str, epoch: int, nonce: str, page: int, data: bytes) -> bytes:
+            try:
+                return decrypt_page(key, stream, epoch, nonce, page, data)
+            except ValueError:
+                return bytes(len(data) - 28)
+
+        return patch.object(noise_ahead, "decrypt_page", lenient)
+
+
+class OpensWithoutNoise(_MutantStore):
+    """The script that opens an epoch does not look whether its noise is still there."""
+
+    class store(MemoryStore):
+        """Opens with whatever it is told."""
+
+        def _is_stored(self, stream: str, noise: StoredNoise | None) -> bool:
+            return True
+
+
+class SameNoiseTwice(Pipeline):
+    """An epoch opens with the noise of the one before it."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Draw the same values for every epoch."""
+        drawn: dict[int, list[bytes]] = {}
+        real = draw_pages
+
+        def again(strategy: Strategy, noise: Any) -> Any:
+            return iter(drawn.setdefault(id(noise), list(real(strategy, noise))))
+
+        return patch.object(noise_ahead, "draw_pages", again)
