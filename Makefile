@@ -60,6 +60,10 @@ test: $(STAMP) ## every test, with real services
 simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000)
 	$(BIN)/python -m tests.simulator --schedules $(SCHEDULES)
 
+.PHONY: bench-ingest
+bench-ingest: $(STAMP) ## events per second of the Kafka worker beside bare aiokafka, Faust, kafka-python, librdkafka
+	$(BIN)/python -m benchmarks.ingest
+
 bench: $(STAMP) ## ratio tables with JSON results under benchmarks/results
 	$(BIN)/python -m benchmarks
 

@@ -7,7 +7,7 @@ import sys
 import benchmarks
 
 for name in sys.argv[1:] or sorted(
-    m.name for m in pkgutil.iter_modules(benchmarks.__path__) if m.name != "__main__"
+    m.name for m in pkgutil.iter_modules(benchmarks.__path__) if m.name != "__main__" and not m.ispkg
 ):
     print(f"== {name}")
     importlib.import_module(f"benchmarks.{name}").main()

@@ -35,15 +35,17 @@ def hours_of(pool: Sequence[bytes], events: int) -> Counter[int]:
     return counts
 
 
-def make_topic(servers: str, name: str, partitions: int, pool: Sequence[bytes], events: int) -> None:
-    """Create a topic and fill it, spread over its partitions, as a producer with compression does."""
+def make_topic(
+    servers: str, name: str, partitions: int, pool: Sequence[bytes], events: int, codec: str = "lz4"
+) -> None:
+    """Create a topic and fill it, spread over its partitions, in batches of some thousand events."""
     admin = AdminClient({"bootstrap.servers": servers})
     for done in admin.create_topics([NewTopic(name, partitions, 1)]).values():
-        done.result()
+        done.result(30)
     producer = Producer(
         {
             "bootstrap.servers": servers,
-            "compression.type": "lz4",
+            "compression.type": codec,
             "linger.ms": 50,
             "batch.num.messages": 5_000,
             "queue.buffering.max.messages": 500_000,
@@ -64,8 +66,9 @@ def make_topic(servers: str, name: str, partitions: int, pool: Sequence[bytes], 
 
 def delete_topic(servers: str, name: str) -> None:
     """Delete a topic: a disk need not hold all of them at once."""
-    for done in AdminClient({"bootstrap.servers": servers}).delete_topics([name]).values():
-        done.result()
+    admin = AdminClient({"bootstrap.servers": servers})
+    for done in admin.delete_topics([name]).values():
+        done.result(30)
 
 
 def last_full_hour_us() -> int:

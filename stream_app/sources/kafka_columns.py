@@ -62,6 +62,8 @@ class PartitionColumns:
 
     def __init__(self, fetched: PartitionRecords, timestamps: bool) -> None:
         self._fetched = fetched
+        # Its own iterator, never begun, would keep itself and the response alive until a garbage collection.
+        fetched._records_iterator = None
         self._timestamps = timestamps
         self._pieces = self._unpack()
 

@@ -152,6 +152,29 @@ class SealIgnoresUnknown(_MutantStore):
             return await super().seal(stream, strategy_hash, (), up_to_bin)
 
 
+class SealRemoved(_MutantStore):
+    """What is due is released, whoever has still to count; an apply goes into sealed bins as well."""
+
+    class store(MemoryStore):
+        """Releases what is there."""
+
+        async def seal(
+            self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int
+        ) -> int:
+            """Call everything sealed that is due."""
+            state = self._opened(stream)
+            state.sealed_bin = max(state.sealed_bin, up_to_bin)
+            return state.sealed_bin
+
+        async def apply(self, stream: str, change: Apply) -> Reply:
+            """Apply to any bin."""
+            state = self._opened(stream)
+            sealed_bin, state.sealed_bin = state.sealed_bin, -1
+            reply = await super().apply(stream, change)
+            state.sealed_bin = sealed_bin
+            return reply
+
+
 class WitnessIgnored(Pipeline):
     """Nobody asks the witness: a restored store goes on as if it had never been ahead."""
 

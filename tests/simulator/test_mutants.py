@@ -83,6 +83,7 @@ CAUGHT = [
     (mutants.ApplyTwice, crowded, "a slice was applied away from the position"),
     (mutants.RefiredNode, as_drawn, "changed from"),
     (mutants.SealIgnoresPartition, crowded, "runs for ever"),  # its cells are sealed: ingest gets nowhere
+    (mutants.SealRemoved, slow, "the log and its cuts give"),
     (mutants.WitnessIgnored, set_back, "the witness has"),
     (mutants.PublishBeforeDurable, as_drawn, "the store has released"),
     (mutants.PublishUnwitnessed, as_drawn, "visible before it is witnessed"),

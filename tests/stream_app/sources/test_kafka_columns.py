@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import weakref
 from typing import Any
 
 import pytest
@@ -107,6 +109,21 @@ def test_a_piece_ends_where_the_next_fetch_may_begin(monkeypatch: pytest.MonkeyP
     second = next(columns)
     assert (second.offsets, second.timestamps_ms, columns.next_fetch_offset) == ([15], [], 16)
     assert list(columns) == []
+
+
+def test_a_response_is_let_go_without_a_garbage_collection() -> None:
+    """Few objects are made of many records, so that a collection comes too late for a response's memory."""
+    gc.collect()
+    gc.disable()
+    try:
+        records = fetched(as_broker(3, [(None, (3, 1, b"x"))], 3, 0), [], 3, READ_COMMITTED)
+        gone = weakref.ref(records)
+        columns = PartitionColumns(records, timestamps=False)
+        assert [piece.values for piece in columns] == [[b"x"]]
+        del records, columns
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_damaged_batch_is_refused() -> None:

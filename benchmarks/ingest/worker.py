@@ -1,0 +1,143 @@
+"""Our worker, end to end: records to counts that are durable, in a store with an fsync before every reply.
+
+It runs as a person starts it, in a process of its own. It is watched from outside: the store says how far it
+has come, the system says what it has used. In the end every hour that it released must be exact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.ingest.topic import HOUR_US, HOURS
+from stream_app.state.connection import connect, execute
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.keys import StreamKeys
+from stream_app.state.redis_store import RedisStore
+
+LOOK_EVERY_S = 0.002
+PATIENCE_S = 300.0
+STREAM = "events"
+# Epsilon 10^9 leaves no noise, so that what is released can be compared with the truth.
+CONFIGURATION = """
+redis: {{url: "{redis}"}}
+kafka: {{bootstrap_servers: "{servers}", group: benchmark}}
+streams:
+  {stream}:
+    source: {{topic: {topic}, format: json}}
+    time: {{field: at, format: ms, bin: {bin_s}s, grace: 0s, epoch: 30d, first: {first}}}
+    privacy: {{epsilon: 1000000000, not_private: true}}
+"""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """How far the worker had come when it was looked at, and what it had used by then."""
+
+    events: int
+    at_s: float
+    cpu_s: float
+    redis_cpu_s: float
+
+
+def measure(
+    folder: Path, servers: str, topic: str, expected: Counter[int], bin_s: int = 3600
+) -> dict[str, float]:
+    """Run the worker over the whole topic and return what was measured.
+
+    Args: the exact counts per hour; length of the worker's bins.
+    """
+    folder.mkdir()
+    first_us = min(expected) * HOUR_US
+    with EmbeddedRedis(folder / "redis") as redis:
+        configuration = folder / "worker.yaml"
+        first = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(first_us // 1_000_000))
+        configuration.write_text(
+            CONFIGURATION.format(
+                redis=redis.worker_url, servers=servers, topic=topic, stream=STREAM, bin_s=bin_s, first=first
+            )
+        )
+        with (folder / "worker.log").open("wb") as log:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "stream_app", "worker", "--config", str(configuration)],
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+            )
+        try:
+            assert redis.pid is not None
+            first_look, last_look = asyncio.run(
+                _follow(redis.worker_url, worker, redis.pid, expected.total())
+            )
+            peak_mb = _peak_mb(worker.pid)
+            released = asyncio.run(_released_hours(redis.worker_url, first_us, bin_s))
+        finally:
+            worker.terminate()
+            worker.wait(30)
+    if released != expected:
+        raise AssertionError(f"{topic}: the released hours are not those of the topic; see {folder}")
+    return {
+        "events": last_look.events - first_look.events,
+        "seconds": last_look.at_s - first_look.at_s,
+        "cpu_seconds": last_look.cpu_s - first_look.cpu_s,
+        "redis_cpu_seconds": last_look.redis_cpu_s - first_look.redis_cpu_s,
+        "peak_mb": peak_mb,
+        "counted": released.total(),
+    }
+
+
+async def _follow(
+    url: str, worker: subprocess.Popen[bytes], redis_pid: int, events: int
+) -> tuple[Looked, Looked]:
+    """Return the first look that saw a durable count, and the one that saw the last."""
+    client, first = connect(url), None
+    deadline = time.perf_counter() + PATIENCE_S
+    try:
+        while worker.poll() is None and time.perf_counter() < deadline:
+            positions = await execute(client, "HVALS", StreamKeys(STREAM).positions)
+            seen = sum(map(int, positions))
+            if seen:
+                looked = Looked(seen, time.perf_counter(), _cpu_s(worker.pid), _cpu_s(redis_pid))
+                first = first or looked
+                if seen >= events:
+                    return first, looked
+            await asyncio.sleep(LOOK_EVERY_S)
+    finally:
+        await client.aclose()
+    raise RuntimeError("the worker ended or stood still before it had counted all events; see worker.log")
+
+
+async def _released_hours(url: str, first_us: int, bin_s: int) -> Counter[int]:
+    """Wait for the release of every bin and return the counts per hour."""
+    store = RedisStore(url)
+    wanted, rows = HOURS * 3600 // bin_s, list[tuple[int, bytes]]()
+    deadline = time.perf_counter() + PATIENCE_S
+    try:
+        while len(rows) < wanted and time.perf_counter() < deadline:
+            await asyncio.sleep(0.1)
+            after = rows[-1][0] if rows else 0
+            rows += await store.rows(STREAM, after, wanted - len(rows))
+    finally:
+        await store.close()
+    running = [round(json.loads(row)["estimate"][0]) for _, row in rows]
+    hours = Counter[int]()
+    for number, (before, now) in enumerate(zip([0, *running], running, strict=False)):
+        hours[first_us // HOUR_US + number * bin_s // 3600] += now - before
+    return hours
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the processor time of all threads of a process so far."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def _peak_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
