@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+import numpy as np
+
 from dphist.tree.estimate import Estimate
 from dphist.tree.interval import half_widths
 from stream_app.api.schemas import (
@@ -33,6 +35,10 @@ from stream_app.core.records import LedgerEntry
 from stream_app.core.visible import last_bin_of
 
 DEFAULT_CONFIDENCE = 0.95
+_CONSISTENT = (
+    "Values are whole numbers that never fall and add up; they are biased, and stderr and intervals are "
+    "those of the unbiased values."
+)
 LARGEST_EXPONENT = 20  # beyond this "the odds change by a factor of" says nothing
 PROTECTED = [
     "Whether any one event happened: all that is shown together shifts the odds of that by the factor below.",
@@ -92,6 +98,8 @@ def count(view: StreamView, query: CountQuery) -> CountAnswer:
 
 def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
     """Answer a series. Raises: QueryError."""
+    if query.view == "consistent":
+        return _consistent(view, query)
     if (query.window is None) == (query.kind == "window"):
         raise QueryError("window: say how many bins with kind=window, and leave it out otherwise", "window")
     found = view.series(
@@ -117,6 +125,22 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
             "points_available": found.available,
             "downsampled": len(found.spans) + found.unmeasured < found.available,
             "note": _note(found),
+        }
+    )
+
+
+def _consistent(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
+    """Answer with consistent values; intervals stay those of the unbiased ones, cut off at zero."""
+    found = series(view, query.model_copy(update={"view": "unbiased"}))
+    edges = np.rint(np.array([found.start, found.end]) * 1e6).astype(np.int64)
+    starts, stops = (view.binning.bin_of(row) for row in edges)
+    return found.model_copy(
+        update={
+            "view": query.view,
+            "value": view.consistent(starts, stops).astype(np.float64).tolist(),
+            "lower": [max(0.0, lower) for lower in found.lower],
+            "upper": [max(0.0, upper) for upper in found.upper],
+            "note": f"{_CONSISTENT} {found.note}",
         }
     )
 

@@ -17,7 +17,7 @@ Time = Annotated[
     ),
 ]
 Kind = Literal["running", "bin", "window"]
-View = Literal["unbiased", "first_published"]
+View = Literal["unbiased", "first_published", "consistent"]
 
 MAX_POINTS = 11_000  # what Grafana and Prometheus take in one answer
 MAX_NODES = 10_000
@@ -48,7 +48,10 @@ class SeriesQuery(CountQuery):
     window: Annotated[int | None, Field(ge=1, description="bins in a window; for kind=window only")] = None
     view: Annotated[
         View,
-        Field(description="as now known, from all released nodes; or as first published, never revised"),
+        Field(
+            description="as now known, from all released nodes; as first published, never revised; or "
+            "consistent: whole numbers that never fall and add up, biased"
+        ),
     ] = "unbiased"
     points: Annotated[
         int, Field(ge=2, le=MAX_POINTS, description="at most so many points, downsampled keeping extremes")

@@ -14,7 +14,7 @@ from stream_app.client.answers import Count, Release, Series
 
 Time = str | int | float | datetime | None
 Kind = Literal["running", "bin", "window"]
-View = Literal["unbiased", "first_published"]
+View = Literal["unbiased", "first_published", "consistent"]
 Parameters = dict[str, str]
 
 LONGEST_WAIT_S = 10.0

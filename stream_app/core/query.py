@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dphist.tree.estimate import Estimate
 from dphist.tree.law import LawTable, WeightedNoise
+from stream_app.core.consistent import consistent_running, running_variances
 from stream_app.core.declaration import Declaration
 from stream_app.core.epoch_view import EpochView, Float64Array, Kind, Missing, Span, View
 from stream_app.core.instants import format_instant
@@ -73,6 +74,7 @@ class StreamView:
         self.visible_seq = 0
         self._strategy_text = strategy
         self._running: dict[tuple[Kind, View], Float64Array] = {}
+        self._consistent: tuple[int, Int64Array] = (-1, np.zeros(0, np.int64))
 
     # -- what is visible ----------------------------------------------------------------------------
 
@@ -285,6 +287,18 @@ class StreamView:
     def _on_edge(self, edges: Int64Array) -> NDArray[np.bool_]:
         """Return which edges end a measured bin."""
         return self._measured(edges - 1, edges)
+
+    def consistent(self, starts: Int64Array, stops: Int64Array) -> Int64Array:
+        """Return counts of ranges of visible bins that are whole, not negative, and add up.
+
+        Guarantee: post-processing; biased, and without an interval of its own (``consistent.py``).
+        """
+        if self._consistent[0] != self.visible_seq:
+            values = self._running_values("running", "unbiased")
+            whole = consistent_running(values, running_variances(self.strategy, self.epochs))
+            self._consistent = (self.visible_seq, whole)
+        running = self._consistent[1]
+        return np.asarray(running[self._measured_before(stops)] - running[self._measured_before(starts)])
 
 
 def downsampled(values: Float64Array, points: int) -> Int64Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ async def test_every_range_is_the_recount_without_noise(api: Api) -> None:
 @with_api(COUNTS, epsilon=EXACT)
 async def test_every_series_is_the_recount_without_noise(api: Api) -> None:
     running = [sum(COUNTS[:t]) for t in range(1, len(COUNTS) + 1)]
-    for view in ("unbiased", "first_published"):
+    for view in ("unbiased", "first_published", "consistent"):
         got = await api.json("series", view=view)
         assert (got["value"], got["lower"], got["upper"]) == (running, running, running)
         assert got["end"] == [seconds(t) for t in range(1, len(COUNTS) + 1)]
@@ -50,6 +51,21 @@ async def test_every_series_is_the_recount_without_noise(api: Api) -> None:
     windows = await api.json("series", kind="window", window=6, step=2, end=at(13))
     assert windows["value"] == [sum(COUNTS[t - 6 : t]) for t in range(6, 14, 2)]
     assert (windows["window"], windows["step"], windows["downsampled"]) == (6, 2, False)
+
+
+@with_api(COUNTS)
+async def test_consistent_values_are_whole_rise_and_keep_the_unbiased_intervals(api: Api) -> None:
+    unbiased, consistent = [await api.json("series", view=view) for view in ("unbiased", "consistent")]
+    values = consistent["value"]
+    assert values == sorted(values)
+    assert all(value >= 0 and value == int(value) for value in values)
+    assert consistent["lower"] == [max(0, lower) for lower in unbiased["lower"]]
+    assert consistent["stderr"] == unbiased["stderr"]
+    assert consistent["note"].startswith(
+        "Values are whole numbers that never fall and add up; they are biased"
+    )
+    bins = await api.json("series", view="consistent", kind="bin")
+    assert list(accumulate(bins["value"])) == values
 
 
 @with_api(COUNTS)

@@ -1,0 +1,87 @@
+"""Consistent counts: whole, never falling, adding up, and the truth where there is no noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphist import plan_tree
+from dphist.tree.published_error import published_variance
+from stream_app.core.consistent import consistent_running, running_variances
+from stream_app.core.epoch_view import EpochView, Span
+from stream_app.core.records import ROWS, EpochRecord
+from tests.stream_app.core.test_query import EXACT, view_of
+
+SPARSE = [0, 0, 3, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 5, 0, 0]
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(st.floats(-50, 50), st.floats(0, 9)), min_size=1, max_size=30), st.integers(0, 10**6)
+)
+def test_the_closest_rising_whole_numbers(points: list[tuple[float, float]], seed: int) -> None:
+    values, variances = np.array(points).T
+    found = consistent_running(values, variances)
+    assert found.dtype == np.int64
+    assert bool((np.diff(found) >= 0).all())
+    assert found[0] >= 0
+    # Nothing rising in its neighbourhood is closer, where errors are known to be of some size.
+    weights = 1.0 / np.maximum(variances, 1e-3)
+    if variances.min() < 1e-3:
+        return
+    cost = float((weights * (found - values) ** 2).sum())
+    generator = np.random.default_rng(seed)
+    for _ in range(20):
+        rival = np.maximum.accumulate(np.maximum(found + generator.integers(-2, 3, len(found)), 0))
+        assert cost <= float((weights * (rival - values) ** 2).sum()) + 1e-6 * cost + 1e-9
+
+
+def test_a_surer_value_moves_less() -> None:
+    assert consistent_running(np.array([10.0, 4.0]), np.array([1.0, 9.0])).tolist() == [9, 9]
+    assert consistent_running(np.array([10.0, 4.0]), np.array([9.0, 1.0])).tolist() == [5, 5]
+    assert consistent_running(np.array([0.0, -3.0, 2.0]), np.zeros(3)).tolist() == [0, 0, 2]
+
+
+def test_without_noise_it_is_the_truth_over_several_epochs() -> None:
+    counts = [SPARSE, [1, 2, 3, 4, 5]]
+    view = view_of(counts, 16, epsilon=EXACT)
+    first = view.span.start
+    edges = np.arange(first, view.span.stop)
+    found = view.consistent(edges, edges + 1)
+    assert found.tolist() == [*SPARSE, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("epsilon", ["0.1", "1"])
+def test_ranges_add_up_and_are_never_negative(epsilon: str) -> None:
+    view = view_of([SPARSE, SPARSE[:9]], 16, epsilon=epsilon)
+    start, stop = view.span
+    edges = np.arange(start, stop)
+    bins = view.consistent(edges, edges + 1)
+    assert int(bins.min()) >= 0
+    unbiased = [view.count(Span(bin, bin + 1)).value for bin in edges]
+    assert min(unbiased) < 0  # or the test shows nothing
+    for a in range(start, stop, 3):
+        for b in range(a + 1, stop + 1, 2):
+            one = view.consistent(np.array([a]), np.array([b]))
+            assert one.tolist() == [int(bins[a - start : b - start].sum())]
+
+
+def test_variances_are_those_of_the_answers() -> None:
+    view = view_of([SPARSE, SPARSE[:9]], 16)
+    variances = running_variances(view.strategy, view.epochs)
+    first = view.span.start
+    for edge in range(1, 26):
+        assert variances[edge] == pytest.approx(view.count(Span(first, first + edge)).variance)
+
+
+def test_variances_of_an_anticipating_epoch_are_those_of_its_published_values() -> None:
+    design = plan_tree(16, 1, release="anticipating")
+    strategy = replace(view_of([SPARSE], 16).strategy, design=design)
+    epoch = EpochView.of(EpochRecord(0, 5, 16, 1, strategy.hash), design, 1)
+    epoch.append(ROWS, np.zeros((9, 1), np.int64))
+    found = running_variances(strategy, [epoch])
+    assert found == pytest.approx([published_variance(design, 0, t) for t in range(10)])
