@@ -17,6 +17,9 @@ from dphist.tree.anticipating import AnticipatingCounter, AnticipatingSnapshot
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
+from dphist.tree.epoch_levels import EpochLevels
+from dphist.tree.epoch_levels_counter import EpochLevelsCounter
+from dphist.tree.epoch_levels_planner import plan_epoch_levels
 from dphist.tree.estimate import Estimate, Interval, ReleasedForest
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.node_shares import plan_node_shares
@@ -31,6 +34,8 @@ __all__ = [
     "BinReleases",
     "Cdf",
     "CounterSnapshot",
+    "EpochLevels",
+    "EpochLevelsCounter",
     "Estimate",
     "Histogram",
     "Interval",
@@ -53,6 +58,7 @@ __all__ = [
     "decode_noise",
     "draw_epoch_noise",
     "exact",
+    "plan_epoch_levels",
     "plan_node_shares",
     "plan_product",
     "plan_tree",

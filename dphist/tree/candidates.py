@@ -125,8 +125,8 @@ def least_epsilon(
     Raises: ValueError for an error that is not above zero, or needs an epsilon above 20.
     Cost: a dozen plans.
 
-    >>> least_epsilon(1024, 50.0)
-    Fraction(151, 500)
+    >>> least_epsilon(16, 50.0)
+    Fraction(33, 400)
     """
     if not (math.isfinite(error) and error > 0):
         raise ValueError(f"error: {error!r} is not a finite number above zero; write for example 50")

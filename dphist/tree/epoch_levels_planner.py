@@ -47,9 +47,9 @@ def plan_epoch_levels(
     Raises: ValueError naming the argument.
     Cost: a second.
 
-    >>> design, totals = plan_epoch_levels(64, 100, 1), plan_tree(64, 1, release="anticipating")
+    >>> design, totals = plan_epoch_levels(8, 100, 1), plan_tree(8, 1, release="anticipating")
     >>> chained = EpochLevels(totals, design.epsilon)
-    >>> design.mean_squared_error(100) < 0.3 * chained.mean_squared_error(100)
+    >>> design.mean_squared_error(100) < 0.5 * chained.mean_squared_error(100)
     True
     """
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:

@@ -59,8 +59,18 @@ def test_wide_streams_draw_a_vector_a_node() -> None:
         assert row.running_error == one[name].running_error
 
 
-@pytest.mark.parametrize("release", ["causal", "anticipating"])
-@pytest.mark.parametrize(("workload", "error"), [("prefix", 37.0), ("sliding(24)", 3.1), ("ranges", 250.0)])
+@pytest.mark.parametrize(
+    ("release", "workload", "error"),
+    [
+        ("causal", "prefix", 37.0),
+        ("anticipating", "sliding(24)", 3.1),
+        *(
+            pytest.param(release, *asked, marks=pytest.mark.slow)
+            for release in ("causal", "anticipating")
+            for asked in (("prefix", 12.0), ("sliding(9)", 30.0), ("ranges", 250.0))
+        ),
+    ],
+)
 def test_the_smallest_epsilon_reaches_the_target_and_less_does_not(
     release: Release, workload: str, error: float
 ) -> None:

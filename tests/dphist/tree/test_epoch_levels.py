@@ -186,7 +186,9 @@ def test_running_adds_the_open_epoch() -> None:
 
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
-@pytest.mark.parametrize(("horizon", "epochs"), [(24, 365), (100, 10), (64, 1)])
+@pytest.mark.parametrize(
+    ("horizon", "epochs"), [pytest.param(24, 365, marks=pytest.mark.slow), (20, 10), (64, 1)]
+)
 def test_plans_cost_epsilon_and_beat_adding_totals_up(release: Release, horizon: int, epochs: int) -> None:
     design = plan_epoch_levels(horizon, epochs, "0.7", release, "substitute")
     spent = path_epsilon(design.epoch.scales, 2) + path_epsilon(design.scales, 2)  # type: ignore[union-attr]
@@ -196,6 +198,7 @@ def test_plans_cost_epsilon_and_beat_adding_totals_up(release: Release, horizon:
     assert design.mean_squared_error(epochs) <= 1.03 * chained.mean_squared_error(epochs)
 
 
+@pytest.mark.slow
 def test_beyond_the_plan_errors_grow_ever_more_slowly() -> None:
     def late(design: EpochLevels, epochs: int) -> float:
         return float(design.complete_variance(np.linspace(1, epochs, 1000).astype(np.int64)).mean())
