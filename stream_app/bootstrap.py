@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import hashlib
-import json
 import logging
 import os
+import secrets
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -25,22 +23,21 @@ from stream_app.alert_delivery import deliver
 from stream_app.alert_watch import AlertWatcher
 from stream_app.clocks import LiveClock, ReplayClock
 from stream_app.closer import Closer
-from stream_app.config import Settings, StreamSettings
+from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.core.bins import Binning
 from stream_app.core.closing import Closing
 from stream_app.core.declaration import Declaration
-from stream_app.durable import write_durably
+from stream_app.event_logs import by_log, cluster_of, named_by, open_source
 from stream_app.ingest import Ingest
+from stream_app.lease import Lease
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.plans import planned
-from stream_app.ports import AlertTarget, Clock, NoiseKeys, OperatorError, PublicReader, Source
+from stream_app.ports import AlertTarget, Clock, NoiseKeys, OperatorError, PublicReader, Witness
 from stream_app.sinks.dead_letter_file import DeadLetterFile
 from stream_app.sinks.witness_file import WitnessFile
-from stream_app.sources.decode import TimeField
-from stream_app.sources.file import FileSource
-from stream_app.sources.replay import ReplaySource
+from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
@@ -78,11 +75,20 @@ class Ends:
     """What all pipelines of a worker share; ``resources`` are closed when it ends."""
 
     settings: Settings
+    directory: Path  # of this worker alone
+    url: str
     store: RedisStore
-    witness: WitnessFile
+    witnesses: Mapping[str, Witness]  # by stream
     noise_keys: NoiseKeys
     metrics: Metrics
     resources: AsyncExitStack
+    worker: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def own_store(self) -> RedisStore:
+        """Return a store for one loop, which is then told when another server process answers."""
+        store = watch_store(RedisStore(self.url), self.metrics, _live_closings(self.settings))
+        self.resources.push_async_callback(store.close)
+        return store
 
 
 @asynccontextmanager
@@ -193,7 +199,7 @@ async def run_worker(settings: Settings) -> None:
     Raises: OperatorError, one line, where it cannot start or go on.
     """
     async with AsyncExitStack() as resources:
-        await resources.enter_async_context(_only_worker(settings.state_dir))
+        directory = await resources.enter_async_context(_own_directory(settings))
         connected = await resources.enter_async_context(redis_server(settings))
         url = connected.redis.url
         if url is None:
@@ -203,10 +209,10 @@ async def run_worker(settings: Settings) -> None:
             resources.enter_context(serving(metrics, settings.operator.host, settings.operator.port))
         store = watch_store(RedisStore(url), metrics, _live_closings(settings))
         resources.push_async_callback(store.close)
-        witness = WitnessFile(settings.state_dir / "witness")
-        resources.callback(witness.close)
-        ends = Ends(settings, store, witness, _noise_keys(settings), metrics, resources)
-        pipelines = [await _pipeline(streams, ends) for streams in _by_source(settings)]
+        witnesses = await _open_witnesses(settings, resources)
+        keys = _noise_keys(settings)
+        ends = Ends(settings, directory, url, store, witnesses, keys, metrics, resources)
+        pipelines = [await _pipeline(streams, ends) for streams in by_log(settings.streams)]
         await _run_all(pipelines)
 
 
@@ -218,28 +224,57 @@ def _noise_keys(settings: Settings) -> NoiseKeys:
 
 
 @asynccontextmanager
-async def _only_worker(state_dir: Path) -> AsyncIterator[None]:
-    """Hold the state directory, waiting for a worker whose parent was killed to see that and end.
+async def _own_directory(settings: Settings) -> AsyncIterator[Path]:
+    """Yield a directory that no other worker uses, under ``state.dir``.
+
+    Workers whose streams have a topic in and a topic out keep nothing that another one needs, and share it.
+    Any other is alone in it, and waits for one whose parent was killed to see that and end.
 
     Raises: OperatorError where another worker keeps it.
     """
-    with _lock_file(state_dir) as lock:
-        deadline_s = time.monotonic() + PREDECESSOR_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline_s:
-                    text = f"state.dir: {state_dir} is in use by another worker; stop it or choose another"
-                    raise OperatorError(text) from None
-            await asyncio.sleep(0.05)
-        yield
+    sharing = all(
+        isinstance(stream.source, TopicSettings) and settings.output_of(stream.name)
+        for stream in settings.streams
+    )
+    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    deadline_s = time.monotonic() + PREDECESSOR_S
+    number = 0
+    while True:
+        directory = settings.state_dir / f"worker-{number}" if sharing else settings.state_dir
+        directory.mkdir(mode=0o700, exist_ok=True)
+        with (directory / "worker.lock").open("wb") as lock:
+            if _locked(lock):
+                yield directory
+                return
+        if sharing:
+            number += 1
+            continue
+        if time.monotonic() > deadline_s:
+            text = f"state.dir: {directory} is in use by another worker; stop it or choose another"
+            raise OperatorError(text)
+        await asyncio.sleep(0.05)
 
 
-def _lock_file(state_dir: Path) -> IO[bytes]:
-    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return (state_dir / "worker.lock").open("wb")
+def _locked(lock: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def _open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict[str, Witness]:
+    """Return where each stream's releases are remembered: its topic, or a file of this machine."""
+    topics: dict[str, WitnessTopic] = {}
+    for output in settings.outputs:
+        assert settings.kafka is not None  # the configuration was refused without it
+        if output.topic not in topics:
+            topics[output.topic] = await WitnessTopic.open(cluster_of(settings.kafka), output.topic)
+            resources.push_async_callback(topics[output.topic].close)
+    file = WitnessFile(settings.state_dir / "witness")
+    resources.callback(file.close)
+    witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
+    return witnesses | {output.stream: topics[output.topic] for output in settings.outputs}
 
 
 async def _run_all(pipelines: Sequence[Pipeline]) -> None:
@@ -256,51 +291,68 @@ def _first(group: BaseExceptionGroup[OperatorError]) -> OperatorError:
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
-def _by_source(settings: Settings) -> list[list[StreamSettings]]:
-    """Return the streams in groups that read one file: it is decoded once for all of them."""
-    groups: dict[Path, list[StreamSettings]] = defaultdict(list)
-    for stream in settings.streams:
-        groups[stream.source.file.resolve()].append(stream)
-    return list(groups.values())
-
-
 async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
     """Open the streams of one source and join their loops."""
     settings, store = ends.settings, ends.store
     wall = LiveClock(store)
     clock = _clock(streams, wall)
-    for stream in streams:
-        _check_reading(stream, settings.state_dir)
-    source = await asyncio.to_thread(_source, streams[0], settings.state_dir, clock)
-    ends.resources.push_async_callback(source.close)
-    letters = DeadLetterFile(settings.state_dir / "dead_letters" / f"{streams[0].name}.ndjson")
+    log = await open_source(streams, settings, clock)
+    ends.resources.push_async_callback(log.close)
+    letters = DeadLetterFile(ends.directory / "dead_letters" / f"{streams[0].name}.ndjson")
     ends.resources.callback(letters.close)
     identity = streams[0].source.identity
-    source = watch_source(source, identity, ends.metrics)
+    source = watch_source(log, identity, ends.metrics)
     dead_letters = watch_dead_letters(letters, identity, ends.metrics)
-    strategies = [planned(stream) for stream in streams]
+    strategies = [named_by(log, planned(stream)) for stream in streams]
     closers = [
         Closer(
             store,
             source,
             clock,
             wall,
-            ends.witness,
+            ends.witnesses[stream.name],
             SystemNoise(),
             ends.noise_keys,
             strategy,
             publish_every_us=settings.publish_every_us,
             accept=stream.privacy.accept,
+            lease=_lease(stream, ends),
+            witness_is_public=settings.output_of(stream.name) is not None,
         )
         for stream, strategy in zip(streams, strategies, strict=True)
     ]
-    states = [await closer.open() for closer in closers]
+    for closer in closers:
+        await closer.agree()
     if isinstance(clock, ReplayClock):
+        states = [await closer.open() for closer in closers]
         closings = [Declaration.of(strategy).closing for strategy in strategies]
         pairs = zip(closings, states, strict=True)
         clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in pairs))
-    names = [stream.name for stream in streams]
-    return Pipeline(Ingest(source, store, clock, dead_letters, names, streams[0].source.start), closers)
+    by_name = {stream.name: closer for stream, closer in zip(streams, closers, strict=True)}
+    ingest = Ingest(
+        source,
+        ends.own_store(),
+        clock,
+        dead_letters,
+        list(by_name),
+        streams[0].source.start,
+        agree=lambda name: by_name[name].agree(),
+    )
+    return Pipeline(ingest, closers)
+
+
+def _lease(stream: StreamSettings, ends: Ends) -> Lease | None:
+    """Return this worker's claim to close a stream that others may close as well."""
+    if not isinstance(stream.source, TopicSettings):
+        return None
+    lease = Lease(ends.store, stream.name, ends.worker)
+    ends.resources.push_async_callback(_give_up, lease)
+    return lease
+
+
+async def _give_up(lease: Lease) -> None:
+    with suppress(OSError):
+        await lease.give_up()
 
 
 def _live_closings(settings: Settings) -> dict[str, Closing]:
@@ -310,43 +362,6 @@ def _live_closings(settings: Settings) -> dict[str, Closing]:
         stream.name: Closing(Binning(stream.time.bin_us, stream.time.timezone), stream.time.grace_us)
         for stream in live
     }
-
-
-def _source(stream: StreamSettings, state_dir: Path, clock: Clock) -> Source:
-    """Open the log that a stream reads, with a directory of its own for what it must remember."""
-    settings, field = stream.source, TimeField(stream.time.field, stream.time.format)
-    directory = state_dir / "sources" / _reading(stream, state_dir)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if isinstance(clock, ReplayClock):
-        return ReplaySource.open(settings.file, settings.format, field, directory, clock.reached_us)
-    return FileSource(settings.file, settings.format, [field], directory)
-
-
-def _reading(stream: StreamSettings, state_dir: Path) -> str:
-    """Name one way of reading one file: positions in a sorted copy mean nothing in another.
-
-    The file is named from the state directory, so that both can be moved together.
-    """
-    file = stream.source.file.resolve()
-    seen_from_state = os.path.relpath(file, state_dir.resolve())
-    facts = (seen_from_state, stream.source.format, stream.time.field, stream.time.format)
-    return f"{file.stem}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
-
-
-def _check_reading(stream: StreamSettings, state_dir: Path) -> None:
-    """Refuse another file under a stream that has begun: its events could be counted a second time.
-
-    Raises: OperatorError, one line.
-    """
-    note = state_dir / "streams" / f"{stream.name}.json"
-    reading = json.dumps({"reading": _reading(stream, state_dir)}).encode()
-    if not note.exists():
-        write_durably(note, [reading])
-    elif note.read_bytes() != reading:
-        raise OperatorError(
-            f"streams.{stream.name}.source.file: {stream.source.file} is not the file that the stream began "
-            "with, or it is read in another way; put that back, or give the new stream another name"
-        )
 
 
 def _clock(streams: Sequence[StreamSettings], wall: Clock) -> Clock:

@@ -23,12 +23,15 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.records import Reply, StreamState
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
+from stream_app.lease import Lease
 from stream_app.noise_ahead import NoiseAhead, NoiseLost
-from stream_app.opening import open_stream
+from stream_app.opening import agrees, open_stream
 from stream_app.ports import Clock, NoiseKeys, OperatorError, Source, Store, Witness
 
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and never a long script
 POLL_S = 0.02  # how soon to ask again for bins that are due while a partition has not reached its cut
+KEEP_LEASE_US = 1_000_000
+FOLLOW_S = 0.5  # how soon a worker that does not close a stream looks again
 RETRY_S = 0.5
 NOISE_LOST = "its stored noise was lost"
 
@@ -46,6 +49,8 @@ class Closer:
         planned: what the configuration declares, with a tree planned for it (see ``open_stream``).
         publish_every_us: results become visible at multiples of this on the wall clock.
         accept: the operator's words that accept a second measurement of the same period.
+        lease: where several workers may close the stream; None: this is the only one.
+        witness_is_public: readers see the witness, so that it is written at public instants only.
         make_nonce: names an attempt to release; no two may be equal.
     Raises: ValueError for noise that protects nobody.
     """
@@ -63,6 +68,8 @@ class Closer:
         *,
         publish_every_us: int = 1_000_000,
         accept: str | None = None,
+        lease: Lease | None = None,
+        witness_is_public: bool = False,
         make_nonce: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
         if not noise.private:
@@ -83,7 +90,12 @@ class Closer:
         self._declaration = Declaration.of(planned)
         self._publish_every_us = publish_every_us
         self._accept = accept
+        self._lease = lease
+        self._witness_is_public = witness_is_public
         self._make_nonce = make_nonce
+        self._claiming = asyncio.Lock()
+        self._claimed_term: int | None = None
+        self._released_seq = 0
         self._witnessed_seq = 0
         self._published_seq = 0
         self._finished = False
@@ -110,13 +122,28 @@ class Closer:
             await self._clock.now_us(),
             self._accept,
         )
-        await self._witness_released(state)
+        self._released_seq = state.seq
+        if not self._witness_is_public:
+            await self._witness_released(state.seq)
         last_bin = self._declaration.last_bin
         self._finished = last_bin is not None and state.released_bin >= last_bin
         await self._ahead.settle(self._strategy, state)
         await self._forget(state)
         self._look_ahead(state)
         return state
+
+    async def agree(self) -> None:
+        """Return when store and witness agree; who does not close the stream waits for the one who does.
+
+        Raises: as ``open``.
+        """
+        while True:
+            if await self._leads():
+                await self.open()
+                return
+            if await agrees(self._store, self._witness, self._strategy):
+                return
+            await asyncio.sleep(FOLLOW_S)
 
     async def run(self) -> None:
         """Close and publish until cancelled, which may happen at any await; a replay returns at its end."""
@@ -133,11 +160,17 @@ class Closer:
     async def _close(self) -> None:
         """Close bins for ever: what is due, then sleep until the next closing instant."""
         while True:
+            if not await self._leads():
+                await asyncio.sleep(FOLLOW_S)
+                continue
             next_bin, all_due_released = await self.close_due()
             if self._finished:
                 return
             if all_due_released:
-                await self._clock.sleep_until_us(self._declaration.closing.instant_us(next_bin))
+                instant_us = self._declaration.closing.instant_us(next_bin)
+                if self._lease is not None:  # which has to be kept meanwhile
+                    instant_us = min(instant_us, await self._clock.now_us() + KEEP_LEASE_US)
+                await self._clock.sleep_until_us(instant_us)
             else:
                 await asyncio.sleep(POLL_S)
 
@@ -162,10 +195,26 @@ class Closer:
 
     async def _publish(self) -> None:
         """Make what is witnessed visible at public instants; a missed instant waits for the next one."""
-        while not (self._finished and self._published_seq == self._witnessed_seq):
+        while not (self._finished and self._published_seq == self._witnessed_seq == self._released_seq):
             now_us = await self._wall.now_us()
             await self._wall.sleep_until_us(next_public_instant_us(now_us, self._publish_every_us))
+            if self._witness_is_public and self._witnessed_seq < self._released_seq and await self._leads():
+                await self._witness_released(self._released_seq)
             await self.publish_witnessed()
+
+    async def _leads(self) -> bool:
+        """Say whether this worker closes the stream; if it has just begun to, its predecessors may not.
+
+        They are kept out before the witness is read, or one that had stood still could still add a row.
+        """
+        if self._lease is not None and not await self._lease.held():
+            return False
+        term = self._lease.term if self._lease is not None else 0
+        async with self._claiming:
+            if self._claimed_term != term:
+                await self._witness.claim(self._name)
+                self._claimed_term = term
+        return True
 
     async def close_due(self) -> tuple[int, bool]:
         """Release every due bin that all partitions have reached the cut of, in steps of ``MOST_BINS``.
@@ -224,17 +273,26 @@ class Closer:
             await self._store.forget()
             self._forgotten = now
 
-    async def _witness_released(self, state: StreamState) -> None:
+    async def _witness_released(self, released_seq: int) -> None:
         """Read back what the store holds and the witness does not, and write it there durably."""
+        try:
+            self._witnessed_seq = await self._copied_to_witness(released_seq)
+        except OSError:
+            self._claimed_term = None  # somebody else may have claimed it
+            if self._lease is not None:
+                self._lease.drop()
+            raise
+
+    async def _copied_to_witness(self, released_seq: int) -> int:
         head = await self._witness.head(self._name)
         seq = 0 if head is None else head[0]
-        while seq < state.seq:
+        while seq < released_seq:
             rows = await self._store.rows(self._name, seq, MOST_BINS)
             if not rows:
                 break  # the epoch has just opened; seqs that the store never had lie behind it
             await self._witness.append(self._name, rows)
             seq = rows[-1][0]
-        self._witnessed_seq = seq
+        return seq
 
 
 async def _persistently(loop: Callable[[], Awaitable[None]]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -26,7 +26,7 @@ from stream_app.ports import Clock, DeadLetters, OperatorError, Source, Store
 
 READ_TIMEOUT_S = 0.1
 RETRY_S = 0.5
-Start = Literal["earliest", "latest"]
+Start = Literal["earliest", "latest"] | int  # an instant in microseconds since 1970
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,8 @@ class Ingest:
         streams: names; what each counts, and how, is the strategy under which the store has it open. They
             must be open and agree with the witness (``Closer.open``) before this loop starts.
         start: where a stream that has never read a partition begins.
+        agree: makes sure that store and witness agree about a stream; awaited after every doubt, before the
+            stream is loaded, for a store that was set back must not be counted into before its epoch ends.
     Raises: OperatorError from ``run`` and ``step``; neither that nor a log line holds a count or a position.
     """
 
@@ -72,6 +74,7 @@ class Ingest:
         dead_letters: DeadLetters,
         streams: Sequence[str],
         start: Start = "earliest",
+        agree: Callable[[str], Awaitable[object]] | None = None,
     ) -> None:
         self._source = source
         self._store = store
@@ -79,6 +82,8 @@ class Ingest:
         self._dead_letters = dead_letters
         self._names = tuple(streams)
         self._start = start
+        self._agree = agree
+        self._owned: Sequence[str] = ()
         self._streams: dict[str, _Stream] = {}
         # By stream and partition: at its position is a record from the future, until this bin is cut.
         self._waiting: dict[tuple[str, str], int] = {}
@@ -98,18 +103,23 @@ class Ingest:
 
         Raises: OSError where it is not known whether a call happened; calling again is always safe.
         """
+        partitions = await self._source.owned()
+        if partitions != self._owned:
+            self._streams.clear()  # somebody else may have moved what is owned now
         for name in self._names:
             if name not in self._streams:
+                if self._agree is not None:
+                    await self._agree(name)
                 await self._load(name)
-        partitions = await self._source.partitions()
-        for name in self._names:
             await self._start_partitions(name, partitions)
+        self._owned = partitions
         batches = await self._source.read(self._positions(partitions), await self._read_timeout_s(partitions))
         for name in self._names:
             await self._take_due_cuts(name, partitions)
         for batch in batches:
-            if batch.refused:
-                await self._dead_letters.write(batch.refused)
+            letters = [refusal for refusal in batch.refused if refusal.reason != Reason.TOMBSTONE]
+            if letters:
+                await self._dead_letters.write(letters)
             for name in self._names:
                 await self._apply_batch(name, batch)
         return sum(len(batch.positions) + len(batch.refused) for batch in batches)
@@ -134,14 +144,22 @@ class Ingest:
         """Begin the partitions that the stream has never read."""
         stream = self._streams[name]
         new = [partition for partition in partitions if partition not in stream.partitions]
-        # A partition that appears later is read from its beginning, or its first events would be lost.
-        latest = self._start == "latest" and not stream.partitions
+        # A partition that appears later is read from its beginning, or its first events would be lost. So
+        # whoever begins the stream begins all partitions, its own and those of others.
+        start: Start = "earliest" if stream.partitions else self._start
+        if new and not stream.partitions:
+            new = list(await self._source.partitions())
         for partition in new:
-            position = await self._watermark(stream, partition) if latest else 0
+            position = await self._start_position(stream, partition, start)
             reply = await self._store.start_partition(name, stream.strategy.hash, partition, position)
             _check_strategy(name, reply)
         if new:
             await self._load(name)
+
+    async def _start_position(self, stream: _Stream, partition: str, start: Start) -> int:
+        if start == "latest":
+            return await self._watermark(stream, partition)
+        return await self._source.first_position(partition, start if isinstance(start, int) else None)
 
     async def _watermark(self, stream: _Stream, partition: str) -> int:
         """Return where the partition's log ends now; in a replay, where the stream's first bin begins."""

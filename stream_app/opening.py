@@ -67,6 +67,19 @@ async def open_stream(
     )
 
 
+async def agrees(store: Store, witness: Witness, planned: Strategy) -> bool:
+    """Say whether the stream is open and follows all that the witness knows, changing nothing.
+
+    Raises: OperatorError for another declaration, a foreign witness.
+    """
+    witnessed = await witness.head(planned.stream)
+    state = await store.load(planned.stream)
+    if state is None:
+        return False
+    head = _checked_head(witnessed, _running(state, planned))
+    return head is None or await _follows(store, planned.stream, state, head)
+
+
 async def _follows(store: Store, stream: str, state: StreamState, head: RowLink) -> bool:
     """Say whether the store's chain ends with the witness's last row or goes on from it."""
     if head.seq >= state.seq:

@@ -143,6 +143,13 @@ class Store(Protocol):
         """
         ...
 
+    async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
+        """Take or keep the stream's lease for so long; return whether ``owner`` holds it.
+
+        It saves work, no more: whoever closes without it is stopped by the other scripts. 0 gives it up.
+        """
+        ...
+
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
         """Add to a secret operator counter (late, before_first_bin, undecodable, future): never public."""
         ...
@@ -239,7 +246,15 @@ class Source(Protocol):
     """An event log: partitions with positions that only grow."""
 
     async def partitions(self) -> Sequence[str]:
-        """List the partitions that exist now."""
+        """List the partitions that exist now, whoever reads them."""
+        ...
+
+    async def owned(self) -> Sequence[str]:
+        """List the partitions that this worker reads and cuts now; others may own the rest."""
+        ...
+
+    async def first_position(self, partition: str, since_us: int | None) -> int:
+        """Return where a partition begins: its first record, or the first written since an instant."""
         ...
 
     async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
@@ -277,6 +292,10 @@ class Clock(Protocol):
 
 class Witness(Protocol):
     """A second durable record of what was released, outside the store: it may never be behind readers."""
+
+    async def claim(self, stream: str) -> None:
+        """Become the one writer of a stream: nothing that an earlier one sends is ever kept after this."""
+        ...
 
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Write rows durably, skipping those it already has; return when they are on disk."""

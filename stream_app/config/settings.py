@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Literal
@@ -83,6 +84,53 @@ class SourceSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """A Kafka topic as an event log.
+
+    Args:
+        identity: the name under which the ledger adds up what was measured of it: its group, or the topic.
+        topic: its name.
+        format: of a record's value, "json" or "csv".
+        columns: of a CSV topic, whose records have no header line; else empty.
+        start: "earliest", "latest", or an instant in microseconds since 1970: the first record written since.
+    """
+
+    identity: str
+    topic: str
+    format: Literal["json", "csv"]
+    columns: tuple[str, ...]
+    start: Literal["earliest", "latest"] | int
+
+    @property
+    def replay(self) -> None:
+        """A topic is followed live."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """How to reach the cluster.
+
+    Args:
+        bootstrap_servers: host:port, separated by commas.
+        group: begins the names of consumer groups; workers of one group share the partitions.
+        security: librdkafka's names and values. SECRET.
+    """
+
+    bootstrap_servers: str
+    group: str
+    security: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSettings:
+    """A compacted topic that takes a stream's releases, and remembers them: it is its witness."""
+
+    stream: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimeSettings:
     """How an event's time becomes a bin, and when a bin closes.
 
@@ -133,7 +181,7 @@ class StreamSettings:
     """One stream: its source, time line, promise and tree."""
 
     name: str
-    source: SourceSettings
+    source: SourceSettings | TopicSettings
     time: TimeSettings
     privacy: PrivacySettings
     tree: TreeSettings
@@ -156,6 +204,8 @@ class Settings:
     Args:
         file: where it was read.
         redis, api: the store and the public door.
+        outputs: topics that take releases, at most one a stream.
+        kafka: the cluster; None where no stream needs one.
         operator: the operator's door; None: closed.
         alerts: rules over released values.
         state_dir: directory of the witness, dead letters and sorted copies. Secret.
@@ -173,3 +223,9 @@ class Settings:
     streams: tuple[StreamSettings, ...]
     operator: OperatorSettings | None = None
     alerts: AlertSettings = AlertSettings()
+    kafka: KafkaSettings | None = None
+    outputs: tuple[OutputSettings, ...] = ()
+
+    def output_of(self, stream: str) -> str | None:
+        """Return the topic that takes a stream's releases, if one does."""
+        return next((output.topic for output in self.outputs if output.stream == stream), None)

@@ -214,6 +214,7 @@ class Reason(StrEnum):
     OVER_CAP = (
         "over_cap"  # beyond the events that count of one user: an operator counter, never a dead letter
     )
+    TOMBSTONE = "tombstone"  # a record of a topic without a value: counted, but no dead letter
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ import logging
 import os
 import sys
 
-from stream_app.bootstrap import run_alerts, run_api, run_worker
+from stream_app.bootstrap import run_alerts, run_api
 from stream_app.monitoring.logs import LOG_LEVEL, configure
 from stream_app.ports import OperatorError
+from stream_app.shell.counting import count
 from stream_app.shell.processes import REFUSED, read_orders, until_stopped
 
-ROLES = {"worker": run_worker, "api": run_api, "alerts": run_alerts}
+ROLES = {"worker": count, "api": run_api, "alerts": run_alerts}
 
 
 async def main(name: str) -> None:

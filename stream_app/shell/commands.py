@@ -60,15 +60,19 @@ def run(config: Path, seconds: float, until_complete: bool) -> int:
 @config_option
 @refusals_in_one_line
 def worker(config: Path) -> int:
-    """Count and release, without serving. One a state directory: the witness is a file there.
+    """Count and release, without serving.
+
+    Workers of streams from topics into topics share the partitions, as many as there are. Any other is
+    alone in its state directory: the witness is a file there. STREAM_APP_CONFIG=app.yaml faust -A
+    stream_app.worker worker is the same.
 
     \b
     Example:
       STREAM_APP_REDIS_URL=redis://worker:secret@db/0 stream-app worker --config app.yaml
     """
-    from stream_app.bootstrap import run_worker
+    from stream_app.shell.counting import count
 
-    asyncio.run(until_stopped(run_worker(load(config))))
+    asyncio.run(until_stopped(count(load(config))))
     return 0
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stream_app.bootstrap import open_reader, redis_server
-from stream_app.config import Settings, StreamSettings, load
+from stream_app.config import Settings, SourceSettings, StreamSettings, load
 from stream_app.config.values import speed as read_speed
 from stream_app.core.ledger import ACCEPTED
 from stream_app.ports import OperatorError
@@ -23,7 +23,7 @@ def run(seconds: float | None, speed: str | None, port: int | None, state: Path 
     settings = _with_options(_example(), speed, port, state)
     report = open_report()
     try:
-        _make_events(settings.streams[0].source.file, report)
+        _make_events(_replayed(settings.streams[0]).file, report)
         settings = asyncio.run(_measurement(settings, fresh, report))
         return asyncio.run(run_service(settings, report, Ending(seconds)))
     finally:
@@ -52,7 +52,8 @@ def _with_options(settings: Settings, speed: str | None, port: int | None, state
 
 def _moved(settings: Settings, state: Path) -> Settings:
     (stream,) = settings.streams
-    source = replace(stream.source, file=state / stream.source.file.name)
+    source = _replayed(stream)
+    source = replace(source, file=state / source.file.name)
     return replace(
         settings,
         state_dir=state,
@@ -62,8 +63,14 @@ def _moved(settings: Settings, state: Path) -> Settings:
 
 
 def _paced(stream: StreamSettings, pace: float | None) -> StreamSettings:
-    assert stream.source.replay is not None  # the example is a replay
-    return replace(stream, source=replace(stream.source, replay=replace(stream.source.replay, speed=pace)))
+    source = _replayed(stream)
+    assert source.replay is not None
+    return replace(stream, source=replace(source, replay=replace(source.replay, speed=pace)))
+
+
+def _replayed(stream: StreamSettings) -> SourceSettings:
+    assert isinstance(stream.source, SourceSettings)  # the example is a replay
+    return stream.source
 
 
 def _make_events(file: Path, report: Report) -> None:

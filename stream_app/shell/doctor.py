@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from stream_app.config import Settings, StreamSettings
+from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.shell.doctor_redis import redis_findings
 from stream_app.shell.findings import Finding
 from stream_app.shell.supervision import family
@@ -21,7 +21,8 @@ FEW_FREE_BYTES = 2048 * MIB
 
 async def examine(settings: Settings) -> list[Finding]:
     """Return a finding for each file, directory, address and service of a configuration."""
-    findings = [_file(stream) for stream in settings.streams]
+    files = [(stream, stream.source) for stream in settings.streams]
+    findings = [_file(stream, source) for stream, source in files if isinstance(source, SourceSettings)]
     for what, directory in _directories(settings).items():
         findings += _directory(what, directory)
     findings += _doors(settings)
@@ -29,8 +30,8 @@ async def examine(settings: Settings) -> list[Finding]:
     return findings
 
 
-def _file(stream: StreamSettings) -> Finding:
-    file, what = stream.source.file, f"streams.{stream.name}.source.file"
+def _file(stream: StreamSettings, source: SourceSettings) -> Finding:
+    file, what = source.file, f"streams.{stream.name}.source.file"
     if not file.is_file():
         return Finding(what, "fail", f"{file} is not there; create it or correct the path")
     if not os.access(file, os.R_OK):

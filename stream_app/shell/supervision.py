@@ -89,10 +89,10 @@ def family(host: str) -> socket.AddressFamily:
 
 async def _watch(settings: Settings, reader: PublicReader, report: Report, ending: Ending) -> int:
     """Run the children and show progress until one is refused or everything asked for is done."""
-    # Neither the API's process nor the alerts' learns how to reach the secret half.
+    # Neither the API's process nor the alerts' learns how to reach the secret half, nor the events.
     public = replace(settings.redis, url=None, accept=None)
-    alerts_only = replace(settings, redis=public)
-    api_only = replace(settings, redis=replace(public, alerts_url=None), alerts=AlertSettings())
+    alerts_only = replace(settings, redis=public, kafka=None)
+    api_only = replace(alerts_only, redis=replace(public, alerts_url=None), alerts=AlertSettings())
     worker = asyncio.ensure_future(run_child(Role("worker", settings), report.say))
     api = asyncio.ensure_future(run_child(Role("api", api_only), report.say))
     progress = asyncio.ensure_future(_follow(settings, reader, report))

@@ -23,6 +23,9 @@ class WitnessFile:
         self._logs: dict[str, LineLog] = {}
         self._heads: dict[str, tuple[int, bytes]] = {}
 
+    async def claim(self, stream: str) -> None:
+        """Nothing to do: one process holds the directory."""
+
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Write rows durably, skipping those it already has; return when they are on disk."""
         log = self._log(stream)

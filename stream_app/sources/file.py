@@ -48,6 +48,14 @@ class FileSource:
         """List the one partition."""
         return (PARTITION,)
 
+    async def owned(self) -> Sequence[str]:
+        """List the one partition."""
+        return (PARTITION,)
+
+    async def first_position(self, partition: str, since_us: int | None) -> int:
+        """Return the start of the file, which does not know when its lines were written."""
+        return 0
+
     async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
         """Return one cut for all that is due: after the last complete line of this moment."""
         return (Cut(due[-1][0], self._advance()),) if due else ()

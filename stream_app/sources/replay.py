@@ -61,6 +61,14 @@ class ReplaySource:
         """List the one partition."""
         return (PARTITION,)
 
+    async def owned(self) -> Sequence[str]:
+        """List the one partition."""
+        return (PARTITION,)
+
+    async def first_position(self, partition: str, since_us: int | None) -> int:
+        """Return the start of the file, which does not know when its lines were written."""
+        return 0
+
     async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
         """Return a cut for each due bin: at the first record that is not before its closing instant."""
         return [Cut(bin, self._first_from(instant_us)) for bin, instant_us in due]

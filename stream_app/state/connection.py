@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -19,7 +20,28 @@ Argument = bytes | str | int
 _ANSWER_SECONDS = 15.0
 
 
-def connect(url: str, connections: int = 16) -> Redis:
+class SameServer:
+    """Refuses the first connection to another server process: a restart or a failover may have lost writes.
+
+    The client connects again without a word, and what a caller knows may then be older than the server.
+    """
+
+    def __init__(self) -> None:
+        self._run_id: str | None = None
+
+    async def greet(self, connection: AbstractConnection) -> None:
+        """Greet the server, and compare it with the last one. Raises: redis' ConnectionError."""
+        await connection.on_connect()
+        await connection.send_command("INFO", "server")
+        told = await connection.read_response()
+        lines = told.decode().splitlines()
+        run_id = next((line for line in lines if line.startswith("run_id:")), None)
+        before, self._run_id = self._run_id, run_id
+        if before not in (None, run_id):
+            raise exceptions.ConnectionError("another server process answers")
+
+
+def connect(url: str, connections: int = 16, same_server: SameServer | None = None) -> Redis:
     """Return a client whose tasks never share a connection and wait for a free one.
 
     It does not repeat a command by itself: the loops do, and they look at the state first.
@@ -34,6 +56,7 @@ def connect(url: str, connections: int = 16) -> Redis:
         retry=Retry(NoBackoff(), 0),
         decode_responses=False,
         protocol=2,
+        redis_connect_func=same_server.greet if same_server is not None else None,
     )
     return Redis.from_pool(pool)
 

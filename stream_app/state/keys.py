@@ -49,6 +49,7 @@ TABLE = (
             "keyed hash of a user: events seen"),
     KeyKind("sec:open_bins", "zset", "apply", "the stream's", "bins that have cells"),
     KeyKind("sec:noise", "hash", "write_noise", "until released", "nonce:page: encrypted noise drawn ahead"),
+    KeyKind("sec:lease", "string", "hold", "milliseconds", "the worker that closes the stream now"),
     KeyKind("sec:operator_counts", "hash", "count_for_operator", "the stream's", "reason: records"),
 )  # fmt: skip
 
@@ -100,6 +101,7 @@ class StreamKeys:
         self.cut_calls = f"{self._secret}:cut_calls"
         self.open_bins = f"{self._secret}:open_bins"
         self.noise = f"{self._secret}:noise"
+        self.lease = f"{self._secret}:lease"
         self.operator_counts = f"{self._secret}:operator_counts"
 
     def tile(self, key: TileKey) -> str:

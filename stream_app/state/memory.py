@@ -55,6 +55,7 @@ class MemoryStore:
         self._streams: dict[str, MemoryStream] = {}
         self._ledgers: dict[str, list[LedgerEntry]] = {}
         self._noise: dict[str, dict[tuple[str, int], bytes]] = {}
+        self._leases: dict[str, tuple[str, int]] = {}  # by stream: the owner, and until when
 
     def copy(self) -> MemoryStore:
         """Return an independent copy on the same clock: a backup."""
@@ -327,6 +328,15 @@ class MemoryStore:
 
     async def forget(self) -> None:
         """Do nothing: memory keeps no log."""
+
+    async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
+        """Take or keep the stream's lease for so long; return whether ``owner`` holds it."""
+        now_us = await self.now_us()
+        holder, until_us = self._leases.get(stream, (owner, 0))
+        if holder != owner and now_us < until_us:
+            return False
+        self._leases[stream] = owner, now_us + for_ms * 1000
+        return True
 
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
         """Add to a secret operator counter."""

@@ -38,7 +38,7 @@ from stream_app.state.checks import (
     check_release,
 )
 from stream_app.state.codec import decode_epoch, decode_epochs, decode_ledger, encode_entry, encode_epoch
-from stream_app.state.connection import Argument, batch, connect, script, transaction
+from stream_app.state.connection import Argument, SameServer, batch, connect, script, transaction
 from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -49,11 +49,13 @@ class RedisStore:
     """All streams of one Redis, secrets included.
 
     Args: url, as redis-py takes it, of a user that may write both halves.
-    Raises (every method): OSError when Redis does not answer or refuses: the call may have happened.
+    Raises (every method): OSError when Redis does not answer or refuses, or another process answers than
+        before: the call may have happened, and what was loaded may be gone. The first caller is told of
+        another process, so a loop that keeps what it loaded needs a store of its own.
     """
 
     def __init__(self, url: str) -> None:
-        self._redis = connect(url)
+        self._redis = connect(url, same_server=SameServer())
         self._last_us = 0
 
     async def close(self) -> None:
@@ -300,6 +302,10 @@ class RedisStore:
                 ) from None
             if "in progress" not in said:
                 raise
+
+    async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
+        """Take or keep the stream's lease for so long; return whether ``owner`` holds it."""
+        return await self._reply("hold", [StreamKeys(stream).lease], [owner, for_ms]) is Reply.DONE
 
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
         """Add to a secret operator counter; a retry may count twice, which no decision rests on."""

@@ -83,6 +83,7 @@ async def fill(store: RedisStore, stream: str) -> None:
     assert state is not None
     await store.release(stream, release_of(state, 1))
     await store.publish(stream, 1)
+    await store.hold(stream, "worker", 60_000)
     await store.count_for_operator(stream, "late", 1)
 
 

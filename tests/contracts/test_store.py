@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -516,6 +517,18 @@ class TestRest:
         assert await store.ledger(source) == tuple(entries)
         assert await stores.reader.ledger(source) == tuple(entries)
         assert await store.ledger(source + "/other") == ()
+
+    async def test_one_worker_at_a_time_holds_a_lease(self, stores: Stores) -> None:
+        store, stream = stores.store, stores.stream
+        assert await store.hold(stream, "a", 60_000)
+        assert await store.hold(stream, "a", 150)
+        assert not await store.hold(stream, "b", 60_000)
+        await asyncio.sleep(0.2)
+        assert await store.hold(stream, "b", 60_000)
+        assert not await store.hold(stream, "a", 60_000)
+        assert not await store.hold(stream, "a", 0)
+        assert await store.hold(stream, "b", 0)
+        assert await store.hold(stream, "a", 60_000)
 
     async def test_operator_counts_add_up(self, stores: Stores) -> None:
         await opened(stores)

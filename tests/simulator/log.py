@@ -143,6 +143,14 @@ class LogSource:
         """List the partitions that exist now."""
         return self.log.names(self._clock_us())
 
+    async def owned(self) -> Sequence[str]:
+        """List the partitions that exist and are assigned to this worker now."""
+        return [name for name in self.log.names(self._clock_us()) if name in self.assigned]
+
+    async def first_position(self, partition: str, since_us: int | None) -> int:
+        """Return the start of the log."""
+        return 0
+
     async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
         """Return the cuts of due (bin, closing instant) pairs."""
         if self._exact_cuts:

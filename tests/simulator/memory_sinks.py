@@ -14,6 +14,9 @@ class MemoryWitness:
     def __init__(self) -> None:
         self.kept: dict[str, list[tuple[int, bytes]]] = {}
 
+    async def claim(self, stream: str) -> None:
+        """Nothing to do: the store's scripts decide."""
+
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Keep rows beyond the head; one it has must be the same."""
         kept = self.kept.setdefault(stream, [])

@@ -103,7 +103,12 @@ def test_a_live_stream_is_read_exactly(tmp_path):
             "source.replay.from 2013-01-01T05:20:00Z is inside a bin; write 2013-01-01T05:00:00Z or",
         ),
         ("speed: 9d/s", "speed: fast", 'replay.speed "fast": must be max, a factor such as 60'),
-        ("file: flights.ndjson", "topic: flights", "source.topic is not built yet; name a file"),
+        ("file: flights.ndjson", "start: latest", "source.file is missing; name a file, or a topic of Kafka"),
+        (
+            "file: flights.ndjson",
+            "topic: flights",
+            "source.replay is not built yet; a topic is followed live",
+        ),
         (
             "file: flights.ndjson",
             "file: flights.ndjson\n      start: latest",
@@ -124,8 +129,8 @@ def test_a_live_stream_is_read_exactly(tmp_path):
             "departures:\n    tree: {branching: [10, 876], shares: [1/3, 0.6667]}",
             "tree.shares add up to more than 1",
         ),
-        ("streams:", "kafka: {group: g}\nstreams:", "app.yaml:3: kafka is not built yet; take it out"),
-        ("streams:", "outputs: []\nstreams:", "outputs is not built yet"),
+        ("streams:", "kafka: {group: g}\nstreams:", "app.yaml:3: kafka.bootstrap_servers is missing; name a"),
+        ("streams:", "outputs: {}\nstreams:", "outputs {}: must be a list, for example"),
         ("streams:", "api: {port: 0}\nstreams:", "api.port 0: must be a port from 1 to 65535"),
         ("streams:", "api: [8088]\nstreams:", "api must hold keys with values"),
         ("streams:", "stream:", "streams names no stream"),
@@ -203,7 +208,7 @@ def test_one_file_is_read_in_one_way(tmp_path, other):
     assert len(read(tmp_path, text).streams) == 2
     head, tail = text.split("again:")
     message = refusal(tmp_path, f"{head}again:{tail.replace('format: csv, start: latest', other)}")
-    assert "streams.again reads the same file as clicks; give both the same source" in message
+    assert "streams.again reads the same log as clicks; give both the same source" in message
 
 
 def test_what_decides_the_measurement_is_declared_and_the_rest_is_not(tmp_path):

@@ -16,7 +16,6 @@ from rich.console import Console
 from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.produce import LiveTimes, Production, live_pace, produce
-from tests.brokers import bootstrap_servers  # noqa: F401  (a fixture)
 
 LINES = [
     '{"at":"2013-01-01T05:15:00Z","who":{"id":"ada"}}',
@@ -100,7 +99,7 @@ class TestOverABroker:
     def test_lines_arrive_unchanged_in_order_with_their_keys(
         self,
         tmp_path: Path,
-        bootstrap_servers: str,  # noqa: F811
+        bootstrap_servers: str,
     ) -> None:
         file, topic, said = tmp_path / "e.ndjson", f"clicks-{uuid4().hex}", io.StringIO()
         file.write_text("\n".join([*LINES, "", ""]))
@@ -114,7 +113,7 @@ class TestOverABroker:
         produce(replace(what, key=None, compression=None), Console(file=said))
         assert [value for _, value in read_all(bootstrap_servers, topic)] == [v for _, v in expected] * 2
 
-    def test_csv_goes_without_its_header(self, tmp_path: Path, bootstrap_servers: str) -> None:  # noqa: F811
+    def test_csv_goes_without_its_header(self, tmp_path: Path, bootstrap_servers: str) -> None:
         file, topic = tmp_path / "e.csv", f"clicks-{uuid4().hex}"
         file.write_text('at,who\n1,"ada, l"\n2,bob\n')
         what = Production(file, topic, bootstrap_servers, key="who", partitions=1)
@@ -126,7 +125,7 @@ class TestOverABroker:
     def test_a_topic_that_is_not_there_is_not_made_by_mistake(
         self,
         tmp_path: Path,
-        bootstrap_servers: str,  # noqa: F811
+        bootstrap_servers: str,
     ) -> None:
         file = tmp_path / "e.ndjson"
         file.write_text("{}\n")

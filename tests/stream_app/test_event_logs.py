@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.bootstrap import _check_reading
 from stream_app.config import StreamSettings, load
+from stream_app.event_logs import check_file
 from stream_app.ports import OperatorError
 
 TEXT = """
@@ -32,19 +32,19 @@ def stream_in(folder: Path) -> StreamSettings:
 def test_another_file_under_a_stream_that_has_begun_is_refused(tmp_path: Path) -> None:
     """Its events may be the same people's: counted again, they would cost twice what the ledger says."""
     stream, state = stream_in(tmp_path), tmp_path / "state"
-    _check_reading(stream, state)
-    _check_reading(stream, state)
+    check_file(stream, state)
+    check_file(stream, state)
     edited = replace(stream, source=replace(stream.source, file=tmp_path / "edited.ndjson"))
     with pytest.raises(
         OperatorError, match=r"^streams\.clicks\.source\.file: .*edited.ndjson is not the file"
     ):
-        _check_reading(edited, state)
+        check_file(edited, state)
     other_field = replace(stream, time=replace(stream.time, field="seen"))
     with pytest.raises(OperatorError, match="read in another way"):
-        _check_reading(other_field, state)
+        check_file(other_field, state)
 
 
 def test_everything_may_be_moved_together(tmp_path: Path) -> None:
-    _check_reading(stream_in(tmp_path / "here"), tmp_path / "here" / "state")
+    check_file(stream_in(tmp_path / "here"), tmp_path / "here" / "state")
     (tmp_path / "here").rename(tmp_path / "there")
-    _check_reading(stream_in(tmp_path / "there"), tmp_path / "there" / "state")
+    check_file(stream_in(tmp_path / "there"), tmp_path / "there" / "state")

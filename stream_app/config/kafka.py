@@ -1,0 +1,129 @@
+"""What a file may say about Kafka: the cluster, and topics as sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from stream_app.config import values
+from stream_app.config.document import Section
+from stream_app.config.settings import KafkaSettings, OutputSettings, TopicSettings
+
+KAFKA_SERVERS = "STREAM_APP_KAFKA_BOOTSTRAP_SERVERS"
+KAFKA_PASSWORD = "STREAM_APP_KAFKA_SASL_PASSWORD"
+_PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+
+
+def read_kafka(section: Section, path: Path, environment: Mapping[str, str]) -> KafkaSettings | None:
+    """Read the section ``kafka``; None where it is not written and the environment names no cluster."""
+    servers = environment.get(KAFKA_SERVERS) or section.take("bootstrap_servers", _servers, "")
+    group = section.take("group", values.name, "private-counts")
+    security = _security(section, path)
+    section.finish()
+    if password := environment.get(KAFKA_PASSWORD):
+        security["sasl.password"] = password
+    if security.get("security.protocol", "").startswith("sasl"):
+        for key in ("sasl.username", "sasl.password"):
+            if key not in security:
+                raise section.error(
+                    key, f"is missing; security.protocol {security['security.protocol']} needs it"
+                )
+    if section.written and not servers:
+        raise section.error("bootstrap_servers", "is missing; name a broker, for example localhost:9092")
+    return KafkaSettings(servers, group, security) if servers else None
+
+
+def _security(section: Section, path: Path) -> dict[str, str]:
+    given: dict[str, str | None] = {
+        "security.protocol": section.take("security.protocol", _lower(*_PROTOCOLS), None),
+        "sasl.mechanism": section.take("sasl.mechanism", values.one_of(*_MECHANISMS), None),
+        "ssl.endpoint.identification.algorithm": section.take(
+            "ssl.endpoint.identification.algorithm", _lower("https", "none"), None
+        ),
+    }
+    for key in ("sasl.username", "sasl.password", "ssl.key.password"):
+        given[key] = section.take(key, _secret, None)
+    for key in _FILES:
+        file = section.take(key, values.text, None)
+        given[key] = None if file is None else str((path.parent / file).absolute())
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def read_topic(section: Section) -> TopicSettings:
+    """Read a source that names a topic."""
+    topic = section.take("topic", _topic)
+    form: Literal["json", "csv"] = section.take("format", values.one_of("json", "csv"), "json")
+    columns: tuple[str, ...] = section.take("columns", _columns, ())
+    settings = TopicSettings(
+        identity=section.take("group", values.name, "") or f"topic:{topic}",
+        topic=topic,
+        format=form,
+        columns=columns,
+        start=section.take("start", _start, "earliest"),
+    )
+    section.not_built(("replay",), instead="a topic is followed live; replay a file")
+    if "file" in section.names():
+        raise section.error("file", "stands beside topic; keep one")
+    section.finish()
+    if (form == "csv") != bool(columns):
+        raise section.error("columns", "name the values of csv records, in order; they belong to format: csv")
+    return settings
+
+
+def read_outputs(value: Any) -> tuple[OutputSettings, ...]:
+    """Read the list ``outputs``."""
+    if not isinstance(value, list):
+        raise ValueError("must be a list, for example [{stream: clicks, topic: clicks.private}]")
+    outputs = tuple(_output(item) for item in value)
+    if len({output.stream for output in outputs}) < len(outputs):
+        raise ValueError("names a stream twice; its releases go to one topic")
+    return outputs
+
+
+def _output(item: Any) -> OutputSettings:
+    if not isinstance(item, dict) or item.keys() != {"stream", "topic"}:
+        raise ValueError("each must have a stream and a topic, and nothing else")
+    return OutputSettings(values.text(item["stream"]), _topic(item["topic"]))
+
+
+def _servers(value: Any) -> str:
+    servers = [server.strip() for server in values.text(value).split(",")]
+    if not all(server.rpartition(":")[0] and server.rpartition(":")[2].isdigit() for server in servers):
+        raise ValueError("must be host:port, several separated by commas")
+    return ",".join(servers)
+
+
+def _topic(value: Any) -> str:
+    name = values.text(value)
+    if len(name) > 249 or not all(c.isascii() and (c.isalnum() or c in "._-") for c in name):
+        raise ValueError("is no name of a topic; use letters, digits, dots, - and _")
+    return name
+
+
+def _start(value: Any) -> Literal["earliest", "latest"] | int:
+    if value == "earliest" or value == "latest":
+        return "earliest" if value == "earliest" else "latest"
+    try:
+        return values.instant_us(value)
+    except ValueError:
+        raise ValueError("must be earliest, latest, or an instant such as 2024-01-01T00:00:00Z") from None
+
+
+def _columns(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or len(set(map(str, value))) < len(value):
+        raise ValueError("must be a list of different names, for example [id, at]")
+    return tuple(values.text(name) for name in value)
+
+
+def _lower(*words: str) -> Any:
+    def read(value: Any) -> str:
+        return values.one_of(*words)(value.lower() if isinstance(value, str) else value)
+
+    return read
+
+
+def _secret(value: Any) -> str:
+    return str(value)  # whatever was written: a refusal would repeat it

@@ -1,0 +1,72 @@
+"""What a file may say about an event log: a file that is followed or replayed, or a topic."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from stream_app.config import values
+from stream_app.config.document import Section
+from stream_app.config.kafka import read_topic
+from stream_app.config.settings import ReplaySettings, SourceSettings, TopicSettings
+
+
+def read_source(section: Section, path: Path) -> SourceSettings | TopicSettings:
+    """Read the section ``source`` of a stream."""
+    if "topic" in section.names():
+        return read_topic(section)
+    if "file" not in section.names():
+        raise section.error("file", "is missing; name a file, or a topic of Kafka")
+    file = (path.parent / section.take("file", values.text)).absolute()
+    settings = SourceSettings(
+        identity=section.take("group", values.name, "") or file_identity(file, path.parent),
+        file=file,
+        format=section.take("format", values.one_of("ndjson", "csv"), "ndjson"),
+        start=section.take("start", values.one_of("earliest", "latest"), "earliest"),
+        replay=_replay(section.section("replay")),
+    )
+    if settings.replay and "start" in section.names():
+        raise section.error("start", "is for a live stream; a replay starts at replay.from, take one out")
+    section.finish()
+    return settings
+
+
+def file_identity(file: Path, directory: Path) -> str:
+    """Name a file once, however it is spelled: two streams over it must meet in one ledger.
+
+    Args: directory, from which it is named: names from two directories do not meet.
+    """
+    return "file:" + Path(os.path.relpath(file.resolve(), directory.resolve())).as_posix()
+
+
+def log_of(source: SourceSettings | TopicSettings) -> str:
+    """Name the log behind a source, however it is spelled."""
+    return f"topic:{source.topic}" if isinstance(source, TopicSettings) else f"file:{source.file.resolve()}"
+
+
+def declared_source(source: SourceSettings | TopicSettings) -> dict[str, Any]:
+    """Return what a strategy declares about its source; see ``load.declared``."""
+    if isinstance(source, TopicSettings):
+        place = {"topic": source.topic, "columns": list(source.columns)}
+        return {"name": source.identity, "format": source.format, "replay": None} | place
+    replay = source.replay
+    return {
+        "name": source.identity,
+        "format": source.format,
+        "replay": None if replay is None else {"from_us": replay.from_us, "to_us": replay.to_us},
+    }
+
+
+def _replay(section: Section) -> ReplaySettings | None:
+    if not section.written:
+        return None
+    settings = ReplaySettings(
+        from_us=section.take("from", values.instant_us),
+        to_us=section.take("to", values.instant_us),
+        speed=section.take("speed", values.speed, None),
+    )
+    section.finish()
+    if settings.from_us >= settings.to_us:
+        raise section.error("to", "must be later than replay.from; move one of them")
+    return settings

@@ -1,0 +1,107 @@
+"""Opening the log that streams read: a file, a replay of one, or a topic; and knowing it again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from stream_app.clocks import ReplayClock
+from stream_app.config import KafkaSettings, Settings, SourceSettings, StreamSettings, TopicSettings, log_of
+from stream_app.core.strategy import Strategy
+from stream_app.durable import write_durably
+from stream_app.kafka_cluster import Cluster
+from stream_app.ports import Clock, OperatorError, Source
+from stream_app.sources.decode import TimeField
+from stream_app.sources.file import FileSource
+from stream_app.sources.kafka import KafkaSource
+from stream_app.sources.replay import ReplaySource
+from stream_app.sources.topic_records import topic_decoder
+
+
+def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:
+    """Return the streams in groups that read one log: it is decoded once for all of them."""
+    groups: dict[str, list[StreamSettings]] = defaultdict(list)
+    for stream in streams:
+        groups[log_of(stream.source)].append(stream)
+    return list(groups.values())
+
+
+def cluster_of(kafka: KafkaSettings) -> Cluster:
+    """Return how to reach the cluster of the settings."""
+    return Cluster(kafka.bootstrap_servers, kafka.security)
+
+
+async def open_source(streams: Sequence[StreamSettings], settings: Settings, clock: Clock) -> Source:
+    """Open the log that all of ``streams`` read.
+
+    Raises: OperatorError where it cannot be read, or is not the one that a stream has begun with.
+    """
+    first = streams[0]
+    if isinstance(first.source, TopicSettings):
+        assert settings.kafka is not None  # the configuration was refused without it
+        decoder = topic_decoder(first.source.format, _time_field(first), first.source.columns)
+        return await KafkaSource.open(
+            cluster_of(settings.kafka), first.source.topic, settings.kafka.group, decoder
+        )
+    for stream in streams:
+        check_file(stream, settings.state_dir)
+    return await asyncio.to_thread(_open_file, first, first.source, settings.state_dir, clock)
+
+
+def named_by(source: Source, strategy: Strategy) -> Strategy:
+    """Return a strategy that declares which topic of which cluster it counts.
+
+    A topic that is created anew has another id: the stream is then refused as for any other declaration.
+    """
+    if not isinstance(source, KafkaSource):
+        return strategy
+    place = {"cluster_id": source.facts.cluster_id, "topic_id": source.facts.topic_id}
+    declared = {**strategy.declared, "source": {**strategy.declared["source"], **place}}
+    return replace(strategy, declared=declared)
+
+
+def check_file(stream: StreamSettings, state_dir: Path) -> None:
+    """Refuse another file under a stream that has begun: its events could be counted a second time.
+
+    Raises: OperatorError, one line.
+    """
+    assert isinstance(stream.source, SourceSettings)
+    note = state_dir / "streams" / f"{stream.name}.json"
+    reading = json.dumps({"reading": _reading(stream, stream.source, state_dir)}).encode()
+    if not note.exists():
+        write_durably(note, [reading])
+    elif note.read_bytes() != reading:
+        raise OperatorError(
+            f"streams.{stream.name}.source.file: {stream.source.file} is not the file that the stream began "
+            "with, or it is read in another way; put that back, or give the new stream another name"
+        )
+
+
+def _open_file(stream: StreamSettings, source: SourceSettings, state_dir: Path, clock: Clock) -> Source:
+    """Open a file, with a directory of its own for what must be remembered about it."""
+    directory = state_dir / "sources" / _reading(stream, source, state_dir)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if isinstance(clock, ReplayClock):
+        return ReplaySource.open(source.file, source.format, _time_field(stream), directory, clock.reached_us)
+    return FileSource(source.file, source.format, [_time_field(stream)], directory)
+
+
+def _time_field(stream: StreamSettings) -> TimeField:
+    return TimeField(stream.time.field, stream.time.format)
+
+
+def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) -> str:
+    """Name one way of reading one file: positions in a sorted copy mean nothing in another.
+
+    The file is named from the state directory, so that both can be moved together.
+    """
+    file = source.file.resolve()
+    seen_from_state = os.path.relpath(file, state_dir.resolve())
+    facts = (seen_from_state, source.format, stream.time.field, stream.time.format)
+    return f"{file.stem}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"

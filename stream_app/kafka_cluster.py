@@ -1,0 +1,163 @@
+"""One Kafka cluster as sources and sinks reach it: addresses, TLS, SASL, and what its topics are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from ssl import CERT_NONE, SSLContext, create_default_context
+from typing import Any
+
+from aiokafka import errors
+from aiokafka.admin import AIOKafkaAdminClient
+from kafka import KafkaAdminClient
+from kafka import errors as admin_errors
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+
+from stream_app.ports import OperatorError
+
+_ASK_TIMEOUT_MS = 15_000
+_REFUSED = (
+    errors.AuthenticationFailedError,
+    errors.SaslAuthenticationFailed,
+    errors.UnsupportedSaslMechanismError,
+    errors.TopicAuthorizationFailedError,
+    errors.GroupAuthorizationFailedError,
+    errors.ClusterAuthorizationFailedError,
+    errors.TransactionalIdAuthorizationFailed,
+    admin_errors.SaslAuthenticationFailedError,
+    admin_errors.TopicAuthorizationFailedError,
+    admin_errors.ClusterAuthorizationFailedError,
+)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How to reach a cluster.
+
+    Args:
+        bootstrap_servers: host:port, separated by commas.
+        security: librdkafka's names and values: ``security.protocol``, ``ssl.*``, ``sasl.*``. SECRET.
+    """
+
+    bootstrap_servers: str
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def client(self) -> dict[str, Any]:
+        """Return what every aiokafka client takes.
+
+        Raises: OperatorError for a certificate or key that cannot be read.
+        """
+        return {
+            "bootstrap_servers": self.bootstrap_servers,
+            "security_protocol": self.security.get("security.protocol", "plaintext").upper(),
+            "ssl_context": self.ssl_context(),
+            "sasl_mechanism": self.security.get("sasl.mechanism", "PLAIN"),
+            "sasl_plain_username": self.security.get("sasl.username"),
+            "sasl_plain_password": self.security.get("sasl.password"),
+        }
+
+    def ssl_context(self) -> SSLContext | None:
+        """Return the TLS settings, or None where the protocol has no TLS."""
+        given = self.security
+        if not given.get("security.protocol", "").lower().endswith("ssl"):
+            return None
+        try:
+            context = create_default_context(cafile=given.get("ssl.ca.location"))
+            if given.get("ssl.endpoint.identification.algorithm") == "none":
+                context.check_hostname = False
+            if given.get("enable.ssl.certificate.verification") == "false":
+                context.check_hostname, context.verify_mode = False, CERT_NONE
+            if certificate := given.get("ssl.certificate.location"):
+                password = given.get("ssl.key.password")
+                context.load_cert_chain(certificate, given.get("ssl.key.location"), password)
+        except OSError as failure:
+            raise OperatorError(f"kafka.ssl: {failure}; correct the locations of the certificates") from None
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What a cluster says about one topic."""
+
+    cluster_id: str
+    topic_id: str
+    partitions: int
+    cleanup_policy: str
+    largest_message_bytes: int
+
+
+async def topic_facts(cluster: Cluster, topic: str) -> TopicFacts | None:
+    """Ask for a topic; None where it does not exist. Raises: OSError where nobody answers; OperatorError."""
+    await _reach(cluster)
+    return await asyncio.to_thread(_topic_facts, cluster, topic)
+
+
+async def create_compacted(cluster: Cluster, topic: str) -> None:
+    """Create a compacted topic of one partition; one that exists already stays as it is."""
+    await _reach(cluster)
+    await asyncio.to_thread(_create_compacted, cluster, topic)
+
+
+async def _reach(cluster: Cluster) -> None:
+    """Find out whether anybody answers: kafka-python leaves sockets open where nobody does."""
+    client = AIOKafkaAdminClient(**cluster.client())
+    try:
+        with answers(cluster):
+            await client.start()
+    finally:
+        await client.close()
+
+
+@contextmanager
+def answers(cluster: Cluster) -> Iterator[None]:
+    """Turn what a Kafka client raises into OSError (ask again) or OperatorError (nobody else can help)."""
+    try:
+        yield
+    except _REFUSED as failure:
+        raise OperatorError(
+            f"kafka: {cluster.bootstrap_servers} refuses this user ({type(failure).__name__}); correct "
+            "kafka.security, or grant it in the cluster"
+        ) from None
+    except (errors.KafkaError, errors.ConsumerStoppedError, admin_errors.KafkaError) as failure:
+        raise ConnectionError(
+            f"kafka: {cluster.bootstrap_servers}: {type(failure).__name__}; is it running?"
+        ) from failure
+
+
+@contextmanager
+def _admin(cluster: Cluster) -> Iterator[KafkaAdminClient]:
+    with answers(cluster):
+        client = KafkaAdminClient(request_timeout_ms=_ASK_TIMEOUT_MS, **cluster.client())
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+def _topic_facts(cluster: Cluster, topic: str) -> TopicFacts | None:
+    with _admin(cluster) as client:
+        [described] = client.describe_topics([topic])
+        if described["error_code"] == errors.UnknownTopicOrPartitionError.errno:
+            return None
+        wanted = ["cleanup.policy", "max.message.bytes"]
+        asked = ConfigResource(ConfigResourceType.TOPIC, topic, wanted)
+        settings = client.describe_configs([asked], config_filter="all")
+        values = {name: entry["value"] for name, entry in settings["topic"][topic].items()}
+        return TopicFacts(
+            cluster_id=str(client.describe_cluster()["cluster_id"]),
+            topic_id=str(described["topic_id"]),
+            partitions=len(described["partitions"]),
+            cleanup_policy=values["cleanup.policy"],
+            largest_message_bytes=int(values["max.message.bytes"]),
+        )
+
+
+def _create_compacted(cluster: Cluster, topic: str) -> None:
+    settings = {"cleanup.policy": "compact"}
+    with _admin(cluster) as client:
+        try:
+            client.create_topics([NewTopic(topic, 1, -1, topic_configs=settings)])
+        except admin_errors.TopicAlreadyExistsError:
+            return

@@ -1,0 +1,209 @@
+"""The witness as a compacted topic: what readers follow is also what remembers, outside the store.
+
+A record is a released row, its key names stream, epoch and bin; the value are the bytes that every output
+repeats. Each stream has one writer, kept apart from its predecessors by Kafka's transactions: a worker that
+had stood still cannot add a row once another has claimed the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, errors
+
+from stream_app.kafka_cluster import Cluster, answers, create_compacted, topic_facts
+from stream_app.ports import OperatorError
+
+_FIRST_WINDOW = 512  # records looked at from the end, then four times as many
+_SETTLE_S = 10.0
+_PATIENCE_MS = 1_000
+
+
+class WitnessTopic:
+    """Rows of any number of streams in one topic (``ports.Witness``); made by ``open``.
+
+    Raises (every method): OSError where Kafka does not answer, or another worker has claimed the stream.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster = cluster
+        self._place = TopicPartition(topic, 0)
+        client = cluster.client()
+        # Rows of a transaction that is under way are no rows yet; whether there are any says the other one.
+        self._reader = AIOKafkaConsumer(isolation_level="read_committed", auto_offset_reset="none", **client)
+        self._asker = AIOKafkaConsumer(isolation_level="read_uncommitted", **client)
+        self._writers: dict[str, AIOKafkaProducer] = {}
+        self._heads: dict[str, tuple[int, bytes]] = {}
+        self._looked_at: dict[str, int] = {}  # by stream: the end of the log when its head was looked up
+        self._lock = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, cluster: Cluster, topic: str) -> WitnessTopic:
+        """Use a topic, which is created if need be.
+
+        Raises: OperatorError for one that is not compacted, or has several partitions.
+        """
+        facts = await topic_facts(cluster, topic)
+        if facts is None:
+            await create_compacted(cluster, topic)
+            facts = await topic_facts(cluster, topic)
+        if facts is None:
+            raise ConnectionError(f"topic {topic}: it was created and is not there yet")
+        if facts.cleanup_policy != "compact":
+            raise OperatorError(
+                f"outputs: topic {topic} has cleanup.policy {facts.cleanup_policy}, so releases would be "
+                "forgotten and noised again; set it to compact, or name another topic"
+            )
+        if facts.partitions != 1:
+            raise OperatorError(
+                f"outputs: topic {topic} has {facts.partitions} partitions; releases need one, for their "
+                "order: name another topic"
+            )
+        witness = cls(cluster, topic)
+        try:
+            with answers(cluster):
+                await witness._reader.start()
+                await witness._asker.start()
+            witness._reader.assign([witness._place])
+        except BaseException:
+            await witness.close()
+            raise
+        return witness
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for client in (*self._writers.values(), self._reader, self._asker):
+            with suppress(errors.KafkaError):
+                await client.stop()
+        self._writers.clear()
+
+    async def claim(self, stream: str) -> None:
+        """Become the one writer of a stream: nothing that an earlier one sends is ever kept after this."""
+        async with self._lock:
+            await self._forsake(stream)
+            writer = AIOKafkaProducer(
+                transactional_id=f"{self._place.topic}.{stream}",
+                acks="all",
+                **self._cluster.client(),
+            )
+            self._writers[stream] = writer
+            try:
+                with answers(self._cluster):
+                    await writer.start()  # ends what an earlier writer had begun
+            except BaseException:
+                await self._forsake(stream)
+                raise
+
+    async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
+        """Write rows durably, skipping those it already has; return when all replicas have them."""
+        async with self._lock:
+            head_seq, head_row = await self._head(stream) or (0, b"")
+            if any(seq == head_seq and row != head_row for seq, row in rows):
+                raise OperatorError(
+                    f"topic {self._place.topic}: row {head_seq} of {stream} differs from the store's; stop "
+                    "every worker of another store"
+                )
+            new = [row for seq, row in rows if seq > head_seq]
+            if new:
+                await self._write(stream, new)
+
+    async def head(self, stream: str) -> tuple[int, bytes] | None:
+        """Return the last (seq, row) of a stream, or None."""
+        async with self._lock:
+            return await self._head(stream)
+
+    async def rows(self, stream: str, after_seq: int) -> list[tuple[int, bytes]]:
+        """Return rows with seq > after_seq, in order. Cost: reads the whole topic."""
+        async with self._lock:
+            records = await self._read(await self._first(), await self._settled_end())
+        rows = (_numbered(record) for record in records if _stream(record) == stream)
+        return [(seq, row) for seq, row in rows if seq > after_seq]
+
+    async def _write(self, stream: str, rows: Sequence[bytes]) -> None:
+        writer = self._writers.get(stream)
+        if writer is None:
+            raise ConnectionError(f"topic {self._place.topic}: {stream} is not claimed by this worker")
+        try:
+            with answers(self._cluster):
+                async with writer.transaction():
+                    for row in rows:
+                        sent = await writer.send(
+                            self._place.topic, row, _key(stream, row), self._place.partition
+                        )
+                        sent.add_done_callback(_looked_at)  # the commit tells what went wrong
+        except BaseException:
+            # Fenced, or nobody knows whether it was committed: the next claim settles it.
+            await self._forsake(stream)
+            raise
+
+    async def _forsake(self, stream: str) -> None:
+        writer = self._writers.pop(stream, None)
+        if writer is not None:
+            with suppress(errors.KafkaError):
+                await writer.stop()
+
+    async def _head(self, stream: str) -> tuple[int, bytes] | None:
+        """Look at what is new since the last time; the first time, backwards from the end."""
+        first, end = await self._first(), await self._settled_end()
+        start, window = end, _FIRST_WINDOW
+        looked_at = self._looked_at.get(stream)
+        stop_at = first if looked_at is None or looked_at > end else max(looked_at, first)
+        while start > stop_at:
+            start, before = max(start - window, stop_at), start
+            window *= 4
+            own = [record for record in await self._read(start, before) if _stream(record) == stream]
+            if own:
+                self._heads[stream] = _numbered(own[-1])
+                break
+        self._looked_at[stream] = end
+        return self._heads.get(stream)
+
+    async def _first(self) -> int:
+        with answers(self._cluster):
+            return int((await self._reader.beginning_offsets([self._place]))[self._place])
+
+    async def _settled_end(self) -> int:
+        """Return the end of the log once every transaction before it has been committed or aborted."""
+        with answers(self._cluster):
+            end = int((await self._asker.end_offsets([self._place]))[self._place])
+            for _ in range(int(_SETTLE_S * 100)):
+                if int((await self._reader.end_offsets([self._place]))[self._place]) >= end:
+                    return end
+                await asyncio.sleep(0.01)
+        raise ConnectionError(f"topic {self._place.topic}: a transaction stays open; its writer has stopped")
+
+    async def _read(self, start: int, end: int) -> list[ConsumerRecord[bytes, bytes]]:
+        """Return the committed records of a part of the log."""
+        records: list[ConsumerRecord[bytes, bytes]] = []
+        if start >= end:
+            return records
+        with answers(self._cluster):
+            self._reader.seek(self._place, start)
+            while await self._reader.position(self._place) < end:
+                fetched = await self._reader.getmany(self._place, timeout_ms=_PATIENCE_MS)
+                records += fetched.get(self._place, [])
+        return [record for record in records if record.offset < end]
+
+
+def _key(stream: str, row: bytes) -> bytes:
+    """Name a row: compaction keeps the last record of a key, and a row never changes."""
+    message = json.loads(row)
+    return f"{stream}/{message['epoch']}/{message['bin']}".encode()
+
+
+def _looked_at(sent: asyncio.Future[Any]) -> None:
+    if not sent.cancelled():
+        sent.exception()
+
+
+def _stream(record: ConsumerRecord[bytes, bytes]) -> str:
+    return (record.key or b"").decode(errors="replace").split("/", 1)[0]
+
+
+def _numbered(record: ConsumerRecord[bytes, bytes]) -> tuple[int, bytes]:
+    row = record.value or b"{}"
+    return int(json.loads(row)["seq"]), row

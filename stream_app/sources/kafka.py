@@ -1,0 +1,260 @@
+"""A Kafka topic: batches of committed records from the positions that the store holds.
+
+The consumer group spreads partitions over workers; its committed offsets are a courtesy to lag tools and
+decide nothing. What a revoked partition still delivers is thrown away, and the store's compare-and-set
+protects against whoever does not know yet that it was revoked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from itertools import compress
+from typing import NamedTuple
+
+import numpy as np
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
+from aiokafka.admin import AIOKafkaAdminClient
+
+from stream_app.core.records import Cut, Int64Array, Reason, RecordBatch, Refusal
+from stream_app.kafka_cluster import Cluster, TopicFacts, answers, topic_facts
+from stream_app.ports import OperatorError
+from stream_app.sources.kafka_columns import Columns, return_columns
+from stream_app.sources.topic_records import TopicDecoder
+
+MOST_PIECES = 2  # in one read, over all partitions: each of 20,000 records or a little more
+SESSION_TIMEOUT_MS = 10_000
+NOTICE_PARTITIONS_MS = 2_000
+COMMIT_EVERY_S = 5.0
+_LEAST_FETCH_BYTES = 1 << 20
+
+
+class KafkaSource:
+    """One topic for all its streams (``ports.Source``); made by ``open``.
+
+    Positions are offsets of the next record. Between two records there may be none: markers of
+    transactions, aborted records and compaction leave gaps, which a batch's ``end`` passes.
+
+    Raises (every method): OSError where Kafka does not answer; OperatorError where positions are not in the
+        topic, or it is another topic.
+    """
+
+    def __init__(
+        self, cluster: Cluster, topic: str, facts: TopicFacts, group: str, decoder: TopicDecoder
+    ) -> None:
+        self.facts = facts
+        self._cluster = cluster
+        self._topic = topic
+        self._decoder = decoder
+        client = cluster.client()
+        self._reader = AIOKafkaConsumer(
+            group_id=f"{group}.{topic}",
+            isolation_level="read_committed",
+            # A position outside the log must be an error: any other place would lose or repeat records.
+            auto_offset_reset="none",
+            enable_auto_commit=False,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            metadata_max_age_ms=NOTICE_PARTITIONS_MS,
+            max_partition_fetch_bytes=max(facts.largest_message_bytes, _LEAST_FETCH_BYTES),
+            **client,
+        )
+        # Cuts are high watermarks; a reader of committed records would be told the last stable offset.
+        self._asker = AIOKafkaConsumer(isolation_level="read_uncommitted", **client)
+        self._admin = AIOKafkaAdminClient(**client)
+        self._ownership = _Ownership()
+        self._moment = -1  # the rebalance whose partitions have been sought
+        self._next: dict[TopicPartition, int] = {}  # where the consumer goes on reading
+        self._watermarks: dict[str, int] = {}
+        self._committed_at_s = 0.0
+
+    @classmethod
+    async def open(cls, cluster: Cluster, topic: str, group: str, decoder: TopicDecoder) -> KafkaSource:
+        """Join the topic's consumer group."""
+        facts = await topic_facts(cluster, topic)
+        if facts is None:
+            raise OperatorError(f"topic {topic}: {cluster.bootstrap_servers} has none; create it")
+        source = cls(cluster, topic, facts, group, decoder)
+        try:
+            with answers(cluster):
+                await source._start()
+        except BaseException:
+            await source.close()
+            raise
+        return source
+
+    async def _start(self) -> None:
+        for client in (self._admin, self._asker, self._reader):
+            await client.start()
+        return_columns(self._reader, timestamps=self._decoder.needs_timestamps)
+        self._reader.subscribe([self._topic], listener=self._ownership)
+
+    def ends(self) -> Mapping[str, int]:
+        """Return where the owned partitions ended when they were last read: for the operator's lag."""
+        places = self._ownership.partitions & self._next.keys()
+        ends = {str(place.partition): self._reader.highwater(place) for place in places}
+        return {partition: end for partition, end in ends.items() if end is not None}
+
+    async def close(self) -> None:
+        """Leave the group."""
+        with suppress(errors.KafkaError):
+            await self._reader.stop()
+        with suppress(errors.KafkaError):
+            await self._asker.stop()
+        await self._admin.close()
+
+    async def partitions(self) -> Sequence[str]:
+        """List the partitions that exist now."""
+        with answers(self._cluster):
+            [topic] = await self._admin.describe_topics([self._topic])
+        # A broker that has just started may not know its topics yet.
+        if topic["error_code"]:
+            raise ConnectionError(f"topic {self._topic}: the cluster does not know it; was it deleted?")
+        return sorted((str(found["partition"]) for found in topic["partitions"]), key=int)
+
+    async def owned(self) -> Sequence[str]:
+        """List the partitions that the group has assigned to this worker."""
+        return sorted((str(owned.partition) for owned in self._ownership.partitions), key=int)
+
+    async def first_position(self, partition: str, since_us: int | None) -> int:
+        """Return where the log begins now, or its first record that was written since an instant."""
+        place = self._place(partition)
+        with answers(self._cluster):
+            if since_us is None:
+                return int((await self._asker.beginning_offsets([place]))[place])
+            found = (await self._asker.offsets_for_times({place: -(-since_us // 1000)}))[place]
+            return int((await self._asker.end_offsets([place]))[place] if found is None else found.offset)
+
+    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
+        """Return one cut for all that is due: the high watermark of this moment."""
+        if not due:
+            return ()
+        place = self._place(partition)
+        with answers(self._cluster):
+            watermark = int((await self._asker.end_offsets([place]))[place])
+        if watermark < self._watermarks.get(partition, 0):
+            raise self._foreign()
+        self._watermarks[partition] = watermark
+        return (Cut(due[-1][0], watermark),)
+
+    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        """Return the next batches of owned partitions; none after the timeout, nor across a rebalance."""
+        moment = self._ownership.moment
+        starts = {
+            place: positions[str(place.partition)]
+            for place in self._ownership.partitions
+            if str(place.partition) in positions
+        }
+        try:
+            with answers(self._cluster):
+                self._seek(starts, moment)
+                # Also without a partition to read: a member that never asks is thrown out of the group.
+                fetched = await self._reader.getmany(
+                    *(starts or [self._place("-1")]),
+                    timeout_ms=int(timeout_s * 1000),
+                    max_records=MOST_PIECES,
+                )
+                if moment != self._ownership.moment:
+                    return ()
+                # Asked for every partition: where there are no records a position may still pass a gap.
+                self._next = {place: await self._reader.position(place) for place in starts}
+        except ConnectionError as failure:
+            if moment != self._ownership.moment:
+                return ()  # the partition was taken away meanwhile
+            self._moment = -1
+            if isinstance(failure.__cause__, errors.OffsetOutOfRangeError):
+                raise self._foreign() from None
+            raise
+        await self._tell_lag_tools(starts)
+        return [
+            self._batch(place, start, self._next[place], fetched.get(place, []))
+            for place, start in starts.items()
+            if start < self._next[place]
+        ]
+
+    def _seek(self, starts: Mapping[TopicPartition, int], moment: int) -> None:
+        if moment != self._moment:
+            self._next.clear()
+            self._moment = moment
+        for place, start in starts.items():
+            if self._next.get(place) != start:
+                self._reader.seek(place, start)
+
+    def _batch(self, place: TopicPartition, start: int, end: int, pieces: Sequence[Columns]) -> RecordBatch:
+        partition = str(place.partition)
+        offsets, timestamps_ms, values, tombstones = _joined(pieces)
+        decoded = self._decoder.decode(values, timestamps_ms)
+        refused = [Refusal(partition, offset, Reason.TOMBSTONE, b"") for offset in tombstones]
+        refused += [
+            Refusal(partition, int(offsets[index]), reason, values[index])
+            for index, reason in decoded.refused
+        ]
+        return RecordBatch(
+            partition=partition,
+            start=start,
+            end=end,
+            positions=offsets[decoded.kept],
+            columns=decoded.columns,
+            refused=refused,
+            records=[values[index] for index in decoded.kept.tolist()] if decoded.refused else values,
+        )
+
+    async def _tell_lag_tools(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Commit durable positions to the group now and then; a failure means nothing."""
+        now_s = asyncio.get_running_loop().time()
+        if not positions or now_s - self._committed_at_s < COMMIT_EVERY_S:
+            return
+        self._committed_at_s = now_s
+        with suppress(errors.KafkaError):
+            await self._reader.commit(dict(positions))
+
+    def _place(self, partition: str) -> TopicPartition:
+        return TopicPartition(self._topic, int(partition))
+
+    def _foreign(self) -> OperatorError:
+        return OperatorError(
+            f"topic {self._topic}: it no longer holds the records that come next; they were deleted before "
+            "they were counted, or it was created anew: give the stream another name"
+        )
+
+
+class _Records(NamedTuple):
+    """Records with a value, as columns, and where those without one stand."""
+
+    offsets: Int64Array
+    timestamps_ms: list[int]
+    values: list[bytes]
+    tombstones: list[int]
+
+
+def _joined(pieces: Sequence[Columns]) -> _Records:
+    offsets = [offset for piece in pieces for offset in piece.offsets]
+    timestamps_ms = [time for piece in pieces for time in piece.timestamps_ms]
+    values = [value for piece in pieces for value in piece.values if value is not None]
+    tombstones: list[int] = []
+    if len(values) < len(offsets):
+        present = [value is not None for piece in pieces for value in piece.values]
+        tombstones = [offset for offset, here in zip(offsets, present, strict=True) if not here]
+        offsets = list(compress(offsets, present))
+        timestamps_ms = list(compress(timestamps_ms, present))
+    return _Records(np.array(offsets, dtype=np.int64), timestamps_ms, values, tombstones)
+
+
+class _Ownership(ConsumerRebalanceListener):  # type: ignore[misc]
+    """What the group has given to this worker; ``moment`` counts the times that it changed."""
+
+    def __init__(self) -> None:
+        self.moment = 0
+        self.partitions: frozenset[TopicPartition] = frozenset()
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        """Own nothing until the group has agreed again."""
+        self._change(frozenset())
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        """Own what is assigned."""
+        self._change(frozenset(assigned))
+
+    def _change(self, partitions: frozenset[TopicPartition]) -> None:
+        self.moment += 1
+        self.partitions = partitions

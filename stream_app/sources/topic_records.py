@@ -1,0 +1,73 @@
+"""Records of a topic to columns: by a field of their value, or by the time that the record itself carries."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+
+from stream_app.core.records import Reason
+from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField
+from stream_app.sources.times import times_us
+
+TopicFormat = Literal["json", "csv"]
+TIMESTAMP = "@timestamp"  # the time field that is the record's own
+
+
+class TopicDecoder(Protocol):
+    """From the values and timestamps of records to columns."""
+
+    @property
+    def needs_timestamps(self) -> bool:
+        """Whether ``decode`` looks at timestamps; else they may be left out."""
+        ...
+
+    def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
+        """Decode records that have a value."""
+        ...
+
+
+def topic_decoder(format: TopicFormat, field: TimeField, columns: Sequence[str] = ()) -> TopicDecoder:
+    """Return the decoder of a topic.
+
+    Args: columns, of a CSV topic, whose records have no header line.
+    Raises: OperatorError for columns without the field.
+
+    >>> by_value = topic_decoder("csv", TimeField("at", "s"), ["id", "at"])
+    >>> by_value.decode([b"7,2"], [0]).columns["at"].tolist()
+    [2000000]
+    >>> topic_decoder("json", TimeField(TIMESTAMP, "ms")).decode([b"any"], [2]).columns[TIMESTAMP].tolist()
+    [2000]
+    """
+    if field.path == TIMESTAMP:
+        return _ByTimestamp()
+    if format == "json":
+        return _ByValue(NdjsonDecoder([field]))
+    header = io.StringIO()
+    csv.writer(header, lineterminator="").writerow(columns)
+    return _ByValue(CsvDecoder(header.getvalue().encode(), [field]))
+
+
+class _ByValue:
+    needs_timestamps = False
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+
+    def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
+        return self._decoder.decode(values)
+
+
+class _ByTimestamp:
+    """Counts whatever it is given: the value is not even looked at."""
+
+    needs_timestamps = True
+
+    def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
+        times, is_time = times_us(list(timestamps_ms), "ms")
+        is_time &= np.array(timestamps_ms, dtype=np.int64) >= 0  # -1 stands for a record without one
+        refused = [(index, Reason.BAD_TIME) for index in np.flatnonzero(~is_time).tolist()]
+        return Decoded(np.flatnonzero(is_time), {TIMESTAMP: times[is_time]}, refused)

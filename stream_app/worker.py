@@ -1,0 +1,137 @@
+"""The Faust app that hosts the loops: ``faust -A stream_app.worker worker``, or ``stream-app worker``.
+
+Faust gives the worker its life, its agents and its topics for what is rare: commands, and whoever wants to
+react to releases. Events do not pass through it: a loop that owns its consumer counts them by the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import faust
+import msgspec
+from faust.contrib.asgi import faust_app_running
+from mode import Service
+
+from stream_app.bootstrap import run_worker
+from stream_app.config import ConfigError, KafkaSettings, Settings, load
+from stream_app.event_logs import cluster_of
+from stream_app.ports import OperatorError
+
+CONFIG = "STREAM_APP_CONFIG"  # the configuration file, for Faust's own command line
+AGAIN_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What an operator may send to ``GROUP.commands``; ``{"set": "log_level", "to": "INFO"}``."""
+
+    set: str
+    to: str
+
+
+class Counting(Service):
+    """Counts and releases for as long as the app lives; ``ended`` holds how that went."""
+
+    settings: ClassVar[Settings]
+    abstract: ClassVar[bool] = True
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @Service.task
+    async def _count(self) -> None:
+        try:
+            await run_worker(self.settings)
+        except OperatorError as refusal:
+            # The line is all that there is to say; Faust would print where it came from.
+            log.error("%s", refusal)
+            self.ended.set_exception(refusal)
+            await self.crash(refusal)
+        else:
+            self.ended.set_result(None)
+
+
+def make_app(settings: Settings) -> faust.App:
+    """Return an app that counts what the settings say. Raises: OperatorError where they name no cluster."""
+    kafka = settings.kafka
+    if kafka is None:
+        raise OperatorError("kafka: is missing, and Faust needs a cluster; or stream-app run for files")
+    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    app = faust.App(
+        kafka.group,
+        broker=[f"kafka://{server}" for server in kafka.bootstrap_servers.split(",")],
+        broker_credentials=_credentials(kafka),
+        topic_partitions=1,
+        # Its pages and metrics would show how many events there are.
+        web_enabled=False,
+        web_tables_enabled=False,
+        web_router_enabled=False,
+        datadir=settings.state_dir / "faust",
+        worker_redirect_stdouts=False,
+    )
+    # A Faust worker without a topic ends at once: this one listens to its operator.
+    commands = app.topic(f"{kafka.group}.commands", value_type=bytes, value_serializer="raw", internal=True)
+    app.agent(commands, name="commands")(_obey)
+    app.service(type("Counting", (Counting,), {"settings": settings, "abstract": False}))
+    return app
+
+
+async def run(settings: Settings) -> None:
+    """Run the app on this loop until cancelled. Raises: OperatorError, one line, where it cannot go on."""
+    while True:
+        app = make_app(settings)
+        async with faust_app_running(app):
+            ended = next(service for service in app._children if isinstance(service, Counting)).ended
+            crashed = asyncio.ensure_future(app.wait_until_stopped())
+            await asyncio.wait([ended, crashed], return_when=asyncio.FIRST_COMPLETED)
+            crashed.cancel()
+        if ended.done():
+            return ended.result()
+        log.warning("faust ended; starting it again, nothing is lost or counted twice")
+        await asyncio.sleep(AGAIN_S)
+
+
+async def _obey(commands: faust.StreamT[bytes]) -> None:
+    async for sent in commands:
+        try:
+            command = msgspec.json.decode(sent, type=Command)
+            if command.set != "log_level":
+                raise ValueError("set: must be log_level")
+            logging.getLogger("stream_app").setLevel(command.to)
+        except ValueError as refusal:
+            log.warning("command refused: %s", refusal)
+
+
+def _credentials(kafka: KafkaSettings) -> Any:
+    """Return how Faust's own consumers and producers say who they are."""
+    security = kafka.security
+    protocol = security.get("security.protocol", "plaintext")
+    context = cluster_of(kafka).ssl_context()
+    if protocol == "plaintext":
+        return None
+    if protocol == "ssl":
+        return faust.SSLCredentials(context)
+    return faust.SASLCredentials(
+        username=security["sasl.username"],
+        password=security["sasl.password"],
+        ssl_context=context,
+        mechanism=security.get("sasl.mechanism", "PLAIN"),
+    )
+
+
+def __getattr__(name: str) -> Any:
+    """Make the app of ``STREAM_APP_CONFIG`` when Faust's command line asks for it."""
+    if name != "app":
+        raise AttributeError(name)
+    path = os.environ.get(CONFIG)
+    if path is None:
+        raise ConfigError(f"environment: {CONFIG} is missing; name the configuration file in it")
+    globals()["app"] = make_app(load(Path(path)))
+    return globals()["app"]

@@ -1,0 +1,147 @@
+"""What a configuration may say about Kafka, and the lines that refuse the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stream_app.config import (
+    ConfigError,
+    KafkaSettings,
+    OutputSettings,
+    Settings,
+    TopicSettings,
+    declared,
+    load_text,
+)
+
+TEXT = """
+kafka: {bootstrap_servers: "one:9092, two:9092", group: counts}
+streams:
+  clicks:
+    source: {topic: web.clicks, start: latest}
+    time: {field: at, format: ms, bin: 5m, grace: 30s, epoch: 1d}
+    privacy: {epsilon: 1.0}
+"""
+
+
+def read(text: str = TEXT, environment: dict[str, str] | None = None) -> Settings:
+    return load_text(text, Path("/app/app.yaml"), environment or {})
+
+
+def refusal(written: str, instead: str) -> str:
+    assert written in TEXT
+    with pytest.raises(ConfigError) as told:
+        read(TEXT.replace(written, instead, 1))
+    assert "\n" not in str(told.value)
+    return str(told.value)
+
+
+def test_a_topic_is_read_with_its_defaults() -> None:
+    settings = read()
+    assert settings.kafka == KafkaSettings("one:9092,two:9092", "counts", {})
+    assert settings.streams[0].source == TopicSettings("topic:web.clicks", "web.clicks", "json", (), "latest")
+    assert settings.streams[0].source.replay is None
+
+
+def test_what_is_declared_names_the_topic_and_no_server() -> None:
+    told = declared(read().streams[0])
+    assert told["source"] == {
+        "name": "topic:web.clicks",
+        "format": "json",
+        "replay": None,
+        "topic": "web.clicks",
+        "columns": [],
+    }
+    assert "one:9092" not in str(told)
+
+
+def test_csv_records_and_a_start_at_an_instant() -> None:
+    text = TEXT.replace("start: latest", "format: csv, columns: [id, at], start: 1970-01-01T00:00:02Z")
+    source = read(text).streams[0].source
+    assert source == TopicSettings("topic:web.clicks", "web.clicks", "csv", ("id", "at"), 2_000_000)
+
+
+def test_the_records_own_timestamp_is_in_milliseconds() -> None:
+    time = read(TEXT.replace("field: at, format: ms", 'field: "@timestamp"')).streams[0].time
+    assert (time.field, time.format) == ("@timestamp", "ms")
+    said = refusal("field: at, format: ms", 'field: "@timestamp", format: us')
+    assert 'time.format "us": must be one of ms' in said
+
+
+def test_security_has_the_names_of_librdkafka() -> None:
+    kafka = read(
+        TEXT.replace(
+            "group: counts",
+            "group: counts, security.protocol: SASL_SSL, ssl.ca.location: ca.pem, "
+            "sasl.mechanism: SCRAM-SHA-512, sasl.username: ada, sasl.password: 1234",
+        ),
+        {"STREAM_APP_KAFKA_SASL_PASSWORD": "hunter2"},
+    ).kafka
+    assert kafka is not None
+    assert kafka.security == {
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": "/app/ca.pem",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "ada",
+        "sasl.password": "hunter2",
+    }
+    assert "hunter2" not in repr(kafka)
+
+
+def test_the_environment_names_another_cluster() -> None:
+    there = {"STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": "there:1"}
+    kafka = read(TEXT.replace("kafka:", "publish_every: 1s\n#"), there).kafka
+    assert kafka == KafkaSettings("there:1", "private-counts", {})
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "expected"),
+    [
+        ("kafka: {", "api: {}\n#", "kafka is missing, and topics are named; add kafka: {bootstrap_servers"),
+        (
+            "streams:",
+            "outputs: [{stream: clics, topic: t}]\nstreams:",
+            "outputs name clics, which is no",
+        ),
+        ("streams:", "outputs: [{stream: clicks, topic: web.clicks}]\nstreams:", "which is read as events"),
+        (
+            "streams:",
+            "outputs: [{stream: clicks, topic: t, key: k}]\nstreams:",
+            "a stream and a topic, and",
+        ),
+        (
+            "streams:",
+            "outputs: [{stream: clicks, topic: t}, {stream: clicks, topic: u}]\nstreams:",
+            "names a stream twice",
+        ),
+        ("one:9092", "one", 'kafka.bootstrap_servers "one, two:9092": must be host:port, several separated'),
+        ("group: counts", "grup: counts", "kafka.grup is not a known key; did you mean group?"),
+        ("group: counts", "security.protocol: tls", 'security.protocol "tls": must be one of plaintext, ssl'),
+        ("group: counts", "security.protocol: sasl_ssl", "kafka.sasl.username is missing; security.protocol"),
+        ("web.clicks", "web/clicks", 'source.topic "web/clicks": is no name of a topic'),
+        ("start: latest", "start: now", 'source.start "now": must be earliest, latest, or an instant'),
+        ("start: latest", "format: ndjson", 'source.format "ndjson": must be one of json, csv'),
+        ("start: latest", "format: csv", "source.columns name the values of csv records"),
+        ("start: latest", "columns: [at]", "source.columns name the values of csv records"),
+        ("start: latest", "format: csv, columns: [at, at]", "must be a list of different names"),
+        ("start: latest", "file: a.ndjson", "source.file stands beside topic; keep one"),
+        ("grace: 30s, ", "", "time.grace is missing"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_its_remedy(written: str, instead: str, expected: str) -> None:
+    assert expected in refusal(written, instead)
+
+
+def test_an_output_takes_the_releases_of_a_stream() -> None:
+    settings = read(TEXT + "outputs: [{stream: clicks, topic: clicks.private}]")
+    assert settings.outputs == (OutputSettings("clicks", "clicks.private"),)
+    assert (settings.output_of("clicks"), settings.output_of("other")) == ("clicks.private", None)
+
+
+def test_streams_over_one_topic_read_it_in_one_way() -> None:
+    other = TEXT[TEXT.index("  clicks:") :].replace("clicks:", "again:", 1)
+    assert len(read(TEXT + other).streams) == 2
+    with pytest.raises(ConfigError, match="again reads the same log as clicks"):
+        read(TEXT + other.replace("field: at", "field: seen"))

@@ -1,0 +1,134 @@
+"""The witness in a topic, on a real broker: one writer a stream, nothing forgotten, only committed rows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from stream_app.kafka_cluster import Cluster, topic_facts
+from stream_app.ports import OperatorError
+from stream_app.sinks.witness_topic import WitnessTopic
+from tests.brokers import Topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.anyio]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def row(seq: int, epoch: int = 0, text: str = "x") -> tuple[int, bytes]:
+    return seq, json.dumps({"seq": seq, "epoch": epoch, "bin": 100 + seq, "text": text}).encode()
+
+
+@asynccontextmanager
+async def opened(topic: Topic, *streams: str) -> AsyncIterator[WitnessTopic]:
+    """Yield a witness that has claimed streams."""
+    witness = await WitnessTopic.open(Cluster(topic.servers), topic.name)
+    try:
+        for stream in streams:
+            await witness.claim(stream)
+        yield witness
+    finally:
+        await witness.close()
+
+
+async def test_rows_are_kept_in_order_by_stream_and_survive_their_writer(bootstrap_servers: str) -> None:
+    topic = Topic(bootstrap_servers, (await Topic.create(bootstrap_servers)).name + "-releases")
+    async with opened(topic, "a", "b") as witness:
+        facts = await topic_facts(Cluster(topic.servers), topic.name)
+        assert facts is not None
+        assert (facts.cleanup_policy, facts.partitions) == ("compact", 1)
+        assert await witness.head("a") is None
+        await witness.append("a", [row(1), row(2)])
+        await witness.append("b", [row(1, text="other")])
+        await witness.append("a", [row(2), row(3)])
+        assert await witness.head("a") == row(3)
+        assert await witness.head("b") == row(1, text="other")
+    async with opened(topic) as witness:
+        assert await witness.head("a") == row(3)
+        assert await witness.rows("a", 1) == [row(2), row(3)]
+        assert await witness.head("c") is None
+    async with AIOKafkaConsumer(
+        topic.name,
+        bootstrap_servers=bootstrap_servers,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    ) as reader:
+        seen = [await asyncio.wait_for(reader.getone(), 10) for _ in range(4)]
+    assert [(record.key, record.value) for record in seen] == [
+        (b"a/0/101", row(1)[1]),
+        (b"a/0/102", row(2)[1]),
+        (b"b/0/101", row(1, text="other")[1]),
+        (b"a/0/103", row(3)[1]),
+    ]
+
+
+async def test_a_writer_that_stood_still_adds_nothing(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+    async with opened(topic, "a", "b") as first, opened(topic, "a") as second:
+        await second.append("a", [row(1)])
+        with pytest.raises(OSError, match="ProducerFenced"):
+            await first.append("a", [row(2, text="zombie")])
+        assert await second.head("a") == row(1)
+        await first.append("b", [row(1)])  # another stream is not concerned
+        # Until it claims the stream again it writes nothing.
+        with pytest.raises(OSError, match="a is not claimed"):
+            await first.append("a", [row(2)])
+        await first.claim("a")
+        await first.append("a", [row(2)])
+        with pytest.raises(OSError, match="kafka: "):
+            await second.append("a", [row(3)])
+        assert await second.rows("a", 0) == [row(1), row(2)]
+
+
+async def test_a_transaction_under_way_hides_nothing_behind_it(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+    other = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=f"other-{topic.name}")
+    async with opened(topic, "a") as witness, other:
+        await other.begin_transaction()
+        await other.send_and_wait(topic.name, b"{}", b"other/0/1")
+        looking = asyncio.ensure_future(witness.head("a"))
+        await asyncio.sleep(0.3)
+        assert not looking.done()  # the last committed row may lie beyond the open transaction
+        await other.abort_transaction()
+        assert await looking is None
+
+
+async def test_another_row_under_a_known_number_is_refused(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+    async with opened(topic, "a") as witness:
+        await witness.append("a", [row(1)])
+        with pytest.raises(OperatorError, match="row 1 of a differs from the store's"):
+            await witness.append("a", [row(1, text="y"), row(2)])
+
+
+async def test_the_head_is_found_far_from_the_end(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+    async with opened(topic, "a", "b") as witness:
+        await witness.append("a", [row(1)])
+        await witness.append("b", [row(seq) for seq in range(1, 1500)])
+    async with opened(topic) as witness:
+        assert await witness.head("a") == row(1)
+        assert await witness.head("b") == row(1499)
+
+
+@pytest.mark.parametrize(
+    ("settings", "partitions", "said"),
+    [
+        ({"cleanup_policy": "delete"}, 1, "has cleanup.policy delete, so releases would be forgotten"),
+        ({"cleanup_policy": "compact"}, 2, "has 2 partitions; releases need one"),
+    ],
+)
+async def test_a_topic_that_would_forget_is_refused(
+    bootstrap_servers: str, settings: dict[str, str], partitions: int, said: str
+) -> None:
+    topic = await Topic.create(bootstrap_servers, partitions, **settings)
+    with pytest.raises(OperatorError, match=said):
+        await WitnessTopic.open(Cluster(topic.servers), topic.name)

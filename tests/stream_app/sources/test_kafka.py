@@ -1,0 +1,254 @@
+"""A topic as a source, on a real broker: gaps, transactions, compaction, codecs, other topics, rebalances."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from stream_app.core.records import RecordBatch
+from stream_app.kafka_cluster import Cluster
+from stream_app.ports import OperatorError
+from stream_app.sources.decode import TimeField
+from stream_app.sources.kafka import KafkaSource
+from stream_app.sources.topic_records import TIMESTAMP, topic_decoder
+from tests.brokers import Topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.anyio]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def event(at: int) -> bytes:
+    return b'{"at": %d, "user": {"id": 7}}' % at
+
+
+@asynccontextmanager
+async def opened(
+    topic: Topic, group: str = "tests", field: str = "at", partitions: int = 1
+) -> AsyncIterator[KafkaSource]:
+    """Yield a source that owns so many partitions."""
+    decoder = topic_decoder("json", TimeField(field, "ms" if field == TIMESTAMP else "us"))
+    source = await KafkaSource.open(Cluster(topic.servers), topic.name, group, decoder)
+    try:
+        await owns(source, partitions)
+        yield source
+    finally:
+        await source.close()
+
+
+async def owns(source: KafkaSource, partitions: int) -> None:
+    """Read until so many partitions are owned: reading is what keeps a member in its group."""
+    async with asyncio.timeout(20):
+        while len(await source.owned()) != partitions:
+            await source.read({}, 0.05)
+
+
+async def read_to(
+    source: KafkaSource, end: int, start: int = 0, partition: str = "0"
+) -> Sequence[RecordBatch]:
+    """Read a partition until its position is ``end``."""
+    batches: list[RecordBatch] = []
+    async with asyncio.timeout(20):
+        while start != end:
+            for batch in await source.read({partition: start}, 0.1):
+                assert batch.start == start < batch.end
+                start = batch.end
+                batches.append(batch)
+    return batches
+
+
+def times(batches: Sequence[RecordBatch]) -> list[int]:
+    return [time for batch in batches for time in batch.columns["at"].tolist()]
+
+
+def places(batches: Sequence[RecordBatch]) -> list[int]:
+    return [position for batch in batches for position in batch.positions.tolist()]
+
+
+def reasons(batches: Sequence[RecordBatch]) -> list[tuple[int, str]]:
+    return sorted((refusal.position, str(refusal.reason)) for batch in batches for refusal in batch.refused)
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "lz4", "snappy", "zstd"])
+async def test_every_codec_is_read_from_any_position(bootstrap_servers: str, codec: str | None) -> None:
+    topic = await Topic.create(bootstrap_servers)
+    await topic.send([event(at) for at in range(500)], compression_type=codec)
+    async with opened(topic) as source:
+        assert times(await read_to(source, 500)) == list(range(500))
+        # Back into the middle of a producer's batch, as after a store that was set back.
+        batches = await read_to(source, 500, start=123)
+        assert places(batches) == times(batches) == list(range(123, 500))
+        assert await source.read({"0": 500}, 0.05) == []
+
+
+async def test_what_cannot_be_counted_is_told_apart(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers)
+    await topic.send([event(5), None, b"not json", b'{"at": null}', b"{}", None, event(6)])
+    async with opened(topic) as source:
+        batches = await read_to(source, 7)
+    assert times(batches) == [5, 6]
+    assert places(batches) == [0, 6]
+    assert reasons(batches) == [
+        (1, "tombstone"),
+        (2, "undecodable"),
+        (3, "null"),
+        (4, "missing_field"),
+        (5, "tombstone"),
+    ]
+
+
+async def test_a_record_may_be_counted_by_its_own_timestamp(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers)
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
+        await producer.send_and_wait(topic.name, b"anything", timestamp_ms=1_700_000_000_123)
+        await producer.send_and_wait(topic.name, None, key=b"k", timestamp_ms=1_700_000_000_124)
+        await producer.send_and_wait(topic.name, b"else", timestamp_ms=1_700_000_000_125)
+    async with opened(topic, field=TIMESTAMP) as source:
+        [*batches] = await read_to(source, 3)
+    assert [time for batch in batches for time in batch.columns[TIMESTAMP].tolist()] == [
+        1_700_000_000_123_000,
+        1_700_000_000_125_000,
+    ]
+
+
+async def test_only_committed_records_are_read_and_positions_pass_the_rest(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers)
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=topic.name) as producer:
+        async with producer.transaction():
+            await producer.send_and_wait(topic.name, event(1))  # 0, marker 1
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic.name, event(2))  # 2, marker 3
+        await producer.abort_transaction()
+        async with opened(topic) as source:
+            batches = await read_to(source, 4)
+            assert times(batches) == [1]
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic.name, event(3))
+            # The open transaction lies before the cut: a bin with it waits until its fate is known.
+            assert [cut.position for cut in await source.cuts("0", [(8, 0), (9, 0)])] == [5]
+            assert await source.read({"0": 4}, 0.5) == []
+            await producer.commit_transaction()
+            batches = await read_to(source, 6, start=4)
+            assert times(batches) == [3]
+
+
+async def test_a_log_of_aborted_records_alone_is_passed(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers)
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=topic.name) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic.name, event(1))
+        await producer.abort_transaction()
+    async with opened(topic) as source:
+        assert times(await read_to(source, 2)) == []
+
+
+async def test_records_larger_than_a_fetch_are_read(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers, max_message_bytes=str(8 << 20))
+    large = b'{"pad": "%s", "at": 2}' % (b"x" * (5 << 20))
+    await topic.send([event(1), large, event(3)], max_request_size=8 << 20)
+    async with opened(topic) as source:
+        assert times(await read_to(source, 3)) == [1, 2, 3]
+
+
+async def test_a_new_partition_is_listed_at_once_and_owned_soon(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers)
+    async with opened(topic) as source:
+        await topic.grow(3)
+        assert await source.partitions() == ["0", "1", "2"]
+        await owns(source, 3)
+        await topic.send([event(4)], partition=2)
+        assert times(await read_to(source, 1, partition="2")) == [4]
+
+
+async def test_partitions_move_between_workers_and_nothing_of_the_old_owner_is_read(
+    bootstrap_servers: str,
+) -> None:
+    topic = await Topic.create(bootstrap_servers, partitions=2)
+    for partition in (0, 1):
+        await topic.send([event(at) for at in range(10)], partition=partition)
+    async with opened(topic, partitions=2) as first:
+        decoder = topic_decoder("json", TimeField("at", "us"))
+        second = await KafkaSource.open(Cluster(topic.servers), topic.name, "tests", decoder)
+        async with asyncio.timeout(30):
+            while not (len(await first.owned()) == len(await second.owned()) == 1):
+                for source in (first, second):
+                    for batch in await source.read({"0": 0, "1": 0}, 0.05):
+                        assert batch.partition in await source.owned()
+        own, other = set(await first.owned()), set(await second.owned())
+        assert own | other == {"0", "1"}
+        assert own.isdisjoint(other)
+        [mine] = own
+        assert times(await read_to(first, 10, partition=mine)) == list(range(10))
+        assert await first.read({other.pop(): 0}, 0.2) == []
+        await second.close()
+        await owns(first, 2)
+
+
+async def test_a_position_outside_the_log_is_refused(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers)
+    await topic.send([event(1)])
+    async with opened(topic) as source:
+        with pytest.raises(OperatorError, match=r"topic events-\w+: it no longer holds the records") as told:
+            await read_to(source, 99, start=77)
+        assert "77" not in str(told.value).replace(topic.name, "")
+        # The refusal is no habit: positions of the log are read afterwards.
+        assert times(await read_to(source, 1)) == [1]
+
+
+async def test_a_topic_that_was_created_anew_is_another_topic(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers)
+    await topic.send([event(1), event(2)])
+    async with opened(topic) as source:
+        before = source.facts
+        await source.cuts("0", [(1, 0)])
+        await topic.delete()
+        await topic.create_again()
+        with pytest.raises(OperatorError, match="it was created anew"):
+            await until_cut_refused(source)
+    async with opened(topic, group="after") as source:
+        assert source.facts.cluster_id == before.cluster_id
+        assert source.facts.topic_id != before.topic_id
+
+
+async def until_cut_refused(source: KafkaSource) -> None:
+    """Ask for cuts until the source knows that it may not answer."""
+    async with asyncio.timeout(20):
+        while True:
+            with suppress(OSError):  # the leader of the new topic is not known at once
+                await source.cuts("0", [(2, 0)])
+            await asyncio.sleep(0.1)
+
+
+async def test_where_a_partition_begins(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers)
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
+        for second in range(5):
+            await producer.send_and_wait(topic.name, event(1), timestamp_ms=1_700_000_000_000 + 1000 * second)
+    async with opened(topic) as source:
+        assert await source.first_position("0", None) == 0
+        assert await source.first_position("0", 1_700_000_002_000_000) == 2
+        assert await source.first_position("0", 1_700_000_002_000_001) == 3
+        assert await source.first_position("0", 1_800_000_000_000_000) == 5
+        await topic.delete_before(2)
+        assert await source.first_position("0", None) == 2
+        with pytest.raises(OperatorError, match="deleted before they were counted"):
+            await read_to(source, 5)
+
+
+async def test_a_missing_topic_is_refused_in_one_line(bootstrap_servers: str) -> None:
+    decoder = topic_decoder("json", TimeField("at", "us"))
+    with pytest.raises(OperatorError, match=r"topic nowhere: .* has none; create it"):
+        await KafkaSource.open(Cluster(bootstrap_servers), "nowhere", "tests", decoder)
+
+
+async def test_no_broker_is_no_answer() -> None:
+    decoder = topic_decoder("json", TimeField("at", "us"))
+    with pytest.raises(OSError, match=r"kafka: 127\.0\.0\.1:1: "):
+        await KafkaSource.open(Cluster("127.0.0.1:1"), "any", "tests", decoder)
