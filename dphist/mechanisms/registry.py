@@ -65,6 +65,7 @@ _BRANCHING = {"branching": "children of a node"}
 _SHARE = {"partition_share": "share of epsilon that chooses the partition"}
 _PARTITION = _SHARE | {
     "bucket_penalty": "cost of a bucket beyond 1 / epsilon_2, in noise scales; 0 is the paper's",
+    "deviation_from": "'median' or 'mean', the paper's: what counts in a bucket should be near",
 }
 _TREE = {"tree": "'best' for the workload, or 'greedy', the paper's"}
 

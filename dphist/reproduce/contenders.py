@@ -37,7 +37,7 @@ CONTENDERS = {
     "dawa_printed": Contender(
         "dawa",
         "DAWA as printed",
-        {"bucket_penalty": 0, "tree": "greedy"},
+        {"bucket_penalty": 0, "deviation_from": "mean", "tree": "greedy"},
         "private, but chooses buckets for their noise",
     ),
     "dawa_authors": Contender(

@@ -62,6 +62,41 @@ class DeviationIndex:
         whole = np.where(above, excess, 0).sum(axis=1) << (self.lattice + 1)
         return np.asarray(whole - -(-((above.sum(axis=1) * rest) << (self.lattice + 1)) // length))
 
+    def from_median(self, starts: Int64Array, ends: Int64Array) -> Int64Array:
+        """Return the sum over j in b of |x_j - median of b|, in units of 2^-lattice.
+
+        Guarantee: exact; one event in an interval of two bins or more moves it by at most one count, as it
+            moves one term by one and the median minimises the sum; of one bin it is always 0.
+        """
+        length = ends - starts
+        half = length // 2
+        least, middle = self._least(starts, ends, half)
+        total = self.totals[ends] - self.totals[starts]
+        return np.asarray((total - 2 * least - np.where(length % 2 == 1, middle, 0)) << self.lattice)
+
+    def _least(
+        self, starts: Int64Array, ends: Int64Array, wanted: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
+        """Sum the ``wanted`` least counts of each interval; return also the next one in order, if any."""
+        low, high = starts, ends
+        inside = self.totals[ends] - self.totals[starts]
+        least = np.zeros_like(starts)
+        for ones, sums in self._levels:
+            ones_low, ones_high = ones[low].astype(np.int64), ones[high].astype(np.int64)
+            sum_of_ones = sums[high] - sums[low]
+            smaller = (high - low) - (ones_high - ones_low)
+            goes_right = wanted >= smaller
+            # All with a zero in this bit are among the least.
+            least += np.where(goes_right, inside - sum_of_ones, 0)
+            wanted = np.where(goes_right, wanted - smaller, wanted)
+            inside = np.where(goes_right, sum_of_ones, inside - sum_of_ones)
+            zeros = self.counts.size - int(ones[-1])
+            low = np.where(goes_right, zeros + ones_low, low - ones_low)
+            high = np.where(goes_right, zeros + ones_high, high - ones_high)
+        # What is left are equals.
+        each = inside // np.maximum(high - low, 1)
+        return least + wanted * each, each
+
     def _above(
         self, starts: Int64Array, ends: Int64Array, floor: Int64Array
     ) -> tuple[Int64Array, Int64Array]:
@@ -95,6 +130,15 @@ def sensitivity(length: int, lattice: int) -> int:
     (0, 24, 22)
     """
     return -(-(2 * (length - 1) << lattice) // length)
+
+
+def sensitivity_from_median(length: int, lattice: int) -> int:
+    """Return how far one event can move an interval's deviation from its median, in units of 2^-lattice.
+
+    >>> sensitivity_from_median(1, 4), sensitivity_from_median(2, 4), sensitivity_from_median(64, 4)
+    (0, 16, 16)
+    """
+    return 0 if length == 1 else 1 << lattice
 
 
 def _prefix(values: Int64Array) -> Int64Array:

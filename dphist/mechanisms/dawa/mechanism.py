@@ -10,7 +10,7 @@ import numpy as np
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, uniform_expansion
-from dphist.mechanisms.dawa.partition import private_partition
+from dphist.mechanisms.dawa.partition import Centre, private_partition
 from dphist.mechanisms.dawa.query_tree import LATTICE, TreeParts, best_tree, greedy_tree
 from dphist.mechanisms.hierarchical import check_branching, equal_parts, measure_tree
 from dphist.mechanisms.ranges import FloatArray
@@ -22,8 +22,8 @@ PARTITION_SHARE = Fraction(1, 4)
 # compete where all lengths do.
 BUCKET_PENALTY = 2.5
 BUCKET_PENALTY_ALL = 4.0
-# An event moves two bucket costs by less than this together.
-LARGEST_MOVE = 4
+# An event moves two bucket costs by at most this together, by what deviations are from.
+LARGEST_MOVES: dict[Centre, int] = {"mean": 4, "median": 2}
 
 # (number of buckets, starts and ends of the workload among them) -> a tree and its parts of the budget
 TreeRule = Callable[[int, FloatArray, FloatArray], TreeParts]
@@ -34,6 +34,7 @@ def dawa(
     *,
     partition_share: Epsilon = PARTITION_SHARE,
     bucket_penalty: float = BUCKET_PENALTY,
+    deviation_from: Centre = "median",
     tree: str = "best",
 ) -> HistogramRelease:
     """Partition into buckets of nearly uniform counts, then measure them for the workload (DAWA).
@@ -43,18 +44,20 @@ def dawa(
         measured integers by the parts on one path); the expansion is post-processing. Biased by what is not
         uniform within a bucket; ``variance`` is that of the noise, given the partition.
     Args: partition_share of epsilon for stage 1; bucket_penalty, what a bucket costs beyond 1 / epsilon_2, in
-        units of the largest noise scale (below); tree, "greedy" for the paper's algorithm 2, "best" for the
-        better of it and of equally weighted trees for this workload. Buckets have lengths that are powers of
-        two.
+        units of the largest noise scale (below); deviation_from, what counts in a bucket should be near: the
+        paper's "mean", or the "median", which one event moves half as far; tree, "greedy" for the paper's
+        algorithm 2, "best" for the better of it and of equally weighted trees for this workload. Buckets have
+        lengths that are powers of two.
     Cost: O(n log^2 n + m log n) for m ranges; n log n draws.
-    Source: Li, Hay, Miklau, Wang (2014). With bucket_penalty 0 and tree "greedy" it is the paper's algorithm
-        as printed, which is private, but its least noisy partition is a sum of many lucky draws: thousands of
-        tiny buckets on the easiest data. The authors' published code avoids that by what theorem 2 does
-        not cover: half the scale that the remark asks for, no noise on single bins, noisy costs clipped at
-        zero. A constant cost for each bucket counters luck and depends on no data. Errors
-        stay above that code's where data are easy: see benchmarks.
+    Source: Li, Hay, Miklau, Wang (2014). With bucket_penalty 0, deviation_from "mean" and tree "greedy" it is
+        the paper's algorithm as printed, which is private, but its least noisy partition is a sum of many
+        lucky draws: thousands of tiny buckets on the easiest data. The authors' published code avoids that by
+        what theorem 2 does not cover: half the scale that the remark asks for, no noise on single bins, noisy
+        costs clipped at zero. A constant cost for each bucket counters luck and depends on no data. Errors
+        stay above that code's where data are easy: see docs/mechanisms.md, and ``adaptive_tree``.
     """
-    return _partitioned(request, partition_share, bucket_penalty, _tree_rule(request, tree))
+    rule = _tree_rule(request, tree)
+    return _partitioned(request, partition_share, bucket_penalty, deviation_from, rule)
 
 
 def dawa_all(
@@ -62,6 +65,7 @@ def dawa_all(
     *,
     partition_share: Epsilon = PARTITION_SHARE,
     bucket_penalty: float = BUCKET_PENALTY_ALL,
+    deviation_from: Centre = "median",
     tree: str = "best",
 ) -> HistogramRelease:
     """As ``dawa``, choosing among buckets of all lengths (DAWA-all); up to 8192 bins.
@@ -70,11 +74,16 @@ def dawa_all(
     Cost: O(n^2 log n); n^2 / 2 draws: a minute of system noise at 4096 bins.
     Source: Li et al. (2014), section 5.3.2.
     """
-    return _partitioned(request, partition_share, bucket_penalty, _tree_rule(request, tree), all_lengths=True)
+    rule = _tree_rule(request, tree)
+    return _partitioned(request, partition_share, bucket_penalty, deviation_from, rule, all_lengths=True)
 
 
 def partition_laplace(
-    request: Request, *, partition_share: Epsilon = PARTITION_SHARE, bucket_penalty: float = BUCKET_PENALTY
+    request: Request,
+    *,
+    partition_share: Epsilon = PARTITION_SHARE,
+    bucket_penalty: float = BUCKET_PENALTY,
+    deviation_from: Centre = "median",
 ) -> HistogramRelease:
     """DAWA's partition, then independent noise on every bucket (Partition+Laplace).
 
@@ -86,7 +95,7 @@ def partition_laplace(
         tree = IntervalTree(buckets, 2)
         return tree, [np.full(size, int(level == 0), dtype=np.int64) for level, size in enumerate(tree.sizes)]
 
-    return _partitioned(request, partition_share, bucket_penalty, leaves_only)
+    return _partitioned(request, partition_share, bucket_penalty, deviation_from, leaves_only)
 
 
 def partition_uniform(
@@ -94,6 +103,7 @@ def partition_uniform(
     *,
     partition_share: Epsilon = PARTITION_SHARE,
     bucket_penalty: float = BUCKET_PENALTY,
+    deviation_from: Centre = "median",
     branching: int = 2,
 ) -> HistogramRelease:
     """DAWA's partition, then H-bar over the buckets: all nodes weighed equally (Partition+Uniform).
@@ -108,7 +118,7 @@ def partition_uniform(
         tree = IntervalTree(buckets, branching)
         return tree, equal_parts(tree, root=True)
 
-    return _partitioned(request, partition_share, bucket_penalty, equally)
+    return _partitioned(request, partition_share, bucket_penalty, deviation_from, equally)
 
 
 def partition_geometric(
@@ -116,6 +126,7 @@ def partition_geometric(
     *,
     partition_share: Epsilon = PARTITION_SHARE,
     bucket_penalty: float = BUCKET_PENALTY,
+    deviation_from: Centre = "median",
     branching: int = 2,
     level_ratio: float = 2 ** (1 / 3),
 ) -> HistogramRelease:
@@ -136,7 +147,7 @@ def partition_geometric(
         parts = np.maximum(1, np.floor(LATTICE * shares / shares.sum())).astype(np.int64)
         return tree, [np.full(size, part) for size, part in zip(tree.sizes, parts, strict=True)]
 
-    return _partitioned(request, partition_share, bucket_penalty, by_level)
+    return _partitioned(request, partition_share, bucket_penalty, deviation_from, by_level)
 
 
 def _tree_rule(request: Request, tree: str) -> TreeRule:
@@ -149,6 +160,7 @@ def _partitioned(
     request: Request,
     partition_share: Epsilon,
     bucket_penalty: float,
+    deviation_from: Centre,
     tree_rule: TreeRule,
     *,
     all_lengths: bool = False,
@@ -158,11 +170,20 @@ def _partitioned(
         raise ValueError(f"{request.mechanism} partition_share is {partition_share}; it is between 0 and 1")
     if not 0 <= bucket_penalty <= 1000:
         raise ValueError(f"{request.mechanism} bucket_penalty is {bucket_penalty}; it is between 0 and 1000")
+    if deviation_from not in LARGEST_MOVES:
+        raise ValueError(
+            f"{request.mechanism} deviation_from is {deviation_from!r}; choose 'median' or 'mean'"
+        )
     epsilon_partition = request.ledger.spend_share("partition", partition_share)
     epsilon_counts = request.ledger.spend_rest("bucket counts")
-    bucket_cost = 1 / epsilon_counts + Fraction(bucket_penalty) * LARGEST_MOVE / epsilon_partition
+    largest_scale = LARGEST_MOVES[deviation_from] / epsilon_partition
     edges = private_partition(
-        request, request.counts, epsilon_partition, bucket_cost, all_lengths=all_lengths
+        request,
+        request.counts,
+        epsilon_partition,
+        1 / epsilon_counts + Fraction(bucket_penalty) * largest_scale,
+        all_lengths=all_lengths,
+        deviation_from=deviation_from,
     )
     starts, ends = bucket_positions(request.ranges.T, edges)
     tree, parts = tree_rule(edges.size - 1, starts, ends)

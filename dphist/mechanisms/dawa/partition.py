@@ -4,34 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 
 from dphist.mechanisms.base import Numbers, Request
-from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity
+from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity, sensitivity_from_median
 from dphist.mechanisms.ranges import Int64Array
+
+Centre = Literal["mean", "median"]
 
 # All n^2 / 2 interval costs are held at once: 64 MiB at 4096 bins.
 LARGEST_SIZE_FOR_ALL = 8192
 
 
 def private_partition(
-    request: Request, counts: Int64Array, epsilon: Fraction, bucket_cost: Fraction, *, all_lengths: bool
+    request: Request,
+    counts: Int64Array,
+    epsilon: Fraction,
+    bucket_cost: Fraction,
+    *,
+    all_lengths: bool,
+    deviation_from: Centre = "mean",
 ) -> Int64Array:
     """Return the edges of the partition of least noisy cost, deviation + ``bucket_cost`` for each bucket.
 
     Guarantee: epsilon-DP. Only the partition is published; the noisy costs are secret. An interval b has
-        noise of scale (D + D_b) / epsilon, D_b the sensitivity of its deviation (2 - 2 / length, rounded up
-        to the lattice) and D the largest of them: given all other noise, a partition wins if the noise of its
-        one bucket that holds the event is at most a bound that an event moves by no more than D + D_b.
+        noise of scale (D + D_b) / epsilon, D_b the sensitivity of its deviation (from the mean 2 - 2 / length
+        rounded up to the lattice; from the median 1, for one bin 0) and D the largest of them: given all
+        other noise, a partition wins if the noise of its one bucket that holds the event is at most a bound
+        that an event moves by no more than D + D_b.
         That holds for integer noise too, as ties are broken by an order that does not depend on data.
     Args: counts, shape (n,); bucket_cost in counts, DAWA's 1 / epsilon of stage 2; all_lengths, all intervals
-        rather than those whose length is a power of two.
+        rather than those whose length is a power of two; deviation_from "mean", the paper's, or "median".
     Raises: ValueError for all_lengths above 8192 bins.
     Cost: O(n log^2 n), n log n draws of noise; for all lengths O(n^2 log n) and n^2 / 2 draws.
     Source: Li et al. (2014), algorithm 1, theorem 2 and the remark that follows it. The proof is as printed;
-        their bound 2 on the sensitivity is not reached and is replaced by the exact one.
+        their bound 2 on the sensitivity is not reached and is replaced by the exact one. Deviations from the
+        median are between half of those from the mean and these, and have half the sensitivity.
     """
     size = counts.size
     if all_lengths and size > LARGEST_SIZE_FOR_ALL:
@@ -42,12 +52,19 @@ def private_partition(
     lengths = interval_lengths(size, all_lengths=all_lengths)
     index = DeviationIndex(counts, lattice)
     each = round(bucket_cost * 2**lattice)
-    largest = sensitivity(_class_of(lengths[-1]), lattice)
+    moved = sensitivity if deviation_from == "mean" else sensitivity_from_median
+    largest = moved(_class_of(lengths[-1]), lattice)
     costs: list[tuple[int, Numbers]] = []
     for length in lengths:
-        cost = index.of_length(length) + each
+        starts = np.arange(size - length + 1)
+        deviation = (
+            index.of_length(length)
+            if deviation_from == "mean"
+            else index.from_median(starts, starts + length)
+        )
+        cost = deviation + each
         # With one bin there is one partition, and nothing to hide.
-        scale = (largest + sensitivity(_class_of(length), lattice)) / epsilon
+        scale = (largest + moved(_class_of(length), lattice)) / epsilon
         costs.append((length, request.measure(cost, scale) if largest else cost))
     return least_cost_partition(size, costs)
 

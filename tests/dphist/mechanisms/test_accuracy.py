@@ -55,3 +55,9 @@ def test_without_the_penalty_buckets_are_chosen_for_their_noise(mean_error, pape
 def test_the_adaptive_tree_beats_dawa(mean_error, dataset):
     # Measured over ten trials: 0.27 to 0.66 of its error.
     assert mean_error("adaptive_tree", dataset) < 0.9 * mean_error("dawa", dataset)
+
+
+@pytest.mark.parametrize("dataset", ["searchlogs", "patent", "hepph"])
+def test_deviations_from_the_median_find_better_buckets(mean_error, dataset):
+    # Measured over six trials: 0.63 to 0.76 of the error; on easy data both are alike.
+    assert mean_error("dawa", dataset) < 0.9 * mean_error("dawa", dataset, deviation_from="mean")

@@ -176,6 +176,7 @@ def test_more_penalty_means_fewer_buckets():
         ("partition_share", 1, "partition_share is 1"),
         ("bucket_penalty", -1, "bucket_penalty is -1"),
         ("bucket_penalty", np.nan, "bucket_penalty is nan"),
+        ("deviation_from", "mode", "deviation_from is 'mode'"),
         ("tree", "oak", "tree is 'oak'"),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dphist.mechanisms import prepare, release
 from dphist.mechanisms.dawa import partition
-from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity
+from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity, sensitivity_from_median
 from dphist.mechanisms.dawa.partition import interval_lengths, least_cost_partition, private_partition
 from dphist.noise import SeededNoise
 
@@ -54,6 +54,21 @@ def test_deviations_are_exact_for_every_interval(counts, lattice):
 
 
 @given(
+    counts=st.lists(st.integers(0, 40) | st.integers(0, 10**9), min_size=1, max_size=40),
+    lattice=st.integers(0, 12),
+)
+def test_deviations_from_the_median_are_exact_for_every_interval(counts, lattice):
+    x = np.array(counts)
+    index = DeviationIndex(x, lattice)
+    for length in range(1, x.size + 1):
+        starts = np.arange(x.size - length + 1)
+        expected = [
+            np.abs(x[a : a + length] - sorted(counts[a : a + length])[length // 2]).sum() for a in starts
+        ]
+        assert index.from_median(starts, starts + length).tolist() == [value << lattice for value in expected]
+
+
+@given(
     counts=st.lists(st.integers(0, 30), min_size=1, max_size=24), data=st.data(), lattice=st.integers(0, 9)
 )
 def test_one_event_moves_no_deviation_by_more_than_its_sensitivity(counts, data, lattice):
@@ -64,6 +79,11 @@ def test_one_event_moves_no_deviation_by_more_than_its_sensitivity(counts, data,
     for length in range(1, x.size + 1):
         moved = np.abs(after.of_length(length) - before.of_length(length)).max()
         assert moved <= sensitivity(length, lattice)
+        starts = np.arange(x.size - length + 1)
+        moved = np.abs(
+            after.from_median(starts, starts + length) - before.from_median(starts, starts + length)
+        )
+        assert moved.max() <= sensitivity_from_median(length, lattice)
 
 
 @pytest.mark.parametrize("length", [2, 3, 4, 7, 8, 64])
@@ -132,17 +152,24 @@ class RecordedScales(SeededNoise):
 
 
 @pytest.mark.parametrize("all_lengths", [False, True])
-def test_every_interval_has_noise_for_its_own_move_and_the_largest_move_of_any_other(all_lengths):
+@pytest.mark.parametrize("centre", ["mean", "median"])
+def test_every_interval_has_noise_for_its_own_move_and_the_largest_move_of_any_other(all_lengths, centre):
     size, epsilon = 8, Fraction(1, 7)
     noise = RecordedScales()
     request = prepare("dawa", np.zeros(size, dtype=int), 1, noise=noise)
-    private_partition(request, request.counts, epsilon, Fraction(5), all_lengths=all_lengths)
+    private_partition(
+        request, request.counts, epsilon, Fraction(5), all_lengths=all_lengths, deviation_from=centre
+    )
     lengths = interval_lengths(size, all_lengths=all_lengths)
     assert len(noise.scales) == len(lengths)  # none is left without noise, single bins included
     lattice = partition._lattice(size, epsilon)
-    largest = (2 - Fraction(2, size)) * 2**lattice
+
+    def move(length):
+        return (2 - Fraction(2, length) if centre == "mean" else Fraction(length > 1)) * 2**lattice
+
+    largest = move(size)
     for length, scale in zip(lengths, noise.scales, strict=True):
-        own = (2 - Fraction(2, length)) * 2**lattice
+        own = move(length)
         assert (own + largest) / scale <= epsilon
         assert (own + largest) / scale > epsilon * Fraction(3, 4)  # lengths share the scale of the next 2^i
 
