@@ -11,7 +11,7 @@ DEMO_OPTIONS ?=
 SCHEDULES ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo kafka test check bench bench-mechanisms simulate clean
+.PHONY: help setup lock demo kafka test check bench bench-mechanisms simulate clean demo-kafka
 
 help: ## list the commands
 	@echo "Private live counts over event streams. Needs Python 3.11+; everything else is set up on first use."
@@ -39,6 +39,9 @@ lock: ## resolve pyproject.toml anew into requirements/*.txt (needs uv)
 
 demo: $(DEMO_STAMP) ## replay a year of real events, live page on 127.0.0.1:8088 (DEMO_SECONDS=n ends it; DEMO_OPTIONS=--fresh)
 	@$(BIN)/stream-app demo --seconds $(DEMO_SECONDS) $(DEMO_OPTIONS)
+
+demo-kafka: $(STAMP) ## the same year as if it happened now, through a real Kafka topic (DEMO_SECONDS, DEMO_OPTIONS)
+	@$(BIN)/python deploy/kafka/broker.py state/kafka -- $(BIN)/stream-app demo --kafka --seconds $(DEMO_SECONDS) $(DEMO_OPTIONS)
 
 kafka: $(STAMP) ## a real Kafka broker on 127.0.0.1:9092, its data in state/kafka; Ctrl-C ends it
 	@$(BIN)/python deploy/kafka/broker.py state/kafka

@@ -176,18 +176,33 @@ def _await_answer(broker: Broker) -> None:
 
 
 def main() -> int:
-    """Run a broker until Ctrl-C: `python deploy/kafka/broker.py [folder]`."""
+    """Run a broker until Ctrl-C, or while a command runs: `broker.py [folder [-- command ...]]`."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "state/kafka")
+    command = sys.argv[3:] if sys.argv[2:3] == ["--"] else []
     try:
         broker = start(folder, port=0 if (folder / "server.properties").exists() else 9092)
     except BrokerError as error:
         print(error, file=sys.stderr)
         return 2
     print(f"Kafka 4.3.0 on {broker.bootstrap_servers}, data in {folder}; Ctrl-C ends it", flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        broker.process.wait()
-    broker.stop()
-    return 0
+    status = 0
+    try:
+        if command:
+            # Ctrl-C reaches the command too, and it is waited for: it may still need the broker.
+            signal.signal(signal.SIGINT, lambda *_: None)
+            status = _run(command, broker.bootstrap_servers)
+        else:
+            broker.process.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        broker.stop()
+    return status
+
+
+def _run(command: list[str], bootstrap_servers: str) -> int:
+    environment = {**os.environ, "STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers}
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

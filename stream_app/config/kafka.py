@@ -19,7 +19,8 @@ _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 def read_kafka(section: Section, path: Path, environment: Mapping[str, str]) -> KafkaSettings | None:
     """Read the section ``kafka``; None where it is not written and the environment names no cluster."""
-    servers = environment.get(KAFKA_SERVERS) or section.take("bootstrap_servers", _servers, "")
+    written = section.take("bootstrap_servers", _servers, "")
+    servers = environment.get(KAFKA_SERVERS) or written
     group = section.take("group", values.name, "private-counts")
     security = _security(section, path)
     section.finish()

@@ -205,22 +205,34 @@ def doctor(config: Path) -> int:
     "--state", type=click.Path(path_type=Path), help="Directory for everything.  [default: state/demo]"
 )
 @click.option("--fresh", is_flag=True, help="Measure the year once more; see below what that costs.")
+@click.option("--kafka", is_flag=True, help="Through a topic, as if it happened now; see below.")
 @refusals_in_one_line
-def demo(seconds: float, speed: str | None, port: int | None, state: Path | None, fresh: bool) -> int:
+def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
     """Replay a year of real departures and serve the live page on 127.0.0.1:8088.
 
     The events become a file under state/demo at the first start. A second start goes on where the first
     was, or serves what it released. --fresh measures the same events again under another name: each
     measurement costs its epsilon, and whoever sees two knows more than from one; the page shows the sum.
 
+    --kafka sends the events to a topic with their times moved to now, three hours of 2013 a second, and
+    counts them live in bins of a second. Another start begins the year again. It needs a broker: `make
+    demo-kafka` starts one, STREAM_APP_KAFKA_BOOTSTRAP_SERVERS names another.
+
     \b
     Examples:
       stream-app demo
       stream-app demo --speed max --seconds 60
+      stream-app demo --kafka --speed 1d/s
     """
+    if kafka:
+        if fresh:
+            raise click.UsageError("--fresh and --kafka do not go together; leave one out")
+        from stream_app.shell import demo_kafka
+
+        return demo_kafka.run(seconds or None, **options)
     from stream_app.shell import demo as flights_demo
 
-    return flights_demo.run(seconds or None, speed, port, state, fresh)
+    return flights_demo.run(seconds or None, fresh=fresh, **options)
 
 
 @main.command()
@@ -257,7 +269,7 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
 @click.option(
     "--bootstrap-servers",
     "-b",
-    envvar="KAFKA_BOOTSTRAP_SERVERS",
+    envvar=["STREAM_APP_KAFKA_BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS"],
     default="127.0.0.1:9092",
     show_default=True,
     help="host:port of a broker or several, separated by commas.  [env: KAFKA_BOOTSTRAP_SERVERS]",
@@ -268,6 +280,7 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
 @click.option(
     "--key", metavar="FIELD", help="Field whose value becomes the record's key; dots go into objects."
 )
+@click.option("--limit", type=click.IntRange(min=0), help="Send so many lines; 0 only creates the topic.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records a second at most.")
 @click.option(
     "--compression", type=click.Choice(["gzip", "lz4", "zstd", "snappy"]), help="Of record batches."

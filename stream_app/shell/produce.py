@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class Production:
         file, topic, bootstrap_servers: from where to where.
         key: the field whose value becomes the record's key: dots go into objects; None for no key.
         rate: records a second at most; None for as fast as the broker takes them.
+        limit: send so many lines and no more; None for all.
         compression: "gzip", or another that kafka-python has a package for; None for none.
         partitions: create the topic with so many first; None where it exists.
         as_live: log seconds a second; each event's time is moved to the moment at which it is sent.
@@ -46,6 +48,7 @@ class Production:
     bootstrap_servers: str
     key: str | None = None
     rate: float | None = None
+    limit: int | None = None
     compression: str | None = None
     partitions: int | None = None
     as_live: float | None = None
@@ -106,7 +109,7 @@ def _send(what: Production, producer: KafkaProducer, tally: Tally, show: Callabl
     pace, read = _pace(what.rate), 0
     moved = LiveTimes(what) if what.as_live is not None else None
     key_of = _key_reader(what)
-    for line in _lines(what.file):
+    for line in islice(_lines(what.file), what.limit):
         read += len(line)
         record = line.rstrip(b"\r\n")
         if not record:
