@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stream_app.config import Settings, SourceSettings, StreamSettings
+from stream_app.shell.doctor_kafka import kafka_findings
 from stream_app.shell.doctor_redis import redis_findings
 from stream_app.shell.findings import Finding
 from stream_app.shell.supervision import family
@@ -27,6 +28,7 @@ async def examine(settings: Settings) -> list[Finding]:
         findings += _directory(what, directory)
     findings += _doors(settings)
     findings += await redis_findings(settings)
+    findings += await kafka_findings(settings)
     return findings
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from deploy.redis.make_users import VARIABLES
-from stream_app.config import REDIS_API_URL, REDIS_URL
+from stream_app.config import REDIS_API_URL, REDIS_URL, load
 from tests.services import compose_schema
 
 REPOSITORY = Path(__file__).parents[2]
@@ -86,6 +86,18 @@ def test_the_api_reaches_neither_events_nor_the_operators_door(compose: Any) -> 
         if name != "api":
             assert "ports" not in service, name
             assert all(compose["networks"][network].get("internal") for network in networks[name]), name
+
+
+def test_its_configuration_can_be_read_with_the_environment_that_it_gets() -> None:
+    environment = {REDIS_URL: "redis://worker:x@redis:6379/0", REDIS_API_URL: "redis://api:x@redis:6379/0"}
+    settings = load(DEPLOY / "stream-app.yaml", environment)
+    assert settings.api.host == "0.0.0.0"
+    assert settings.api.port == 8088
+    assert settings.operator is not None
+    assert settings.operator.host == "0.0.0.0"
+    assert settings.state_dir == Path("/var/lib/private-counts/state")
+    assert settings.kafka is not None
+    assert settings.kafka.bootstrap_servers == "kafka:9092"
 
 
 def test_the_image_copies_what_is_there_and_does_not_run_as_root() -> None:

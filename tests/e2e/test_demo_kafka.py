@@ -1,0 +1,43 @@
+"""The demo over Kafka: a file becomes a topic, whose past happens now and is counted live."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.service import Service, answers, free_port, get
+
+pytestmark = [pytest.mark.redis, pytest.mark.kafka, pytest.mark.slow]
+
+
+def test_the_year_happens_now(tmp_path: Path, flights: Path, bootstrap_servers: str) -> None:
+    port, state = free_port(), tmp_path / "state"
+    state.mkdir(mode=0o700)
+    shutil.copy(flights, state / "flights.ndjson")
+    environment = {"STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers}
+    arguments = ["demo", "--kafka", "--port", str(port), "--state", str(state)]
+    with Service(arguments, tmp_path, environment) as service:
+        service.until("their times moved to now")
+        service.until_true(lambda: answers(port, "/v1/streams/departures"), "the API answers")
+        service.until_true(lambda: _bins(port) >= 8, "a day of 2013 has passed in eight seconds")
+        counted = get(port, "/v1/streams/departures")["running"]
+        assert service.interrupt() == 0
+    assert counted["interval"][0] > 100  # some 900 flights leave on a day
+
+
+def test_no_broker_is_one_line(tmp_path: Path, flights: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    shutil.copy(flights, state / "flights.ndjson")
+    servers = f"127.0.0.1:{free_port()}"
+    environment = {"STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": servers}
+    with Service(["demo", "--kafka", "--state", str(state)], tmp_path, environment) as service:
+        assert service.wait() == 2
+    assert service.lines[-1].startswith(f"stream-app: produce: topic flights on {servers}: ")
+    assert "is a broker there?" in service.lines[-1]
+
+
+def _bins(port: int) -> int:
+    return int(get(port, "/v1/streams/departures")["seq"])

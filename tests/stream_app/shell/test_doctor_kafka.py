@@ -1,0 +1,104 @@
+"""Topics, as the doctor sees them on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from stream_app.config import load
+from stream_app.shell.doctor_kafka import kafka_findings
+from stream_app.shell.findings import Finding
+from tests.brokers import Topic
+from tests.e2e.service import free_port
+
+CONFIGURATION = """
+kafka: {{bootstrap_servers: "{servers}"}}
+streams:
+  clicks:
+    source: {{topic: {topic}, format: json}}
+    time: {{field: at, format: ms, bin: 1m, grace: 5s, epoch: 1d}}
+    privacy: {{epsilon: 1}}
+"""
+SENTINEL = "Ada-Lovelace"
+GOOD = b'{"at":1357016400000,"who":"Ada-Lovelace"}'
+BAD = b'{"at":"Ada-Lovelace"}'
+
+
+async def findings(folder: Path, servers: str, topic: str) -> list[Finding]:
+    (folder / "app.yaml").write_text(CONFIGURATION.format(servers=servers, topic=topic))
+    return await kafka_findings(load(folder / "app.yaml", {}))
+
+
+def examined(
+    folder: Path,
+    servers: str,
+    values: Sequence[bytes | None] = (),
+    ahead_ms: int = 0,
+    **settings: str,
+) -> list[tuple[str, str]]:
+    """Return state and words of what is found of a topic with these records."""
+
+    async def look() -> list[Finding]:
+        topic = await Topic.create(servers, 2, **settings)
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            for number, value in enumerate(values):
+                now_ms = int(time.time() * 1000) + ahead_ms
+                await producer.send_and_wait(
+                    topic.name, value, key=b"%d" % number, partition=number % 2, timestamp_ms=now_ms
+                )
+        return await findings(folder, servers, topic.name)
+
+    found = asyncio.run(look())
+    assert SENTINEL not in json.dumps([finding.said for finding in found])
+    assert found[0] == Finding("kafka.bootstrap_servers", "ok", f"{servers} answers")
+    return [(finding.state, finding.said) for finding in found[1:]]
+
+
+@pytest.mark.kafka
+class TestOverABroker:
+    def test_a_good_topic(self, tmp_path: Path, bootstrap_servers: str) -> None:
+        # More records than the sample takes; one has no value, which is nobody's event.
+        found = examined(tmp_path, bootstrap_servers, [*[GOOD] * 119, None])
+        assert [state for state, _ in found] == ["ok", "ok"]
+        assert "has 2 partition(s)" in found[0][1]
+        assert "every event of a sample" in found[1][1]
+
+    def test_an_empty_topic(self, tmp_path: Path, bootstrap_servers: str) -> None:
+        assert examined(tmp_path, bootstrap_servers)[1][1].endswith("has no events yet")
+
+    @pytest.mark.parametrize(
+        ("values", "state", "words"),
+        [([BAD, BAD], "fail", "correct time.field"), ([GOOD, BAD], "warn", "see the dead letters")],
+    )
+    def test_events_that_cannot_be_read(
+        self, tmp_path: Path, bootstrap_servers: str, values: list[bytes], state: str, words: str
+    ) -> None:
+        found = examined(tmp_path, bootstrap_servers, values)
+        assert found[1][0] == state
+        assert words in found[1][1]
+
+    def test_a_compacted_topic_and_a_clock_that_is_ahead(
+        self, tmp_path: Path, bootstrap_servers: str
+    ) -> None:
+        found = examined(tmp_path, bootstrap_servers, [GOOD], ahead_ms=60_000, cleanup_policy="compact")
+        assert [state for state, _ in found] == ["ok", "warn", "ok", "warn"]
+        assert "is compacted" in found[1][1]
+        assert "ahead of this machine's clock" in found[3][1]
+
+    def test_a_topic_that_is_not_there(self, tmp_path: Path, bootstrap_servers: str) -> None:
+        found = asyncio.run(findings(tmp_path, bootstrap_servers, "nobody-made-it"))
+        assert [finding.state for finding in found] == ["ok", "fail"]
+        assert "does not exist; create it" in found[1].said
+
+
+def test_no_broker(tmp_path: Path) -> None:
+    servers = f"127.0.0.1:{free_port()}"
+    [finding] = asyncio.run(findings(tmp_path, servers, "clicks"))
+    assert finding.state == "fail"
+    assert servers in finding.said
