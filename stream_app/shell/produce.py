@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -286,8 +287,25 @@ def _producer(what: Production) -> KafkaProducer:
     )
 
 
+def _knock(bootstrap_servers: str) -> None:
+    """Raise OSError where no broker listens: a client would ask again and again, and leave its sockets."""
+    refused: OSError | None = None
+    for server in bootstrap_servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return
+        except ValueError:
+            refused = OSError(f"{server} is no address; write host:port")
+        except OSError as failure:
+            refused = failure
+    if refused is not None:
+        raise refused
+
+
 def _find_topic(what: Production) -> None:
     """Create the topic, if it is to be created; refuse one that is not there."""
+    _knock(what.bootstrap_servers)
     admin = KafkaAdminClient(bootstrap_servers=what.bootstrap_servers, bootstrap_timeout_ms=5_000)
     try:
         if what.partitions is not None:

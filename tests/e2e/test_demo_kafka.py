@@ -27,17 +27,5 @@ def test_the_year_happens_now(tmp_path: Path, flights: Path, bootstrap_servers: 
     assert counted["interval"][0] > 100  # some 900 flights leave on a day
 
 
-def test_no_broker_is_one_line(tmp_path: Path, flights: Path) -> None:
-    state = tmp_path / "state"
-    state.mkdir()
-    shutil.copy(flights, state / "flights.ndjson")
-    servers = f"127.0.0.1:{free_port()}"
-    environment = {"STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": servers}
-    with Service(["demo", "--kafka", "--state", str(state)], tmp_path, environment) as service:
-        assert service.wait() == 2
-    assert service.lines[-1].startswith(f"stream-app: produce: topic flights on {servers}: ")
-    assert "is a broker there?" in service.lines[-1]
-
-
 def _bins(port: int) -> int:
     return int(get(port, "/v1/streams/departures")["seq"])

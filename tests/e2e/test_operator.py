@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.brokers import Topic
 from tests.e2e.service import Service, free_port
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -68,6 +70,33 @@ def test_operator_sees_figures_and_no_output_shows_an_event(tmp_path: Path) -> N
     assert {"released"} <= {line["event"] for line in logged if line["role"] == "worker"}
     for figure in ("lag{", "batch_seconds_count{", "redis_seconds_count{", "closing_overdue_seconds{"):
         assert f"stream_app_{figure}" in scraped
+
+
+@pytest.mark.kafka
+def test_no_event_of_a_topic_shows_either(tmp_path: Path, bootstrap_servers: str) -> None:
+    port, operator_port = free_port(), free_port()
+    topic = asyncio.run(Topic.create(bootstrap_servers, 2))
+    text = CONFIGURATION.format(port=port, operator_port=operator_port)
+    text = text.replace("file: clicks.ndjson", f"topic: {topic.name}")
+    (tmp_path / "app.yaml").write_text(f'{text}kafka: {{bootstrap_servers: "{bootstrap_servers}"}}\n')
+    with Service(["-v", "run", "--config", "app.yaml"], tmp_path) as service:
+        service.until("bins closed")
+        time.sleep(1.1)
+        values = [line for block in _events() for line in block.splitlines()]
+        asyncio.run(topic.send(values))
+        service.until_true(
+            lambda: _figure(operator_port, "undecodable") == UNDECODABLE, "the bad records are counted", 60
+        )
+        assert service.kill_child("stream_app.shell.child worker")
+        service.until("it again, nothing is lost")
+        service.until_true(lambda: "stream_app_lag{" in _scrape(operator_port), "it goes on", 60)
+        scraped = _scrape(operator_port)
+        public = [httpx.get(f"http://127.0.0.1:{port}{path}", timeout=10).text for path in _PUBLIC]
+        assert service.interrupt() == 0
+    assert SENTINEL in (tmp_path / "state" / "dead_letters" / "clicks.ndjson").read_text()
+    for shown in (service.output, scraped, *public):
+        assert SENTINEL.lower() not in shown.lower()
+    assert str(UNDECODABLE) not in service.output
 
 
 def test_a_taken_port_is_refused_in_one_line(tmp_path: Path) -> None:

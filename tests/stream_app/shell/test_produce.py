@@ -81,6 +81,15 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
         produce(Production(tmp_path / "e.ndjson", "t", "127.0.0.1:1"))
 
 
+@pytest.mark.parametrize("servers", ["127.0.0.1:1", "nowhere"])
+def test_no_broker_is_one_line_with_the_remedy(tmp_path: Path, servers: str) -> None:
+    file = tmp_path / "e.ndjson"
+    file.write_text("{}\n")
+    with pytest.raises(OperatorError, match=f"^produce: topic t on {servers}: .*is a broker there?") as told:
+        produce(Production(file, "t", servers))
+    assert "\n" not in str(told.value)
+
+
 def read_all(servers: str, topic: str) -> list[tuple[bytes | None, bytes]]:
     """Return keys and values of a topic of one partition."""
     consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
