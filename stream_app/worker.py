@@ -20,6 +20,7 @@ from mode import Service
 from stream_app.bootstrap import run_worker
 from stream_app.config import ConfigError, KafkaSettings, Settings, load
 from stream_app.event_logs import cluster_of
+from stream_app.monitoring.logs import dict_config
 from stream_app.ports import OperatorError
 
 CONFIG = "STREAM_APP_CONFIG"  # the configuration file, for Faust's own command line
@@ -75,6 +76,7 @@ def make_app(settings: Settings) -> faust.App:
         web_router_enabled=False,
         datadir=settings.state_dir / "faust",
         worker_redirect_stdouts=False,
+        logging_config=dict_config("worker"),
     )
     # A Faust worker without a topic ends at once: this one listens to its operator.
     commands = app.topic(f"{kafka.group}.commands", value_type=bytes, value_serializer="raw", internal=True)

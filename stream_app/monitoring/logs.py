@@ -29,6 +29,28 @@ def configure(role: str, level: int = logging.WARNING, stream: TextIO | None = N
 
     The last words of a process that crashes are a log line too.
     """
+    root = logging.getLogger()
+    root.handlers[:] = [handler(role, stream)]
+    root.setLevel(level)
+    logging.captureWarnings(True)
+    # It tells of every attempt as of an error; what comes of them reaches us as an exception.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    sys.excepthook = _log_crash
+
+
+def dict_config(role: str, level: int = logging.WARNING) -> dict[str, Any]:
+    """Return the same for a framework that configures logging by itself, as ``logging.config`` reads it."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "handlers": {"stderr": {"()": handler, "role": role}},
+        "root": {"level": level, "handlers": ["stderr"]},
+        "loggers": {"kafka": {"level": "CRITICAL"}},
+    }
+
+
+def handler(role: str, stream: TextIO | None = None) -> logging.Handler:
+    """Return what writes log lines to ``stream`` (standard error), each with the role of the process."""
     stream = stream or sys.stderr
     processors: list[Processor] = [
         structlog.stdlib.add_log_level,
@@ -41,15 +63,23 @@ def configure(role: str, level: int = logging.WARNING, stream: TextIO | None = N
         _Role(role),
         *_renderers(stream),
     ]
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=processors))
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level)
-    logging.captureWarnings(True)
-    # It tells of every attempt as of an error; what comes of them reaches us as an exception.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    sys.excepthook = _log_crash
+    lines = logging.StreamHandler(stream)
+    lines.addFilter(_name_errors)
+    lines.setFormatter(structlog.stdlib.ProcessorFormatter(processors=processors))
+    return lines
+
+
+def _name_errors(record: logging.LogRecord) -> bool:
+    """Put the type of an error in the place of an error in a message, unless its words are our own."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(_named(argument) for argument in record.args)
+    return True
+
+
+def _named(argument: object) -> object:
+    # An OSError's words are the system's, or were made for the operator, as an OperatorError's are.
+    worded = isinstance(argument, OperatorError | OSError)
+    return type(argument).__name__ if isinstance(argument, BaseException) and not worded else argument
 
 
 def format_for(stream: TextIO) -> str:

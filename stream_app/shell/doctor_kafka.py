@@ -33,6 +33,8 @@ async def kafka_findings(settings: Settings) -> list[Finding]:
                     topics[stream.source.topic] = await topic_facts(cluster, stream.source.topic)
                 facts = topics[stream.source.topic]
                 found += [finding async for finding in _topic(cluster, stream, stream.source, facts)]
+        for output in settings.outputs:
+            found.append(_output(output.topic, await topic_facts(cluster, output.topic)))
     except (OSError, OperatorError) as failure:
         found.append(
             Finding("kafka.bootstrap_servers", "fail", f"{failure}; correct it, or start the broker")
@@ -56,6 +58,16 @@ async def _topic(
         yield Finding(what, "warn", f"{source.topic} {said}")
     for finding in _sampled(what, stream, source, await _newest(cluster, source.topic, facts)):
         yield finding
+
+
+def _output(topic: str, facts: TopicFacts | None) -> Finding:
+    """Return whether a topic that takes releases keeps each of them for ever."""
+    if facts is None:
+        return Finding("outputs", "ok", f"{topic} does not exist yet; the first start creates it")
+    if facts.cleanup_policy != "compact" or facts.partitions != 1:
+        said = f"{topic} must be compacted, and nothing else, and have one partition; name another topic"
+        return Finding("outputs", "fail", f"{said}: what it forgets could be released a second time")
+    return Finding("outputs", "ok", f"{topic} is compacted and has one partition")
 
 
 def _sampled(

@@ -98,6 +98,8 @@ def test_its_configuration_can_be_read_with_the_environment_that_it_gets() -> No
     assert settings.state_dir == Path("/var/lib/private-counts/state")
     assert settings.kafka is not None
     assert settings.kafka.bootstrap_servers == "kafka:9092"
+    # Several workers need a second record of releases that they share.
+    assert all(settings.output_of(stream.name) for stream in settings.streams)
 
 
 def test_the_image_copies_what_is_there_and_does_not_run_as_root() -> None:

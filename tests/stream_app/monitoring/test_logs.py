@@ -6,13 +6,14 @@ import asyncio
 import io
 import json
 import logging
+import logging.config
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from stream_app.monitoring.logs import LOG_FORMAT, configure
+from stream_app.monitoring.logs import LOG_FORMAT, configure, dict_config
 from stream_app.ports import OperatorError
 
 SENTINEL = "tailnum-N14228"
@@ -61,6 +62,31 @@ def test_of_an_error_type_and_place_are_told_and_not_its_words(written: io.Strin
     assert [error["type"] for error in errors] == ["OSError", "ValueError"]
     assert errors[0]["at"][-1].startswith("test_logs.py:")
     assert errors[0]["at"][-1].endswith("trip_over_an_event")
+
+
+def test_an_error_in_a_message_is_named_and_our_own_words_stay(written: io.StringIO) -> None:
+    log = logging.getLogger("mode.service")
+    log.error("crashed: %r, %s", ValueError(SENTINEL), OperatorError("state.dir: it is full"))
+    log.warning("ingest: %s; trying again", ConnectionError("redis: no answer"))
+    crashed, again = lines(written)
+    assert crashed["event"] == "crashed: 'ValueError', state.dir: it is full"
+    assert again["event"] == "ingest: redis: no answer; trying again"
+
+
+def test_a_framework_that_configures_logging_writes_the_same_lines(
+    written: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    logging.config.dictConfig(dict_config("worker"))
+    try:
+        int(SENTINEL)
+    except ValueError as failure:
+        logging.getLogger("mode.service").exception("crashed: %r", failure)
+    (line,) = lines(said)
+    assert line["role"] == "worker"
+    assert line["errors"][0]["type"] == "ValueError"
+    assert SENTINEL not in said.getvalue()
 
 
 def test_words_for_the_operator_stay(written: io.StringIO) -> None:

@@ -30,8 +30,8 @@ GOOD = b'{"at":1357016400000,"who":"Ada-Lovelace"}'
 BAD = b'{"at":"Ada-Lovelace"}'
 
 
-async def findings(folder: Path, servers: str, topic: str) -> list[Finding]:
-    (folder / "app.yaml").write_text(CONFIGURATION.format(servers=servers, topic=topic))
+async def findings(folder: Path, servers: str, topic: str, more: str = "") -> list[Finding]:
+    (folder / "app.yaml").write_text(CONFIGURATION.format(servers=servers, topic=topic) + more)
     return await kafka_findings(load(folder / "app.yaml", {}))
 
 
@@ -90,6 +90,22 @@ class TestOverABroker:
         assert [state for state, _ in found] == ["ok", "warn", "ok", "warn"]
         assert "is compacted" in found[1][1]
         assert "ahead of this machine's clock" in found[3][1]
+
+    @pytest.mark.parametrize(
+        ("partitions", "policy", "state"),
+        [(1, "compact", "ok"), (1, "delete", "fail"), (2, "compact", "fail")],
+    )
+    def test_a_topic_that_takes_releases_forgets_none(
+        self, tmp_path: Path, bootstrap_servers: str, partitions: int, policy: str, state: str
+    ) -> None:
+        async def look() -> list[Finding]:
+            events = await Topic.create(bootstrap_servers)
+            out = await Topic.create(bootstrap_servers, partitions, cleanup_policy=policy)
+            more = f"outputs: [{{stream: clicks, topic: {out.name}}}]"
+            return await findings(tmp_path, bootstrap_servers, events.name, more)
+
+        *_, last = asyncio.run(look())
+        assert (last.what, last.state) == ("outputs", state)
 
     def test_a_topic_that_is_not_there(self, tmp_path: Path, bootstrap_servers: str) -> None:
         found = asyncio.run(findings(tmp_path, bootstrap_servers, "nobody-made-it"))
