@@ -150,7 +150,9 @@ async def run_api(settings: Settings) -> None:
     Raises: OperatorError where the address cannot be had.
     """
     # Here and not above: a worker starts a second sooner without the web's packages.
+    from stream_app.api.access import AccessRules
     from stream_app.api.app import listen, serve_on
+    from stream_app.config.key_file import read_keys
 
     host, port = settings.api.host, settings.api.port
     try:
@@ -159,8 +161,17 @@ async def run_api(settings: Settings) -> None:
         raise OperatorError(
             f"api.port: {host}:{port} cannot be served ({os.strerror(failure.errno or 0)}); free it"
         ) from None
+    api = settings.api
+    rules = AccessRules(
+        keys=() if api.keys is None else read_keys(api.keys),
+        proxy_header=api.proxy_header,
+        proxies=frozenset(api.proxies),
+        origins=api.origins,
+        requests_per_s=api.requests_per_s,
+    )
+    tls = None if api.tls is None else (api.tls.certificate, api.tls.key)
     with listener:
-        await serve_on(listener, lambda: open_reader(settings))
+        await serve_on(listener, lambda: open_reader(settings), rules, tls)
 
 
 async def run_alerts(settings: Settings) -> None:

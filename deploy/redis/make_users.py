@@ -17,6 +17,9 @@ from pathlib import Path
 RULES = {
     "worker": "~dp:* +@all -@admin -@dangerous +config|get +info +bgrewriteaof",
     "api": "~dp:*:pub:* -@all +get +getrange +exists +hgetall +smembers +xrange +multi +exec +discard +ping",
+    # Alerts keep their own states and can do nothing else; released values they read as the API does.
+    "alerts": "~dp:{!alerts}:pub:* -@all +hget +hset +hgetall +xadd +xrange +xrevrange +eval +evalsha +multi "
+    "+exec +discard +ping",
     "operator": "~* &* +@all",
 }
 # Nobody may log in as it, but Redis 7 reads its own file back as this user: without rights all would be lost.
@@ -24,6 +27,7 @@ DEFAULT_USER = "user default off ~* &* +@all"
 VARIABLES = {
     "worker": "STREAM_APP_REDIS_URL",
     "api": "STREAM_APP_REDIS_API_URL",
+    "alerts": "STREAM_APP_REDIS_ALERTS_URL",
     "operator": "REDIS_OPERATOR_URL",
 }
 

@@ -9,16 +9,20 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from importlib.metadata import version
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from stream_app.api import errors, pages, prometheus, routes
+from stream_app.api.access import Access, AccessRules
 from stream_app.api.replica import Replicas
-from stream_app.ports import PublicReader
+from stream_app.ports import OperatorError, PublicReader
 
 ReaderFactory = Callable[[], AbstractAsyncContextManager[PublicReader]]
 
+EVERYBODY = AccessRules()
 _GRACE_S = 3  # what a request in flight gets when the server is told to stop
 _ABOUT = """\
 Differentially private live counts. Every value here is computed from released, noisy values.
@@ -29,7 +33,7 @@ epoch:seq. Errors are JSON with one line that says what, where and the remedy.
 """
 
 
-def create_app(reader: PublicReader) -> FastAPI:
+def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
     """Return the application over one reader. It reads what is visible until it is shut down."""
     replicas = Replicas(reader)
 
@@ -54,7 +58,13 @@ def create_app(reader: PublicReader) -> FastAPI:
     errors.install(app)
     app.include_router(routes.router)
     app.include_router(prometheus.router)
+    app.add_middleware(Access, rules=rules)
     pages.install(app)
+    if rules.origins:  # outermost: a browser asks whether it may ask, and has no key yet
+        headers = ["Authorization", "Last-Event-ID"]
+        app.add_middleware(
+            CORSMiddleware, allow_origins=rules.origins, allow_methods=["GET", "POST"], allow_headers=headers
+        )
     return app
 
 
@@ -64,17 +74,33 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=512)
 
 
-async def serve_on(listener: socket.socket, reader_factory: ReaderFactory) -> None:
-    """Serve on a listening socket until a signal or cancellation; both end followers and requests first."""
+async def serve_on(
+    listener: socket.socket,
+    reader_factory: ReaderFactory,
+    rules: AccessRules = EVERYBODY,
+    tls: tuple[Path, Path] | None = None,
+) -> None:
+    """Serve on a listening socket until a signal or cancellation; both end followers and requests first.
+
+    Args: tls, files of the certificate and its key; None for plain HTTP.
+    Raises: OperatorError where the files cannot be used.
+    """
     async with reader_factory() as reader:
-        app = create_app(reader)
+        app = create_app(reader, rules)
         config = uvicorn.Config(
             app,
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=_GRACE_S,
             server_header=False,
+            proxy_headers=False,  # who asks is decided by access.py, from the connection's own address
+            ssl_certfile=tls[0] if tls else None,
+            ssl_keyfile=tls[1] if tls else None,
         )
+        try:
+            config.load()
+        except OSError as failure:  # ssl.SSLError is one
+            raise OperatorError(f"api.tls: the certificate or its key cannot be used ({failure})") from None
         server = _Server(config, app.state.replicas)
         serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
         try:

@@ -16,7 +16,7 @@ from stream_app.core.query import StreamView
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(views: Iterable[StreamView], alerts: Mapping[str, bytes]) -> bytes:
+def exposition(views: Iterable[StreamView], alerts: Mapping[str, State]) -> bytes:
     """Return the text that Prometheus scrapes. Args: where every alert rule stands, by its name."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Released(list(views)))
@@ -27,15 +27,14 @@ def exposition(views: Iterable[StreamView], alerts: Mapping[str, bytes]) -> byte
 class _Alerts(Collector):
     """1 for a rule that is firing: decided by the exact law of the noise, which PromQL does not have."""
 
-    def __init__(self, alerts: Mapping[str, bytes]) -> None:
+    def __init__(self, alerts: Mapping[str, State]) -> None:
         self._alerts = alerts
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         firing = GaugeMetricFamily(
             "private_counts_alert_firing", "1 while an alert rule fires", labels=["rule", "stream"]
         )
-        for name, text in sorted(self._alerts.items()):
-            state = State.from_json(text)
+        for name, state in sorted(self._alerts.items()):
             if state.last is not None:
                 firing.add_metric([name, state.last["stream"]], float(state.phase == "firing"))
         yield firing

@@ -11,8 +11,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stream_app.api import errors, metrics
+from stream_app.api.access import may_read
 from stream_app.api.replica import STALE_AFTER_S, Replicas
 from stream_app.api.schemas import Health, NoQuery
+from stream_app.core.alerts.states import State
 
 DASHBOARD = Path(__file__).parent / "dashboard"
 
@@ -94,7 +96,10 @@ async def readyz(request: Request, _query: Nothing) -> JSONResponse:
 async def metrics_text(request: Request, _query: Nothing) -> Response:
     """Private values in Prometheus' text format."""
     replicas: Replicas = request.app.state.replicas
-    views = [one.view for _, one in sorted(replicas.by_name.items()) if one.view is not None]
-    return Response(
-        metrics.exposition(views, replicas.alerts), headers={"Content-Type": metrics.CONTENT_TYPE}
+    known = {name: one.view for name, one in sorted(replicas.by_name.items()) if may_read(request, name)}
+    states = {name: State.from_json(text) for name, text in replicas.alerts.items()}
+    text = metrics.exposition(
+        [view for view in known.values() if view is not None],
+        {name: one for name, one in states.items() if one.last and may_read(request, one.last["stream"])},
     )
+    return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})

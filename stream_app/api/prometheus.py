@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
+from stream_app.api.access import may_read
 from stream_app.api.bin_samples import METRICS, Series, selected
 from stream_app.api.promql import PromQLError, Selector, parse, parse_selector
 from stream_app.api.replica import Replicas
@@ -24,7 +25,6 @@ from stream_app.core.query import StreamView
 router = APIRouter(prefix="/api/v1", include_in_schema=False)
 
 MOST_VALUES = 4 * MAX_POINTS  # in one answer, over all series
-LARGEST_BODY_BYTES = 16_384
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)?")
 _SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 BOTH = ["GET", "POST"]  # Grafana posts its questions as forms
@@ -138,13 +138,13 @@ async def _computed(request: Request, answer: Answer) -> Any:
     replicas: Replicas = request.app.state.replicas
     asked = list(request.query_params.multi_items())
     if request.method == "POST":
-        body = (await request.body())[:LARGEST_BODY_BYTES]
+        body = await request.body()
         asked += parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
     async with AsyncExitStack() as held:
         views = []
         for _, one in sorted(replicas.by_name.items()):
             await held.enter_async_context(one.busy)
-            if one.view is not None:
+            if one.view is not None and may_read(request, one.stream):
                 views.append(one.view)
         return await run_in_threadpool(answer, views, asked)
 

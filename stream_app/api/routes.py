@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from stream_app.api import answers, errors, formats, sse
+from stream_app.api.access import may_read
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.schemas import (
     AlertList,
@@ -43,8 +44,8 @@ def replica_of(request: Request, stream: str) -> StreamReplica:
     """Return a stream's replica. Raises: HTTPException 404."""
     by_name = all_replicas(request).by_name
     replica = by_name.get(stream)
-    if replica is None or replica.view is None:
-        raise errors.unknown_stream(stream, sorted(by_name))
+    if replica is None or replica.view is None or not may_read(request, stream):
+        raise errors.unknown_stream(stream, sorted(name for name in by_name if may_read(request, name)))
     return replica
 
 
@@ -56,14 +57,15 @@ Nothing = Annotated[NoQuery, Query()]
 async def list_streams(request: Request, _query: Nothing) -> StreamList:
     """All streams, each with its running count as now known."""
     replicas = all_replicas(request).by_name
-    views = [replicas[name].view for name in sorted(replicas)]
+    views = [replicas[name].view for name in sorted(replicas) if may_read(request, name)]
     return StreamList(streams=[answers.summary(view) for view in views if view is not None])
 
 
 @router.get("/alerts", response_model=AlertList)
 async def list_alerts(request: Request, _query: Nothing) -> AlertList:
     """Where the alert rules stand that ever changed."""
-    return answers.alerts(all_replicas(request).alerts)
+    found = answers.alerts(all_replicas(request).alerts)
+    return AlertList(alerts=[one for one in found.alerts if may_read(request, one.stream)])
 
 
 @router.get("/streams/{stream}", response_model=StreamDetail)

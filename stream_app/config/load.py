@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 
 from dphist.workloads import PREFIX
 from stream_app.config import values
+from stream_app.config.access import read_api
 from stream_app.config.alerts import read_alerts
 from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.kafka import read_kafka, read_outputs
 from stream_app.config.settings import (
     DAY_US,
     EMBEDDED,
-    ApiSettings,
     OperatorSettings,
     PrivacySettings,
     RedisSettings,
@@ -68,6 +68,7 @@ def documented_keys() -> tuple[str, ...]:
           time: {field: t, format: s, bin: 1h, epoch: 1h}, privacy: {epsilon: 1}},
           t: {source: {topic: f}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
           privacy: {epsilon: 1}}}
+        api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
         alerts: {rules: {r: {when: count(n) > 1}}}
     """
     known: list[str] = []
@@ -122,7 +123,7 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
     settings = Settings(
         file=path,
         redis=_redis(document.section("redis"), path, environment),
-        api=_api(document.section("api")),
+        api=read_api(document.section("api"), path.parent),
         state_dir=state_dir,
         noise_key_file=None if key_file is None else _beside(path, key_file),
         publish_every_us=document.take("publish_every", values.positive_duration_us, 1_000_000),
@@ -187,14 +188,6 @@ def _from_environment(environment: Mapping[str, str], name: str) -> str | None:
         return _redis_url(value)
     except ValueError as refusal:
         raise ConfigError(f"environment: {name}: {refusal}") from None  # the value may hold a password
-
-
-def _api(section: Section) -> ApiSettings:
-    settings = ApiSettings(
-        host=section.take("host", values.text, "127.0.0.1"), port=section.take("port", values.port, 8088)
-    )
-    section.finish()
-    return settings
 
 
 def _operator(section: Section) -> OperatorSettings | None:

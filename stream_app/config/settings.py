@@ -40,11 +40,33 @@ class RedisSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Files in PEM."""
+
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """Where pages and answers are served."""
+    """Where pages and answers are served, and to whom.
+
+    Args:
+        keys: file of API keys; None: nobody is asked for one.
+        proxy_header, proxies: requests from these addresses with this header were let in by a proxy.
+        origins: pages of these origins may ask from a browser.
+        requests_per_s: for each key or address; None: no limit.
+        tls: None: plain HTTP.
+    """
 
     host: str
     port: int
+    keys: Path | None = None
+    proxy_header: str | None = None
+    proxies: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    requests_per_s: float | None = None
+    tls: TlsSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from stream_app.config import load
 from stream_app.shell.options import config_option, refusals_in_one_line
 from stream_app.shell.processes import until_stopped
 from stream_app.shell.readers import query, watch
+from stream_app.shell.watching import api_key, export_alerts, plan_alert
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -314,7 +315,7 @@ def produce(file: Path, topic: str, as_live: str | None, **options: Any) -> int:
     return 0
 
 
-for command in (query, watch):
+for command in (query, watch, plan_alert, export_alerts, api_key):
     main.add_command(command)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from stream_app.bootstrap import open_reader, redis_server
 from stream_app.config import AlertSettings, ApiSettings, Settings, StreamSettings
+from stream_app.config.access import is_loopback
 from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError, PublicReader
@@ -123,12 +124,15 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, endin
 def address(api: ApiSettings) -> str:
     """Return where a browser finds the page."""
     host = f"[{api.host}]" if ":" in api.host else api.host
-    return f"http://{host}:{api.port}/"
+    return f"http{'s' if api.tls else ''}://{host}:{api.port}/"
 
 
 async def _say_what_happens(settings: Settings, reader: PublicReader, report: Report) -> None:
     """Say in words what this start does with the state of an earlier one."""
     report.say(f"page and API: {address(settings.api)}    (Ctrl-C ends it)")
+    if settings.api.keys is None and settings.api.proxy_header is None:
+        whose = "everybody on this machine" if is_loopback(settings.api.host) else "EVERYBODY WHO REACHES IT"
+        report.say(f"no API keys are asked for: {whose} may read the released values")
     for stream in settings.streams:
         now = await _progress(stream, reader)
         if now.until_us is None:

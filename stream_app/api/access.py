@@ -1,0 +1,191 @@
+"""Who may ask: API keys with the streams they open, a proxy that is trusted, and limits for everybody.
+
+Without keys and without a proxy everybody who reaches the port may read; the configuration allows that on
+loopback, and elsewhere only where it was accepted in words.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stream_app.api.errors import reply
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+LARGEST_BODY_BYTES = 16_384
+LARGEST_QUERY_BYTES = 8_192
+_MOST_CLIENTS = 10_000
+_BURST_S = 2.0  # a client that was quiet may send what this long allows, at once
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """One key, known by the SHA-256 of its text: 256 random bits need no slow hash.
+
+    Args: streams that it opens; None for all.
+    """
+
+    name: str
+    sha256: str
+    streams: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """What is asked of a request.
+
+    Args:
+        keys: any of them opens its streams.
+        proxy_header, proxies: a request from one of these addresses with this header was let in by a proxy.
+        origins: pages of these origins may ask from a browser.
+        requests_per_s: for each key or address; None: no limit.
+    """
+
+    keys: tuple[ApiKey, ...] = ()
+    proxy_header: str | None = None
+    proxies: frozenset[str] = frozenset()
+    origins: tuple[str, ...] = ()
+    requests_per_s: float | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether a request has to say who it is."""
+        return bool(self.keys or self.proxy_header)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who asks, and what they may read; None for all streams."""
+
+    name: str
+    streams: frozenset[str] | None = None
+
+
+def may_read(request: Request, stream: str) -> bool:
+    """Return whether whoever asks may read a stream."""
+    reader: Reader | None = getattr(request.state, "reader", None)
+    return reader is None or reader.streams is None or stream in reader.streams
+
+
+def digest_of(key: str) -> str:
+    """Return the form in which a key is kept."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+class Access:
+    """Let a request through, or answer it in one line: 401, 413, 414 or 429."""
+
+    def __init__(
+        self, app: ASGIApp, rules: AccessRules, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.app = app
+        self._rules = rules
+        self._budgets = Budgets(rules.requests_per_s, clock_s)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; no answer is buffered, so server-sent events flow."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        address = scope["client"][0] if scope.get("client") else ""
+        reader = self._reader(headers, address)
+        refusal = self._refusal(scope, headers, reader, address)
+        if refusal is not None:
+            status, line, more = refusal
+            answer = reply(status, line)
+            answer.headers.update(more)
+            await answer(scope, receive, send)
+            return
+        scope.setdefault("state", {})["reader"] = reader
+        await self.app(scope, _limited(receive), send)
+
+    def _refusal(
+        self, scope: Scope, headers: Headers, reader: Reader | None, address: str
+    ) -> tuple[int, str, dict[str, str]] | None:
+        if len(scope.get("query_string", b"")) > LARGEST_QUERY_BYTES:
+            return 414, f"the question is longer than {LARGEST_QUERY_BYTES:,} bytes; shorten it", {}
+        if int(headers.get("content-length", 0)) > LARGEST_BODY_BYTES:
+            return 413, f"the body is larger than {LARGEST_BODY_BYTES:,} bytes; shorten it", {}
+        wait_s = self._budgets.take(reader.name if reader else address)
+        if wait_s > 0:
+            more = {"Retry-After": str(max(1, round(wait_s)))}
+            return 429, f"more than {self._rules.requests_per_s:g} requests a second; ask more slowly", more
+        if reader is None and scope["path"] not in OPEN_PATHS:
+            more = {"WWW-Authenticate": 'Basic realm="private counts", charset="UTF-8"'}
+            line = "a key is needed: Authorization: Bearer KEY, or as the password of a browser's prompt"
+            return 401, line, more
+        return None
+
+    def _reader(self, headers: Headers, address: str) -> Reader | None:
+        """Return who asks, or None for somebody who has to say it and did not."""
+        rules = self._rules
+        if not rules.asks:
+            return Reader(address)
+        if rules.proxy_header and address in rules.proxies:
+            user = headers.get(rules.proxy_header)
+            if user:
+                return Reader(f"proxy:{user}")
+        digest = digest_of(_key_in(headers.get("authorization", "")))
+        found = None
+        for key in rules.keys:  # all of them: how long it takes says nothing about which one it is
+            if hmac.compare_digest(key.sha256, digest):
+                found = Reader(f"key:{key.name}", key.streams)
+        return found
+
+
+class Budgets:
+    """A budget of requests for each client: it fills steadily and holds what ``_BURST_S`` allows."""
+
+    def __init__(self, per_s: float | None, clock_s: Callable[[], float]) -> None:
+        self._per_s, self._clock_s = per_s, clock_s
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> float:
+        """Take one request; return 0, or how many seconds to wait where there is none left."""
+        if self._per_s is None:
+            return 0.0
+        now_s, most = self._clock_s(), max(1.0, self._per_s * _BURST_S)
+        left, then_s = self._left.pop(client, (most, now_s))
+        left = min(most, left + (now_s - then_s) * self._per_s)
+        granted = left >= 1.0
+        self._left[client] = (left - 1.0 if granted else left, now_s)
+        if len(self._left) > _MOST_CLIENTS:
+            self._left.popitem(last=False)
+        return 0.0 if granted else (1.0 - left) / self._per_s
+
+
+def _key_in(authorization: str) -> str:
+    """Return the key of a header: the token, or the password that a browser asked for."""
+    scheme, _, rest = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return rest.strip()
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(rest, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+    return ""
+
+
+def _limited(receive: Receive) -> Receive:
+    """Return a receiver that ends bodies which do not say how long they are and go on too long."""
+    taken = 0
+
+    async def limited() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        return {"type": "http.disconnect"} if taken > LARGEST_BODY_BYTES else message
+
+    return limited

@@ -1,0 +1,85 @@
+"""The section ``api``: where answers are served, and to whom."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Any
+
+from stream_app.config import values
+from stream_app.config.document import Section
+from stream_app.config.settings import ApiSettings, TlsSettings
+
+EVERYBODY = "everybody who reaches it may read"
+
+
+def read_api(section: Section, directory: Path) -> ApiSettings:
+    """Read the section. Raises: ConfigError; beyond loopback without a key, a proxy or accepting words."""
+    proxy, tls = section.section("proxy"), section.section("tls")
+    keys = section.take("keys", values.text, None)
+    settings = ApiSettings(
+        host=section.take("host", values.text, "127.0.0.1"),
+        port=section.take("port", values.port, 8088),
+        keys=None if keys is None else (directory / keys).absolute(),
+        proxy_header=proxy.take("header", values.text) if proxy.written else None,
+        proxies=proxy.take("addresses", _addresses) if proxy.written else (),
+        origins=section.take("origins", _origins, ()),
+        requests_per_s=section.take("requests_per_s", _rate, None),
+        tls=_tls(tls, directory) if tls.written else None,
+    )
+    proxy.finish()
+    accept = section.take("accept", values.one_of(EVERYBODY), None)
+    section.finish()
+    asks = settings.keys is not None or settings.proxy_header is not None
+    if not (asks or accept or is_loopback(settings.host)):
+        raise section.error(
+            "host",
+            f"{settings.host} is not loopback and nobody is asked for a key; name a keys file or a proxy, "
+            f'or write accept: "{EVERYBODY}"',
+        )
+    return settings
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _tls(section: Section, directory: Path) -> TlsSettings:
+    settings = TlsSettings(
+        certificate=(directory / section.take("certificate", values.text)).absolute(),
+        key=(directory / section.take("key", values.text)).absolute(),
+    )
+    section.finish()
+    return settings
+
+
+def _addresses(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError("must be a list of addresses, for example [10.0.0.7]")
+    try:
+        return tuple(str(ipaddress.ip_address(address)) for address in value)
+    except ValueError:
+        raise ValueError("must be a list of addresses, for example [10.0.0.7]; names are not") from None
+
+
+def _origins(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(
+        isinstance(origin, str) and origin.startswith(("http://", "https://")) and "*" not in origin
+        for origin in value
+    ):
+        raise ValueError("must be a list of origins, for example [https://charts.example.org]")
+    return tuple(origin.rstrip("/") for origin in value)
+
+
+def _rate(value: Any) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
+        return float(value)
+    raise ValueError("must be a number above zero")

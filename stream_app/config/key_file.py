@@ -1,0 +1,63 @@
+"""The file of API keys: a line each, with the hash of the key and the streams that it opens."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from stream_app.api.access import ApiKey, digest_of
+from stream_app.config import values
+from stream_app.ports import OperatorError
+
+EVERY_STREAM = "*"
+
+
+def read_keys(path: Path) -> tuple[ApiKey, ...]:
+    """Return the keys of a file. Raises: OperatorError, one line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as failure:
+        reason = getattr(failure, "strerror", None) or "it is not UTF-8 text"
+        raise OperatorError(
+            f"api.keys: {path} cannot be read: {reason}; make it with stream-app api-key"
+        ) from None
+    keys = tuple(_key(path, number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    if not keys:
+        raise OperatorError(f"api.keys: {path} holds no key; add one with stream-app api-key")
+    return keys
+
+
+def _key(path: Path, number: int, line: str) -> ApiKey:
+    try:
+        row = json.loads(line)
+        streams = row["streams"]
+        known = None if streams == EVERY_STREAM else frozenset(map(values.name, streams))
+        if (known is not None and not isinstance(streams, list)) or len(bytes.fromhex(row["sha256"])) != 32:
+            raise ValueError
+        return ApiKey(values.name(row["name"]), row["sha256"].lower(), known)
+    except (ValueError, KeyError, TypeError):
+        raise OperatorError(f"api.keys: {path}:{number} is not a key; take the line out") from None
+
+
+def add_key(path: Path, name: str, streams: Sequence[str]) -> str:
+    """Add a key to a file that only its owner may read; return its text, which is kept nowhere.
+
+    Args: streams that it opens; none for all.
+    """
+    for word in (name, *streams):
+        try:
+            values.name(word)
+        except ValueError as refusal:
+            raise OperatorError(f"api-key: {word!r} {refusal}") from None
+    if path.exists() and any(key.name == name for key in read_keys(path)):
+        raise OperatorError(
+            f"api-key: {path} has a key called {name}; take its line out, or choose another name"
+        )
+    key = secrets.token_urlsafe(32)
+    row = {"name": name, "sha256": digest_of(key), "streams": list(streams) or EVERY_STREAM}
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
+        file.write(json.dumps(row) + "\n")
+    return key

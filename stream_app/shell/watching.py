@@ -1,0 +1,130 @@
+"""Commands for those who look and listen: alert rules before and while they run, and keys for the API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from dphist import SeededNoise
+from stream_app.config import Settings, load
+from stream_app.config.values import format_duration
+from stream_app.core.alerts.forecast import Forecast, forecast
+from stream_app.core.alerts.rules import Rule
+from stream_app.plans import planned
+from stream_app.ports import OperatorError
+from stream_app.shell.options import config_option, refusals_in_one_line
+
+FIRING = "private_counts_alert_firing"
+
+
+@click.command("plan-alert")
+@config_option
+@click.option("--rule", "name", help="This rule only.")
+@click.option("--shift", default=3.0, show_default=True, help="How far the truth moves, in standard errors.")
+@refusals_in_one_line
+def plan_alert(config: Path, name: str | None, shift: float) -> int:
+    """Tell how often each alert rule will be wrong, and how long it will take to notice.
+
+    \b
+    Example:
+      stream-app plan-alert --config app.yaml --rule busy
+    """
+    settings = load(config)
+    rules = [rule for rule in settings.alerts.rules if name in (None, rule.name)]
+    if not rules:
+        known = ", ".join(rule.name for rule in settings.alerts.rules) or "none"
+        raise OperatorError(f"alerts.rules: {name or 'no rule'} is not there; known: {known}")
+    table = Table(
+        *(
+            "rule",
+            "stderr",
+            "holds beyond",
+            "wrong at the threshold",
+            "false firings",
+            "shift",
+            "noticed after",
+        ),
+        title="Expected of every rule, from the noise alone; values in events",
+    )
+    for rule in rules:
+        if rule.condition.measure != "no_data":
+            table.add_row(*_row(rule, settings, shift))
+    Console().print(table)
+    return 0
+
+
+def _row(rule: Rule, settings: Settings, shift: float) -> list[str]:
+    stream = next(stream for stream in settings.streams if stream.name == rule.condition.stream)
+    try:
+        expected = forecast(rule, planned(stream).design, stream.time.bin_us, SeededNoise(1), shift)
+    except ValueError as refusal:
+        raise OperatorError(f"alerts.rules.{rule.name}: {refusal}") from None
+    return [
+        rule.name,
+        f"{expected.stderr:,.1f}",
+        f"{expected.margin:,.1f}",
+        f"{expected.false_alarm_rate:.2%} of releases (at most {1 - rule.confidence:.2%})",
+        f"{expected.false_firings:.2%} of releases",
+        f"{expected.shift:,.1f}",
+        _delay(expected, stream.time.bin_us),
+    ]
+
+
+def _delay(expected: Forecast, bin_us: int) -> str:
+    def words(bins: float) -> str:
+        return format_duration(int(bins) * bin_us) if bins < float("inf") else "longer than was drawn"
+
+    median, most = expected.delay_bins
+    return f"{words(median)} (median), {words(most)} (95 of 100)"
+
+
+@click.command("export-alerts")
+@config_option
+@refusals_in_one_line
+def export_alerts(config: Path) -> int:
+    """Print the alert rules as a Prometheus rule file over the metric private_counts_alert_firing.
+
+    The service decides by the exact law of the noise, which PromQL does not have; Prometheus passes on.
+
+    \b
+    Example:
+      stream-app export-alerts --config app.yaml > private-counts.rules.yml
+    """
+    import yaml
+
+    rules = [
+        {
+            "alert": rule.name,
+            "expr": f'{FIRING}{{rule="{rule.name}",stream="{rule.condition.stream}"}} == 1',
+            "labels": dict(rule.labels),
+            "annotations": {"condition": rule.text, **({"summary": rule.summary} if rule.summary else {})},
+        }
+        for rule in load(config).alerts.rules
+    ]
+    click.echo(
+        yaml.safe_dump({"groups": [{"name": "private-counts", "rules": rules}]}, sort_keys=False), nl=False
+    )
+    return 0
+
+
+@click.command("api-key")
+@click.option("--file", type=click.Path(path_type=Path), default=Path("api-keys.ndjson"), show_default=True)
+@click.option("--name", required=True, help="Whose key it is.")
+@click.option(
+    "--stream", "streams", multiple=True, help="A stream that it opens; may be repeated.  [default: all]"
+)
+@refusals_in_one_line
+def api_key(file: Path, name: str, streams: tuple[str, ...]) -> int:
+    """Make an API key: its hash goes into FILE (api.keys), its text to the terminal, once.
+
+    \b
+    Example:
+      stream-app api-key --name grafana --stream clicks
+    """
+    from stream_app.config.key_file import add_key
+
+    click.echo(add_key(file, name, streams))
+    return 0

@@ -1,0 +1,197 @@
+"""Who may read what: keys and their streams, a trusted proxy, limits; and what is said to the others."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from stream_app.api.access import AccessRules, ApiKey, Budgets, digest_of
+from stream_app.api.app import create_app
+from stream_app.config.key_file import add_key, read_keys
+from stream_app.ports import OperatorError
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.published import Published
+
+KEYS = (
+    ApiKey("all", digest_of("k-all"), None),
+    ApiKey("one", digest_of("k-one"), frozenset({"clicks"})),
+)
+
+
+@asynccontextmanager
+async def asking(rules: AccessRules, address: str = "10.0.0.9") -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a client of a service with two streams, seen from an address."""
+    store = MemoryStore()
+    for name in ("clicks", "views"):
+        stream = Published(store, name=name, source=f"{name}.ndjson")
+        await stream.open()
+        await stream.close([1, 2, 3])
+    app = create_app(store.reader(), rules)
+    await app.state.replicas.refresh()
+    transport = httpx.ASGITransport(app=app, client=(address, 5_000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+        yield client
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def basic(key: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"anyone:{key}".encode()).decode()}
+
+
+def test_without_a_key_there_is_nothing_but_health() -> None:
+    async def run() -> None:
+        async with asking(AccessRules(keys=KEYS)) as client:
+            paths = (
+                *(
+                    "/",
+                    "/docs",
+                    "/dashboard/main.js",
+                    "/openapi.json",
+                    "/metrics",
+                    "/v1/streams",
+                    "/v1/alerts",
+                ),
+                *(
+                    "/v1/streams/clicks/count",
+                    "/v1/streams/clicks/events",
+                    "/api/v1/query?query=1",
+                    "/nowhere",
+                ),
+            )
+            wrong = ({}, bearer("k-on"), bearer(""), bearer(digest_of("k-all")), {"Authorization": "Basic !"})
+            for path in paths:
+                for headers in wrong:
+                    response = await client.get(path, headers=headers)
+                    assert response.status_code == 401, (path, headers)
+                    assert response.headers["www-authenticate"].startswith("Basic")
+                    assert "Bearer KEY" in response.json()["error"]
+                    assert "content-security-policy" in response.headers
+            assert (await client.get("/healthz")).status_code == 200
+
+    asyncio.run(run())
+
+
+def test_a_key_opens_its_streams_and_hides_the_others_everywhere() -> None:
+    async def run() -> None:
+        async with asking(AccessRules(keys=KEYS)) as client:
+            for headers, seen in ((bearer("k-all"), {"clicks", "views"}), (basic("k-one"), {"clicks"})):
+                listed = (await client.get("/v1/streams", headers=headers)).json()["streams"]
+                assert {one["stream"] for one in listed} == seen
+                for name in ("clicks", "views"):
+                    for path in ("", "/count", "/series", "/nodes", "/privacy"):
+                        response = await client.get(f"/v1/streams/{name}{path}", headers=headers)
+                        assert response.status_code == (200 if name in seen else 404), (name, path)
+                values = (await client.get("/api/v1/label/stream/values", headers=headers)).json()
+                assert set(values["data"]) == seen
+                text = (await client.get("/metrics", headers=headers)).text
+                assert ('stream="views"' in text) == ("views" in seen)
+                query = {"query": '{stream=~".+"}', "time": "1357009200"}
+                found = (await client.get("/api/v1/query", params=query, headers=headers)).json()
+                assert {one["metric"]["stream"] for one in found["data"]["result"]} == seen
+            # What is there and not for you reads like what is not there.
+            theirs = await client.get("/v1/streams/views/count", headers=bearer("k-one"))
+            nobodys = await client.get("/v1/streams/nothing/count", headers=bearer("k-one"))
+            assert theirs.json()["error"].replace("views", "nothing") == nobodys.json()["error"]
+
+    asyncio.run(run())
+
+
+def test_a_header_is_believed_from_the_proxy_only() -> None:
+    async def run() -> None:
+        rules = AccessRules(proxy_header="X-Forwarded-User", proxies=frozenset({"10.0.0.9"}))
+        user = {"X-Forwarded-User": "ann"}
+        async with asking(rules) as client:
+            assert (await client.get("/v1/streams", headers=user)).status_code == 200
+            assert (await client.get("/v1/streams")).status_code == 401
+            assert (await client.get("/v1/streams", headers={"X-Forwarded-User": ""})).status_code == 401
+        async with asking(rules, address="10.0.0.10") as client:
+            assert (await client.get("/v1/streams", headers=user)).status_code == 401
+
+    asyncio.run(run())
+
+
+def test_limits_answer_in_one_line() -> None:
+    async def run() -> None:
+        async with asking(AccessRules(requests_per_s=2)) as client:
+            statuses = [(await client.get("/v1/streams")).status_code for _ in range(5)]
+            assert statuses == [200] * 4 + [429]
+            late = await client.get("/v1/streams")
+            assert (late.headers["retry-after"], "2 requests a second" in late.text) == ("1", True)
+        async with asking(AccessRules()) as client:
+            assert (await client.get("/v1/streams?" + "x" * 9_000)).status_code == 414
+            assert (await client.post("/api/v1/query", content=b"x" * 20_000)).status_code == 413
+
+            async def endless() -> AsyncIterator[bytes]:
+                for _ in range(10):
+                    yield b"x" * 4_000
+
+            # A body that does not say how long it is ends where the limit is.
+            try:
+                response = await client.post("/api/v1/query", content=endless())
+                assert response.status_code >= 400
+            except Exception as failure:
+                assert type(failure).__name__ == "ClientDisconnect"  # noqa: PT017
+
+    asyncio.run(run())
+
+
+def test_browsers_of_named_origins_may_ask_first_without_a_key() -> None:
+    async def run() -> None:
+        async with asking(AccessRules(keys=KEYS, origins=("https://charts.example.org",))) as client:
+            for origin, allowed in (
+                ("https://charts.example.org", True),
+                ("https://evil.example.org", False),
+            ):
+                asked = {"Origin": origin, "Access-Control-Request-Method": "GET"}
+                headers = asked | {"Access-Control-Request-Headers": "authorization"}
+                response = await client.options("/v1/streams", headers=headers)
+                assert (response.headers.get("access-control-allow-origin") == origin) == allowed
+
+    asyncio.run(run())
+
+
+def test_a_budget_fills_steadily() -> None:
+    now = [0.0]
+    budgets = Budgets(10.0, lambda: now[0])
+    assert [budgets.take("a") for _ in range(20)] == [0.0] * 20
+    assert budgets.take("a") == pytest.approx(0.1)
+    assert budgets.take("b") == 0.0
+    now[0] = 0.35
+    assert [budgets.take("a") > 0 for _ in range(4)] == [False, False, False, True]
+    now[0] = 1e6
+    assert sum(budgets.take("a") == 0 for _ in range(30)) == 20
+
+
+def test_keys_are_kept_as_hashes_for_their_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "keys.ndjson"
+    text, other = add_key(path, "grafana", ["clicks"]), add_key(path, "ann", [])
+    assert path.stat().st_mode & 0o077 == 0
+    assert text not in path.read_text()
+    assert len(text) >= 43
+    assert text != other
+    assert read_keys(path) == (
+        ApiKey("grafana", digest_of(text), frozenset({"clicks"})),
+        ApiKey("ann", digest_of(other), None),
+    )
+    with pytest.raises(OperatorError, match="has a key called ann"):
+        add_key(path, "ann", [])
+    with pytest.raises(OperatorError, match="is not a name"):
+        add_key(path, "An n", [])
+    row = json.loads(path.read_text().splitlines()[0])
+    for wrong in (row | {"sha256": "ab"}, row | {"streams": "clicks"}, {"name": "x"}, []):
+        path.write_text(json.dumps(wrong) + "\n")
+        with pytest.raises(OperatorError, match=":1 is not a key"):
+            read_keys(path)
+    path.write_text("\n")
+    with pytest.raises(OperatorError, match="holds no key"):
+        read_keys(path)

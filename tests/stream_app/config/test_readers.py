@@ -1,0 +1,98 @@
+"""The sections ``alerts`` and ``api``: what is read, and the one line where it cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stream_app.config import ConfigError, Settings, load_text
+
+STREAMS = """\
+streams:
+  clicks:
+    source: {file: clicks.ndjson}
+    time: {field: at, format: iso8601, bin: 5m, grace: 0s, epoch: 1d}
+    privacy: {epsilon: 1.0}
+  past:
+    source: {file: past.ndjson, replay: {from: 2013-01-01T00:00:00Z, to: 2013-02-01T00:00:00Z}}
+    time: {field: at, format: iso8601, bin: 1h, epoch: 31d}
+    privacy: {epsilon: 1.0}
+"""
+
+
+def read(text: str) -> Settings:
+    return load_text(STREAMS + text, Path("/app/app.yaml"), {})
+
+
+def test_rules_are_read() -> None:
+    settings = read(
+        'alerts:\n  rules:\n    busy: {when: "rate(clicks, 1h) >= 5/m", confidence: 0.99, for: 10m,'
+        ' clear: 4, labels: {severity: page}, summary: too many}\n    still: {when: "no_data(clicks, 20m)"}\n'
+        '  webhooks: ["https://hooks.example.org/x"]\n'
+    )
+    busy, still = settings.alerts.rules
+    assert (busy.name, busy.confidence, busy.for_us, busy.clear) == ("busy", 0.99, 600_000_000, 4.0)
+    assert (busy.condition.measure, busy.condition.window_us, still.condition.measure) == (
+        "rate",
+        3_600_000_000,
+        "no_data",
+    )
+    assert settings.alerts.webhooks == ("https://hooks.example.org/x",)
+    assert read("").alerts.rules == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ('when: "sum(clicks) > 5"', 'app.yaml:12: alerts.rules.busy.when "sum(clicks) > 5": character 11'),
+        ('when: "count(views) > 5"', "names the stream views, which is not here; known: clicks, past"),
+        ('when: "sum(clicks, 7m) > 5"', "its bins are 5m"),
+        ('when: "no_data(past, 1h)"', "is for live streams"),
+        ('when: "no_data(clicks, 1h)", for: 5m', "alerts.rules.busy.for means nothing for no_data"),
+        ('when: "count(clicks) > 5", clear: 6', "alerts.rules.busy.clear 6 is past the threshold"),
+        ('when: "count(clicks) < 5", clear: 4', "is past the threshold"),
+        ('when: "count(clicks) > 5", confidence: 1', "must be a number from 0.5 to 0.999999"),
+        ('when: "count(clicks) > 5", confidence: 0.4', "must be a number from 0.5"),
+        ('when: "count(clicks) > 5", labels: {a b: c}', "must be names with words"),
+        ('when: "count(clicks) > 5", level: page', "level is not a known key"),
+        ("for: 5m", "alerts.rules.busy.when is missing"),
+    ],
+)
+def test_a_wrong_rule_is_one_line(rule: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        read(f"alerts:\n  rules:\n    busy: {{{rule}}}\n")
+    assert expected in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_beyond_loopback_somebody_is_asked_or_it_was_accepted() -> None:
+    for host in ("127.0.0.1", "127.1.2.3", "localhost", '"::1"'):
+        assert read(f"api: {{host: {host}}}\n").api.keys is None
+    for host in ("0.0.0.0", '"::"', "192.168.1.7", "counts.example.org"):
+        with pytest.raises(ConfigError, match="is not loopback and nobody is asked for a key"):
+            read(f"api: {{host: {host}}}\n")
+        for how in (
+            "keys: keys.ndjson",
+            "proxy: {header: X-User, addresses: [10.0.0.7]}",
+            'accept: "everybody who reaches it may read"',
+        ):
+            read(f"api: {{host: {host}, {how}}}\n")
+    assert read("api: {keys: keys.ndjson}\n").api.keys == Path("/app/keys.ndjson")
+
+
+@pytest.mark.parametrize(
+    ("api", "expected"),
+    [
+        ("accept: yes please", "must be one of everybody who reaches it may read"),
+        ("proxy: {header: X-User}", "api.proxy.addresses is missing"),
+        ("proxy: {header: X-User, addresses: [gateway]}", "names are not"),
+        ('origins: ["*"]', "must be a list of origins"),
+        ("requests_per_s: 0", "must be a number above zero"),
+        ("tls: {certificate: c.pem}", "api.tls.key is missing"),
+    ],
+)
+def test_a_wrong_door_is_one_line(api: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        read(f"api: {{{api}}}\n")
+    assert expected in str(refusal.value)

@@ -1,0 +1,55 @@
+"""What is expected of a rule, against the exact law and against arithmetic by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphist import SeededNoise, plan_tree
+from stream_app.core.alerts.forecast import _delays, _held, forecast
+from stream_app.core.alerts.rules import Rule, parse_condition
+
+HOUR_US = 3_600_000_000
+
+
+def rule(text: str, **options: object) -> Rule:
+    return Rule("busy", text, parse_condition(text), **options)  # type: ignore[arg-type]
+
+
+def test_the_false_alarm_rate_is_what_the_confidence_allows() -> None:
+    design = plan_tree(128, 1.0)
+    for confidence in (0.8, 0.95):
+        expected = forecast(
+            rule("sum(clicks, 4h) > 9", confidence=confidence), design, HOUR_US, SeededNoise(3)
+        )
+        assert expected.bins * expected.paths > 50_000
+        # Standard error of the rate below 0.3 points: neighbouring releases share at most a few nodes.
+        assert expected.false_alarm_rate == pytest.approx(1 - confidence, abs=0.02)
+        assert expected.false_alarm_rate < (1 - confidence) * 1.2
+        assert expected.false_firings <= expected.false_alarm_rate
+
+
+def test_a_large_shift_is_noticed_as_soon_as_the_window_allows() -> None:
+    design = plan_tree(128, 1.0)
+    huge = forecast(rule("sum(clicks, 4h) > 9"), design, HOUR_US, SeededNoise(3), shift_stderrs=1e6)
+    assert huge.delay_bins == (1, 1)
+    waiting = forecast(
+        rule("sum(clicks, 4h) > 9", for_us=3 * HOUR_US), design, HOUR_US, SeededNoise(3), shift_stderrs=1e6
+    )
+    assert waiting.delay_bins == (4, 4)
+    three = forecast(rule("sum(clicks, 4h) > 9", confidence=0.99), design, HOUR_US, SeededNoise(3))
+    assert 2 <= three.delay_bins[0] <= three.delay_bins[1] < 40
+    assert three.detected > 0.95
+
+
+def test_a_window_beyond_the_epoch_is_refused() -> None:
+    with pytest.raises(ValueError, match="longer than an epoch"):
+        forecast(rule("sum(clicks, 99h) > 9"), plan_tree(16, 1.0), HOUR_US, SeededNoise(3))
+
+
+def test_delays_by_hand() -> None:
+    past = np.array([[1], [1], [0], [1], [1], [1]], bool)
+    assert _held(past, 2)[:, 0].tolist() == [False, True, False, False, True, True]
+    # Window 4, shift 8: the truth is 2, 4, 6, 8, 8, ... past; the margin 5 is crossed at the third release.
+    assert set(_delays(np.zeros((40, 1)), np.full(40, 5.0), 8.0, 4, 1)) == {3.0}
+    assert set(_delays(np.zeros((40, 1)), np.full(40, 9.0), 8.0, 4, 1)) == {np.inf}
