@@ -42,7 +42,7 @@ def acl(passwords: dict[str, str]) -> str:
 
 
 def write(folder: Path, host: str = "redis:6379") -> None:
-    """Write users.acl and worker.env, api.env, operator.env. Args: host, where Redis is for the others."""
+    """Write users.acl, and for every user its .env. Args: host, where Redis is for the others."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     passwords = {}
     for user, variable in VARIABLES.items():
@@ -73,4 +73,4 @@ if __name__ == "__main__":
     if len(sys.argv) not in (2, 3):
         sys.exit("usage: python3 make_users.py FOLDER [HOST:PORT]")
     write(Path(sys.argv[1]), *sys.argv[2:])
-    print(f"{sys.argv[1]}: users.acl, worker.env, api.env, operator.env; keep this folder secret")
+    print(f"{sys.argv[1]}: users.acl and a .env for every user; keep this folder secret")

@@ -87,6 +87,15 @@ async def fill(store: RedisStore, stream: str) -> None:
     await store.count_for_operator(stream, "late", 1)
 
 
+async def fill_alerts(url: str) -> None:
+    """Store a decision of a watcher, as its own user, until every kind of key exists."""
+    alerts = RedisAlertStore(url)
+    before = (await alerts.load())[1].get("clicks")
+    assert await alerts.commit("clicks", before, 1, {"busy": b"{}"}, [{"key": "k"}])
+    assert await alerts.told("log")
+    await alerts.close()
+
+
 @pytest.fixture(params=SERVERS)
 def filled(request: pytest.FixtureRequest, servers: Servers) -> tuple[EmbeddedRedis, list[str]]:
     server, stream = servers[request.param], f"stream-{uuid4().hex}"
@@ -95,11 +104,7 @@ def filled(request: pytest.FixtureRequest, servers: Servers) -> tuple[EmbeddedRe
         store = RedisStore(server.worker_url)
         await fill(store, stream)
         await store.close()
-        alerts = RedisAlertStore(server.alerts_url)
-        before = (await alerts.load())[1].get("clicks")
-        assert await alerts.commit("clicks", before, 1, {"busy": b"{}"}, [{"key": "k"}])
-        assert await alerts.told("log")
-        await alerts.close()
+        await fill_alerts(server.alerts_url)
         client = connect(server.worker_url)
         found = [key.decode() async for key in client.scan_iter("*")]
         await client.aclose()

@@ -17,7 +17,7 @@ import redis
 
 from deploy.redis.make_users import DEFAULT_USER, RULES, write
 from stream_app.state import embedded
-from stream_app.state.keys import PUBLIC_PATTERN
+from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
 from tests.contracts import test_redis_access as access
@@ -68,6 +68,11 @@ class DeployedRedis:
         return self.url("worker")
 
     @property
+    def alerts_url(self) -> str:
+        """As the watcher of alerts gets it."""
+        return self.url("alerts")
+
+    @property
     def api_url(self) -> str:
         """As the API gets it."""
         return self.url("api")
@@ -102,6 +107,7 @@ def filled(server: DeployedRedis) -> list[str]:
     async def fill() -> None:
         store = RedisStore(server.worker_url)
         await access.fill(store, f"stream-{uuid4().hex}")
+        await access.fill_alerts(server.url("alerts"))
         await store.forget()
         await store.close()
 
@@ -118,6 +124,7 @@ def test_the_worker_can_do_its_work_and_the_api_reads_public_keys_only(server: D
     keys = filled(server)
     access.test_every_key_is_in_the_table_with_its_type((server, keys))
     access.test_api_user_reads_public_keys_only_and_writes_none((server, keys))
+    access.test_alerts_user_writes_its_own_keys_and_sees_no_other((server, keys))
 
 
 def test_the_worker_administers_nothing(server: DeployedRedis) -> None:
@@ -148,9 +155,11 @@ def test_everything_is_there_after_kill_9(server: DeployedRedis) -> None:
 
 def test_its_rules_are_those_of_the_embedded_server() -> None:
     told = embedded._CONFIG.format(
-        **dict.fromkeys(("socket", "directory", "log", "worker", "api", "operator"), "x"),
+        **dict.fromkeys(("socket", "directory", "log", "worker", "api", "alerts", "operator"), "x"),
         public=PUBLIC_PATTERN,
         reads=embedded._PUBLIC_COMMANDS,
+        alert_keys=ALERT_PATTERN,
+        alert_commands=embedded._ALERT_COMMANDS,
     ).splitlines()
     assert DEFAULT_USER in told
     for user, rules in RULES.items():
@@ -162,7 +171,7 @@ def test_its_rules_are_those_of_the_embedded_server() -> None:
 
 def test_passwords_are_kept_private_and_different(tmp_path: Path) -> None:
     write(tmp_path / "secrets")
-    names = ("worker.env", "api.env", "operator.env")
+    names = ("worker.env", "api.env", "alerts.env", "operator.env")
     first = {name: (tmp_path / "secrets" / name).read_text() for name in names}
     write(tmp_path / "secrets")
     assert {name: (tmp_path / "secrets" / name).read_text() for name in names} == first
