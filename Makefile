@@ -11,7 +11,8 @@ DEMO_OPTIONS ?=
 SCHEDULES ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo kafka test check bench bench-mechanisms simulate clean demo-kafka
+.PHONY: help setup lock demo demo-kafka kafka test check simulate clean
+.PHONY: bench bench-ingest bench-api bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
 	@echo "Private live counts over event streams. Needs Python 3.11+; everything else is set up on first use."
@@ -63,12 +64,17 @@ test: $(STAMP) ## every test, with real services
 simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000)
 	$(BIN)/python -m tests.simulator --schedules $(SCHEDULES)
 
-.PHONY: bench-ingest
 bench-ingest: $(STAMP) ## events per second of the Kafka worker beside bare aiokafka, Faust, kafka-python, librdkafka
 	$(BIN)/python -m benchmarks.ingest
 
 bench: $(STAMP) ## ratio tables with JSON results under benchmarks/results
 	$(BIN)/python -m benchmarks
+
+bench-api: $(STAMP) ## 500 followers and 200 questions a second while bins close
+	$(BIN)/python -m benchmarks.api
+
+bench-alerts: $(STAMP) ## alert rules: calibration, delay after a shift, cost of 10,000
+	$(BIN)/python -m benchmarks.alerts
 
 bench-accuracy: $(STAMP) ## error of the running count predicted and measured, and interval coverage; half an hour
 	$(BIN)/python -m benchmarks.accuracy

@@ -12,14 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.noise import NoiseSource
+from dphist.tree.anticipating import AnticipatingCounter
 from dphist.tree.counter import TreeCounter
 from dphist.tree.design import TreeDesign
-from dphist.tree.estimate import Estimate, ReleasedForest
+from dphist.tree.estimate import Estimate
 from stream_app.core.alerts.readings import margins
 from stream_app.core.alerts.rules import Rule
 
 PATHS = 500  # streams whose noise is drawn
 _MOST_CELLS = 4_000_000  # bins times paths that are held
+_LEAST_PATHS = 8
 _SHIFTS = 8  # bins at which the truth is made to move, on every path
 
 
@@ -86,7 +88,8 @@ def forecast(
 def _extent(design: TreeDesign, window: int | None) -> tuple[int, int]:
     wanted = 512 if window is None else max(512, 6 * window)
     bins = min(design.horizon, wanted)
-    return bins, max(50, min(PATHS, _MOST_CELLS // bins))
+    drawn = design.horizon if design.release == "anticipating" else bins  # such an epoch is drawn whole
+    return bins, max(_LEAST_PATHS, min(PATHS, _MOST_CELLS // drawn))
 
 
 def _errors(
@@ -96,16 +99,15 @@ def _errors(
 
     Each path is a cell of one counter over nothing: what it counts is its noise.
     """
-    counter = TreeCounter(design, noise, paths, history=False)
-    forest = ReleasedForest(design, paths)
+    counts = np.zeros(paths, np.int64)
+    anticipating = design.release == "anticipating"
+    counter = AnticipatingCounter(design, noise, paths) if anticipating else TreeCounter(design, noise, paths)
     estimates: list[Estimate] = []
-    nothing = np.zeros(paths, np.int64)
     for bin in range(bins):
-        for node in counter.push(nothing).nodes:
-            forest.append_level(node.level, node.values[np.newaxis])
+        counter.push(counts)  # and then ask: a causal answer uses what is complete by now
         start = 0 if window is None else bin + 1 - window
         if start >= 0:
-            estimates.append(forest.range(start, bin + 1))
+            estimates.append(counter.range(start, bin + 1))
     if not estimates:
         raise ValueError(f"{rule.name}: its window is longer than an epoch; shorten it")
     errors = np.array([one.value for one in estimates], np.float64).reshape(len(estimates), paths)

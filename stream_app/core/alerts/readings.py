@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dphist.tree.estimate import Estimate
-from dphist.tree.interval import half_widths
+from dphist.tree.interval import half_width, half_widths
 from dphist.tree.law import LawTable
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.epoch_view import Span
 from stream_app.core.query import QueryError, StreamView
+
+_FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +24,7 @@ class Reading:
     """What a rule sees at one release, in events.
 
     ``margin`` is the least distance from the threshold that noise alone crosses with probability at most
-    1 - confidence.
+    1 - confidence; infinite where nobody needs it, as the estimate is on the threshold's near side.
     """
 
     value: float
@@ -32,11 +36,8 @@ class Reading:
 
         Guarantee: while it is not, this is True with probability at most 1 - confidence, at each release.
         """
-        condition = rule.condition
-        assert condition.threshold is not None
-        beyond = self.value - condition.events(condition.threshold)
-        beyond = beyond if condition.upward else -beyond
-        return beyond >= self.margin if condition.comparison in (">=", "<=") else beyond > self.margin
+        beyond = _beyond(rule, self.value)
+        return beyond >= self.margin if rule.condition.comparison in (">=", "<=") else beyond > self.margin
 
     def cleared(self, rule: Rule) -> bool:
         """Return whether the estimate is back where a firing alert ends."""
@@ -50,18 +51,26 @@ class Reading:
 def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
     """Return what each rule over a stream sees now; None where its window was not all measured.
 
-    Cost: one estimate for each length of window, and 50 microseconds for each pair of law and confidence.
+    Cost: one estimate for each length of window, and a millisecond for each pair of window and confidence of
+        which some rule's estimate is past its threshold.
     """
     windows = [window_bins(rule, view) for rule in rules]
     estimates = {bins: found for bins in set(windows) if (found := _estimate(view, bins)) is not None}
     margin_of: dict[tuple[float, int | None], float] = {}
-    for confidence in {rule.confidence for rule in rules}:
-        asked = {bins for rule, bins in zip(rules, windows, strict=True) if rule.confidence == confidence}
-        known = [bins for bins in asked if bins in estimates]
+    asked: dict[float, set[int | None]] = defaultdict(set)
+    for rule, bins in zip(rules, windows, strict=True):
+        if bins in estimates and _beyond(rule, float(estimates[bins].value)) >= 0:
+            asked[rule.confidence].add(bins)
+    for confidence, some in asked.items():
+        known = list(some)
         least = margins([estimates[bins] for bins in known], confidence)
         margin_of |= {(confidence, bins): margin for bins, margin in zip(known, least, strict=True)}
     return [
-        Reading(float(estimates[bins].value), estimates[bins].stderr, margin_of[rule.confidence, bins])
+        Reading(
+            float(estimates[bins].value),
+            estimates[bins].stderr,
+            margin_of.get((rule.confidence, bins), math.inf),
+        )
         if bins in estimates
         else None
         for rule, bins in zip(rules, windows, strict=True)
@@ -77,6 +86,8 @@ def margins(estimates: Sequence[Estimate], confidence: float) -> list[float]:
     two_sided = 2 * confidence - 1
     if not estimates or two_sided <= 0:
         return [one.rounding for one in estimates]
+    if len(estimates) <= _FEW:  # one by one they are remembered: the laws of a tree come back
+        return [half_width(one.law, two_sided).value + one.rounding for one in estimates]
     halves, _ = half_widths(LawTable.of([one.law for one in estimates]), two_sided)
     return [float(m) for m in halves + np.array([one.rounding for one in estimates])]
 
@@ -85,6 +96,14 @@ def window_bins(rule: Rule, view: StreamView) -> int | None:
     """Return how many bins a rule's window has; None for all."""
     window_us = rule.condition.window_us
     return None if window_us is None else window_us // view.binning.bin_us
+
+
+def _beyond(rule: Rule, value: float) -> float:
+    """Return how far past its threshold an estimate is, in events; negative on its near side."""
+    condition = rule.condition
+    assert condition.threshold is not None
+    beyond = value - condition.events(condition.threshold)
+    return beyond if condition.upward else -beyond
 
 
 def _estimate(view: StreamView, bins: int | None) -> Estimate | None:

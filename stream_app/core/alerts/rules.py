@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NoReturn, cast
 
 MeasureName = Literal["count", "sum", "rate", "no_data"]
@@ -67,7 +68,7 @@ class Condition:
         return self.comparison in (">", ">=")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rule:
     """One alert.
 
@@ -88,7 +89,7 @@ class Rule:
     labels: Mapping[str, str] = field(default_factory=dict)
     summary: str = ""
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Return a name for what is decided here: another condition is another alert."""
         said = [self.name, self.text, self.confidence, self.for_us, self.clear]
