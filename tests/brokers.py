@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 
 from deploy.kafka.broker import start
+
+_started: list[subprocess.Popen[bytes]] = []  # kept: one that is dropped warns that its process still runs
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +44,7 @@ def _join(folder: Path) -> str:
         known = json.load(users) if os.fstat(users.fileno()).st_size else {"users": 0}
         if not known["users"]:
             broker = start(folder / f"broker-{uuid4().hex[:8]}")
+            _started.append(broker.process)
             known |= {"servers": broker.bootstrap_servers, "pid": broker.process.pid}
         known["users"] += 1
         _write(users, known)
@@ -56,6 +60,8 @@ def _leave(folder: Path) -> None:
         if not known["users"]:
             with suppress(ProcessLookupError):
                 os.kill(known["pid"], signal.SIGKILL)
+            for process in _started:
+                process.wait()
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,9 +15,8 @@ import pytest
 import yaml
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
-from kafka.errors import KafkaError
 
-from deploy.kafka.broker import free_port, install, java
+from deploy.kafka.broker import answers, free_port, install, java
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -41,18 +39,13 @@ def started(environment: dict[str, str]) -> Iterator[KafkaAdminClient]:
 
 
 def _client(servers: str, process: subprocess.Popen[bytes]) -> KafkaAdminClient:
+    host, _, port = servers.partition(":")
     deadline = time.monotonic() + 60
-    while True:
-        try:
-            # A client that is refused leaves its sockets behind: ask the port before it.
-            socket.create_connection(("127.0.0.1", int(servers.partition(":")[2])), timeout=1).close()
-            client = KafkaAdminClient(bootstrap_servers=servers, bootstrap_timeout_ms=2_000)
-            client.list_topics()
-            return client
-        except (KafkaError, OSError):
-            assert process.poll() is None, "the broker ended at once"
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+    while not answers(host, int(port)):
+        assert process.poll() is None, "the broker ended at once"
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return KafkaAdminClient(bootstrap_servers=servers)
 
 
 @pytest.mark.kafka
