@@ -131,8 +131,11 @@ class AlertWatcher:
     async def _read(
         self, stream: str, view: StreamView, state: PublicState
     ) -> list[tuple[Missing, Int64Array]]:
-        width = view.strategy.width
-        return [(want, await self._reader.tile_rows(stream, *want, width)) for want in view.missing(state)]
+        width = view.strategy.released_width
+        return [
+            (want, await self._reader.tile_rows(stream, *want, width(want.level)))
+            for want in view.missing(state)
+        ]
 
     def _moment(self, view: StreamView, seq: int) -> Moment:
         until_us = view.released_until_us

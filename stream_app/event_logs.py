@@ -17,7 +17,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.durable import write_durably
 from stream_app.kafka_cluster import Cluster
 from stream_app.ports import Clock, OperatorError, Source
-from stream_app.sources.decode import TimeField
+from stream_app.sources.decode import PlainField, TimeField
 from stream_app.sources.file import FileSource
 from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.replay import ReplaySource
@@ -45,13 +45,14 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
     first = streams[0]
     if isinstance(first.source, TopicSettings):
         assert settings.kafka is not None  # the configuration was refused without it
-        decoder = topic_decoder(first.source.format, _time_field(first), first.source.columns)
+        source = first.source
+        decoder = topic_decoder(source.format, _time_field(first), source.columns, _others(streams))
         return await KafkaSource.open(
             cluster_of(settings.kafka), first.source.topic, settings.kafka.group, decoder
         )
     for stream in streams:
         check_file(stream, settings.state_dir)
-    return await asyncio.to_thread(_open_file, first, first.source, settings.state_dir, clock)
+    return await asyncio.to_thread(_open_file, streams, first.source, settings.state_dir, clock)
 
 
 def named_by(source: Source, strategy: Strategy) -> Strategy:
@@ -83,13 +84,22 @@ def check_file(stream: StreamSettings, state_dir: Path) -> None:
         )
 
 
-def _open_file(stream: StreamSettings, source: SourceSettings, state_dir: Path, clock: Clock) -> Source:
+def _open_file(
+    streams: Sequence[StreamSettings], source: SourceSettings, state_dir: Path, clock: Clock
+) -> Source:
     """Open a file, with a directory of its own for what must be remembered about it."""
+    stream, others = streams[0], _others(streams)
     directory = state_dir / "sources" / _reading(stream, source, state_dir)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if isinstance(clock, ReplayClock):
-        return ReplaySource.open(source.file, source.format, _time_field(stream), directory, clock.reached_us)
-    return FileSource(source.file, source.format, [_time_field(stream)], directory)
+        field = _time_field(stream)
+        return ReplaySource.open(source.file, source.format, field, directory, clock.reached_us, others)
+    return FileSource(source.file, source.format, [_time_field(stream), *others], directory)
+
+
+def _others(streams: Sequence[StreamSettings]) -> list[PlainField]:
+    """Return the fields beside the time that any of the streams counts by."""
+    return [PlainField(path) for path in dict.fromkeys(path for one in streams for path in one.cell_fields)]
 
 
 def _time_field(stream: StreamSettings) -> TimeField:

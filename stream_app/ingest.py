@@ -18,9 +18,9 @@ from typing import Literal
 
 import numpy as np
 
-from stream_app.core.bins import Assignment, BinRules, aggregate, assign, split
+from stream_app.core.bins import Assignment, BinRules, aggregate, assign, refusing, split
 from stream_app.core.declaration import Declaration
-from stream_app.core.records import Apply, PartitionState, Reason, RecordBatch, Refusal, Reply
+from stream_app.core.records import Apply, Int64Array, PartitionState, Reason, RecordBatch, Refusal, Reply
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Clock, DeadLetters, OperatorError, Source, Store
 
@@ -52,6 +52,7 @@ class _Slice:
     end: int  # the position after it: that of the batch, or of a record that waits for the next cut
     state: PartitionState
     assignment: Assignment
+    cells: Int64Array  # of each settled record
 
 
 class Ingest:
@@ -239,7 +240,9 @@ class Ingest:
         if assignment.settled < len(own):
             end = int(batch.positions[first + assignment.settled])
             self._waiting[stream.name, batch.partition] = state.last_cut_bin + 1
-        return _Slice(batch, first, end, state, assignment)
+        events = slice(first, first + assignment.settled)
+        cells, without_cell = stream.declaration.cells.assign(batch.columns, events)
+        return _Slice(batch, first, end, state, refusing(assignment, without_cell), cells)
 
     async def _apply_slice(self, stream: _Stream, part: _Slice) -> bool:
         """Apply a slice in order; say whether all of it is applied now."""
@@ -260,7 +263,7 @@ class Ingest:
         kept, width = part.assignment.kept, stream.strategy.width
         bins = part.assignment.bins[kept]
         positions = part.batch.positions[part.first : part.first + len(kept)][kept]
-        cells = np.zeros(len(bins), dtype=np.int64)
+        cells = part.cells[kept]
         last_cut_bin = part.state.last_cut_bin
         due_us = None if self._clock.virtual else stream.declaration.closing.instant_us(last_cut_bin + 1)
         expected = part.state.position

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from fractions import Fraction
 
-from dphist import plan_tree
+from dphist import plan_product, plan_tree
+from dphist.product.planner import TOTAL_SHARE, check_load
 from dphist.tree.decoder import LARGEST_DECODED_SCALE
 from dphist.tree.design import Release
 from stream_app.config import StreamSettings, declared
+from stream_app.core.cells import Cells
 from stream_app.core.noise_pages import LARGEST_DRAWS, can_draw_ahead
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
@@ -35,6 +38,8 @@ def planned(stream: StreamSettings) -> Strategy:
 
 def _planned(stream: StreamSettings, release: Release) -> Strategy:
     time, privacy, tree = stream.time, stream.privacy, stream.tree
+    if stream.keys is not None or stream.value is not None:
+        return _planned_over_axes(stream)
     try:
         design = plan_tree(
             horizon=time.epoch_bins,
@@ -50,3 +55,26 @@ def _planned(stream: StreamSettings, release: Release) -> Strategy:
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}.tree: {refusal}") from None
     return Strategy(stream.name, stream.source.identity, declared(stream), design)
+
+
+def _planned_over_axes(stream: StreamSettings) -> Strategy:
+    time, privacy, tree = stream.time, stream.privacy, stream.tree
+    public = declared(stream)
+    cells = Cells.of(public)
+    try:
+        product = plan_product(
+            time.epoch_bins,
+            privacy.epsilon,
+            keys=len(cells.keys.labels) if cells.keys else 1,
+            buckets=cells.buckets.count if cells.buckets else 1,
+            total_share=TOTAL_SHARE if stream.keys and stream.keys.total else Fraction(0),
+            workload=tree.workload,
+            release=tree.release,
+            neighbours=privacy.neighbours,
+            branching=tree.branching,
+            shares=tree.shares,
+        )
+        check_load(product, time.bin_us)
+    except ValueError as refusal:
+        raise OperatorError(f"streams.{stream.name}: {refusal}") from None
+    return Strategy(stream.name, stream.source.identity, public, product.time, cells.width, product)

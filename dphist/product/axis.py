@@ -23,7 +23,7 @@ from dphist.tree.shape import TreeShape
 
 FloatArray = NDArray[np.float64]
 
-LARGEST_BUCKETS = 4096
+LARGEST_BUCKETS = 1024  # least squares over them is kept as a dense matrix
 LARGEST_KEYS = 2**20
 
 

@@ -103,6 +103,22 @@ class ProductForest:
             groups.append(GroupSum(values, found.law, found.rounding))
         return RangeSum(self.design, tuple(groups))
 
+    def nodes(self, level: int, start: int = 0, stop: int | None = None) -> Int64Array:
+        """Return a level's noisy columns, shape (n, columns)."""
+        return np.concatenate([forest.nodes(level, start, stop) for forest in self._forests], axis=1)
+
+    def running(self, weights: FloatArray) -> FloatArray:
+        """Return a weighted sum of columns over bins [0, t), for t = 1..bins, as well as it is known now.
+
+        Args: weights, shape (columns,).
+        Cost: O(bins * columns), in numpy.
+        """
+        parts = (
+            forest.series("running") @ weights[group.columns]
+            for group, forest in zip(self.design.groups, self._forests, strict=True)
+        )
+        return np.asarray(sum(parts), np.float64)
+
 
 def _added(groups: tuple[GroupSum, ...]) -> GroupSum:
     if len(groups) == 1:

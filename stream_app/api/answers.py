@@ -10,6 +10,8 @@ import numpy as np
 
 from dphist.tree.estimate import Estimate
 from dphist.tree.interval import half_widths
+from stream_app.api.distribution import axes_of
+from stream_app.api.ranges import edge, edges_of, released, span_of
 from stream_app.api.schemas import (
     AlertAnswer,
     AlertList,
@@ -27,8 +29,8 @@ from stream_app.api.schemas import (
     StreamSummary,
 )
 from stream_app.core.alerts.states import State
-from stream_app.core.epoch_view import EpochView, Span
-from stream_app.core.instants import format_instant, parse_instant
+from stream_app.core.epoch_view import EpochView
+from stream_app.core.instants import format_instant
 from stream_app.core.ledger import in_words, statement
 from stream_app.core.query import QueryError, Series, StreamView
 from stream_app.core.records import LedgerEntry
@@ -39,6 +41,7 @@ _CONSISTENT = (
     "Values are whole numbers that never fall and add up; they are biased, and stderr and intervals are "
     "those of the unbiased values."
 )
+MOST_NUMBERS = 1_000_000  # in one answer
 LARGEST_EXPONENT = 20  # beyond this "the odds change by a factor of" says nothing
 PROTECTED = [
     "Whether any one event happened: all that is shown together shifts the odds of that by the factor below.",
@@ -57,17 +60,6 @@ _TOLD = (
 _LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
 
 
-def released(view: StreamView) -> dict[str, object]:
-    """Return the fields that every answer about a stream carries."""
-    until_us = view.released_until_us
-    return {
-        "stream": view.strategy.stream,
-        "private": view.declaration.private,
-        "released_until": None if until_us is None else format_instant(until_us),
-        "seq": view.visible_seq,
-    }
-
-
 def summary(view: StreamView) -> StreamSummary:
     """Describe a stream at a glance."""
     return StreamSummary.model_validate(_summary(view))
@@ -84,6 +76,7 @@ def detail(view: StreamView) -> StreamDetail:
             "level_epsilons": [str(epsilon) for epsilon in design.level_epsilons],
             "level_stderrs": [math.sqrt(variance) for variance in design.variances],
             "release": design.release,
+            "axes": axes_of(view.strategy),
             "epochs": [_epoch(view, epoch) for epoch in view.epochs],
         }
     )
@@ -91,9 +84,11 @@ def detail(view: StreamView) -> StreamDetail:
 
 def count(view: StreamView, query: CountQuery) -> CountAnswer:
     """Answer a range count. Raises: QueryError."""
-    span = _span(view, query)
-    edges = {"start": _edge(view, span.start), "end": _edge(view, span.stop)}
-    return CountAnswer.model_validate(released(view) | edges | _estimated(view.count(span), query.confidence))
+    span = span_of(view, query)
+    counted = view.of_key(query.key).count(span)
+    return CountAnswer.model_validate(
+        released(view) | {"key": query.key} | edges_of(view, span) | _estimated(counted, query.confidence)
+    )
 
 
 def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
@@ -102,8 +97,10 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
         return _consistent(view, query)
     if (query.window is None) == (query.kind == "window"):
         raise QueryError("window: say how many bins with kind=window, and leave it out otherwise", "window")
-    found = view.series(
-        query.kind, _span(view, query), query.step, query.window or 1, query.view, query.points
+    if query.key is not None and query.view != "unbiased":
+        raise QueryError("view: only the total is kept as first published; leave out view or key", "view")
+    found = view.of_key(query.key).series(
+        query.kind, span_of(view, query), query.step, query.window or 1, query.view, query.points
     )
     values = found.values
     halves, _ = half_widths(found.laws, query.confidence)
@@ -111,6 +108,7 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
     return SeriesAnswer.model_validate(
         released(view)
         | {
+            "key": query.key,
             "kind": query.kind,
             "view": query.view,
             "step": query.step,
@@ -137,7 +135,7 @@ def _consistent(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
     return found.model_copy(
         update={
             "view": query.view,
-            "value": view.consistent(starts, stops).astype(np.float64).tolist(),
+            "value": view.of_key(query.key).consistent(starts, stops).astype(np.float64).tolist(),
             "lower": [max(0.0, lower) for lower in found.lower],
             "upper": [max(0.0, upper) for upper in found.upper],
             "note": f"{_CONSISTENT} {found.note}",
@@ -157,7 +155,8 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
         raise QueryError(
             f"level: {level} is not there; the tree has levels 1 to {design.shape.height}", "level"
         )
-    values = epoch.nodes(level)
+    values, product = epoch.nodes(level), view.strategy.product
+    limit = min(query.limit, max(1, MOST_NUMBERS // values.shape[1]))
     return NodesAnswer.model_validate(
         released(view)
         | {
@@ -165,8 +164,8 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
             "level": level,
             "first": query.first,
             "node_bins": design.shape.widths[level],
-            "scale": float(design.scales[level - 1]),
-            "values": values[query.first : query.first + query.limit].tolist(),
+            "scale": None if product else float(design.scales[level - 1]),
+            "values": values[query.first : query.first + limit].tolist(),
             "nodes_released": len(values),
         }
     )
@@ -243,8 +242,8 @@ def _epoch(view: StreamView, epoch: EpochView) -> EpochAnswer:
     record = epoch.record
     return EpochAnswer(
         epoch=record.epoch,
-        start=_edge(view, record.first_bin),
-        end=_edge(view, last_bin_of(record) + 1),
+        start=edge(view, record.first_bin),
+        end=edge(view, last_bin_of(record) + 1),
         bins=record.bins,
         bins_released=epoch.bins,
         first_seq=record.first_seq,
@@ -260,21 +259,6 @@ def _estimated(estimate: Estimate, confidence: float) -> dict[str, object]:
         interval=(float(interval.lower), float(interval.upper)),
         confidence=confidence,
     ).model_dump()
-
-
-def _span(view: StreamView, query: CountQuery) -> Span:
-    return view.bins_between(_time("start", query.start), _time("end", query.end))
-
-
-def _time(parameter: str, text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_instant(text)
-    except ValueError as error:
-        raise QueryError(f"{parameter}: {error}", parameter) from None
-
-
-def _edge(view: StreamView, bin: int) -> str:
-    return format_instant(view.binning.start_us(bin))
 
 
 def _note(found: Series) -> str:

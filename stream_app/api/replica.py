@@ -60,7 +60,10 @@ class StreamReplica:
             view = StreamView(state.strategy)
             self._recent.clear()
         blocks = [
-            (want, await self._reader.tile_rows(self.stream, *want, view.strategy.width))
+            (
+                want,
+                await self._reader.tile_rows(self.stream, *want, view.strategy.released_width(want.level)),
+            )
             for want in view.missing(state)
         ]
         rows = await self._new_rows(state.visible_seq)

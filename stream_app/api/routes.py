@@ -10,11 +10,13 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
-from stream_app.api import answers, errors, formats, sse
+from stream_app.api import answers, distribution, errors, formats, sse
 from stream_app.api.access import may_read
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.schemas import (
     AlertList,
+    CdfAnswer,
+    CdfQuery,
     CountAnswer,
     CountQuery,
     EventsQuery,
@@ -22,6 +24,8 @@ from stream_app.api.schemas import (
     NodesQuery,
     NoQuery,
     PrivacyAnswer,
+    QuantileQuery,
+    QuantilesAnswer,
     SeriesAnswer,
     SeriesQuery,
     StreamDetail,
@@ -102,6 +106,22 @@ async def series(
 
     async with replica.busy:
         return await run_in_threadpool(_rendered, request, replica, make, form)
+
+
+@router.get("/streams/{stream}/cdf", response_model=CdfAnswer)
+async def cdf(request: Request, replica: Known, query: Annotated[CdfQuery, Query()]) -> Response:
+    """The distribution of the value from start to end, with a band that holds all of it at once."""
+    async with replica.busy:
+        return await run_in_threadpool(_answer, request, replica, lambda view: distribution.cdf(view, query))
+
+
+@router.get("/streams/{stream}/quantile", response_model=QuantilesAnswer)
+async def quantile(request: Request, replica: Known, query: Annotated[QuantileQuery, Query()]) -> Response:
+    """Quantiles of the value from start to end, as intervals that hold together."""
+    async with replica.busy:
+        return await run_in_threadpool(
+            _answer, request, replica, lambda view: distribution.quantiles(view, query)
+        )
 
 
 @router.get("/streams/{stream}/nodes", response_model=NodesAnswer)

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 Confidence = Annotated[
     float, Field(ge=0.5, le=0.999999, description="probability that the interval holds the true count")
 ]
+BandConfidence = Annotated[
+    float, Field(ge=0.5, le=0.999, description="probability that the band holds everywhere at once")
+]
 Time = Annotated[
     str | None,
     Field(
@@ -29,12 +32,32 @@ class NoQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class CountQuery(NoQuery):
-    """A range of time, half-open, and how sure the interval has to be."""
+class RangeQuery(NoQuery):
+    """A range of time, half-open, of one key or of all."""
 
     start: Time = None
     end: Time = None
+    key: Annotated[str | None, Field(description="one of the stream's keys; all together if left out")] = None
+
+
+class CountQuery(RangeQuery):
+    """A range of time, half-open, and how sure the interval has to be."""
+
     confidence: Confidence = 0.95
+
+
+class CdfQuery(RangeQuery):
+    """A range of time, and how sure the band around all cumulative counts has to be."""
+
+    confidence: BandConfidence = 0.95
+
+
+class QuantileQuery(CdfQuery):
+    """Which quantiles: of one band, so all their intervals hold together."""
+
+    q: Annotated[
+        list[float], Field(min_length=1, max_length=100, description="above 0 and below 1; may be repeated")
+    ]
 
 
 class SeriesQuery(CountQuery):
@@ -102,6 +125,7 @@ class EstimatedCount(BaseModel):
 class CountAnswer(Released, EstimatedCount):
     """Events in the bins from start to end."""
 
+    key: str | None = Field(default=None, description="the key whose events these are; null: all")
     start: str
     end: str
 
@@ -135,6 +159,28 @@ class EpochAnswer(BaseModel):
     end_reason: str | None
 
 
+class ColumnsAnswer(BaseModel):
+    """Columns of a node that share their noise: a level of the keys at a level of the values."""
+
+    total: bool = Field(description="the total over keys; else every key")
+    value_level: int
+    keys: int
+    nodes: int = Field(description="of the value level, for each key")
+    first: int = Field(description="index of the first column")
+    scales: list[float] = Field(description="of the noise, per level of the tree over time")
+
+
+class AxesAnswer(BaseModel):
+    """What is counted apart beside time."""
+
+    keys: list[str] | None
+    edges: list[float] | None = Field(description="of the buckets of the value; one more than there are")
+    value_branching: list[int]
+    value_shares: list[str]
+    total_share: str = Field(description="of the total over keys; the keys have the rest")
+    columns: list[ColumnsAnswer]
+
+
 class StreamDetail(StreamSummary):
     """A stream with its tree and epochs: with /nodes, all that is needed to compute every answer."""
 
@@ -143,12 +189,14 @@ class StreamDetail(StreamSummary):
     level_epsilons: list[str] = Field(description="exact, levels 1 to height")
     level_stderrs: list[float] = Field(description="standard deviation of one node's noise, per level")
     release: str
+    axes: AxesAnswer | None = Field(default=None, description="null: a node is one number")
     epochs: list[EpochAnswer]
 
 
 class SeriesAnswer(Released):
     """Columns of equal length. Instants are seconds since 1970."""
 
+    key: str | None = None
     kind: Kind
     view: View
     step: int
@@ -165,6 +213,41 @@ class SeriesAnswer(Released):
     note: str = Field(description="what was left out, if anything, and what the intervals do not promise")
 
 
+class CdfAnswer(Released):
+    """Cumulative counts of a value, and one band that holds all of them at once."""
+
+    key: str | None
+    start: str
+    end: str
+    confidence: float
+    upto: list[float] = Field(description="end of each bucket; what is beyond the range counts in the last")
+    value: list[float] = Field(description="events below, unbiased; the last one is all events")
+    stderr: list[float]
+    lower: list[float] = Field(description="the band, made to rise as the truth does")
+    upper: list[float]
+    consistent: list[int] = Field(description="the nearest whole counts that never fall; biased")
+
+
+class EstimatedQuantile(BaseModel):
+    """A quantile as a range of the value."""
+
+    q: float
+    value: float | None = Field(description="within its likeliest bucket; null where no event is seen")
+    interval: tuple[float, float] = Field(
+        description="edges of buckets; the first and the last bucket also hold what is outside the range"
+    )
+
+
+class QuantilesAnswer(Released):
+    """Quantiles of a value: whenever the band of /cdf holds, all intervals do."""
+
+    key: str | None
+    start: str
+    end: str
+    confidence: float
+    quantiles: list[EstimatedQuantile]
+
+
 class NodesAnswer(Released):
     """Released noisy values of consecutive nodes, exactly as stored."""
 
@@ -172,7 +255,9 @@ class NodesAnswer(Released):
     level: int
     first: int
     node_bins: int = Field(description="bins under one node")
-    scale: float = Field(description="scale of the discrete Laplace noise of each value")
+    scale: float | None = Field(
+        description="scale of the discrete Laplace noise of each value; null where it differs: see axes"
+    )
     values: list[list[int]] = Field(description="one list of cells per node")
     nodes_released: int
 

@@ -199,8 +199,35 @@ class TreeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class KeySettings:
+    """The keys that are counted apart, a public list.
+
+    Args:
+        field: the event's key, dots for nested objects.
+        names: the list.
+        other: whether events with another key, or none, count under "other"; else they are refused.
+        total: whether the total over keys is measured too, at a share of epsilon of its own.
+    """
+
+    field: str
+    names: tuple[str, ...]
+    other: bool
+    total: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSettings:
+    """A value whose distribution is counted: ``buckets`` of equal width from ``low`` to ``high``."""
+
+    field: str
+    low: Fraction
+    high: Fraction
+    buckets: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """One stream: its source, time line, promise and tree."""
+    """One stream: its source, time line, promise, tree and other axes."""
 
     name: str
     source: SourceSettings | TopicSettings
@@ -208,6 +235,13 @@ class StreamSettings:
     privacy: PrivacySettings
     tree: TreeSettings
     late: LatePolicy
+    keys: KeySettings | None = None
+    value: ValueSettings | None = None
+
+    @property
+    def cell_fields(self) -> tuple[str, ...]:
+        """The fields beside the time that decide where an event counts."""
+        return tuple(axis.field for axis in (self.keys, self.value) if axis is not None)
 
 
 @dataclass(frozen=True, slots=True)

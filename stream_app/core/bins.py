@@ -7,8 +7,8 @@ beyond its position; batch sizes, speed, retries and restarts have no say in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
@@ -144,6 +144,19 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
         refused={reason: mask[:settled] for reason, mask in refused.items() if mask[:settled].any()},
         settled=settled,
     )
+
+
+def refusing(assignment: Assignment, masks: Mapping[Reason, NDArray[np.bool_]]) -> Assignment:
+    """Refuse further records of those that were kept, each for one reason.
+
+    Args: masks, for each reason which of the settled records it concerns; no record in two of them.
+    """
+    refused, kept = dict(assignment.refused), assignment.kept
+    for reason, mask in masks.items():
+        if (hit := mask & assignment.kept).any():
+            refused[reason] = hit
+            kept = kept & ~hit
+    return replace(assignment, kept=kept, refused=refused)
 
 
 def aggregate(bins: Int64Array, cells: Int64Array, width: int) -> tuple[Int64Array, Int64Array, Int64Array]:

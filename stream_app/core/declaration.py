@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stream_app.core.bins import Binning, BinRules, LatePolicy
+from stream_app.core.cells import Cells
 from stream_app.core.closing import Closing
 from stream_app.core.records import EpochRecord
 from stream_app.core.strategy import Strategy
@@ -22,6 +23,7 @@ class Declaration:
         first_us: where the stream's first bin begins; None: the bin in which it first starts.
         until_us: where a replay ends; None for a live stream.
         private: False where epsilon is too large to protect anybody.
+        cells: which cell of a bin an event counts in.
     """
 
     time_field: str
@@ -32,6 +34,7 @@ class Declaration:
     private: bool
     first_us: int | None = None
     until_us: int | None = None
+    cells: Cells = field(default_factory=Cells)
 
     @classmethod
     def of(cls, strategy: Strategy) -> Declaration:
@@ -48,6 +51,7 @@ class Declaration:
             private=strategy.declared["privacy"]["private"],
             first_us=time.get("first_us"),
             until_us=replay["to_us"] if replay else None,
+            cells=strategy.cells,
         )
 
     @property

@@ -8,20 +8,23 @@ the laws of the noise join. Counts are over all cells of a bin.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from dphist.tree.law import LawTable, WeightedNoise
 from stream_app.core.consistent import consistent_running, running_variances
 from stream_app.core.declaration import Declaration
 from stream_app.core.epoch_view import EpochView, Float64Array, Kind, Missing, Span, View
 from stream_app.core.instants import format_instant
+from stream_app.core.product_epoch import ProductEpoch
 from stream_app.core.published_series import published_points
-from stream_app.core.records import Int64Array, PublicState
+from stream_app.core.records import ROWS, EpochRecord, Int64Array, PublicState
 from stream_app.core.strategy import Strategy
 
 
@@ -75,6 +78,7 @@ class StreamView:
         self._strategy_text = strategy
         self._running: dict[tuple[Kind, View], Float64Array] = {}
         self._consistent: tuple[int, Int64Array] = (-1, np.zeros(0, np.int64))
+        self._of_key: dict[str, StreamView] = {}
 
     # -- what is visible ----------------------------------------------------------------------------
 
@@ -136,11 +140,55 @@ class StreamView:
             by_number[want.epoch].append(want.level, values)
         self.epochs, self.visible_seq = epochs, state.visible_seq
         self._running.clear()
+        self._of_key.clear()
 
     def _epochs_at(self, state: PublicState) -> list[EpochView]:
         """Return this view's epochs and fresh ones for those that the state adds."""
         added = state.epochs[len(self.epochs) :]
-        return [*self.epochs, *(EpochView.of(r, self.strategy.design, self.strategy.width) for r in added)]
+        return [*self.epochs, *(self._new_epoch(record) for record in added)]
+
+    def _new_epoch(self, record: EpochRecord) -> EpochView:
+        if self.strategy.product is not None:
+            return ProductEpoch(record, self.strategy.product)
+        return EpochView.of(record, self.strategy.design, self.strategy.width)
+
+    # -- keys ---------------------------------------------------------------------------------------
+
+    def of_key(self, key: str | None) -> StreamView:
+        """Return this view for one key of the list: every count it answers is that key's (None: of all).
+
+        Raises: QueryError for a key that is not on the list.
+        """
+        place = self.place_of(key)
+        if key is None or place is None:
+            return self
+        if key not in self._of_key:
+            own = copy(self)
+            own.epochs = [epoch.of_key(place) for epoch in self.epochs if isinstance(epoch, ProductEpoch)]
+            own._running, own._consistent = {}, (-1, np.zeros(0, np.int64))
+            self._of_key[key] = own
+        return self._of_key[key]
+
+    def place_of(self, key: str | None) -> int | None:
+        """Return a key's place in the list. Raises: QueryError for a key that is not on it."""
+        if key is None:
+            return None
+        keys = self.strategy.cells.keys
+        if keys is None or key not in keys.labels:
+            known = "this stream has no keys" if keys is None else f"known are {_some(keys.labels)}"
+            raise QueryError(f"key: {key[:80]!r} is not on the public list; {known}", "key")
+        return keys.labels.index(key)
+
+    def cells(self, span: Span) -> RangeSum:
+        """Return all cells over a range of visible bins.
+
+        Raises: QueryError if some were never measured, or the stream has no axes beside time.
+        """
+        if self.strategy.product is None:
+            raise QueryError("this stream has no values; configure value, and start another stream", "stream")
+        self._check_measured(span)
+        parts = self._parts(span)
+        return RangeSum.joined(epoch.range(part) for epoch, part in parts if isinstance(epoch, ProductEpoch))
 
     # -- time ---------------------------------------------------------------------------------------
 
@@ -186,13 +234,16 @@ class StreamView:
         Guarantee: within each epoch the best linear unbiased estimate; exact variance and law.
         Raises: QueryError if some of the bins were never measured.
         """
+        self._check_measured(span)
+        return self._joined(epoch.estimate(part, "unbiased") for epoch, part in self._parts(span))
+
+    def _check_measured(self, span: Span) -> None:
         if not self._measured(np.array([span.start]), np.array([span.stop]))[0]:
             raise QueryError(
                 "start, end: some bins between them were never measured (an epoch ended early); "
                 "see the epochs of the stream and ask for ranges inside them",
                 "start",
             )
-        return self._joined(epoch.estimate(part, "unbiased") for epoch, part in self._parts(span))
 
     def running(self, view: View = "unbiased", stop: int | None = None) -> Estimate:
         """Return the number of events from the stream's first bin to the edge ``stop`` (None: the last)."""
@@ -251,7 +302,7 @@ class StreamView:
 
     def _joined(self, estimates: Iterable[Estimate]) -> Estimate:
         """Add independent estimates, each over all its cells."""
-        parts, width = list(estimates), self.strategy.width
+        parts, width = list(estimates), self.strategy.released_width(ROWS)
         if width == 1 and len(parts) == 1 and isinstance(parts[0].value, float):
             return parts[0]
         return Estimate(
@@ -299,6 +350,10 @@ class StreamView:
             self._consistent = (self.visible_seq, whole)
         running = self._consistent[1]
         return np.asarray(running[self._measured_before(stops)] - running[self._measured_before(starts)])
+
+
+def _some(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
 
 
 def downsampled(values: Float64Array, points: int) -> Int64Array:

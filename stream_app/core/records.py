@@ -211,6 +211,8 @@ class Reason(StrEnum):
     FUTURE = "future"
     LATE = "late"
     NO_USER = "no_user"
+    UNKNOWN_KEY = "unknown_key"  # not on the list of keys, where nothing counts as other
+    BAD_VALUE = "bad_value"  # no number
     OVER_CAP = (
         "over_cap"  # beyond the events that count of one user: an operator counter, never a dead letter
     )

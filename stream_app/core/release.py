@@ -20,12 +20,13 @@ from dphist.tree.design import TreeDesign
 from dphist.tree.interval import half_widths
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
-from dphist.tree.release import BinReleases
+from dphist.tree.release import BinRelease, BinReleases
 from dphist.tree.series import series_laws, series_variance
 from dphist.tree.upward import UNITS_PER_COUNT
 from dphist.tree.weights import rounding_bounds
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
+from stream_app.core.product_release import close_bins, node_hash, running_errors
 from stream_app.core.records import ROWS, Int64Array, Release, StreamState, TileAppend
 from stream_app.core.strategy import Strategy, canonical_json
 from stream_app.core.tiles import tile_appends
@@ -96,6 +97,8 @@ def _closed(
         before = AnticipatingSnapshot.from_bytes(held) if held else AnticipatingSnapshot.first(design, width)
         releases, after = release_bins(design, before, counts, noise)
         return releases, after.to_bytes()
+    if strategy.product is not None:
+        return close_bins(strategy.product, held, counts, noise)
     counter = TreeCounter(design, noise, width, history=False)
     if held:
         counter = TreeCounter.restore(design, noise, CounterSnapshot.from_bytes(held))
@@ -112,7 +115,11 @@ def _tiles(epoch: int, releases: BinReleases) -> list[TileAppend]:
 def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonce: str) -> Iterator[bytes]:
     """Yield the rows of these bins, each naming the one before."""
     declaration, prev = Declaration.of(strategy), state.head
-    binning, errors = declaration.binning, _errors(strategy.design, releases)
+    binning = declaration.binning
+    if strategy.product is None:
+        errors = _errors(strategy.design, releases)
+    else:
+        errors = running_errors(strategy.product, releases.first_bin, len(releases), CONFIDENCE)
     for position, (variance, half_width) in enumerate(errors):
         release = releases.bin(position)
         bin = state.released_bin + 1 + position
@@ -131,7 +138,7 @@ def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonc
             "confidence": CONFIDENCE,
             "private": declaration.private,
             "published": release.published.tolist(),
-            "nodes": [[node.level, node.index, node.values.tolist()] for node in release.nodes],
+            **_nodes(strategy, release),
             "strategy": strategy.hash,
             "prev": prev,
             "nonce": nonce,
@@ -139,6 +146,13 @@ def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonc
         row = canonical_json(message)
         prev = row_hash(row)
         yield row
+
+
+def _nodes(strategy: Strategy, release: BinRelease) -> dict[str, list[list[object]]]:
+    """Return a row's nodes: their values, or over several axes the hashes of what the tiles hold."""
+    if strategy.product is not None:
+        return {"nodes": [], "node_hashes": [[n.level, n.index, node_hash(n)] for n in release.nodes]}
+    return {"nodes": [[node.level, node.index, node.values.tolist()] for node in release.nodes]}
 
 
 def _errors(design: TreeDesign, releases: BinReleases) -> Iterator[tuple[float, float]]:

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from dphist.product.design import ProductDesign
 from dphist.tree.design import TreeDesign
+from stream_app.core.cells import Cells
+from stream_app.core.records import ROWS
 
 
 def canonical_json(value: object) -> bytes:
@@ -32,6 +35,7 @@ class Strategy:
         declared: the public part of the stream's configuration, JSON values only.
         design: the planned tree over time; its horizon is the epoch in bins.
         width: cells per bin (1 without keys and values).
+        product: the shares of all axes, where there are keys or values; its tree over time is ``design``.
     """
 
     stream: str
@@ -39,19 +43,35 @@ class Strategy:
     declared: Mapping[str, Any]
     design: TreeDesign
     width: int = 1
+    product: ProductDesign | None = None
+
+    def released_width(self, level: int) -> int:
+        """Return how many numbers a node of a level holds, or a published row (level ``ROWS``).
+
+        Over several axes only the total is published as a running count: all else follows from the nodes.
+        """
+        if self.product is None:
+            return self.width
+        return 1 if level == ROWS else self.product.columns
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The declared cells of a bin."""
+        return Cells.of(self.declared)
 
     def to_json(self) -> bytes:
         """Return the canonical text that is stored and hashed."""
-        return canonical_json(
-            {
-                "v": 1,
-                "stream": self.stream,
-                "source": self.source,
-                "declared": dict(self.declared),
-                "design": self.design.to_json(),
-                "width": self.width,
-            }
-        )
+        fields = {
+            "v": 1,
+            "stream": self.stream,
+            "source": self.source,
+            "declared": dict(self.declared),
+            "design": self.design.to_json(),
+            "width": self.width,
+        }
+        if self.product is not None:
+            fields["product"] = self.product.to_json()
+        return canonical_json(fields)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Strategy:
@@ -80,4 +100,5 @@ def _parsed(text: bytes | str) -> Strategy:
         declared=fields["declared"],
         design=TreeDesign.from_json(fields["design"]),
         width=fields["width"],
+        product=ProductDesign.from_json(fields["product"]) if "product" in fields else None,
     )

@@ -51,7 +51,7 @@ def invisible_slices(
 
     Args: all epochs of the stream; the last released bin.
     """
-    shape, geometry = strategy.design.shape, TileGeometry(strategy.width)
+    shape = strategy.design.shape
     slices: list[TileSlice] = []
     for epoch in epochs:
         released = min(released_bin, last_bin_of(epoch)) - epoch.first_bin + 1
@@ -62,5 +62,6 @@ def invisible_slices(
             shown, held = (
                 n if level == ROWS else shape.completed_count(n, level) for n in (visible, released)
             )
+            geometry = TileGeometry(strategy.released_width(level))
             slices += geometry.slices(epoch.epoch, level, shown, held - shown)
     return slices

@@ -146,6 +146,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
       stream-app plan --config examples/flights.yaml --target-rmse 20
       stream-app plan --config examples/flights.yaml --stream departures --plot error.png
     """
+    from stream_app.shell.axes import axes_table
     from stream_app.shell.explain import plan_table
     from stream_app.shell.plan import chosen_streams, comparisons, epsilons_for
 
@@ -155,8 +156,10 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
         for line in epsilons_for(streams, target_rmse):
             click.echo(line)
         return 0
-    for table in (plan_table(settings), *comparisons(streams, plot)):
-        Console().print(table)
+    plain = tuple(one for one in streams if not one.cell_fields)
+    for table in (plan_table(plain), axes_table(streams), *comparisons(plain, plot)):
+        if table is not None:
+            Console().print(table)
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
@@ -16,14 +16,16 @@ from stream_app.core.strategy import Strategy
 from stream_app.plans import planned
 
 
-def plan_table(settings: Settings) -> Table:
-    """Return one row a stream: its tree, and the error of its running count."""
+def plan_table(streams: Sequence[StreamSettings]) -> Table | None:
+    """Return one row a stream: its tree, and the error of its running count; None without streams."""
+    if not streams:
+        return None
     table = Table(title="Trees over time", title_justify="left")
     for heading in ("stream", "epoch", "epsilon", "branching", "shares"):
         table.add_column(heading)
     for heading in ("typical error", "noise draws a bin, mean / most"):
         table.add_column(heading, justify="right")
-    for stream in settings.streams:
+    for stream in streams:
         table.add_row(*_plan_row(stream, planned(stream)))
     table.caption = "typical error: root of the mean squared error of what the tree is planned for, in events"
     table.caption_justify = "left"

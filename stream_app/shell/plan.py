@@ -49,6 +49,10 @@ def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[
     Raises: OperatorError where none does.
     """
     for stream in streams:
+        if stream.cell_fields:
+            raise OperatorError(
+                f"--target-rmse: {stream.name} has keys or a value; name another with --stream"
+            )
         design = planned(stream).design
         try:
             epsilon = least_epsilon(

@@ -33,17 +33,28 @@ class TimeField:
 
 
 @dataclass(frozen=True, slots=True)
+class PlainField:
+    """A key or a value: where it stands in a record. A record without it has None there."""
+
+    path: str
+
+
+Field = TimeField | PlainField
+
+
+@dataclass(frozen=True, slots=True)
 class Decoded:
     """Records as columns.
 
     Args:
         kept: the indices of the decoded records, shape (n,).
-        columns: one array of n values per field, by path; times in microseconds since 1970.
+        columns: one array of n values per field, by path; times in microseconds since 1970, other fields as
+            texts, numbers, truth values or None.
         refused: (index, reason) of the others.
     """
 
     kept: Int64Array
-    columns: Mapping[str, Int64Array]
+    columns: Mapping[str, NDArray[Any]]
     refused: Sequence[tuple[int, Reason]]
 
 
@@ -66,11 +77,11 @@ class NdjsonDecoder:
     ([1500000], ['null', 'undecodable'])
     """
 
-    def __init__(self, fields: Sequence[TimeField]) -> None:
+    def __init__(self, fields: Sequence[Field]) -> None:
         self._fields = tuple(fields)
-        typed, attributes = _record_type({field.path: _json_type(field.format) for field in fields})
+        typed, places = _record_type({field.path: _json_type(field) for field in fields})
         self._decode = msgspec.json.Decoder(typed).decode
-        self._values = [attrgetter(attributes[field.path]) for field in fields]
+        self._values = [_getter(*places[field.path]) for field in fields]
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         """Decode records, one line each without its end."""
@@ -103,6 +114,8 @@ class NdjsonDecoder:
         if not isinstance(whole, dict):
             return Reason.UNDECODABLE
         for field in self._fields:
+            if isinstance(field, PlainField):
+                continue
             value = whole
             for key in field.path.split("."):
                 if value is None:
@@ -127,7 +140,7 @@ class CsvDecoder:
     [(1, <Reason.UNDECODABLE: 'undecodable'>), (2, <Reason.NULL: 'null'>)]
     """
 
-    def __init__(self, header: bytes, fields: Sequence[TimeField]) -> None:
+    def __init__(self, header: bytes, fields: Sequence[Field]) -> None:
         self._fields = tuple(fields)
         try:
             names = _csv_values(header) or []
@@ -135,9 +148,16 @@ class CsvDecoder:
             names = []
         for field in fields:
             if field.path not in names:
-                raise OperatorError(f"the header line has no column {field.path}; correct time.field")
+                key = "time.field" if isinstance(field, TimeField) else "keys.field or value.field"
+                raise OperatorError(f"the header line has no column {field.path}; correct {key}")
         self._width = len(names)
-        self._at = [(names.index(field.path), _csv_type(field.format)) for field in fields]
+        self._at = [
+            (names.index(field.path), _csv_type(field.format))
+            for field in fields
+            if isinstance(field, TimeField)
+        ]
+        self._plain_at = [names.index(field.path) for field in fields if isinstance(field, PlainField)]
+        self._fields = tuple(sorted(fields, key=lambda field: isinstance(field, PlainField)))
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         """Decode records, one line each without its end."""
@@ -166,14 +186,16 @@ class CsvDecoder:
         if not all(text for text, _ in texts):
             return Reason.NULL
         found = [typed(text) for text, typed in texts]
-        return Reason.BAD_TIME if None in found else found
+        if None in found:
+            return Reason.BAD_TIME
+        return found + [values[at] or None for at in self._plain_at]
 
 
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, csv.Error)
 
 
 def _columns(
-    fields: Sequence[TimeField],
+    fields: Sequence[Field],
     rows: Sequence[list[Any]],
     kept: list[int],
     refused: list[tuple[int, Reason]],
@@ -181,39 +203,69 @@ def _columns(
     """Turn the fields' values into times, and refuse the records whose times are none."""
     indices = np.array(kept, dtype=np.int64)
     good: NDArray[np.bool_] = np.ones(len(indices), dtype=np.bool_)
-    columns = {}
+    columns: dict[str, NDArray[Any]] = {}
     for field, values in zip(fields, rows, strict=True):
+        if isinstance(field, PlainField):
+            columns[field.path] = np.fromiter(values, dtype=object, count=len(values))
+            continue
         columns[field.path], is_time = times_us(values, field.format)
         good &= is_time
     if not good.all():
         refused = sorted([*refused, *((index, Reason.BAD_TIME) for index in indices[~good].tolist())])
-        columns = {path: times[good] for path, times in columns.items()}
+        columns = {path: values[good] for path, values in columns.items()}
         indices = indices[good]
     return Decoded(indices, columns, refused)
 
 
-def _record_type(types: Mapping[str, Any]) -> tuple[type[msgspec.Struct], dict[str, str]]:
-    """Return a struct that knows the paths' fields only, and each path as attributes of it."""
+# A path as attributes of a struct, and the keys of what lies further inside.
+_Place = tuple[str, tuple[str, ...]]
+
+
+def _record_type(types: Mapping[str, Any]) -> tuple[type[msgspec.Struct], dict[str, _Place]]:
+    """Return a struct that knows the paths' fields only, and each path's place in it.
+
+    Plain fields have the type Any: whatever stands there, or does not, the record decodes.
+    """
     below: dict[str, dict[str, Any]] = {}
     for path, typed in types.items():
         key, _, rest = path.partition(".")
         below.setdefault(key, {})[rest] = typed
     members: list[tuple[str, Any, Any]] = []
-    attributes: dict[str, str] = {}
+    places: dict[str, _Place] = {}
     for number, (key, inside) in enumerate(below.items()):
         name = f"field_{number}"
-        if "" in inside:
-            member = inside[""]
-            attributes[key] = name
+        if all(typed is Any for typed in inside.values()):
+            members.append((name, Any, msgspec.field(name=key, default=None)))
+            for path in inside:
+                places[f"{key}.{path}" if path else key] = (name, tuple(path.split(".")) if path else ())
+        elif "" in inside:
+            members.append((name, inside[""], msgspec.field(name=key)))
+            places[key] = (name, ())
         else:
             member, inner = _record_type(inside)
-            attributes |= {f"{key}.{path}": f"{name}.{attribute}" for path, attribute in inner.items()}
-        members.append((name, member, msgspec.field(name=key)))
-    return msgspec.defstruct("Record", members, gc=False, frozen=True), attributes
+            members.append((name, member, msgspec.field(name=key)))
+            places |= {f"{key}.{path}": (f"{name}.{at}", keys) for path, (at, keys) in inner.items()}
+    return msgspec.defstruct("Record", members, gc=False, frozen=True, kw_only=True), places
 
 
-def _json_type(format: TimeFormat) -> Any:
-    return str if format == "iso8601" else int | float
+def _getter(attributes: str, keys: tuple[str, ...]) -> Callable[[Any], Any]:
+    get = attrgetter(attributes)
+    if not keys:
+        return get
+
+    def inside(record: Any) -> Any:
+        value = get(record)
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    return inside
+
+
+def _json_type(field: Field) -> Any:
+    if isinstance(field, PlainField):
+        return Any
+    return str if field.format == "iso8601" else int | float
 
 
 def _csv_type(format: TimeFormat) -> Callable[[str], Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from stream_app.core.records import Cut, RecordBatch
 from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
-from stream_app.sources.decode import TimeField
+from stream_app.sources.decode import Field
 from stream_app.sources.lines import PARTITION, FileFormat, open_lines
 
 POLL_S = 0.05
@@ -26,12 +26,12 @@ class FileSource:
     other records.
 
     Args:
-        path, format, fields: the file, and the event times to decode.
+        path, format, fields: the file, and what to decode of its records.
         directory: of this file alone; notes its first bytes, to know another file after a restart.
     Raises: OperatorError where the file cannot be read or is another one.
     """
 
-    def __init__(self, path: Path, format: FileFormat, fields: Sequence[TimeField], directory: Path) -> None:
+    def __init__(self, path: Path, format: FileFormat, fields: Sequence[Field], directory: Path) -> None:
         self._path = path
         self._lines = open_lines(path, format, fields)
         self._note = directory / "first_bytes.json"

@@ -12,7 +12,7 @@ import numpy as np
 
 from stream_app.core.records import Reason, RecordBatch, Refusal
 from stream_app.ports import OperatorError
-from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField
+from stream_app.sources.decode import CsvDecoder, Decoder, Field, NdjsonDecoder
 
 FileFormat = Literal["ndjson", "csv"]
 
@@ -22,7 +22,7 @@ LONGEST_RECORD_BYTES = 1 << 24  # with its line end
 _KEPT_OF_LONG_RECORD = 1 << 10
 
 
-def open_lines(path: Path, format: FileFormat, fields: Sequence[TimeField]) -> LineFile:
+def open_lines(path: Path, format: FileFormat, fields: Sequence[Field]) -> LineFile:
     """Open a file of records.
 
     Raises: OperatorError where it cannot be read, or a CSV file's header lacks a field.
@@ -38,9 +38,7 @@ def open_lines(path: Path, format: FileFormat, fields: Sequence[TimeField]) -> L
         raise
 
 
-def _decoder(
-    path: Path, file: BinaryIO, format: FileFormat, fields: Sequence[TimeField]
-) -> tuple[Decoder, int]:
+def _decoder(path: Path, file: BinaryIO, format: FileFormat, fields: Sequence[Field]) -> tuple[Decoder, int]:
     """Return the decoder, and where the first record starts."""
     if format == "ndjson":
         return NdjsonDecoder(fields), 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from stream_app.core.records import Cut, Int64Array, RecordBatch
-from stream_app.sources.decode import TimeField
+from stream_app.sources.decode import PlainField, TimeField
 from stream_app.sources.lines import PARTITION, FileFormat, LineFile, open_lines
 from stream_app.sources.sort import in_order_of_time
 
@@ -46,15 +46,17 @@ class ReplaySource:
         field: TimeField,
         directory: Path,
         reached_us: Callable[[], int],
+        others: Sequence[PlainField] = (),
     ) -> ReplaySource:
         """Verify that the file is in order of its event times, or make a copy that is.
 
-        Args: directory, of this file alone; it holds the index and, if there is one, the sorted copy.
+        Args: directory, of this file alone; it holds the index and, if there is one, the sorted copy; others,
+            fields to decode beside the time.
         Raises: OperatorError where the file cannot be read, or is not the one that was replayed so far.
         Cost: see ``in_order_of_time``.
         """
         ordered = in_order_of_time(path, format, field, directory)
-        lines = open_lines(ordered.file, format, [field])
+        lines = open_lines(ordered.file, format, [field, *others])
         return cls(lines, ordered.times_us, ordered.positions, reached_us)
 
     async def partitions(self) -> Sequence[str]:

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from stream_app.core.records import Reason
-from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField
+from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, PlainField, TimeField
 from stream_app.sources.times import times_us
 
 TopicFormat = Literal["json", "csv"]
@@ -30,10 +30,12 @@ class TopicDecoder(Protocol):
         ...
 
 
-def topic_decoder(format: TopicFormat, field: TimeField, columns: Sequence[str] = ()) -> TopicDecoder:
+def topic_decoder(
+    format: TopicFormat, field: TimeField, columns: Sequence[str] = (), others: Sequence[PlainField] = ()
+) -> TopicDecoder:
     """Return the decoder of a topic.
 
-    Args: columns, of a CSV topic, whose records have no header line.
+    Args: columns, of a CSV topic, whose records have no header line; others, fields beside the time.
     Raises: OperatorError for columns without the field.
 
     >>> by_value = topic_decoder("csv", TimeField("at", "s"), ["id", "at"])
@@ -45,10 +47,10 @@ def topic_decoder(format: TopicFormat, field: TimeField, columns: Sequence[str] 
     if field.path == TIMESTAMP:
         return _ByTimestamp()
     if format == "json":
-        return _ByValue(NdjsonDecoder([field]))
+        return _ByValue(NdjsonDecoder([field, *others]))
     header = io.StringIO()
     csv.writer(header, lineterminator="").writerow(columns)
-    return _ByValue(CsvDecoder(header.getvalue().encode(), [field]))
+    return _ByValue(CsvDecoder(header.getvalue().encode(), [field, *others]))
 
 
 class _ByValue:

@@ -1,0 +1,92 @@
+"""Answers about the value: its cumulative counts with a band, and quantiles. Pure, as ``answers.py``."""
+
+from __future__ import annotations
+
+from dphist.product.answers import Cdf, Histogram, Quantile
+from stream_app.api.ranges import edges_of, released, span_of
+from stream_app.api.schemas import (
+    AxesAnswer,
+    CdfAnswer,
+    CdfQuery,
+    ColumnsAnswer,
+    EstimatedQuantile,
+    QuantileQuery,
+    QuantilesAnswer,
+)
+from stream_app.core.cells import Buckets
+from stream_app.core.query import QueryError, StreamView
+from stream_app.core.strategy import Strategy
+
+
+def cdf(view: StreamView, query: CdfQuery) -> CdfAnswer:
+    """Answer the distribution over a range of time. Raises: QueryError."""
+    found, buckets, common = _cdf(view, query)
+    return CdfAnswer.model_validate(
+        common
+        | {
+            "upto": buckets.edges[1:].tolist(),
+            "value": found.values.tolist(),
+            "stderr": found.stderr.tolist(),
+            "lower": found.lower.tolist(),
+            "upper": found.upper.tolist(),
+            "consistent": found.consistent().tolist(),
+        }
+    )
+
+
+def quantiles(view: StreamView, query: QuantileQuery) -> QuantilesAnswer:
+    """Answer quantiles over a range of time. Raises: QueryError."""
+    if not all(0.0 < q < 1.0 for q in query.q):
+        raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
+    found, buckets, common = _cdf(view, query)
+    wanted = [_in_values(found, found.quantile(q), buckets) for q in query.q]
+    return QuantilesAnswer.model_validate(common | {"quantiles": wanted})
+
+
+def axes_of(strategy: Strategy) -> AxesAnswer | None:
+    """Describe the axes beside time, and which column is what; None where there are none."""
+    product = strategy.product
+    if product is None:
+        return None
+    declared = strategy.cells
+    return AxesAnswer(
+        keys=None if declared.keys is None else list(declared.keys.labels),
+        edges=None if declared.buckets is None else declared.buckets.edges.tolist(),
+        value_branching=list(product.values.shape.branching),
+        value_shares=[str(share) for share in product.values.shares],
+        total_share=str(product.keys.total_share),
+        columns=[
+            ColumnsAnswer(
+                total=group.total,
+                value_level=group.value_level,
+                keys=group.keys,
+                nodes=group.nodes,
+                first=group.first,
+                scales=[float(scale) for scale in group.design.scales],
+            )
+            for group in product.groups
+        ],
+    )
+
+
+def _cdf(view: StreamView, query: CdfQuery) -> tuple[Cdf, Buckets, dict[str, object]]:
+    """Return the distribution, its buckets, and what its answers have in common."""
+    buckets, span = view.strategy.cells.buckets, span_of(view, query)
+    if buckets is None:
+        raise QueryError("this stream has no value, so no distribution; ask for /count", "stream")
+    found = Histogram.of(view.cells(span), view.place_of(query.key)).cdf(query.confidence)
+    common = {"key": query.key, "confidence": query.confidence}
+    return found, buckets, released(view) | edges_of(view, span) | common
+
+
+def _in_values(cdf: Cdf, quantile: Quantile, buckets: Buckets) -> EstimatedQuantile:
+    """Turn a quantile's buckets into values."""
+    value = None
+    if quantile.bucket is not None:
+        counts, place = cdf.consistent(), quantile.bucket
+        below = int(counts[place - 1]) if place else 0
+        part = (quantile.q * int(counts[-1]) - below) / (int(counts[place]) - below)
+        start, end = buckets.edges[place : place + 2].tolist()
+        value = start + part * (end - start)
+    interval = float(buckets.edges[quantile.first]), float(buckets.edges[quantile.last + 1])
+    return EstimatedQuantile(q=quantile.q, value=value, interval=interval)

@@ -1,0 +1,41 @@
+"""What all answers about a stream share: what is released, and the range of time that is asked for."""
+
+from __future__ import annotations
+
+from stream_app.api.schemas import RangeQuery
+from stream_app.core.epoch_view import Span
+from stream_app.core.instants import format_instant, parse_instant
+from stream_app.core.query import QueryError, StreamView
+
+
+def released(view: StreamView) -> dict[str, object]:
+    """Return the fields that every answer about a stream carries."""
+    until_us = view.released_until_us
+    return {
+        "stream": view.strategy.stream,
+        "private": view.declaration.private,
+        "released_until": None if until_us is None else format_instant(until_us),
+        "seq": view.visible_seq,
+    }
+
+
+def span_of(view: StreamView, query: RangeQuery) -> Span:
+    """Return the bins that a query asks for. Raises: QueryError."""
+    return view.bins_between(_time("start", query.start), _time("end", query.end))
+
+
+def _time(parameter: str, text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_instant(text)
+    except ValueError as error:
+        raise QueryError(f"{parameter}: {error}", parameter) from None
+
+
+def edges_of(view: StreamView, span: Span) -> dict[str, object]:
+    """Return where a range of bins starts and ends."""
+    return {"start": edge(view, span.start), "end": edge(view, span.stop)}
+
+
+def edge(view: StreamView, bin: int) -> str:
+    """Return where a bin starts, as text."""
+    return format_instant(view.binning.start_us(bin))

@@ -1,0 +1,182 @@
+"""Which cell of its bin an event counts in: its key's place in a public list, and its value's bucket.
+
+A record's cell, or the reason why it has none, depends on its own fields alone. The list of keys and the
+edges of the buckets are declared, never learned from data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_app.core.records import Int64Array, Reason
+
+OTHER = "other"  # the key of all events whose own key is not on the list
+_NONE = -1
+_NUMBERS = {int, float}
+_LONGEST_NUMBER = 40
+
+
+@dataclass(frozen=True)
+class KeyList:
+    """The keys that are counted apart.
+
+    Args: field, the column of keys; names, the public list; other, whether all else counts under ``other``.
+    """
+
+    field: str
+    names: tuple[str, ...]
+    other: bool
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the key of each place."""
+        return (*self.names, OTHER) if self.other else self.names
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
+
+    def places(self, column: Sequence[Any]) -> Int64Array:
+        """Return each event's place in the list, -1 for one that has none.
+
+        Args: keys as they were read: texts, whole numbers and truth values; all else is no key.
+
+        >>> KeyList("c", ("UA", "7"), False).places(["UA", 7, "AA", None]).tolist()
+        [0, 1, -1, -1]
+        """
+        missing = len(self.names) if self.other else _NONE
+        known = self._places
+        try:
+            found = [known.get(key, _NONE) for key in column]
+        except TypeError:  # a key that cannot be hashed is on no list
+            found = [known.get(key, _NONE) if isinstance(key, str) else _NONE for key in column]
+        places = np.array(found, dtype=np.int64)
+        for index in np.flatnonzero(places == _NONE).tolist():
+            places[index] = known.get(_as_text(column[index]), missing)
+        return places
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """A value's range in buckets of equal width; what lies outside counts in the first or the last one.
+
+    Args: field, the column of values; low and high, the ends of the range; count, of buckets.
+
+    >>> buckets = Buckets("v", Fraction(0), Fraction(10), 4)
+    >>> buckets.edges.tolist(), buckets.places([-3, 2.5, "9.99", 10, None]).tolist()
+    ([0.0, 2.5, 5.0, 7.5, 10.0], [0, 1, 3, 3, -1])
+    """
+
+    field: str
+    low: Fraction
+    high: Fraction
+    count: int
+
+    @cached_property
+    def edges(self) -> NDArray[np.float64]:
+        """Return where the buckets begin, and the end of the last one: shape (count + 1,)."""
+        step = (self.high - self.low) / self.count
+        return np.array([float(self.low + step * edge) for edge in range(self.count + 1)])
+
+    def places(self, column: Sequence[Any]) -> Int64Array:
+        """Return each event's bucket, -1 where there is no number. Args: numbers, or their texts."""
+        if set(map(type, column)) <= _NUMBERS:
+            values = [_bounded(value) for value in column]
+        else:
+            values = [_as_number(value) for value in column]
+        numbers = np.array(values, dtype=np.float64)
+        buckets = np.searchsorted(self.edges[1:-1], numbers, side="right").astype(np.int64)
+        buckets[np.isnan(numbers)] = _NONE
+        return buckets
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a bin: every key with every bucket, key by key. Without both there is one.
+
+    Args: keys, buckets: None where the stream has no such axis.
+    """
+
+    keys: KeyList | None = None
+    buckets: Buckets | None = None
+
+    @classmethod
+    def of(cls, declared: Mapping[str, Any]) -> Cells:
+        """Read the declared part of a strategy."""
+        keys, value = declared.get("keys"), declared.get("value")
+        return cls(
+            None if keys is None else KeyList(keys["field"], tuple(keys["list"]), keys["other"]),
+            None
+            if value is None
+            else Buckets(value["field"], Fraction(value["min"]), Fraction(value["max"]), value["buckets"]),
+        )
+
+    @property
+    def width(self) -> int:
+        """Return the number of cells."""
+        return (len(self.keys.labels) if self.keys else 1) * (self.buckets.count if self.buckets else 1)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Return the columns that decide about cells, each once."""
+        return tuple(dict.fromkeys(axis.field for axis in (self.keys, self.buckets) if axis))
+
+    def assign(
+        self, columns: Mapping[str, Any], events: slice
+    ) -> tuple[Int64Array, dict[Reason, NDArray[np.bool_]]]:
+        """Return the cell of each event, and which events have none for which reason.
+
+        Args: columns of a batch; events, which of them.
+        """
+        count = events.stop - events.start
+        cells = np.zeros(count, dtype=np.int64)
+        refused: dict[Reason, NDArray[np.bool_]] = {}
+        good = np.ones(count, dtype=np.bool_)
+        for axis, size, reason in (
+            (self.keys, 1, Reason.UNKNOWN_KEY),
+            (self.buckets, self.buckets.count if self.buckets else 1, Reason.BAD_VALUE),
+        ):
+            if axis is None:
+                continue
+            places = axis.places(columns[axis.field][events])
+            none = good & (places < 0)
+            if none.any():
+                refused[reason] = none
+                good &= ~none
+            cells = cells * size + np.maximum(places, 0)
+        return cells * good, refused
+
+
+def _as_text(key: Any) -> str:
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    return str(key) if isinstance(key, str | int) else ""
+
+
+def _as_number(value: Any) -> float:
+    """Return a number, or NaN for what is none."""
+    if isinstance(value, bool) or value is None:
+        return np.nan
+    if isinstance(value, str):
+        if len(value) > _LONGEST_NUMBER:
+            return np.nan
+        try:
+            value = float(value)
+        except ValueError:
+            return np.nan
+    return _bounded(value) if isinstance(value, int | float) else np.nan
+
+
+def _bounded(value: int | float) -> float:
+    """Return a number as a double: a whole one may be larger than any."""
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf if value > 0 else -np.inf

@@ -1,0 +1,83 @@
+"""One epoch of a stream over several axes, as readers see it: one key of it, or all keys together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from dphist.product.columns import ColumnSum, column_sum
+from dphist.product.design import ProductDesign
+from dphist.product.forest import ProductForest, RangeSum
+from dphist.tree.estimate import Estimate
+from dphist.tree.upward import UNITS_PER_COUNT
+from stream_app.core.epoch_view import EpochView, Float64Array, Kind, Missing, Span, View
+from stream_app.core.records import ROWS, EpochRecord, Int64Array
+from stream_app.core.visible import visible_bins
+
+
+class ProductEpoch(EpochView):
+    """An epoch over several axes; ``of_key`` shows one key of what this one holds.
+
+    Args: product, the design; key, its place in the list, None for the total over keys.
+    """
+
+    def __init__(self, record: EpochRecord, product: ProductDesign, key: int | None = None) -> None:
+        super().__init__(record, product.time, 1)
+        self._columns = ProductForest(product)
+        self._key = key
+        self._sum: ColumnSum = column_sum(product, key)
+
+    def of_key(self, key: int) -> ProductEpoch:
+        """Return this epoch for one key, sharing what is released."""
+        own = ProductEpoch(self.record, self._columns.design, key)
+        own._columns, own._published = self._columns, self._published
+        return own
+
+    @property
+    def bins(self) -> int:
+        """Return the number of visible bins."""
+        return self._columns.bins
+
+    def nodes(self, level: int) -> Int64Array:
+        """Return the released nodes of a level, shape (nodes, columns)."""
+        return self._columns.nodes(level)
+
+    def range(self, part: Span) -> RangeSum:
+        """Return all cells over a part of the epoch."""
+        return self._columns.range(part.start, part.stop)
+
+    def missing(self, visible_seq: int) -> Iterable[Missing]:
+        """Yield what has to be read to know all that is visible."""
+        bins, shape = visible_bins(self.record, visible_seq), self._columns.design.time.shape
+        have = dict(zip(shape.levels, self._columns.counts, strict=True)) | {ROWS: len(self.published)}
+        for level, first in have.items():
+            rows = (bins if level == ROWS else shape.completed_count(bins, level)) - first
+            if rows > 0:
+                yield Missing(self.record.epoch, level, first, rows)
+
+    def bins_as_published(self, part: Span) -> Estimate:
+        """Return the sum of bins by their own nodes alone, as they were released with each bin."""
+        level = self._columns.design.time.shape.height
+        values = self._columns.nodes(level, part.start, part.stop) @ self._sum.weights
+        error = self._sum.of_nodes(level, part.stop - part.start)
+        return Estimate(float(values.sum()), error.variance, error.law)
+
+    def running_values(self, kind: Kind, view: View) -> Float64Array:
+        """Return the running count after each bin; its differences are the values of a kind."""
+        if view == "unbiased":
+            return self._columns.running(self._sum.weights)
+        if kind == "running":
+            return np.asarray(self.published[:, 0] / UNITS_PER_COUNT, dtype=np.float64)
+        leaves = self._columns.nodes(self._columns.design.time.shape.height)
+        return np.asarray(np.cumsum(leaves @ self._sum.weights), dtype=np.float64)
+
+    def _append_nodes(self, level: int, values: Int64Array) -> None:
+        self._columns.append_level(level, values)
+
+    def _estimate(self, part: Span, view: View) -> Estimate:
+        if view == "unbiased":
+            return self._sum.of_range(self.range(part))
+        error = self._sum.live_error(part.stop)
+        value = float(self.published[part.stop - 1, 0]) / UNITS_PER_COUNT
+        return Estimate(value, error.variance, error.law, error.rounding + 1.0 / UNITS_PER_COUNT)

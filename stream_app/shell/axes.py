@@ -1,0 +1,60 @@
+"""What ``stream-app plan`` says about streams over keys and values: the split of epsilon, error and load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+
+from rich.table import Table
+
+from dphist.product.columns import column_sum
+from dphist.product.design import ProductDesign
+from dphist.product.planner import Load
+from stream_app.config import StreamSettings
+from stream_app.plans import planned
+
+
+def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
+    """Return one row for each stream that has keys or a value; None where none has.
+
+    Raises: OperatorError where a plan asks too much of a machine.
+    """
+    products = [(stream.name, planned(stream).product) for stream in streams]
+    found = [(name, product) for name, product in products if product is not None]
+    if not found:
+        return None
+    table = Table(title="Keys and values", title_justify="left")
+    for heading in ("stream", "keys", "total", "buckets", "shares of time", "shares of value"):
+        table.add_column(heading)
+    for heading in ("error of a key", "noise draws a bin, mean / most", "released an epoch"):
+        table.add_column(heading, justify="right")
+    for name, product in found:
+        table.add_row(*_row(name, product))
+    table.caption = (
+        "a cell's epsilon is the product of one share of each axis; error of a key: standard error of its "
+        "running count when the epoch's last bin has just closed, in events"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _row(name: str, product: ProductDesign) -> list[str]:
+    load, values = Load.of(product), product.values
+    error = column_sum(product, 0).live_error(product.time.horizon).variance
+    total = float(product.keys.total_share)
+    return [
+        name,
+        f"{product.keys.keys:,}",
+        f"{total:.3f}" if total else "their sum",
+        f"{values.buckets:,}",
+        _by_level(product.time.branching, product.time.shares),
+        _by_level(values.shape.branching, values.shares) if values.buckets > 1 else "",
+        f"{math.sqrt(error):,.1f}",
+        f"{load.mean_draws:,.0f} / {load.most_draws:,}",
+        f"{load.released_bytes / 1e6:,.1f} MB",
+    ]
+
+
+def _by_level(branching: Iterable[int], shares: Iterable[Fraction]) -> str:
+    return ", ".join(f"{k}: {float(share):.3f}" for k, share in zip(branching, shares, strict=True))

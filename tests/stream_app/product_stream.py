@@ -1,0 +1,140 @@
+"""A small stream over keys and values for tests of the loops: departures per carrier, and their delays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dphist import plan_product
+from stream_app.core.query import StreamView
+from stream_app.core.strategy import Strategy
+from stream_app.sources.decode import PlainField
+from stream_app.sources.file import FileSource
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.declared import BIN_US, NO_NOISE, STREAM, strategy_of
+from tests.stream_app.files import AT
+from tests.stream_app.one_source import OneSource
+
+CARRIERS = ("UA", "AA", "7")
+LOW, HIGH, BUCKETS = -10, 50, 12
+Event = tuple[float, Any, Any]  # place on the time line in bins, carrier, delay
+
+
+def product_strategy(
+    epsilon: Fraction = NO_NOISE,
+    *,
+    horizon: int = 6,
+    other: bool = True,
+    total: bool = False,
+    value: bool = True,
+) -> Strategy:
+    """Return a strategy over carriers and, if asked, delays."""
+    keys = len(CARRIERS) + other
+    share = Fraction(1, 5) if total else Fraction(0)
+    product = plan_product(
+        horizon, epsilon, keys, BUCKETS if value else 1, total_share=share, branching=(2, -(-horizon // 2))
+    )
+    plain = strategy_of(product.time)
+    declared = dict(plain.declared)
+    declared["keys"] = {"field": "carrier", "list": list(CARRIERS), "other": other, "total": total}
+    if value:
+        declared["value"] = {"field": "flight.delay", "min": str(LOW), "max": str(HIGH), "buckets": BUCKETS}
+    return replace(plain, declared=declared, width=product.cells, product=product)
+
+
+class ProductSource(OneSource):
+    """A file of departures, a store and a witness."""
+
+    def source(self) -> FileSource:
+        """Open the file."""
+        fields = [AT, PlainField("carrier"), PlainField("flight.delay")]
+        self._sources.append(FileSource(self.path, "ndjson", fields, self.directory / "notes"))
+        return self._sources[-1]
+
+    def append_events(self, events: Iterable[Event]) -> None:
+        """Append departures; a delay of None is left out of the record."""
+        with self.path.open("ab") as file:
+            for bin, carrier, delay in events:
+                flight = {} if delay is None else {"delay": delay}
+                line = {"at": int(bin * BIN_US), "carrier": carrier, "flight": flight}
+                file.write(json.dumps(line).encode() + b"\n")
+
+    def run_until(self, bin: int, *, restarts: bool = True) -> None:
+        """Count what is there and close the bins before ``bin``, with new loops each time."""
+
+        async def inside() -> None:
+            closer = self.closer()
+            await closer.open()
+            ingest = self.ingest()
+            self.clock.set_bin(bin)
+            while await ingest.step():
+                pass
+            await closer.close_due()
+            await closer.publish_witnessed()
+
+        asyncio.run(inside())
+
+    def open_cells(self) -> dict[tuple[int, int], int]:
+        """Return the exact counts of bins that are not released."""
+        kept = self.store._streams[STREAM].cells
+        return {(bin, cell): n for bin, cells in kept.items() for cell, n in cells.items() if n}
+
+
+async def view_of(store: MemoryStore, stream: str = STREAM) -> StreamView:
+    """Read everything that is visible."""
+    reader = store.reader()
+    state = await reader.public_state(stream)
+    assert state is not None
+    view = StreamView(state.strategy)
+    widths = view.strategy.released_width
+    blocks = [
+        (want, await reader.tile_rows(stream, *want, widths(want.level))) for want in view.missing(state)
+    ]
+    view.extend(state, blocks)
+    return view
+
+
+def bucket_of(delay: float) -> int:
+    """Return a delay's bucket, by exact arithmetic."""
+    place = (Fraction(str(delay)) - LOW) * BUCKETS / (HIGH - LOW)
+    return int(min(max(place // 1, 0), BUCKETS - 1))
+
+
+def recount(events: Iterable[Event], other: bool = True) -> Counter[tuple[int, int]]:
+    """Count events by (bin, cell), one at a time."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for bin, carrier, delay in events:
+        label = str(carrier) if isinstance(carrier, str | int) else ""
+        place = CARRIERS.index(label) if label in CARRIERS else len(CARRIERS) if other else None
+        number = isinstance(delay, int | float) and not isinstance(delay, bool)
+        if place is not None and number:
+            counts[int(bin), place * BUCKETS + bucket_of(delay)] += 1
+    return counts
+
+
+def some_events(seed: int, bins: int, per_bin: int = 30) -> list[Event]:
+    """Return departures at random, some with strange carriers or without a delay, in order of time."""
+    generator = np.random.default_rng(seed)
+    carriers = [*CARRIERS, 7, "ZZ", None]
+    events = []
+    for place in np.sort(generator.uniform(0, bins, bins * per_bin)):
+        delay: Any = [None, round(float(generator.normal(10, 30)), 1), int(generator.integers(-40, 90))][
+            min(2, int(generator.integers(0, 20)))
+        ]
+        events.append((float(place), carriers[int(generator.integers(0, len(carriers)))], delay))
+    return events
+
+
+def path_of(directory: Path, name: str) -> Path:
+    """Return a directory of its own."""
+    made = directory / name
+    made.mkdir()
+    return made
