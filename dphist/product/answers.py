@@ -23,6 +23,8 @@ from dphist.tree.law import WeightedNoise
 
 FloatArray = NDArray[np.float64]
 
+FLOATING_ERROR = 1e-10
+
 
 @dataclass(frozen=True)
 class Histogram:
@@ -94,8 +96,11 @@ class Histogram:
             variances += law.variance * (weights**2).sum(axis=1)
             slack += bound * np.abs(weights).sum(axis=1)
         stderr = np.sqrt(variances)
+        values = self.buckets.cumsum()
+        # Sums of doubles: a count that is known exactly may come out a trifle below itself.
+        slack += FLOATING_ERROR * (1.0 + np.abs(values).max())
         reach = sup_error(self.axis, self.laws, confidence) * stderr + slack
-        return Cdf(self.buckets.cumsum(), stderr, reach, confidence)
+        return Cdf(values, stderr, reach, confidence)
 
 
 @dataclass(frozen=True)

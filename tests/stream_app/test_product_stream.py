@@ -185,7 +185,8 @@ def test_distributions_over_http(tmp_path: Path) -> None:
             for answer in found["quantiles"]:
                 bucket = int(np.argmax(whole >= answer["q"] * whole[-1]))
                 assert -10 + 5 * bucket <= answer["value"] <= -5 + 5 * bucket
-                assert answer["interval"] == [-10 + 5 * bucket, -5 + 5 * bucket]
+                low, high = answer["interval"]
+                assert low <= -10 + 5 * bucket < -5 + 5 * bucket <= high <= low + 10
             status, found = await ask(client, f"count?key=AA&start={start}&end={end}")
             assert (status, found["key"]) == (200, "AA")
             assert found["value"] == pytest.approx(int(counts[-1]), abs=0.05)

@@ -1,0 +1,75 @@
+"""Delays per airport with the noise turned off equal an independent recount: CDFs, quantiles and counts."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.e2e.flights import START, instant
+from tests.e2e.service import Service, free_port, get
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+AIRPORTS = ("EWR", "JFK", "LGA")
+HOURS, LOW, HIGH, MINUTES = 72, -60, 600, 10
+
+
+def delays(file: Path) -> dict[tuple[int, str], list[int]]:
+    """Return the delays, in minutes, of each hour and airport; flights that never left have none."""
+    found: dict[tuple[int, str], list[int]] = {}
+    with file.open() as lines:
+        for line in lines:
+            event = json.loads(line)
+            scheduled = datetime.strptime(event["scheduled"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+            hour = (scheduled - START) // timedelta(hours=1)
+            if hour >= HOURS:
+                break  # the file is in order of time
+            if event["delay_minutes"] is not None:
+                found.setdefault((hour, event["origin"]), []).append(event["delay_minutes"])
+    return found
+
+
+def test_distributions_of_any_day_equal_the_recount(tmp_path: Path, flights: Path) -> None:
+    port = free_port()
+    (tmp_path / "app.yaml").write_text(f"""
+redis: {{url: "embedded:./redis"}}
+api: {{port: {port}}}
+publish_every: 100ms
+streams:
+  delays:
+    source: {{file: "{flights}", replay: {{from: {instant(0)}, to: {instant(HOURS)}, speed: max}}}}
+    time: {{field: scheduled, format: iso8601, bin: 1h, epoch: {HOURS}h}}
+    privacy: {{epsilon: 1.0e9, not_private: true}}
+    keys: {{field: origin, list: [{", ".join(AIRPORTS)}], other: false, total: true}}
+    value: {{field: delay_minutes, min: {LOW}, max: {HIGH}, buckets: {(HIGH - LOW) // MINUTES}}}
+""")
+    exact = delays(flights)
+    with Service(["run", "--config", "app.yaml"], tmp_path) as service:
+        service.until("the replay is complete")
+        for first, stop in ((0, HOURS), (24, 48), (30, 31)):
+            span = {"start": instant(first), "end": instant(stop)}
+            for airport in (*AIRPORTS, None):
+                key = {} if airport is None else {"key": airport}
+                values = np.array([
+                    delay
+                    for (hour, origin), some in exact.items()
+                    if first <= hour < stop and airport in (origin, None)
+                    for delay in some
+                ])  # fmt: skip
+                found = get(port, "/v1/streams/delays/cdf", **span, **key)
+                below = [int((values < edge).sum()) for edge in found["upto"][:-1]]
+                assert found["consistent"] == [*below, len(values)]
+                assert get(port, "/v1/streams/delays/count", **span, **key)["value"] == pytest.approx(
+                    len(values)
+                )
+                p95 = get(port, "/v1/streams/delays/quantile", q=0.95, **span, **key)["quantiles"][0]
+                true = int(np.sort(values)[-(-95 * len(values) // 100) - 1])
+                low, high = p95["interval"]
+                # Where exactly 95 % are below an edge, both its buckets are in.
+                assert low <= true < high
+                assert high - low <= 2 * MINUTES
+        assert service.interrupt() == 0
