@@ -51,10 +51,14 @@ def outcomes(decoder: Decoder, records: list[bytes], paths: list[str]) -> list[l
     return [found[index] for index in range(len(records))]
 
 
+def _no_json(name: str) -> None:
+    raise ValueError(f"{name} is no JSON, though the json module reads and writes it")
+
+
 def json_oracle(record: bytes, paths: list[str]) -> list[int] | Reason:
     """Decode one record with the json module and look the paths up."""
     try:
-        whole = json.loads(record)
+        whole = json.loads(record, parse_constant=_no_json)
     except (ValueError, RecursionError):
         return Reason.UNDECODABLE
     if not isinstance(whole, dict):
