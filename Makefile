@@ -9,9 +9,11 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DEMO_SECONDS ?= 0
 DEMO_OPTIONS ?=
 SCHEDULES ?= 10000
+FAULTS ?= 200
+SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo demo-kafka kafka test check simulate clean
+.PHONY: help setup lock demo demo-kafka kafka test check simulate chaos clean
 .PHONY: bench bench-ingest bench-api bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
@@ -63,6 +65,9 @@ test: $(STAMP) ## every test, with real services
 
 simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000)
 	$(BIN)/python -m tests.simulator --schedules $(SCHEDULES)
+
+chaos: $(STAMP) ## real broker, Redis and workers under FAULTS faults (default 200; SEED=n replays one)
+	$(BIN)/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
 
 bench-ingest: $(STAMP) ## events per second of the Kafka worker beside bare aiokafka, Faust, kafka-python, librdkafka
 	$(BIN)/python -m benchmarks.ingest

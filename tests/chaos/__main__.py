@@ -1,0 +1,52 @@
+"""``python -m tests.chaos --faults 200 --seed 1``: exit with 1 at the first broken rule."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tests.chaos.world import World
+from tests.simulator.checks import Broken
+
+
+@click.command()
+@click.option("--faults", default=200, show_default=True, help="How many faults.")
+@click.option("--seed", type=int, default=None, help="Which schedule; drawn and printed if not given.")
+@click.option("--keep", is_flag=True, help="Keep the folder with all logs, also when every rule held.")
+def main(faults: int, seed: int | None, keep: bool) -> None:
+    """Run a schedule of faults upon real processes."""
+    logging.disable(logging.CRITICAL)
+    console, started = Console(), time.monotonic()
+    seed = secrets.randbelow(10**6) if seed is None else seed
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    console.print(f"seed {seed}, logs in {folder}", highlight=False, soft_wrap=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("starting", total=faults)
+
+        def tell(line: str) -> None:
+            progress.update(bar, description=line, advance=1 if line.startswith("fault ") else 0)
+            if not console.is_terminal:
+                console.print(line, highlight=False, soft_wrap=True)
+
+        try:
+            summary = World(folder, seed, faults, tell).run()
+        except Broken as broken:
+            progress.stop()
+            console.print(f"seed {seed}: {broken}", markup=False, highlight=False, soft_wrap=True)
+            raise SystemExit(1) from None
+    console.print(f"{summary}; {time.monotonic() - started:.0f} s", highlight=False, soft_wrap=True)
+    if not keep:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

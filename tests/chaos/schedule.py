@@ -1,0 +1,69 @@
+"""Which fault comes when, and whom it hits: all drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+WORKERS = 3
+FROZEN_S = 13.0  # past the consumer group's session timeout of 10 s: others own the partitions by then
+
+
+class Fault(StrEnum):
+    """What is done to one process."""
+
+    KILL_WORKER = "kill -9 worker"
+    STOP_WORKER = "terminate worker"
+    FREEZE_WORKER = "freeze worker"
+    NAP_WORKER = "freeze worker briefly"
+    KILL_REDIS = "kill -9 redis"
+    SET_REDIS_BACK = "restore an older redis"
+    STOP_BROKER = "restart broker"
+    KILL_BROKER = "kill -9 broker"
+
+
+# Frequent ones are quick ones; each kind comes early in every schedule.
+WEIGHTS = {
+    Fault.KILL_WORKER: 8,
+    Fault.STOP_WORKER: 5,
+    Fault.FREEZE_WORKER: 3,
+    Fault.NAP_WORKER: 4,
+    Fault.KILL_REDIS: 5,
+    Fault.SET_REDIS_BACK: 2,
+    Fault.STOP_BROKER: 1,
+    Fault.KILL_BROKER: 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One fault, after a pause.
+
+    Args: worker: whom it hits, where it hits a worker. down_s: how long the process is gone or frozen.
+        choice: in [0, 1), for what is left to choose.
+    """
+
+    pause_s: float
+    fault: Fault
+    worker: int
+    down_s: float
+    choice: float
+
+
+def draw_steps(seed: int, faults: int) -> Iterator[Step]:
+    """Yield the schedule of a seed: every kind once in random order, then by their weights.
+
+    Redis is killed once before it is set back: that leaves the older file.
+    """
+    rng = random.Random(f"chaos {seed}")
+    first = [fault for fault in WEIGHTS if fault is not Fault.SET_REDIS_BACK]
+    rng.shuffle(first)
+    first.append(Fault.SET_REDIS_BACK)
+    for number in range(faults):
+        fault = first[number] if number < len(first) else rng.choices(list(WEIGHTS), [*WEIGHTS.values()])[0]
+        down_s = {Fault.FREEZE_WORKER: FROZEN_S, Fault.NAP_WORKER: rng.uniform(0.1, 4.0)}.get(
+            fault, rng.choice([0.0, rng.uniform(0.0, 1.5)])
+        )
+        yield Step(rng.uniform(0.1, 1.5), fault, rng.randrange(WORKERS), down_s, rng.random())

@@ -1,0 +1,55 @@
+"""A short schedule upon real processes, in which every kind of fault comes at least once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.schedule import Fault, draw_steps
+from tests.chaos.world import World, released_bins
+from tests.simulator.checks import Broken
+
+SEED = 4
+
+
+@pytest.fixture
+def _quiet() -> Iterator[None]:
+    """Clients complain about brokers that go away; that is what they are here for."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("_quiet")
+def test_twenty_faults_change_nothing(tmp_path: Path) -> None:
+    told: list[str] = []
+    try:
+        World(tmp_path, SEED, 20, told.append).run()
+    except Broken as broken:
+        raise AssertionError(f"python -m tests.chaos --faults 20 --seed {SEED}\n{told}\n{broken}") from broken
+
+
+def test_every_schedule_has_every_fault_and_a_seed_gives_it_again() -> None:
+    for seed in range(20):
+        steps = list(draw_steps(seed, 20))
+        assert {step.fault for step in steps} == set(Fault)
+        assert steps == list(draw_steps(seed, 20))
+
+
+def row(seq: int, epoch: int, bin: int, running: float) -> bytes:
+    """Return as much of a row as is read."""
+    return f'{{"seq":{seq},"epoch":{epoch},"bin":{bin},"estimate":[{running}]}}'.encode()
+
+
+def test_bins_are_differences_of_running_counts_anew_in_each_epoch() -> None:
+    rows = {1: row(1, 0, 70, 5.0), 2: row(2, 0, 71, 5.0), 3: row(3, 1, 72, 4.0), 4: row(4, 1, 73, 10.0)}
+    assert released_bins(rows) == {70: 5, 71: 0, 72: 4, 73: 6}
+    with pytest.raises(Broken, match="row 4 is of bin 73, after bin 71"):
+        released_bins({2: rows[2], 4: rows[4]})

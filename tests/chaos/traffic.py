@@ -1,0 +1,154 @@
+"""Events into a topic while everything else breaks, and what the topic holds in the end."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+BIN_MS = 1_000
+EVENTS_PER_S = 300
+PARTITIONS = 6
+_IDLE = PARTITIONS - 1  # gets an event only now and then: it must not hold up a bin
+_LONGEST_LAG_MS = 1_500
+
+
+def make_topic(servers: str, topic: str) -> None:
+    """Create the topic of events."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    for done in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+        done.result(30)
+
+
+class Traffic:
+    """A producer that writes events of now, plain ones and in transactions, half of which are aborted.
+
+    Everything that it has begun to write is delivered before the broker goes down (``pause``), so that no
+    event is later than the grace; that is checked, for the recount rests on it.
+    """
+
+    def __init__(self, servers: str, topic: str, seed: int, grace_s: float) -> None:
+        self._servers = servers
+        self._topic = topic
+        self._rng = random.Random(f"traffic {seed}")
+        self._grace_s = grace_s
+        self._going = threading.Event()
+        self._idle = threading.Event()
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._produce, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._going.set()
+        self._thread.start()
+
+    def pause(self) -> None:
+        """Deliver all that was begun, and write nothing more until ``resume``."""
+        self._going.clear()
+        if not self._idle.wait(30):
+            raise TimeoutError("traffic: the broker does not take what was written before its restart")
+        self._check()
+
+    def resume(self) -> None:
+        """Go on writing."""
+        self._idle.clear()
+        self._going.set()
+
+    def end(self) -> None:
+        """Deliver all and end."""
+        self._ended.set()
+        self._going.set()
+        self._thread.join(60)
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _produce(self) -> None:
+        try:
+            common = {
+                "bootstrap.servers": self._servers,
+                "linger.ms": 5,
+                "compression.type": "lz4",
+                "log_level": 0,  # the broker goes away, and that is the point
+            }
+            plain = Producer(common)
+            careful = Producer({**common, "transactional.id": f"{self._topic}-traffic"})
+            careful.init_transactions(30)
+            while not self._ended.is_set():
+                if not self._going.is_set():
+                    self._idle.set()
+                    self._going.wait()
+                    continue
+                self._write(plain, 25)
+                plain.flush(30)
+                if self._rng.random() < 0.3:
+                    self._transaction(careful)
+                time.sleep(25 / EVENTS_PER_S)
+        except BaseException as failure:  # told to whoever pauses or ends
+            self._failure = failure
+            self._idle.set()
+
+    def _transaction(self, producer: Producer) -> None:
+        producer.begin_transaction()
+        self._write(producer, 5)
+        if self._rng.random() < 0.5:
+            producer.flush(30)
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+
+    def _write(self, producer: Producer, events: int) -> None:
+        for _ in range(events):
+            at_ms = int(time.time() * 1000) - self._rng.randrange(_LONGEST_LAG_MS)
+            event = {"user": f"u{self._rng.randrange(10**6)}", "at": at_ms, "page": "/"}
+            idle = self._rng.random() < 0.002
+            partition = _IDLE if idle else self._rng.randrange(_IDLE)
+            producer.produce(
+                self._topic, json.dumps(event), partition=partition, on_delivery=self._delivered(at_ms)
+            )
+
+    def _delivered(self, at_ms: int) -> object:
+        def note(failure: KafkaError | None, message: Message) -> None:
+            # Purged: written in a transaction that was aborted.
+            if failure is not None and failure.code() != KafkaError._PURGE_QUEUE:
+                self._failure = KafkaException(failure)
+            elif time.time() - at_ms / 1000 > self._grace_s:
+                self._failure = TimeoutError("traffic: an event took longer than the grace; a busy machine?")
+
+        return note
+
+
+def recount(servers: str, topic: str) -> Counter[int]:
+    """Count the committed events of a topic by the bin of their own time, with another client."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "recount",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    counts, left = Counter[int](), set(range(PARTITIONS))
+    try:
+        while left:
+            for message in consumer.consume(10_000, timeout=1.0):
+                failure = message.error()
+                if failure is None:
+                    counts[json.loads(message.value() or b"")["at"] // BIN_MS] += 1
+                elif failure.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+                else:
+                    raise KafkaException(failure)
+    finally:
+        consumer.close()
+    return counts
