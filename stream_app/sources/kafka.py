@@ -28,6 +28,7 @@ SESSION_TIMEOUT_MS = 10_000
 NOTICE_PARTITIONS_MS = 2_000
 COMMIT_EVERY_S = 5.0
 _LEAST_FETCH_BYTES = 1 << 20
+_MOST_FETCH_BYTES = 8 << 20  # over all partitions: what is fetched ahead stays in memory until it is read
 
 
 class KafkaSource:
@@ -56,6 +57,7 @@ class KafkaSource:
             enable_auto_commit=False,
             session_timeout_ms=SESSION_TIMEOUT_MS,
             metadata_max_age_ms=NOTICE_PARTITIONS_MS,
+            fetch_max_bytes=_MOST_FETCH_BYTES,
             max_partition_fetch_bytes=max(facts.largest_message_bytes, _LEAST_FETCH_BYTES),
             **client,
         )

@@ -53,14 +53,10 @@ class Step:
 
 
 def draw_steps(seed: int, faults: int) -> Iterator[Step]:
-    """Yield the schedule of a seed: every kind once in random order, then by their weights.
-
-    Redis is killed once before it is set back: that leaves the older file.
-    """
+    """Yield the schedule of a seed: every kind once in random order, then by their weights."""
     rng = random.Random(f"chaos {seed}")
-    first = [fault for fault in WEIGHTS if fault is not Fault.SET_REDIS_BACK]
+    first = list(WEIGHTS)
     rng.shuffle(first)
-    first.append(Fault.SET_REDIS_BACK)
     for number in range(faults):
         fault = first[number] if number < len(first) else rng.choices(list(WEIGHTS), [*WEIGHTS.values()])[0]
         down_s = {Fault.FREEZE_WORKER: FROZEN_S, Fault.NAP_WORKER: rng.uniform(0.1, 4.0)}.get(

@@ -187,6 +187,9 @@ class _Forgetful:
     def __init__(self, witness: Any) -> None:
         self._witness = witness
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._witness, name)
+
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Append, whatever is there already."""
         try:

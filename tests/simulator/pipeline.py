@@ -11,6 +11,7 @@ from dphist.noise import NoiseSource
 from stream_app.clocks import LiveClock
 from stream_app.closer import Closer
 from stream_app.ingest import Ingest
+from stream_app.lease import Lease
 from stream_app.ports import Clock
 from stream_app.state.memory import MemoryStore
 from tests.simulator.schedule import STREAM, Schedule
@@ -57,9 +58,17 @@ class Pipeline:
             ports.keys,
             schedule.strategy,
             publish_every_us=schedule.publish_every_us,
+            lease=Lease(ports.store, STREAM, ports.make_nonce()) if schedule.workers > 1 else None,
             make_nonce=ports.make_nonce,
         )
-        ingest = Ingest(ports.source, ports.store, ports.clock, ports.dead_letters, [STREAM])
+        ingest = Ingest(
+            ports.source,
+            ports.store,
+            ports.clock,
+            ports.dead_letters,
+            [STREAM],
+            agree=lambda _: closer.open(),
+        )
 
         async def count() -> None:
             await closer.open()
