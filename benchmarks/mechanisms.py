@@ -174,7 +174,7 @@ def rounded(value: Any) -> Any:
     """Keep four digits of every number, however deep."""
     if isinstance(value, dict):
         return {key: rounded(inner) for key, inner in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [rounded(inner) for inner in value]
     return float(f"{value:.4g}")
 

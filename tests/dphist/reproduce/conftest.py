@@ -9,6 +9,14 @@ from dphist import datasets
 from dphist.cli import main
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    # Each needs a whole reproduction, quick as it is: seconds, on a busy machine minutes.
+    for item in items:
+        if "run_reproduce" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session")
 def run_reproduce():
     """Return a function that runs the command with these arguments."""
