@@ -257,7 +257,7 @@ def run_schedule(
 def run_world(world: World) -> str:
     """Run a world and return what happened in one line. Raises: AssertionError for a broken rule."""
     with (
-        patch.object(release, "_errors", _errors_once),
+        patch.object(release, "_errors", errors_once),
         patch.object(noise_pages, "BINS_PER_PAGE", 2),
         patch.object(noise_ahead, "in_thread", _in_this_thread),
         world.pipeline.patched(),
@@ -270,7 +270,7 @@ async def _in_this_thread(call: Callable[..., Any], *arguments: Any) -> Any:
     return call(*arguments)
 
 
-def _errors_once(design: TreeDesign, releases: BinReleases) -> Iterable[tuple[float, float]]:
+def errors_once(design: TreeDesign, releases: BinReleases) -> Iterable[tuple[float, float]]:
     """Compute the errors of a design's bins once: they depend on no count and cost more than all else."""
     return _errors_of(design, releases.first_bin, len(releases))
 
@@ -286,4 +286,4 @@ def bins_of(world: World) -> Counter[int]:
     return Counter({bin: sum(counts) for bin, counts in world.observer.history.sealed.items() if any(counts)})
 
 
-__all__ = ["World", "bins_of", "run_schedule", "run_world"]
+__all__ = ["World", "bins_of", "errors_once", "run_schedule", "run_world"]
