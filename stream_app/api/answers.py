@@ -189,7 +189,7 @@ def privacy(view: StreamView, ledger: Sequence[LedgerEntry]) -> PrivacyAnswer:
             "promise": stated.sentences()[0],
             "protected": PROTECTED if private else [],
             "not_protected": NOT_PROTECTED if private else ["Anybody: these values show every event."],
-            "ledger": [_ledger_row(entry) for entry in ledger],
+            "ledger": [_ledger_row(view, entry) for entry in ledger],
         }
     )
 
@@ -226,7 +226,9 @@ def _summary(view: StreamView) -> dict[str, object]:
     }
 
 
-def _ledger_row(entry: LedgerEntry) -> LedgerRow:
+def _ledger_row(view: StreamView, entry: LedgerEntry) -> LedgerRow:
+    epochs = view.epochs if entry.stream == view.strategy.stream else ()
+    ends = {epoch.record.epoch: epoch.record.end_reason for epoch in epochs}
     return LedgerRow(
         stream=entry.stream,
         epoch=entry.epoch,
@@ -235,6 +237,7 @@ def _ledger_row(entry: LedgerEntry) -> LedgerRow:
         epsilon=in_words(Fraction(entry.epsilon)),
         unit=entry.unit,
         private=entry.private,
+        end_reason=ends.get(entry.epoch),
     )
 
 

@@ -272,6 +272,9 @@ class LedgerRow(BaseModel):
     epsilon: str
     unit: str
     private: bool
+    end_reason: str | None = Field(
+        description="why an epoch of this stream ended, if readers may know: complete, or what was lost"
+    )
 
 
 class PrivacyAnswer(Released):

@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dphist import SeededNoise, plan_tree
+from dphist import NoiseSource, SeededNoise, plan_tree
+from dphist.noise import Int64Array
+from dphist.tree.anticipating_step import BinsNoise, bins_noise
+from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
+from dphist.tree.design import Release
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import (
     GENESIS,
@@ -66,15 +70,17 @@ class Published:
     source: str = "flights.ndjson"
     seed: int = 1
     branching: tuple[int, ...] | None = None  # left to the planner
+    release: Release = "causal"
     counts: list[int] = field(default_factory=list)  # the truth, for tests only
 
     def __post_init__(self) -> None:
-        design = plan_tree(self.epoch_bins, self.epsilon, branching=self.branching)
+        design = plan_tree(self.epoch_bins, self.epsilon, branching=self.branching, release=self.release)
         self.strategy = Strategy(
             self.name, self.source, declared(self.epsilon, self.bin_us, self.timezone), design
         )
         self.noise = SeededNoise(self.seed)
         self.position = 0
+        self.drawn: dict[int, tuple[EpochNoise, Int64Array]] = {}
 
     async def open(self, epoch: int = 0, first_bin: int | None = None) -> None:
         """Open an epoch after reserving it in the ledger."""
@@ -126,7 +132,8 @@ class Published:
         assert await self.store.seal(self.name, self.strategy.hash, ["0"], int(bins[-1])) == int(bins[-1])
         exact = await self.store.read_cells(self.name, int(bins[0]), int(bins[-1]), 1)
         state = await self._state()
-        release = make_release(state, self.strategy, exact, self.noise, nonce=str(state.seq))
+        noise = self._noise_of(state, len(counts))
+        release = make_release(state, self.strategy, exact, noise, nonce=str(state.seq))
         assert await self.store.release(self.name, release) is Reply.DONE
         self.counts.extend(counts)
         if show:
@@ -136,6 +143,17 @@ class Published:
         """Make released rows visible."""
         state = await self._state()
         await self.store.publish(self.name, state.seq if seq is None else seq)
+
+    def _noise_of(self, state: StreamState, bins: int) -> NoiseSource | BinsNoise:
+        """Return where the next bins' noise comes from; an epoch that draws ahead draws once."""
+        design, epoch = self.strategy.design, state.epoch
+        if self.release == "causal":
+            return self.noise
+        if epoch.epoch not in self.drawn:
+            drawn = draw_epoch_noise(design, self.noise)
+            self.drawn[epoch.epoch] = drawn, decode_noise(design, drawn)
+        first = state.released_bin + 1 - epoch.first_bin
+        return bins_noise(design, *self.drawn[epoch.epoch], first, first + bins)
 
     async def _state(self) -> StreamState:
         state = await self.store.load(self.name)

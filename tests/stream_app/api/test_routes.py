@@ -223,6 +223,7 @@ def test_privacy_adds_up_over_the_source() -> None:
             assert (privacy["epsilon"], privacy["source_epsilon"]) == ("1", "1.5")
             assert privacy["max_odds_factor"] == pytest.approx(4.4816890703)
             assert [row["stream"] for row in privacy["ledger"]] == ["departures", "departures by day"]
+            assert [row["end_reason"] for row in privacy["ledger"]] == [None, None]
             assert "e^1.5" in privacy["promise"]
             names = [one["stream"] for one in (await api.json("/v1/streams"))["streams"]]
             assert names == ["departures", "departures by day", "elsewhere"]

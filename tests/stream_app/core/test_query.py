@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.tree.estimate import ReleasedForest
+from dphist.tree.published_error import published_variance
 from dphist.tree.release import BinRelease, NodeRelease
 from stream_app.core.epoch_view import Kind, Span
 from stream_app.core.query import QueryError, StreamView, downsampled
@@ -132,6 +133,45 @@ def test_running_counts_as_first_published_are_those_of_the_rows() -> None:
         assert estimate.variance == pytest.approx(base_variance + row["variance"])
         if (row["bin"] + 1 - FIRST_BIN) % 5 == 0:
             base, base_variance = base + row["estimate"][0], base_variance + row["variance"]
+
+
+def test_anticipating_answers_are_differences_of_published_counts_with_their_law() -> None:
+    """Over two whole epochs, one that ended early and the running one; alone and as points of a series."""
+    epochs = [[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 8, 1], [1, 4, 1], [5, 7, 7, 2]]
+    store, _ = asyncio.run(publish(epochs, 7, branching=(3, 3), release="anticipating"))
+    view = asyncio.run(read(None, store))
+    design, published = view.strategy.design, [row["published"][0] for row in rows_of(store)]
+    firsts = [0, 7, 14, 17]
+
+    def total(stop: int) -> float:
+        """Add up what was published for the bins before ``stop``."""
+        done = [first for first in firsts if first < stop]
+        ends = [*[first - 1 for first in done[1:]], stop - 1] if done else []
+        return sum(published[end] for end in ends) / 2**16
+
+    def variance(start: int, stop: int) -> float:
+        parts = [(max(start, f), min(stop, f + len(e)), f) for f, e in zip(firsts, epochs, strict=True)]
+        return sum(published_variance(design, a - f, b - f) for a, b, f in parts if a < b)
+
+    for shown in ("unbiased", "first_published"):
+        for kind, window in (("running", 1), ("bin", 1), ("window", 9)):
+            series = view.series(kind, view.span, window=window, view=shown)
+            for span, one in zip(series.spans, series.estimates, strict=True):
+                start, stop = span.start - FIRST_BIN, span.stop - FIRST_BIN
+                assert one.value == pytest.approx(total(stop) - total(start), abs=1e-9)
+                assert one.variance == pytest.approx(variance(start, stop), rel=1e-9)
+                alone = view.count(span)
+                assert alone.value == pytest.approx(one.value, abs=1e-9)
+                assert alone.variance == pytest.approx(one.variance, rel=1e-12)
+                assert alone.rounding == pytest.approx(one.rounding)
+    # A row says the same of itself as a reader computes.
+    for row in rows_of(store)[17:]:
+        running = view.epochs[3].estimate(Span(0, row["bin"] - FIRST_BIN - 16), "unbiased")
+        assert row["estimate"] == [running.value]
+        assert row["variance"] == pytest.approx(running.variance)
+        assert row["interval"][0] == pytest.approx(
+            [running.interval(0.95).lower, running.interval(0.95).upper], abs=0.2
+        )
 
 
 def test_bins_as_first_published_are_sums_of_the_bins_own_nodes() -> None:
