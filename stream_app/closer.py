@@ -198,9 +198,13 @@ class Closer:
         while not (self._finished and self._published_seq == self._witnessed_seq == self._released_seq):
             now_us = await self._wall.now_us()
             await self._wall.sleep_until_us(next_public_instant_us(now_us, self._publish_every_us))
-            if self._witness_is_public and self._witnessed_seq < self._released_seq and await self._leads():
-                await self._witness_released(self._released_seq)
-            await self.publish_witnessed()
+            await self.show_released()
+
+    async def show_released(self) -> None:
+        """Make visible what is released; this is the one moment at which a public witness is written."""
+        if self._witness_is_public and self._witnessed_seq < self._released_seq and await self._leads():
+            await self._witness_released(self._released_seq)
+        await self.publish_witnessed()
 
     async def _leads(self) -> bool:
         """Say whether this worker closes the stream; if it has just begun to, its predecessors may not.

@@ -98,6 +98,7 @@ class OneSource:
         witness: Any = None,
         noise: NoiseSource | None = None,
         accept: str | None = None,
+        **sharing: Any,
     ) -> Closer:
         """Start to close bins."""
         store = store or self.store
@@ -112,6 +113,7 @@ class OneSource:
             self.keys,
             strategy or self.strategies[0],
             accept=accept,
+            **sharing,
         )
 
     async def cells(self, last_bin: int, stream: str = STREAM) -> dict[int, int]:

@@ -1,0 +1,169 @@
+"""Several workers over one stream: one closes it at a time, after every doubt it asks the witness first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from stream_app.closer import Closer
+from stream_app.lease import Lease
+from tests.simulator.memory_sinks import MemoryWitness
+from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
+from tests.stream_app.one_source import OneSource
+
+EXACT = strategy_of(design_of((2, 3)))
+
+
+class OneWriter(MemoryWitness):
+    """A witness that listens to the worker that claimed it last, as a topic does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims = 0
+
+    def seen_by_a_worker(self) -> _Door:
+        """Return one worker's way to it."""
+        return _Door(self)
+
+
+class _Door:
+    def __init__(self, witness: OneWriter) -> None:
+        self._witness = witness
+        self._claim = 0
+        self.head, self.rows = witness.head, witness.rows
+
+    async def claim(self, stream: str) -> None:
+        self._witness.claims += 1
+        self._claim = self._witness.claims
+
+    async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
+        if self._claim != self._witness.claims:
+            raise ConnectionError("fenced")
+        await self._witness.append(stream, rows)
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[OneSource]:
+    """Yield a service with one stream whose noise is zero."""
+    with closing(OneSource(tmp_path, EXACT)) as one:
+        one.witness = OneWriter()
+        yield one
+
+
+def worker(one: OneSource, name: str, lease_s: float = 60.0) -> Closer:
+    """Start a worker that may close the stream, with a topic as its witness."""
+    lease = Lease(one.store, STREAM, name, lease_s)
+    witness = one.witness.seen_by_a_worker()
+    return one.closer(witness=witness, lease=lease, witness_is_public=True)
+
+
+async def count_to(one: OneSource, closer: Closer, bin: int, *events: float) -> None:
+    """Count events and cut every bin before ``bin``."""
+    await closer.agree()
+    one.append(*events)
+    one.clock.set_bin(bin)
+    ingest = one.ingest()
+    while await ingest.step():
+        pass
+
+
+def witnessed(one: OneSource) -> list[tuple[int, int]]:
+    return [(json.loads(row)["epoch"], json.loads(row)["bin"]) for _, row in one.witness.kept.get(STREAM, [])]
+
+
+def test_rows_reach_a_public_witness_at_public_instants_only(one: OneSource) -> None:
+    async def run() -> None:
+        closer = worker(one, "a")
+        await count_to(one, closer, FIRST_BIN + 2, FIRST_BIN)
+        await closer.close_due()
+        await closer.publish_witnessed()
+        assert await one.released() == {FIRST_BIN: 1, FIRST_BIN + 1: 0}
+        assert witnessed(one) == []
+        assert (await visible(one)) == 0
+        await closer.show_released()
+        assert witnessed(one) == [(0, FIRST_BIN), (0, FIRST_BIN + 1)]
+        assert (await visible(one)) == 2
+
+    asyncio.run(run())
+
+
+async def visible(one: OneSource) -> int:
+    state = await one.store.reader().public_state(STREAM)
+    assert state is not None
+    return state.visible_seq
+
+
+def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: OneSource) -> None:
+    async def run() -> None:
+        first, second = worker(one, "a", lease_s=0.05), worker(one, "b", lease_s=60)
+        await count_to(one, first, FIRST_BIN + 1, FIRST_BIN)
+        await first.close_due()
+        # It stands still for longer than its lease, with a row that it has not shown.
+        one.clock.set_bin(FIRST_BIN + 1.5)
+        await asyncio.sleep(0.06)
+        await second.agree()
+        with pytest.raises(ConnectionError, match="fenced"):
+            await first._witness_released(1)
+        assert not await first._leads()
+        await second.close_due()
+        await second.show_released()
+        assert witnessed(one) == [(0, FIRST_BIN)]
+        assert one.witness.claims == 2
+
+    asyncio.run(run())
+
+
+def test_who_does_not_close_waits_until_the_one_who_does_has_ended_the_epoch(one: OneSource) -> None:
+    """A store that was set back must not be counted into before its epoch is ended."""
+
+    async def run() -> None:
+        leader, follower = worker(one, "a"), worker(one, "b")
+        await count_to(one, leader, FIRST_BIN + 1, FIRST_BIN)
+        backup = one.store.copy()
+        await leader.close_due()
+        await leader.show_released()
+        await follower.agree()
+        one.store.restore(backup)
+        waiting = asyncio.ensure_future(follower.agree())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await leader.agree()
+        await asyncio.wait_for(waiting, 5)
+        assert await one.epochs() == [(0, FIRST_BIN, 1), (1, FIRST_BIN + 1, 2)]
+
+    asyncio.run(run())
+
+
+def test_another_declaration_is_refused_by_who_does_not_close_as_well(one: OneSource) -> None:
+    async def run() -> None:
+        await worker(one, "a").agree()
+        other = strategy_of(design_of((2, 3)), max_ahead_bins=2)
+        lease = Lease(one.store, STREAM, "b")
+        with pytest.raises(
+            ValueError, match=r"time\.max_ahead_bins was 1 when the stream began and is 2 now"
+        ):
+            await one.closer(other, witness=one.witness.seen_by_a_worker(), lease=lease).agree()
+
+    asyncio.run(run())
+
+
+def test_a_lease_is_asked_for_again_before_it_ends_and_begins_a_term_when_it_lapsed(one: OneSource) -> None:
+    async def run() -> None:
+        lease = Lease(one.store, STREAM, "a", lease_s=0.3)
+        assert await lease.held()
+        await asyncio.sleep(0.15)
+        assert await lease.held()
+        assert lease.term == 1
+        await asyncio.sleep(0.35)
+        assert await lease.held()
+        assert lease.term == 2
+        await lease.give_up()
+        assert await Lease(one.store, STREAM, "b", 60).held()
+        assert not await lease.held()
+
+    asyncio.run(run())
