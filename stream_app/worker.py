@@ -40,6 +40,7 @@ class Counting(Service):
     """Counts and releases for as long as the app lives; ``ended`` holds how that went."""
 
     settings: ClassVar[Settings]
+    faust_reports: ClassVar[bool]  # else whoever waits for ``ended`` does
     abstract: ClassVar[bool] = True
 
     def __init__(self, **options: Any) -> None:
@@ -51,16 +52,21 @@ class Counting(Service):
         try:
             await run_worker(self.settings)
         except OperatorError as refusal:
-            # The line is all that there is to say; Faust would print where it came from.
-            log.error("%s", refusal)
             self.ended.set_exception(refusal)
-            await self.crash(refusal)
+            if self.faust_reports:
+                # The line is all that there is to say; Faust prints where it came from as well.
+                log.error("%s", refusal)
+                await self.crash(refusal)
         else:
             self.ended.set_result(None)
 
 
-def make_app(settings: Settings) -> faust.App:
-    """Return an app that counts what the settings say. Raises: OperatorError where they name no cluster."""
+def make_app(settings: Settings, faust_reports: bool = True) -> faust.App:
+    """Return an app that counts what the settings say.
+
+    Args: faust_reports, whether a refusal ends the app; else it is in ``Counting.ended`` only.
+    Raises: OperatorError where the settings name no cluster.
+    """
     kafka = settings.kafka
     if kafka is None:
         raise OperatorError("kafka: is missing, and Faust needs a cluster; or stream-app run for files")
@@ -81,14 +87,15 @@ def make_app(settings: Settings) -> faust.App:
     # A Faust worker without a topic ends at once: this one listens to its operator.
     commands = app.topic(f"{kafka.group}.commands", value_type=bytes, value_serializer="raw", internal=True)
     app.agent(commands, name="commands")(_obey)
-    app.service(type("Counting", (Counting,), {"settings": settings, "abstract": False}))
+    members = {"settings": settings, "faust_reports": faust_reports, "abstract": False}
+    app.service(type("Counting", (Counting,), members))
     return app
 
 
 async def run(settings: Settings) -> None:
     """Run the app on this loop until cancelled. Raises: OperatorError, one line, where it cannot go on."""
     while True:
-        app = make_app(settings)
+        app = make_app(settings, faust_reports=False)
         async with faust_app_running(app):
             ended = next(service for service in app._children if isinstance(service, Counting)).ended
             crashed = asyncio.ensure_future(app.wait_until_stopped())

@@ -144,6 +144,30 @@ def test_workers_come_and_go_and_every_event_counts_once(cell: Cell) -> None:
     _follow(cell, [sys.executable, "-m", "faust", "-A", "examples.releases_agent", "worker"], " 0 events")
 
 
+def test_a_missing_topic_and_one_created_anew_are_refused_in_one_line(cell: Cell) -> None:
+    worker = cell.start("stream_app", "worker", "--config", "app.yaml")
+    cell.send(10)
+    cell.rows(30)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0, cell.said()
+    asyncio.run(cell.topic.delete())
+    said = _refused(cell)
+    assert said.startswith(f"stream-app: topic {cell.topic.name}: ")
+    assert said.endswith(" has none; create it")
+    asyncio.run(cell.topic.create_again(3))
+    said = _refused(cell)
+    assert said.startswith("stream-app: stream clicks: source.topic_id was ")
+    assert said.endswith(" now; put it back, or give the new stream another name")
+
+
+def _refused(cell: Cell) -> str:
+    """Start a worker that may not run; return its one line."""
+    worker = cell.start("stream_app", "worker", "--config", "app.yaml")
+    assert worker.wait(PATIENCE_S) == 2
+    lines = (cell.folder / f"worker-{len(cell.workers) - 1}.log").read_text().splitlines()
+    return lines[-1]
+
+
 def _follow(cell: Cell, command: list[str], expected: str) -> None:
     """Run an example over the releases topic until it says what is expected."""
     topic = f"{cell.topic.name}.private"
