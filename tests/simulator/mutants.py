@@ -190,6 +190,10 @@ class _Forgetful:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._witness, name)
 
+    async def claim(self, stream: str) -> None:
+        """Claim it as the real one is claimed."""
+        await self._witness.claim(stream)
+
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Append, whatever is there already."""
         try:
