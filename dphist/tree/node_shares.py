@@ -42,6 +42,8 @@ _ITERATIONS = 300
 _TRIAL_ITERATIONS = 40
 # Above this horizon hardly any shape but the best level-uniform one is tried.
 _LARGEST_SEARCHED = 2**12
+# A trial costs hardly anything up to here.
+_WIDELY_SEARCHED = 2**7
 # All ranges are looked at up to this horizon, so many for each bin beyond it.
 _ALL_RANGES = 64
 _RANGES_A_BIN = 8
@@ -222,7 +224,7 @@ def _best_branching(
         return best
     shapes = {best}
     if horizon <= _LARGEST_SEARCHED:
-        shapes |= _neighbours(best, horizon)
+        shapes |= _neighbours(best, horizon, 4 if horizon <= _WIDELY_SEARCHED else 1)
     elif release == "causal" and workload == PREFIX:
         # Shares per node make levels cheaper there: the best tree tends to be one level taller.
         shapes.add(balanced_branching(horizon, len(best) + 1))
@@ -234,11 +236,11 @@ def _best_branching(
     )
 
 
-def _neighbours(branching: tuple[int, ...], horizon: int) -> set[tuple[int, ...]]:
-    """Return trees with one lower factor changed by one; the top one covers the horizon."""
+def _neighbours(branching: tuple[int, ...], horizon: int, reach: int) -> set[tuple[int, ...]]:
+    """Return trees with one lower factor changed by at most ``reach``; the top one covers the horizon."""
     lower, shapes = branching[1:], set()
     for i, k in enumerate(lower):
-        for changed in {max(2, k - 1), k + 1}:
+        for changed in range(max(2, k - reach), k + reach + 1):
             factors = (*lower[:i], changed, *lower[i + 1 :])
             bins = math.prod(factors)
             if bins < horizon:
