@@ -34,7 +34,7 @@ RESULTS = Path(__file__).parent / "results" / "alerts.json"
 BINS, WINDOW, RATE = 256, 8, 5
 EVALUATIONS = 20_000
 CONFIDENCES = (0.9, 0.99, 0.999)
-SHIFTED_STREAMS = 300
+SHIFTED_STREAMS = 100
 SHIFT_AT = 64
 
 
