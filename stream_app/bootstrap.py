@@ -348,8 +348,16 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
         list(by_name),
         streams[0].source.start,
         agree=lambda name: by_name[name].agree(),
+        user_key=await _user_key(streams, ends),
     )
     return Pipeline(ingest, closers)
+
+
+async def _user_key(streams: Sequence[StreamSettings], ends: Ends) -> bytes:
+    """Return the key of the hashes of users, where a stream counts so many events of each."""
+    if all(stream.privacy.unit == "event" for stream in streams):
+        return b""
+    return await ends.noise_keys.user_key()
 
 
 def _lease(stream: StreamSettings, ends: Ends) -> Lease | None:

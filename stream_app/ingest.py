@@ -14,13 +14,24 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stream_app.core.bins import Assignment, BinRules, aggregate, assign, refusing, split
+from stream_app.core.bins import Assignment, BinRules, aggregate, assign, refusing, split, split_records
+from stream_app.core.bounding import Windows, key_mark, user_ids
 from stream_app.core.declaration import Declaration
-from stream_app.core.records import Apply, Int64Array, PartitionState, Reason, RecordBatch, Refusal, Reply
+from stream_app.core.records import (
+    Apply,
+    Int64Array,
+    PartitionState,
+    Reason,
+    RecordBatch,
+    Refusal,
+    Reply,
+    UserCap,
+)
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Clock, DeadLetters, OperatorError, Source, Store
 
@@ -39,6 +50,7 @@ class _Stream:
     strategy: Strategy
     declaration: Declaration
     rules: BinRules
+    windows: Windows
     sealed_bin: int
     partitions: dict[str, PartitionState]
 
@@ -53,12 +65,14 @@ class _Slice:
     state: PartitionState
     assignment: Assignment
     cells: Int64Array  # of each settled record
+    users: NDArray[Any] | None = None  # of each settled record, where the unit is the user
 
 
 class Ingest:
     """Count the events of one source in the cells of its streams.
 
     Args:
+        user_key: of the hashes of users, for streams that count so many events of each; 32 bytes.
         streams: names; what each counts, and how, is the strategy under which the store has it open. They
             must be open and agree with the witness (``Closer.open``) before this loop starts.
         start: where a stream that has never read a partition begins.
@@ -76,6 +90,7 @@ class Ingest:
         streams: Sequence[str],
         start: Start = "earliest",
         agree: Callable[[str], Awaitable[object]] | None = None,
+        user_key: bytes = b"",
     ) -> None:
         self._source = source
         self._store = store
@@ -85,6 +100,7 @@ class Ingest:
         self._start = start
         self._agree = agree
         self._owned: Sequence[str] = ()
+        self._user_key = user_key
         self._streams: dict[str, _Stream] = {}
         # By stream and partition: at its position is a record from the future, until this bin is cut.
         self._waiting: dict[tuple[str, str], int] = {}
@@ -137,6 +153,7 @@ class Ingest:
             strategy=strategy,
             declaration=declaration,
             rules=declaration.rules(state.epoch),
+            windows=declaration.windows(state.epoch, strategy.design.horizon),
             sealed_bin=state.sealed_bin,
             partitions=dict(state.partitions),
         )
@@ -241,8 +258,12 @@ class Ingest:
             end = int(batch.positions[first + assignment.settled])
             self._waiting[stream.name, batch.partition] = state.last_cut_bin + 1
         events = slice(first, first + assignment.settled)
-        cells, without_cell = stream.declaration.cells.assign(batch.columns, events)
-        return _Slice(batch, first, end, state, refusing(assignment, without_cell), cells)
+        cells, refused = stream.declaration.cells.assign(batch.columns, events)
+        users, per_user = None, stream.declaration.per_user
+        if per_user is not None:
+            users = batch.columns[per_user.field][events]
+            refused |= {Reason.NO_USER: per_user.without_user(users)}
+        return _Slice(batch, first, end, state, refusing(assignment, refused), cells, users)
 
     async def _apply_slice(self, stream: _Stream, part: _Slice) -> bool:
         """Apply a slice in order; say whether all of it is applied now."""
@@ -267,9 +288,14 @@ class Ingest:
         last_cut_bin = part.state.last_cut_bin
         due_us = None if self._clock.virtual else stream.declaration.closing.instant_us(last_cut_bin + 1)
         expected = part.state.position
-        for run in split(bins, cells, width):
+        cap = self._cap(stream, part, bins)
+        runs = split(bins, cells, width) if cap is None else split_records(len(bins))
+        for run in runs:
             new = part.end if run.stop == len(bins) else int(positions[run.stop])
-            run_bins, run_cells, deltas = aggregate(bins[run], cells[run], width)
+            if cap is None:
+                run_bins, run_cells, deltas = aggregate(bins[run], cells[run], width)
+            else:
+                run_bins, run_cells, deltas = bins[run], cells[run], np.ones_like(bins[run])
             yield Apply(
                 strategy_hash=stream.strategy.hash,
                 partition=part.batch.partition,
@@ -280,8 +306,19 @@ class Ingest:
                 bins=run_bins,
                 cells=run_cells,
                 deltas=deltas,
+                cap=None if cap is None else cap.part(run),
             )
             expected = new
+
+    def _cap(self, stream: _Stream, part: _Slice, bins: Int64Array) -> UserCap | None:
+        """Return whose the records are that have a bin, where only so many of a user count."""
+        per_user = stream.declaration.per_user
+        if per_user is None or part.users is None:
+            return None
+        users = part.users[part.assignment.kept]
+        windows = stream.windows.of(bins)
+        ids = user_ids([str(user) for user in users.tolist()], windows, part.batch.partition, self._user_key)
+        return UserCap(per_user.max_events, ids, windows, key_mark(self._user_key))
 
     async def _count_refused(self, name: str, part: _Slice) -> None:
         """Tell the operator how many records were refused, and why. A crash may lose a count or repeat it."""
@@ -305,5 +342,10 @@ def _refusals(part: _Slice, rules: BinRules) -> Iterator[Refusal]:
 
 
 def _check_strategy(name: str, reply: Reply) -> None:
+    if reply is Reply.USER_KEY:
+        raise OperatorError(
+            f"stream {name}: the users of this epoch were counted under another key; put the key of user ids "
+            "back, or start the stream under another name"
+        )
     if reply is Reply.STRATEGY:
         raise OperatorError(f"stream {name}: another strategy was started under its name; stop this worker")

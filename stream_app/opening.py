@@ -130,11 +130,15 @@ def _checked_head(head: tuple[int, bytes] | None, strategy: Strategy) -> RowLink
 
 
 class _Start(NamedTuple):
-    """How the stream goes on: an epoch after a head, that may not begin before ``earliest_bin``."""
+    """How the stream goes on: an epoch after a head, that may not begin before ``earliest_bin``.
+
+    ``last`` is an epoch of before: under a cap of users, the new one ends where a window of that one's does.
+    """
 
     record: EpochRecord
     head: str
     earliest_bin: int
+    last: EpochRecord | None = None
 
 
 def _first(strategy: Strategy, head: RowLink | None, now_us: int) -> _Start:
@@ -159,7 +163,7 @@ def _next(state: StreamState) -> _Start:
         strategy_hash=last.strategy_hash,
         counts_from_bin=last.first_bin if last.counts_from_bin is None else last.counts_from_bin,
     )
-    return _Start(record, state.head, record.first_bin)
+    return _Start(record, state.head, record.first_bin, last)
 
 
 def _after_witness(state: StreamState, head: RowLink) -> _Start:
@@ -171,7 +175,7 @@ def _after_witness(state: StreamState, head: RowLink) -> _Start:
         first_seq=max(state.seq, head.seq) + 1,
         strategy_hash=state.epoch.strategy_hash,
     )
-    return _Start(record, head.hash, record.first_bin)
+    return _Start(record, head.hash, record.first_bin, state.epoch)
 
 
 async def _restore_ledger(store: Store, witness: Witness, strategy: Strategy) -> None:
@@ -211,16 +215,20 @@ def _as_reserved(strategy: Strategy, start: _Start, ledger: Sequence[LedgerEntry
     That start may have been interrupted before it opened the epoch; what it reserved is used if it begins
     late enough, and left unused if the stream has been released further since.
     """
-    binning = Declaration.of(strategy).binning
+    declaration = Declaration.of(strategy)
     reserved = {
-        entry.epoch: int(binning.bin_of([entry.start_us])[0])
+        entry.epoch: int(declaration.binning.bin_of([entry.start_us])[0])
         for entry in ledger
         if (entry.stream, entry.strategy_hash) == (strategy.stream, strategy.hash)
     }
     epoch = start.record.epoch
     while reserved.get(epoch, start.earliest_bin) < start.earliest_bin:
         epoch += 1
-    return replace(start.record, epoch=epoch, first_bin=reserved.get(epoch, start.record.first_bin))
+    first_bin, bins = reserved.get(epoch, start.record.first_bin), strategy.design.horizon
+    if start.last is not None and declaration.per_user is not None:
+        # One that fills the rest of its window: an epoch over parts of two could count a user twice.
+        bins = declaration.windows(start.last, bins).left(first_bin)
+    return replace(start.record, epoch=epoch, first_bin=first_bin, bins=bins)
 
 
 def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
@@ -232,7 +240,7 @@ def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
         start_us=declaration.binning.start_us(record.first_bin),
         end_us=declaration.binning.start_us(record.first_bin + record.bins),
         epsilon=str(strategy.design.epsilon),
-        unit="event",
+        unit="event" if declaration.per_user is None else "user",
         strategy_hash=strategy.hash,
         private=declaration.private,
         neighbours=strategy.design.neighbours,

@@ -47,6 +47,7 @@ def _planned(stream: StreamSettings, release: Release) -> Strategy:
             workload=tree.workload,
             release=release,
             neighbours=privacy.neighbours,
+            max_events=privacy.max_events,
             branching=tree.branching,
             shares=tree.shares,
         )
@@ -71,6 +72,7 @@ def _planned_over_axes(stream: StreamSettings) -> Strategy:
             workload=tree.workload,
             release=tree.release,
             neighbours=privacy.neighbours,
+            max_events=privacy.max_events,
             branching=tree.branching,
             shares=tree.shares,
         )

@@ -311,7 +311,11 @@ class Witness(Protocol):
 
 
 class NoiseKeys(Protocol):
-    """Keys of stored noise, outside the store: a chain for each epoch (``vault/cipher.py``)."""
+    """Keys outside the store: of user ids, and a chain for each epoch's noise (``vault/cipher.py``)."""
+
+    async def user_key(self) -> bytes:
+        """Return the key of the hashes of users, durable before this returns, and always the same one."""
+        ...
 
     async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
         """Return a new noise's first chain key, durable before this returns."""

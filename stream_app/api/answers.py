@@ -54,6 +54,15 @@ NOT_PROTECTED = [
     "That the stream exists, how long its bins are and how it is configured.",
     "Events from whoever can read the worker's machine: it holds exact counts of open bins.",
 ]
+PROTECTED_USERS = [
+    "Whether any one user was there, with however many events: all that is shown shifts its odds as below.",
+    *PROTECTED[1:],
+]
+NOT_PROTECTED_USERS = [
+    "A user for ever: each epoch costs its epsilon again, and the sum over the epochs is what is stated.",
+    "People with several user names: with k names the protection is k times weaker.",
+    *NOT_PROTECTED[1:],
+]
 _TOLD = (
     *("rule", "stream", "condition", "confidence", "value", "stderr", "private", "labels", "summary", "key"),
 )
@@ -175,20 +184,23 @@ def privacy(view: StreamView, ledger: Sequence[LedgerEntry]) -> PrivacyAnswer:
     """State what is protected and how strongly. Args: the ledger of the stream's source."""
     design, source = view.strategy.design, view.strategy.source
     stated = statement(source, ledger)
-    private = view.declaration.private and stated.private
+    private, per_user = view.declaration.private and stated.private, view.declaration.per_user
     return PrivacyAnswer.model_validate(
         released(view)
         | {
             "private": private,
             "epsilon": in_words(design.epsilon),
-            "unit": view.strategy.declared["privacy"]["unit"],
+            "unit": "event" if per_user is None else "user",
+            "max_events": None if per_user is None else per_user.max_events,
             "neighbours": design.neighbours,
             "source": source,
             "source_epsilon": in_words(stated.epsilon),
             "max_odds_factor": math.exp(stated.epsilon) if stated.epsilon < LARGEST_EXPONENT else None,
             "promise": stated.sentences()[0],
-            "protected": PROTECTED if private else [],
-            "not_protected": NOT_PROTECTED if private else ["Anybody: these values show every event."],
+            "protected": (PROTECTED if per_user is None else PROTECTED_USERS) if private else [],
+            "not_protected": (NOT_PROTECTED if per_user is None else NOT_PROTECTED_USERS)
+            if private
+            else ["Anybody: these values show every event."],
             "ledger": [_ledger_row(view, entry) for entry in ledger],
         }
     )

@@ -281,7 +281,8 @@ class PrivacyAnswer(Released):
     """What is protected and how strongly, in words and in numbers."""
 
     epsilon: str
-    unit: str
+    unit: str = Field(description="event, or user")
+    max_events: int | None = Field(description="events of one user that count in an epoch; null for events")
     neighbours: str
     source: str
     source_epsilon: str = Field(description="sum over everything that measures the source")

@@ -86,6 +86,10 @@ class Section:
         self._ask(key)
         return Section(self.file, self._join(key), self._nodes.get(key), self.known)
 
+    def holds_keys(self, key: str) -> bool:
+        """Whether a mapping stands under a key, for one that may also hold a single value."""
+        return isinstance(self._nodes.get(key), yaml.MappingNode)
+
     def names(self) -> tuple[str, ...]:
         """Return the keys as they are written, for a mapping whose keys are chosen by its author."""
         return tuple(self._nodes)

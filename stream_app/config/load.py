@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 from dphist.workloads import PREFIX
@@ -33,6 +33,7 @@ from stream_app.config.settings import (
     TreeSettings,
 )
 from stream_app.config.source import declared_source, log_of, read_source
+from stream_app.config.unit import check_unit, declared_unit, read_unit
 from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import LARGEST_PRIVATE_EPSILON
@@ -69,7 +70,7 @@ def documented_keys() -> tuple[str, ...]:
           time: {field: t, format: s, bin: 1h, epoch: 1h}, privacy: {epsilon: 1},
           keys: {field: k, list: [a]}, value: {field: v, min: 0, max: 1, buckets: 2}},
           t: {source: {topic: f}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
-          privacy: {epsilon: 1}}}
+          privacy: {epsilon: 1, unit: {user: u, max_events: 1, keyed: true}}}}
         api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
         alerts: {rules: {r: {when: count(n) > 1}}}
     """
@@ -100,7 +101,7 @@ def declared(stream: StreamSettings) -> dict[str, Any]:
         },
         "privacy": {
             "epsilon": str(privacy.epsilon),
-            "unit": privacy.unit,
+            "unit": declared_unit(privacy.unit),
             "neighbours": privacy.neighbours,
             "private": privacy.private,
         },
@@ -252,6 +253,7 @@ def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
     )
     section.finish()
     check_axes(section, stream)
+    check_unit(section, stream)
     edges = {"time.first": stream.time.first_us}
     if isinstance(source, SourceSettings) and source.replay is not None:
         edges = {"source.replay.from": source.replay.from_us, "source.replay.to": source.replay.to_us}
@@ -313,7 +315,7 @@ def _privacy(section: Section) -> PrivacySettings:
     epsilon = section.take("epsilon", values.positive_fraction)
     settings = PrivacySettings(
         epsilon=epsilon,
-        unit=section.take("unit", _unit, "event"),
+        unit=read_unit(section),
         neighbours=section.take("neighbours", values.one_of("add_remove", "substitute"), "add_remove"),
         private=not section.take("not_private", values.flag, False),
         accept=section.take("accept", values.text, None),
@@ -328,14 +330,6 @@ def _privacy(section: Section) -> PrivacySettings:
     if not settings.private and epsilon <= LARGEST_PRIVATE_EPSILON:
         raise section.error("not_private", f"is for epsilon above {LARGEST_PRIVATE_EPSILON}; take it out")
     return settings
-
-
-def _unit(value: Any) -> Literal["event"]:
-    if isinstance(value, dict) or value == "user":
-        raise ValueError("the user unit is not built yet; use unit: event")
-    if value != "event":
-        raise ValueError("must be event")
-    return "event"
 
 
 def _decimal(number: Fraction) -> str:

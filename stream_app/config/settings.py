@@ -178,14 +178,31 @@ class TimeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class UserSettings:
+    """The user as the unit: ``max_events`` of each count in an epoch; ``field`` names an event's user.
+
+    ``keyed`` says of a topic that all records of a user are in one partition.
+    """
+
+    field: str
+    max_events: int
+    keyed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PrivacySettings:
     """What is promised to whom. ``accept`` are the words that accept a second measurement."""
 
     epsilon: Fraction
-    unit: Literal["event"]
+    unit: Literal["event"] | UserSettings
     neighbours: Neighbours
     private: bool
     accept: str | None
+
+    @property
+    def max_events(self) -> int:
+        """How many events of one unit count in an epoch."""
+        return 1 if self.unit == "event" else self.unit.max_events
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +257,10 @@ class StreamSettings:
 
     @property
     def cell_fields(self) -> tuple[str, ...]:
-        """The fields beside the time that decide where an event counts."""
-        return tuple(axis.field for axis in (self.keys, self.value) if axis is not None)
+        """The fields beside the time that decide where an event counts, and whether it does."""
+        unit = self.privacy.unit
+        user = None if unit == "event" else unit
+        return tuple(axis.field for axis in (self.keys, self.value, user) if axis is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,3 +188,13 @@ def split(
         edges.append(edges[-1] + int(np.partition(first_seen, most_cells)[most_cells]))
     for start, stop in pairwise([*edges, len(keys)]):
         yield slice(start, stop)
+
+
+def split_records(records: int, most_cells: int = LARGEST_APPLY_CELLS) -> Iterator[slice]:
+    """Cut records of which each is applied for itself; one run where there are none.
+
+    >>> list(split_records(5, most_cells=2))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    for start in range(0, max(records, 1), most_cells):
+        yield slice(start, min(start + most_cells, records))

@@ -8,10 +8,12 @@ its own bin alone, so one user's records never change which records of another u
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stream_app.core.records import Int64Array
 
@@ -51,6 +53,36 @@ class Windows:
         (5, 3)
         """
         return (self.end_bin - first_bin) % self.bins + 1
+
+
+@dataclass(frozen=True, slots=True)
+class PerUser:
+    """The declared cap: where a record names its user, and how many events of one count in a window."""
+
+    field: str
+    max_events: int
+
+    @classmethod
+    def of(cls, declared: Mapping[str, Any]) -> PerUser | None:
+        """Read the declared part of a strategy; None where the unit is the event."""
+        unit = declared["privacy"].get("unit", "event")
+        return None if unit == "event" else cls(unit["user"], unit["max_events"])
+
+    def without_user(self, column: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say which records name no user: they are refused, for pooled they would have no cap.
+
+        Args: users as they were read: texts and whole numbers; all else is no user.
+
+        >>> PerUser("u", 1).without_user(np.array(["ann", 7, None, "", True, 1.5], dtype=object)).tolist()
+        [False, False, True, True, True, True]
+        """
+        kinds = [type(user) is int or (type(user) is str and user != "") for user in column.tolist()]
+        return ~np.array(kinds, dtype=np.bool_)
+
+
+def key_mark(key: bytes) -> bytes:
+    """Return what tells two keys apart and gives neither away."""
+    return hashlib.blake2b(b"mark", digest_size=ID_BYTES, key=key).digest()
 
 
 def user_ids(users: Sequence[str], windows: Int64Array, partition: str, key: bytes) -> list[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stream_app.core.bins import Binning, BinRules, LatePolicy
+from stream_app.core.bounding import PerUser, Windows
 from stream_app.core.cells import Cells
 from stream_app.core.closing import Closing
 from stream_app.core.records import EpochRecord
@@ -24,6 +25,7 @@ class Declaration:
         until_us: where a replay ends; None for a live stream.
         private: False where epsilon is too large to protect anybody.
         cells: which cell of a bin an event counts in.
+        per_user: how many events of a user count; None where the unit is the event.
     """
 
     time_field: str
@@ -35,6 +37,7 @@ class Declaration:
     first_us: int | None = None
     until_us: int | None = None
     cells: Cells = field(default_factory=Cells)
+    per_user: PerUser | None = None
 
     @classmethod
     def of(cls, strategy: Strategy) -> Declaration:
@@ -52,6 +55,7 @@ class Declaration:
             first_us=time.get("first_us"),
             until_us=replay["to_us"] if replay else None,
             cells=strategy.cells,
+            per_user=PerUser.of(strategy.declared),
         )
 
     @property
@@ -62,6 +66,10 @@ class Declaration:
     def first_bin(self, now_us: int) -> int:
         """Return the first bin of a stream that is opened now."""
         return int(self.binning.bin_of([now_us if self.first_us is None else self.first_us])[0])
+
+    def windows(self, epoch: EpochRecord, horizon: int) -> Windows:
+        """Return the windows of users, from any epoch of the stream. Args: horizon of the tree, in bins."""
+        return Windows(epoch.first_bin + epoch.bins - 1, horizon, self.last_bin)
 
     def rules(self, epoch: EpochRecord) -> BinRules:
         """Return how records are binned while an epoch runs."""

@@ -31,6 +31,7 @@ class Reply(StrEnum):
     SEALED = "sealed"  # a target bin is sealed: sealed bins never change
     NOT_SEALED = "not_sealed"  # a release of a bin that is not sealed
     STRATEGY = "strategy"  # the stream runs under another strategy
+    USER_KEY = "user_key"  # users of an open window were counted under another key
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,17 @@ class UserCap:
         max_events: per user and window.
         users: a keyed hash of each record's user, in order of position. SECRET.
         windows: the window of each record, named by its last bin, shape (n,).
+        key_mark: of the key of the hashes. Under another one a user of the same window would count anew.
     """
 
     max_events: int
     users: Sequence[bytes]
     windows: Int64Array
+    key_mark: bytes
+
+    def part(self, records: slice) -> UserCap:
+        """Return the same for some of the records."""
+        return UserCap(self.max_events, self.users[records], self.windows[records], self.key_mark)
 
 
 @dataclass(frozen=True, slots=True)

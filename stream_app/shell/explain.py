@@ -70,7 +70,7 @@ def _entry(stream: StreamSettings) -> LedgerEntry:
         start_us=start_us,
         end_us=start_us + stream.time.epoch_bins * stream.time.bin_us,
         epsilon=str(stream.privacy.epsilon),
-        unit=stream.privacy.unit,
+        unit="event" if stream.privacy.unit == "event" else "user",
         strategy_hash=planned(stream).hash,
         private=stream.privacy.private,
         neighbours=stream.privacy.neighbours,
@@ -78,14 +78,20 @@ def _entry(stream: StreamSettings) -> LedgerEntry:
 
 
 def _neighbours(stream: StreamSettings) -> str:
-    if stream.privacy.neighbours == "add_remove":
-        relation = "one event that is there or not"
+    unit, add_up = stream.privacy.unit, "do not add up"
+    if unit == "event":
+        relation = {
+            "add_remove": "one event that is there or not",
+            "substitute": "one event that is replaced by any other, its time included",
+        }[stream.privacy.neighbours]
     else:
-        relation = "one event that is replaced by any other, its time included"
+        add_up = "add up"
+        what = "there or not" if stream.privacy.neighbours == "add_remove" else "replaced by any others"
+        relation = f"all events of one user ({unit.field}; {unit.max_events} count in an epoch), {what}"
     start = (
         "from its first start"
         if stream.time.first_us is None
         else f"from {format_instant(stream.time.first_us)}"
     )
     epoch = format_duration(stream.time.epoch_bins * stream.time.bin_us)
-    return f"{stream.name} protects {relation}, {start}, in epochs of {epoch} whose costs do not add up."
+    return f"{stream.name} protects {relation}, {start}, in epochs of {epoch} whose costs {add_up}."

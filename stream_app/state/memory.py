@@ -220,6 +220,8 @@ class MemoryStore:
             return Reply.CUTS_CHANGED
         if change.bins.size and int(change.bins.min()) <= state.sealed_bin:
             return Reply.SEALED
+        if change.cap is not None and not state.same_key(change.cap):
+            return Reply.USER_KEY
         columns = (change.bins.tolist(), change.cells.tolist(), change.deltas.tolist())
         counted = repeat(True, len(change.bins)) if change.cap is None else state.within_cap(change.cap)
         for bin, cell, delta, counts in zip(*columns, counted, strict=True):
@@ -315,7 +317,7 @@ class MemoryStore:
             state.cells.pop(bin, None)
         state.seq, state.head, state.released_bin = seq, release.head, release.last_bin
         state.counter = release.counter
-        state.users.pop(release.last_bin, None)  # of a window that ends here, if one does
+        state.forget_users(release.last_bin)  # of a window that ends here, if one does
         if release.last_bin == last_bin_of(state.epoch):
             state.end_epoch("complete")
         return Reply.DONE

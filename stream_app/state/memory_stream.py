@@ -52,6 +52,7 @@ class MemoryStream:
     tiles: dict[TileKey, bytearray] = field(default_factory=dict)
     operator_counts: dict[str, int] = field(default_factory=dict)
     users: dict[int, dict[bytes, int]] = field(default_factory=dict)  # by window, named by its last bin
+    user_keys: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def epoch(self) -> EpochRecord:
@@ -62,6 +63,19 @@ class MemoryStream:
     def strategy_hash(self) -> str:
         """Return the hash that every write must carry."""
         return self.epoch.strategy_hash
+
+    def same_key(self, cap: UserCap) -> bool:
+        """Whether the users of these windows were counted under this key, if any were."""
+        windows = set(cap.windows.tolist())
+        same = all(self.user_keys.get(window, cap.key_mark) == cap.key_mark for window in windows)
+        if same:
+            self.user_keys |= dict.fromkeys(windows, cap.key_mark)
+        return same
+
+    def forget_users(self, window: int) -> None:
+        """Delete what was seen of the users of a window."""
+        self.users.pop(window, None)
+        self.user_keys.pop(window, None)
 
     def within_cap(self, cap: UserCap) -> Iterator[bool]:
         """Say of each record whether it is among the first that count of its user."""

@@ -341,7 +341,8 @@ def _packed_capped(change: Apply) -> tuple[list[int], list[bytes], list[int]]:
     windows, window_places = np.unique(change.cap.windows, return_inverse=True)
     records = [bins.tolist(), (bin_places + 1).tolist(), change.cells.tolist()]
     cap = [change.cap.max_events, ID_BYTES, (window_places + 1).tolist()]
-    return records[0], [_pack(records), b"".join(change.cap.users), _pack(cap)], windows.tolist()
+    packed = [_pack(records), b"".join(change.cap.users), _pack(cap), change.cap.key_mark]
+    return records[0], packed, windows.tolist()
 
 
 def read_rows(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[int, bytes]]:

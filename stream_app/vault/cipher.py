@@ -30,6 +30,11 @@ def derived_chain_key(secret: bytes, stream: str, epoch: int, nonce: str) -> byt
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=context).derive(secret)
 
 
+def derived_user_key(secret: bytes) -> bytes:
+    """Return the key of the hashes of users, from a secret that workers share."""
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=_bound("users")).derive(secret)
+
+
 def later_chain_key(chain_key: bytes, pages: int) -> bytes:
     """Return the chain key of the page that is so many further on."""
     for _ in range(pages):

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from stream_app.durable import write_durably
+from stream_app.ports import OperatorError
 from stream_app.vault.cipher import later_chain_key, new_chain_key
 
 
@@ -22,6 +23,22 @@ class KeyFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+
+    async def user_key(self) -> bytes:
+        """Return the key of the hashes of users; the first call draws it.
+
+        Raises: OperatorError for a file that holds no key: under a new one users would count anew.
+        """
+        file = self._directory / "users.key"
+        if not file.exists():
+            write_durably(file, [json.dumps({"key": new_chain_key().hex()}).encode()])
+        try:
+            return bytes.fromhex(json.loads(file.read_bytes())["key"])
+        except (ValueError, KeyError, TypeError):
+            raise OperatorError(
+                f"{file}: holds no key of user ids; put the right one back, or start the streams that count "
+                "users under other names"
+            ) from None
 
     async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
         """Draw an epoch's first chain key; it is on disk when this returns."""

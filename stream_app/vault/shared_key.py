@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from stream_app.ports import OperatorError
-from stream_app.vault.cipher import KEY_BYTES, derived_chain_key
+from stream_app.vault.cipher import KEY_BYTES, derived_chain_key, derived_user_key
 
 
 class SharedKey:
@@ -44,6 +44,10 @@ class SharedKey:
                 f"{where}: holds no {KEY_BYTES} bytes in base64; fill it: openssl rand -base64 {KEY_BYTES}"
             )
         return cls(secret)
+
+    async def user_key(self) -> bytes:
+        """Return the key of the hashes of users."""
+        return derived_user_key(self._secret)
 
     async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
         """Return an epoch's first chain key."""

@@ -62,7 +62,7 @@ def capped(
     plain = [(bin, cell, 1) for bin, cell, _ in records]
     change = apply(expected, new, plain, last_cut_bin=last_cut_bin, partition=partition)
     ids = user_ids([user for _, _, user in records], WINDOWS.of(change.bins), partition, bytes(32))
-    return replace(change, cap=UserCap(max_events, ids, WINDOWS.of(change.bins)))
+    return replace(change, cap=UserCap(max_events, ids, WINDOWS.of(change.bins), bytes(16)))
 
 
 def node_value(epoch: int, level: int, index: int, cell: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_app.core.records import UserCap
+from stream_app.core.records import Reply, UserCap
 from stream_app.state.memory import MemoryStore
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import BINS, FIRST_BIN, WIDTH, apply, capped
@@ -15,6 +15,7 @@ from tests.contracts.test_store import cut_and_seal, opened, release
 
 pytestmark = pytest.mark.anyio
 LAST = FIRST_BIN + BINS - 1
+MARK = bytes(16)
 
 
 async def counts(stores: Stores, last_bin: int) -> list[list[int]]:
@@ -29,7 +30,7 @@ async def kept_users(stores: Stores) -> int:
         return sum(len(users) for users in stores.store._streams[stores.stream].users.values())
     client = stores.store._redis  # type: ignore[attr-defined]
     keys = [key async for key in client.scan_iter(f"dp:{{{stores.stream}}}:sec:users:*")]
-    return sum([await client.hlen(key) for key in keys])
+    return sum([await client.hlen(key) - 1 for key in keys])  # one field is the key's mark
 
 
 async def test_the_first_events_of_a_user_count(stores: Stores) -> None:
@@ -83,9 +84,22 @@ async def test_a_cap_that_does_not_fit_is_refused(stores: Stores) -> None:
     await opened(stores)
     change = apply(0, 5, [(FIRST_BIN, 0, 1), (FIRST_BIN, 1, 1)])
     windows = np.array([LAST, LAST])
-    for cap in (UserCap(0, [bytes(16)] * 2, windows), UserCap(1, [bytes(16)], windows)):
+    for cap in (UserCap(0, [bytes(16)] * 2, windows, MARK), UserCap(1, [bytes(16)], windows, MARK)):
         with pytest.raises(ValueError, match="a cap is at least 1"):
             await stores.store.apply(stores.stream, replace(change, cap=cap))
     twice = apply(0, 5, [(FIRST_BIN, 0, 2)])
     with pytest.raises(ValueError, match="each record stands alone"):
-        await stores.store.apply(stores.stream, replace(twice, cap=UserCap(1, [bytes(16)], windows[:1])))
+        await stores.store.apply(
+            stores.stream, replace(twice, cap=UserCap(1, [bytes(16)], windows[:1], MARK))
+        )
+
+
+async def test_under_another_key_nothing_counts(stores: Stores) -> None:
+    await opened(stores)
+    await stores.store.apply(stores.stream, capped(0, 1, [(FIRST_BIN, 0, "ann")]))
+    change = capped(1, 2, [(LAST + 1, 0, "bob"), (LAST, 0, "bob")])
+    assert change.cap is not None
+    other = replace(change, cap=replace(change.cap, key_mark=b"\1" * 16))
+    assert await stores.store.apply(stores.stream, other) == Reply.USER_KEY
+    assert await stores.store.apply(stores.stream, change) == Reply.DONE
+    assert await counts(stores, FIRST_BIN) == [[1, 0, 0]]

@@ -24,9 +24,17 @@ def design_of(branching: tuple[int, ...] = (2, 3), epsilon: Fraction = NO_NOISE)
 
 
 def strategy_of(
-    design: TreeDesign | None = None, *, stream: str = STREAM, bins: int | None = None, **changed: Any
+    design: TreeDesign | None = None,
+    *,
+    stream: str = STREAM,
+    bins: int | None = None,
+    max_events: int | None = None,
+    **changed: Any,
 ) -> Strategy:
-    """Return a strategy; ``bins`` makes it a replay of so many, ``changed`` overrides facts about time."""
+    """Return a strategy; ``bins`` makes it a replay of so many, ``changed`` overrides facts about time.
+
+    With ``max_events`` its unit is the user.
+    """
     design = design or design_of()
     first_us = FIRST_BIN * BIN_US
     replay = None if bins is None else {"from_us": first_us, "to_us": first_us + bins * BIN_US}
@@ -39,10 +47,11 @@ def strategy_of(
         "first_us": first_us,
         "max_ahead_bins": 1,
     }
+    unit = "event" if max_events is None else {"user": "user", "max_events": max_events}
     declared = {
         "source": {"name": SOURCE, "format": "ndjson", "replay": replay},
         "time": time | changed,
-        "privacy": {"epsilon": str(design.epsilon), "unit": "event", "private": False},
+        "privacy": {"epsilon": str(design.epsilon), "unit": unit, "private": False},
         "late": "next_bin",
     }
     return Strategy(stream, SOURCE, declared, design)

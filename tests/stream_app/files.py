@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from stream_app.sources.decode import TimeField
+from stream_app.sources.decode import PlainField, TimeField
 
 AT = TimeField("at", "us")
+USER = PlainField("user")
 
 
 def event_line(time_us: int, **more: object) -> bytes:

@@ -21,7 +21,7 @@ from stream_app.state.memory import MemoryStore
 from stream_app.vault.key_files import KeyFiles
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
-from tests.stream_app.files import AT, event_line
+from tests.stream_app.files import AT, USER, event_line
 
 
 @dataclass
@@ -80,16 +80,22 @@ class OneSource:
             for bin in bins:
                 file.write(event_line(int(bin * BIN_US)))
 
+    def append_of(self, *events: tuple[float, str | None]) -> None:
+        """Append events of users: (place on the time line in bins, user)."""
+        with self.path.open("ab") as file:
+            for bin, user in events:
+                file.write(event_line(int(bin * BIN_US), user=user))
+
     def source(self) -> FileSource:
         """Open the file."""
-        self._sources.append(FileSource(self.path, "ndjson", [AT], self.directory / "notes"))
+        self._sources.append(FileSource(self.path, "ndjson", [AT, USER], self.directory / "notes"))
         return self._sources[-1]
 
     def ingest(self, store: Any = None, start: Start = "earliest", clock: Any = None) -> Ingest:
         """Start to count events."""
         store = store or self.store
         names = [strategy.stream for strategy in self.strategies]
-        return Ingest(self.source(), store, clock or LiveClock(store), self.letters, names, start)
+        return Ingest(self.source(), store, clock or LiveClock(store), self.letters, names, start, bytes(32))
 
     def closer(
         self,

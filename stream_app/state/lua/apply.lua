@@ -4,7 +4,7 @@
 -- ARGV: strategy hash, partition, expected position, new position, last cut bin, due instant in us or '',
 --       packed {bins, number of cells of each bin, cells, deltas}; under a cap of a user's events instead
 --       {bins, place in `bins` of each record, cells}, the ids of users one after the other, and
---       packed {cap, bytes of an id, place of each record's window}
+--       packed {cap, bytes of an id, place of each record's window}, and the mark of the ids' key
 local state, positions, base_bins, cuts, open_bins, operator_counts = unpack(KEYS, 1, 6)
 local strategy_hash, partition, expected, new, last_cut_bin, due_us = unpack(ARGV, 1, 6)
 local bins, sizes, cells, deltas = unpack(cmsgpack.unpack(ARGV[7]))
@@ -33,6 +33,13 @@ for _, bin in ipairs(bins) do
   if bin <= sealed_bin then return 'sealed' end
 end
 
+if ARGV[8] then
+  for i = GIVEN_KEYS + #bins + 1, #KEYS do
+    local mark = redis.call('HGET', KEYS[i], 'key mark')
+    if mark and mark ~= ARGV[10] then return 'user_key' end
+  end
+end
+
 local function add_all()
   local n = 0
   for i = 1, #bins do
@@ -56,6 +63,7 @@ local function add_capped(bin_places)
       over = over + 1
     end
   end
+  for i = GIVEN_KEYS + #bins + 1, #KEYS do redis.call('HSET', KEYS[i], 'key mark', ARGV[10]) end
   if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', over) end
 end
 

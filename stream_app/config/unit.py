@@ -1,0 +1,61 @@
+"""Whom a stream protects: one event, or one user with so many of them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from stream_app.config import values
+from stream_app.config.document import Section
+from stream_app.config.settings import StreamSettings, TopicSettings, UserSettings
+
+MOST_EVENTS = 10_000
+
+
+def read_unit(privacy: Section) -> Literal["event"] | UserSettings:
+    """Read ``privacy.unit``: ``event``, or a mapping that names the user. Raises: ConfigError."""
+    if not privacy.holds_keys("unit"):
+        return privacy.take("unit", _event, "event")
+    section = privacy.section("unit")
+    settings = UserSettings(
+        field=section.take("user", values.text),
+        max_events=section.take("max_events", _max_events),
+        keyed=section.take("keyed", values.flag, False),
+    )
+    section.finish()
+    return settings
+
+
+def declared_unit(unit: Literal["event"] | UserSettings) -> Any:
+    """Return the public part of the unit."""
+    return unit if unit == "event" else {"user": unit.field, "max_events": unit.max_events}
+
+
+def check_unit(section: Section, stream: StreamSettings) -> None:
+    """Refuse a user where the time stands, or whose records may be in many partitions. Raises: ConfigError."""
+    unit, time = stream.privacy.unit, stream.time.field
+    if unit == "event":
+        return
+    if unit.field == time or unit.field.startswith(f"{time}.") or time.startswith(f"{unit.field}."):
+        raise section.error(
+            "privacy.unit.user", f'"{unit.field}" is where time.field reads; name another field'
+        )
+
+    if isinstance(stream.source, TopicSettings) and not unit.keyed:
+        raise section.error(
+            "privacy.unit",
+            "needs a topic whose key is the user, for the cap holds in a partition; say keyed: true if it is so",
+        )
+
+
+def _event(value: Any) -> Literal["event"]:
+    if value != "event":
+        raise ValueError("must be event, or {user: the field that names the user, max_events: 4}")
+    return "event"
+
+
+def _max_events(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_EVENTS:
+        raise ValueError(
+            f"must be a whole number from 1 to {MOST_EVENTS}: a user's events of an epoch that count"
+        )
+    return value

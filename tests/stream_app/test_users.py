@@ -1,0 +1,146 @@
+"""The user as the unit: all events of one user more or less change so many counts of each epoch."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from stream_app.core.ledger import statement
+from stream_app.ports import OperatorError
+from tests.stream_app.declared import SOURCE, STREAM, strategy_of
+from tests.stream_app.one_source import OneSource
+
+MOST = 2
+EPOCH_BINS = 6
+LAST = 111  # two epochs
+Event = tuple[float, int, str | None]  # its time in bins, the bin in which it arrives, its user
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+    """Yield a service with one stream: two events of a user count in an epoch of six bins."""
+    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    with closing(OneSource(tmp_path, strategy_of(max_events=MOST))) as one:
+        yield one
+
+
+async def binned(one: OneSource, events: list[Event], step_every: int = 3) -> Counter[int]:
+    """Let events arrive and bins close; return the exact counts of all bins."""
+    ingest, closer = one.ingest(), one.closer()
+    await closer.open()
+    for bin in range(100, LAST + 1):
+        arriving = [(time, user) for time, arrival, user in events if arrival == bin]
+        for start in range(0, len(arriving), step_every):
+            one.append_of(*arriving[start : start + step_every])
+            await ingest.step()
+        one.clock.set_bin(bin + 1)
+        await ingest.step()
+        await ingest.step()
+        await closer.close_due()
+    return Counter(await one.released())
+
+
+def drawn(rng: random.Random) -> list[Event]:
+    """Draw a log: some events late, some ahead, some of nobody, in order of arrival."""
+    events: list[Event] = []
+    for bin in range(100, LAST + 1):
+        for _ in range(rng.randrange(6)):
+            time = bin + rng.choice([0, 0, 0, -1, -3, 1]) + rng.random()
+            events.append((time, bin, rng.choice(["ann", "ann", "bob", "eve", None])))
+    return events
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_user_less_changes_so_many_counts_of_each_epoch(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    rng = random.Random(seed)
+    events = drawn(rng)
+    neighbours = [event for event in events if event[2] != "ann"]
+    counts = []
+    for name, log in (("all", events), ("without", neighbours)):
+        (tmp_path / name).mkdir()
+        with closing(OneSource(tmp_path / name, strategy_of(max_events=MOST))) as one:
+            counts.append(asyncio.run(binned(one, log, rng.choice([1, 2, 50]))))
+    for first in (100, 100 + EPOCH_BINS):
+        moved = [counts[0][bin] - counts[1][bin] for bin in range(first, first + EPOCH_BINS)]
+        assert min(moved) >= 0
+        assert sum(moved) <= MOST
+    assert sum((counts[0] - counts[1]).values()) > 0
+
+
+def test_the_first_events_of_a_user_count_in_every_epoch(one: OneSource) -> None:
+    events: list[Event] = [(bin, bin, user) for bin in range(100, LAST + 1) for user in ("ann", "bob")]
+    counts = asyncio.run(binned(one, events))
+    assert counts == Counter({100: 2, 101: 2, 106: 2, 107: 2})
+
+
+def test_an_event_of_nobody_is_refused(one: OneSource) -> None:
+    counts = asyncio.run(binned(one, [(100, 100, None), (100, 100, ""), (100, 100, "ann")]))
+    assert counts == Counter({100: 1})
+    assert one.letters.reasons() == ["no_user", "no_user"]
+
+
+def test_after_a_restored_backup_the_epoch_fills_its_window(one: OneSource) -> None:
+    """A new epoch over the rest of one window and the start of the next would count a user four times."""
+
+    async def set_back() -> None:
+        ingest, closer = one.ingest(), one.closer()
+        await closer.open()
+        backup = one.store.copy()
+        for bin in range(100, 103):
+            one.append_of((bin, "ann"))
+            one.clock.set_bin(bin + 1)
+            await ingest.step()
+            await ingest.step()
+            await closer.close_due()
+        await closer.publish_witnessed()
+        one.store.restore(backup)
+        await one.closer().open()
+        assert await one.epochs() == [(0, 100, 1), (1, 103, 4)]
+        await binned_on(one, 103)
+        assert await one.epochs() == [(0, 100, 1), (1, 103, 4), (2, 106, 7)]
+
+    async def binned_on(one: OneSource, first: int) -> None:
+        ingest, closer = one.ingest(), one.closer()
+        for bin in range(first, 108):
+            one.clock.set_bin(bin + 1)
+            await ingest.step()
+            await ingest.step()
+            await closer.close_due()
+
+    asyncio.run(set_back())
+
+
+def test_epochs_add_up_in_the_ledger(one: OneSource) -> None:
+    async def two_epochs() -> None:
+        await binned(one, [])
+        entries = await one.store.ledger(SOURCE)
+        told = statement(SOURCE, entries)
+        assert {entry.unit for entry in entries} == {"user"}
+        assert told.epsilon == sum(type(told.epsilon)(entry.epsilon) for entry in entries)
+
+    asyncio.run(two_epochs())
+
+
+def test_another_key_stops_the_worker(one: OneSource) -> None:
+    async def other_key() -> None:
+        await one.closer().open()
+        one.append_of((100, "ann"))
+        await one.ingest().step()
+        one.append_of((100, "ann"))
+        other = one.ingest()
+        other._user_key = b"\1" * 32
+        with pytest.raises(
+            OperatorError, match=f"stream {STREAM}: the users of this epoch were counted under"
+        ):
+            await other.step()
+
+    asyncio.run(other_key())
