@@ -31,7 +31,7 @@ def declared_unit(unit: Literal["event"] | UserSettings) -> Any:
 
 
 def check_unit(section: Section, stream: StreamSettings) -> None:
-    """Refuse a user where the time stands, or whose records may be in many partitions. Raises: ConfigError."""
+    """Refuse a user where the time stands, or who may be in many partitions. Raises: ConfigError."""
     unit, time = stream.privacy.unit, stream.time.field
     if unit == "event":
         return
@@ -43,7 +43,7 @@ def check_unit(section: Section, stream: StreamSettings) -> None:
     if isinstance(stream.source, TopicSettings) and not unit.keyed:
         raise section.error(
             "privacy.unit",
-            "needs a topic whose key is the user, for the cap holds in a partition; say keyed: true if it is so",
+            "needs a topic whose key is the user, for the cap holds in a partition; write keyed: true",
         )
 
 

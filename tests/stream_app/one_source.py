@@ -95,7 +95,9 @@ class OneSource:
         """Start to count events."""
         store = store or self.store
         names = [strategy.stream for strategy in self.strategies]
-        return Ingest(self.source(), store, clock or LiveClock(store), self.letters, names, start, bytes(32))
+        return Ingest(
+            self.source(), store, clock or LiveClock(store), self.letters, names, start, user_key=bytes(32)
+        )
 
     def closer(
         self,
