@@ -46,7 +46,9 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
     if isinstance(first.source, TopicSettings):
         assert settings.kafka is not None  # the configuration was refused without it
         source = first.source
-        decoder = topic_decoder(source.format, _time_field(first), source.columns, _others(streams))
+        decoder = topic_decoder(
+            source.format, _time_field(first), source.columns, _others(streams), source.schema_registry
+        )
         return await KafkaSource.open(
             cluster_of(settings.kafka), first.source.topic, settings.kafka.group, decoder
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from stream_app.config import values
 from stream_app.config.document import Section
@@ -56,7 +57,9 @@ def _security(section: Section, path: Path) -> dict[str, str]:
 def read_topic(section: Section) -> TopicSettings:
     """Read a source that names a topic."""
     topic = section.take("topic", _topic)
-    form: Literal["json", "csv"] = section.take("format", values.one_of("json", "csv"), "json")
+    form: Literal["json", "csv", "avro"] = section.take(
+        "format", values.one_of("json", "csv", "avro"), "json"
+    )
     columns: tuple[str, ...] = section.take("columns", _columns, ())
     settings = TopicSettings(
         identity=section.take("group", values.name, "") or f"topic:{topic}",
@@ -64,6 +67,7 @@ def read_topic(section: Section) -> TopicSettings:
         format=form,
         columns=columns,
         start=section.take("start", _start, "earliest"),
+        schema_registry=section.take("schema_registry", _registry, None),
     )
     section.not_built(("replay",), instead="a topic is followed live; replay a file")
     if "file" in section.names():
@@ -71,6 +75,9 @@ def read_topic(section: Section) -> TopicSettings:
     section.finish()
     if (form == "csv") != bool(columns):
         raise section.error("columns", "name the values of csv records, in order; they belong to format: csv")
+    if (form == "avro") != bool(settings.schema_registry):
+        said = "give the URL of the registry of avro records; it belongs to format: avro"
+        raise section.error("schema_registry", said)
     return settings
 
 
@@ -102,6 +109,13 @@ def _topic(value: Any) -> str:
     if len(name) > 249 or not all(c.isascii() and (c.isalnum() or c in "._-") for c in name):
         raise ValueError("is no name of a topic; use letters, digits, dots, - and _")
     return name
+
+
+def _registry(value: Any) -> str:
+    parts = urlsplit(values.text(value))
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("must be the registry's URL, for example http://localhost:8081")
+    return str(value).rstrip("/")
 
 
 def _start(value: Any) -> Literal["earliest", "latest"] | int:

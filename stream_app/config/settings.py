@@ -112,16 +112,18 @@ class TopicSettings:
     Args:
         identity: the name under which the ledger adds up what was measured of it: its group, or the topic.
         topic: its name.
-        format: of a record's value, "json" or "csv".
+        format: of a record's value, "json", "csv" or "avro".
         columns: of a CSV topic, whose records have no header line; else empty.
         start: "earliest", "latest", or an instant in microseconds since 1970: the first record written since.
+        schema_registry: of an Avro topic, the URL of its registry. SECRET where it holds a password.
     """
 
     identity: str
     topic: str
-    format: Literal["json", "csv"]
+    format: Literal["json", "csv", "avro"]
     columns: tuple[str, ...]
     start: Literal["earliest", "latest"] | int
+    schema_registry: str | None = field(default=None, repr=False)
 
     @property
     def replay(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
@@ -11,10 +13,11 @@ from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.kafka_cluster import Cluster, TopicFacts, answers, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.shell.findings import Finding
-from stream_app.sources.decode import TimeField
+from stream_app.sources.decode import Decoded, PlainField, TimeField
 from stream_app.sources.topic_records import topic_decoder
 
 SAMPLE_RECORDS = 100
+KEYED_SAMPLE_RECORDS = 2_000  # a user must come twice to be seen in two places
 AHEAD_S = 5.0
 _READ_MS = 5_000
 
@@ -56,8 +59,30 @@ async def _topic(
     if "compact" in facts.cleanup_policy:
         said = "is compacted: an event whose key comes again may be gone before it is counted; set delete"
         yield Finding(what, "warn", f"{source.topic} {said}")
-    for finding in _sampled(what, stream, source, await _newest(cluster, source.topic, facts)):
+    records = await _newest(cluster, source.topic, facts, stream.privacy.unit != "event")
+    if not records:
+        yield Finding(what, "ok", f"{source.topic} has no events yet")
+        return
+    unit = stream.privacy.unit
+    others = [] if unit == "event" else [PlainField(unit.field)]
+    field = TimeField(stream.time.field, stream.time.format)
+    try:
+        decoder = topic_decoder(source.format, field, source.columns, others, source.schema_registry)
+        await decoder.prepare([record.value for record in records])
+    except (OSError, OperatorError) as failure:
+        yield Finding(f"streams.{stream.name}.source.format", "fail", str(failure))
+        return
+    decoded = decoder.decode([record.value for record in records], [record.timestamp for record in records])
+    for finding in _sampled(what, field, source, records, decoded):
         yield finding
+    if unit != "event" and unit.field in decoded.columns:
+        users = decoded.columns[unit.field].tolist()
+        events = [
+            (user, records[index].key, records[index].partition)
+            for user, index in zip(users, decoded.kept.tolist(), strict=True)
+            if user is not None
+        ]
+        yield keyed_by_user(f"streams.{stream.name}.privacy.unit", events)
 
 
 def _output(topic: str, facts: TopicFacts | None) -> Finding:
@@ -70,16 +95,40 @@ def _output(topic: str, facts: TopicFacts | None) -> Finding:
     return Finding("outputs", "ok", f"{topic} is compacted and has one partition")
 
 
+def keyed_by_user(what: str, events: Iterable[tuple[Any, bytes | None, int]]) -> Finding:
+    """Return whether the key of records is their user, in words that name nobody.
+
+    Args: events, each with its user, the record's key and partition.
+
+    >>> keyed_by_user("unit", [("ada", b"ada", 0), ("bob", b"bob", 1)]).state
+    'ok'
+    >>> keyed_by_user("unit", [("ada", b"1", 0), ("ada", b"2", 1)]).state
+    'warn'
+    """
+    remedy = "send each record with its user as the key, or more than max_events of a user count"
+    partitions: dict[str, set[int]] = defaultdict(set)
+    keys: dict[str, set[bytes | None]] = defaultdict(set)
+    key_partitions: dict[bytes | None, set[int]] = defaultdict(set)
+    for user, key, partition in events:
+        partitions[str(user)].add(partition)
+        keys[str(user)].add(key)
+        key_partitions[key].add(partition)
+    if None in key_partitions:
+        return Finding(what, "warn", f"records of a sample have no key; {remedy}")
+    if any(len(some) > 1 for some in partitions.values()):
+        return Finding(what, "warn", f"a user of a sample is in several partitions; {remedy}")
+    if any(len(some) > 1 for some in key_partitions.values()):
+        said = "a key of a sample is in several partitions: were some added, or do producers partition apart?"
+        return Finding(what, "warn", f"{said} {remedy}")
+    if any(len(some) > 1 for some in keys.values()):
+        return Finding(what, "warn", f"a user of a sample has several keys; {remedy}")
+    return Finding(what, "ok", "each user of a sample has one key, in one partition")
+
+
 def _sampled(
-    what: str, stream: StreamSettings, source: TopicSettings, records: Sequence[ConsumerRecord]
+    what: str, field: TimeField, source: TopicSettings, records: Sequence[ConsumerRecord], decoded: Decoded
 ) -> Iterator[Finding]:
     """Yield what the newest records look like, in words: how many are good is a count of people's events."""
-    if not records:
-        yield Finding(what, "ok", f"{source.topic} has no events yet")
-        return
-    field = TimeField(stream.time.field, stream.time.format)
-    decoder = topic_decoder(source.format, field, source.columns)
-    decoded = decoder.decode([record.value for record in records], [record.timestamp for record in records])
     if not len(decoded.kept):
         said = (
             f"no event of a sample has a time in {field.path} ({field.format}); correct time.field or format"
@@ -95,14 +144,14 @@ def _sampled(
         yield Finding(f"{source.topic} clock", "warn", said)
 
 
-async def _newest(cluster: Cluster, topic: str, facts: TopicFacts) -> list[ConsumerRecord]:
+async def _newest(cluster: Cluster, topic: str, facts: TopicFacts, keyed: bool) -> list[ConsumerRecord]:
     """Return some of the newest committed records of each partition, of those that have a value."""
     consumer = AIOKafkaConsumer(isolation_level="read_committed", **cluster.client())
     with answers(cluster):
         await consumer.start()
         try:
             partitions = [TopicPartition(topic, number) for number in range(facts.partitions)]
-            each = -(-SAMPLE_RECORDS // len(partitions))
+            each = -(-(KEYED_SAMPLE_RECORDS if keyed else SAMPLE_RECORDS) // len(partitions))
             consumer.assign(partitions)
             first = await consumer.beginning_offsets(partitions)
             ends = await consumer.end_offsets(partitions)
@@ -110,7 +159,20 @@ async def _newest(cluster: Cluster, topic: str, facts: TopicFacts) -> list[Consu
                 consumer.seek(partition, max(first[partition], ends[partition] - each))
             if not any(ends[partition] > first[partition] for partition in partitions):
                 return []
-            fetched = await consumer.getmany(timeout_ms=_READ_MS, max_records=SAMPLE_RECORDS)
+            records = await _read_to(consumer, ends)
         finally:
             await consumer.stop()
-    return [record for records in fetched.values() for record in records if record.value is not None]
+    return [record for record in records if record.value is not None]
+
+
+async def _read_to(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> list[ConsumerRecord]:
+    """Read every partition to where it ended: one answer may hold some of them only."""
+    records: list[ConsumerRecord] = []
+    deadline_s = time.monotonic() + _READ_MS / 1000
+    while time.monotonic() < deadline_s:
+        behind = [place for place, end in ends.items() if await consumer.position(place) < end]
+        if not behind:
+            break
+        fetched = await consumer.getmany(*behind, timeout_ms=500)
+        records += [record for some in fetched.values() for record in some]
+    return records

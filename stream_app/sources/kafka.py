@@ -8,7 +8,7 @@ protects against whoever does not know yet that it was revoked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress
 from typing import NamedTuple
@@ -160,6 +160,9 @@ class KafkaSource:
                     return ()
                 # Asked for every partition: where there are no records a position may still pass a gap.
                 self._next = {place: await self._reader.position(place) for place in starts}
+            await self._decoder.prepare(_values(fetched))
+            if moment != self._ownership.moment:
+                return ()
         except ConnectionError as failure:
             if moment != self._ownership.moment:
                 return ()  # the partition was taken away meanwhile
@@ -227,6 +230,11 @@ class _Records(NamedTuple):
     timestamps_ms: list[int]
     values: list[bytes]
     tombstones: list[int]
+
+
+def _values(fetched: Mapping[TopicPartition, Sequence[Columns]]) -> Iterator[bytes]:
+    pieces = (piece for some in fetched.values() for piece in some)
+    return (value for piece in pieces for value in piece.values if value is not None)
 
 
 def _joined(pieces: Sequence[Columns]) -> _Records:

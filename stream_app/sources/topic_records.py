@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
 import numpy as np
 
 from stream_app.core.records import Reason
+from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, PlainField, TimeField
 from stream_app.sources.times import times_us
 
-TopicFormat = Literal["json", "csv"]
+TopicFormat = Literal["json", "csv", "avro"]
 TIMESTAMP = "@timestamp"  # the time field that is the record's own
 
 
@@ -25,18 +26,27 @@ class TopicDecoder(Protocol):
         """Whether ``decode`` looks at timestamps; else they may be left out."""
         ...
 
+    async def prepare(self, values: Iterable[bytes]) -> None:
+        """Fetch what decoding these records needs. Raises: OSError where it is out of reach now."""
+        ...
+
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
-        """Decode records that have a value."""
+        """Decode records that have a value and are prepared for."""
         ...
 
 
 def topic_decoder(
-    format: TopicFormat, field: TimeField, columns: Sequence[str] = (), others: Sequence[PlainField] = ()
+    format: TopicFormat,
+    field: TimeField,
+    columns: Sequence[str] = (),
+    others: Sequence[PlainField] = (),
+    schema_registry: str | None = None,
 ) -> TopicDecoder:
     """Return the decoder of a topic.
 
-    Args: columns, of a CSV topic, whose records have no header line; others, fields beside the time.
-    Raises: OperatorError for columns without the field.
+    Args: columns, of a CSV topic, whose records have no header line; others, fields beside the time;
+        schema_registry, where an Avro topic has its schemas.
+    Raises: OperatorError for columns without the field, and for Avro without its package.
 
     >>> by_value = topic_decoder("csv", TimeField("at", "s"), ["id", "at"])
     >>> by_value.decode([b"7,2"], [0]).columns["at"].tolist()
@@ -48,9 +58,22 @@ def topic_decoder(
         return _ByTimestamp()
     if format == "json":
         return _ByValue(NdjsonDecoder([field, *others]))
+    if format == "avro":
+        return _avro(schema_registry or "", field, others)
     header = io.StringIO()
     csv.writer(header, lineterminator="").writerow(columns)
     return _ByValue(CsvDecoder(header.getvalue().encode(), [field, *others]))
+
+
+def _avro(registry: str, field: TimeField, others: Sequence[PlainField]) -> TopicDecoder:
+    try:
+        from stream_app.sources.avro import AvroDecoder
+        from stream_app.sources.schema_registry import SchemaRegistry
+    except ImportError:
+        raise OperatorError(
+            'source.format: avro needs fastavro; pip install "private-counts[avro]"'
+        ) from None
+    return AvroDecoder(SchemaRegistry(registry), field, others)
 
 
 class _ByValue:
@@ -58,6 +81,9 @@ class _ByValue:
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
+
+    async def prepare(self, values: Iterable[bytes]) -> None:
+        return
 
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
         return self._decoder.decode(values)
@@ -67,6 +93,9 @@ class _ByTimestamp:
     """Counts whatever it is given: the value is not even looked at."""
 
     needs_timestamps = True
+
+    async def prepare(self, values: Iterable[bytes]) -> None:
+        return
 
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
         times, is_time = times_us(list(timestamps_ms), "ms")

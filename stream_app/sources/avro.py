@@ -1,0 +1,142 @@
+"""Avro records in Confluent's wire format to columns: the configured fields, by each record's own schema.
+
+What becomes of a record depends on its bytes and on the schema that they name, which never changes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import fastavro
+import numpy as np
+
+from stream_app.core.records import Reason
+from stream_app.sources.decode import Decoded, PlainField, TimeField
+from stream_app.sources.schema_registry import Schema, SchemaRegistry, Unit
+from stream_app.sources.times import TimeFormat, times_us
+
+_MAGIC = 0
+_HEADER_BYTES = 5  # the magic byte and the schema's id, big-endian
+_LARGEST_ID = 2**31 - 1
+
+
+class AvroDecoder:
+    """Records of many schemas, each by its own (``topic_records.TopicDecoder``).
+
+    A field of a timestamp type says its unit itself; any other number or text is in ``field.format``. Local
+    timestamps, dates and times of day are refused as no times. Of the other fields bytes are None: they are
+    neither text nor number.
+
+    Cost: a few microseconds a record: the whole record is decoded, whatever is asked for.
+    """
+
+    needs_timestamps = False
+
+    def __init__(self, registry: SchemaRegistry, field: TimeField, others: Sequence[PlainField] = ()) -> None:
+        self._registry = registry
+        self._field = field
+        self._keys = field.path.split(".")
+        self._others = {other.path: other.path.split(".") for other in others}
+
+    async def prepare(self, values: Iterable[bytes]) -> None:
+        """Fetch the schemas of records, those that are not known yet.
+
+        Raises: OSError where the registry does not give one: the records are neither counted nor refused.
+        """
+        ids = dict.fromkeys(map(_schema_id, values))
+        await self._registry.fetch([schema_id for schema_id in ids if schema_id is not None])
+
+    def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
+        """Decode records whose schemas are fetched."""
+        refused: list[tuple[int, Reason]] = []
+        kept: list[int] = []
+        times: dict[TimeFormat, tuple[list[int], list[Any]]] = {}  # by format: rows of kept, values
+        rows: list[list[Any]] = [[] for _ in self._others]
+        for index, value in enumerate(values):
+            record, unit = self._record(value)
+            found = record if isinstance(record, Reason) else self._time(record, unit)
+            if isinstance(found, Reason):
+                refused.append((index, found))
+                continue
+            time_format, time = found
+            at, written = times.setdefault(time_format, ([], []))
+            at.append(len(kept))
+            written.append(time)
+            kept.append(index)
+            for row, keys in zip(rows, self._others.values(), strict=True):
+                row.append(_plain(record, keys))
+        return self._columns(kept, times, rows, refused)
+
+    def _record(self, value: bytes) -> tuple[dict[str, Any] | Reason, Unit]:
+        """Return a record as it was written, with the unit of its time."""
+        schema_id = _schema_id(value)
+        schema = None if schema_id is None else self._registry.known[schema_id]
+        if schema is None:
+            return Reason.UNDECODABLE, None
+        body = io.BytesIO(value)
+        body.seek(_HEADER_BYTES)
+        try:
+            record = fastavro.schemaless_reader(body, schema.parsed, None)
+        except Exception:  # the codec has no error of its own: bytes of another schema may raise any
+            return Reason.UNDECODABLE, None
+        if not isinstance(record, dict) or body.tell() != len(value):
+            return Reason.UNDECODABLE, None
+        return record, _unit(schema, self._field.path)
+
+    def _time(self, record: dict[str, Any], unit: Unit) -> tuple[TimeFormat, Any] | Reason:
+        """Return a record's time and how it is written."""
+        value: Any = record
+        for key in self._keys:
+            if value is None:
+                return Reason.NULL
+            if not isinstance(value, dict) or key not in value:
+                return Reason.MISSING_FIELD
+            value = value[key]
+        if value is None:
+            return Reason.NULL
+        if type(value) is str and self._field.format == "iso8601":
+            return "iso8601", value
+        time_format = unit or self._field.format
+        if type(value) not in (int, float) or time_format == "iso8601" or time_format == "none":
+            return Reason.BAD_TIME
+        return time_format, value
+
+    def _columns(
+        self,
+        kept: list[int],
+        found: dict[TimeFormat, tuple[list[int], list[Any]]],
+        rows: list[list[Any]],
+        refused: list[tuple[int, Reason]],
+    ) -> Decoded:
+        times, good = np.zeros(len(kept), dtype=np.int64), np.zeros(len(kept), dtype=np.bool_)
+        for time_format, (at, written) in found.items():
+            times[at], good[at] = times_us(written, time_format)
+        indices = np.array(kept, dtype=np.int64)
+        columns: dict[str, Any] = {
+            path: np.fromiter(row, dtype=object, count=len(row))[good]
+            for path, row in zip(self._others, rows, strict=True)
+        }
+        refused += [(index, Reason.BAD_TIME) for index in indices[~good].tolist()]
+        return Decoded(indices[good], {**columns, self._field.path: times[good]}, sorted(refused))
+
+
+def _schema_id(value: bytes) -> int | None:
+    """Return the id of a record's schema; None where the bytes are not of the wire format."""
+    if len(value) < _HEADER_BYTES or value[0] != _MAGIC:
+        return None
+    schema_id = int.from_bytes(value[1:_HEADER_BYTES], "big")
+    return schema_id if 0 < schema_id <= _LARGEST_ID else None
+
+
+def _unit(schema: Schema, path: str) -> Unit:
+    if path not in schema.units:
+        schema.units[path] = schema.unit(path)
+    return schema.units[path]
+
+
+def _plain(record: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        record = record.get(key) if isinstance(record, dict) else None
+    return None if isinstance(record, bytes) else record

@@ -1,0 +1,150 @@
+"""A schema registry over HTTP: Avro schemas by their id, each fetched once, because none ever changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import quote
+
+import fastavro
+import httpx
+from fastavro.schema import SchemaParseException, UnknownType
+
+TIMEOUT_S = 5.0
+_MARK = "written_as"  # stands for logicalType, which would make objects of numbers that may be out of range
+_UNITS: Mapping[Any, Unit] = {
+    "timestamp-millis": "ms",
+    "timestamp-micros": "us",
+    "timestamp-nanos": "ns",
+    "local-timestamp-millis": "none",
+    "local-timestamp-micros": "none",
+    "local-timestamp-nanos": "none",
+    "date": "none",
+    "time-millis": "none",
+    "time-micros": "none",
+}
+
+# What a schema says of a number: its unit, that it is no time, or (None) nothing.
+Unit = Literal["ms", "us", "ns", "none"] | None
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A parsed schema without logical types; ``units`` is what ``unit`` has answered, by path."""
+
+    parsed: Any
+    named: Mapping[str, Any]
+    units: dict[str, Unit] = field(default_factory=dict)
+
+    def unit(self, path: str) -> Unit:
+        """Return what the schema says of the number at a path; "none" where its branches differ.
+
+        >>> long = {"type": "long", "logicalType": "timestamp-millis"}
+        >>> fields = [{"name": "at", "type": ["null", long]}, {"name": "n", "type": "long"}]
+        >>> schema = read_schema([{"type": "record", "name": "Click", "fields": fields}])
+        >>> schema.unit("at"), schema.unit("n")
+        ('ms', None)
+        """
+        units = _units(self.parsed, path.split("."), self.named)
+        return units.pop() if len(units) == 1 else "none" if units else None
+
+
+class SchemaRegistry:
+    """The schemas of one registry.
+
+    Args: url, of its root; a user and password in it are sent and never shown.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._place = str(httpx.URL(url).copy_with(username=None, password=None))
+        self.known: dict[int, Schema | None] = {}  # None: a schema that is not Avro
+
+    async def fetch(self, schema_ids: Sequence[int]) -> None:
+        """Fetch the schemas that are not known yet.
+
+        Raises: OSError where the registry does not answer, or has none of that id.
+        """
+        missing = [schema_id for schema_id in schema_ids if schema_id not in self.known]
+        if not missing:
+            return
+        async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
+            for schema_id in missing:
+                self.known[schema_id] = await self._schema(client, schema_id)
+
+    async def _schema(self, client: httpx.AsyncClient, schema_id: int) -> Schema | None:
+        answer = await self._ask(client, f"/schemas/ids/{schema_id}")
+        texts: dict[tuple[str, int], str] = {}
+        await self._referenced(client, answer, texts)
+        if answer.get("schemaType", "AVRO") != "AVRO":
+            return None
+        try:
+            return read_schema([json.loads(text) for text in (*texts.values(), answer["schema"])])
+        except (ValueError, KeyError, TypeError, RecursionError, SchemaParseException, UnknownType):
+            return None
+
+    async def _referenced(
+        self, client: httpx.AsyncClient, answer: dict[str, Any], texts: dict[tuple[str, int], str]
+    ) -> None:
+        """Collect the schemas that a schema refers to, each after those that it needs itself."""
+        for reference in answer.get("references") or ():
+            name = (str(reference["subject"]), int(reference["version"]))
+            if name not in texts:
+                found = await self._ask(client, f"/subjects/{quote(name[0], safe='')}/versions/{name[1]}")
+                await self._referenced(client, found, texts)
+                texts[name] = found["schema"]
+
+    async def _ask(self, client: httpx.AsyncClient, path: str) -> dict[str, Any]:
+        try:
+            response = await client.get(self._url + path, headers={"Accept": "application/json"})
+        except httpx.HTTPError as failure:
+            raise ConnectionError(
+                f"schema registry {self._place}: no answer ({str(failure) or type(failure).__name__}); "
+                "start it, or correct source.schema_registry"
+            ) from None
+        try:
+            answer = response.raise_for_status().json()
+        except (httpx.HTTPStatusError, ValueError):
+            answer = None
+        if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
+            raise ConnectionError(
+                f"schema registry {self._place}: no schema at {path} (HTTP {response.status_code}); its "
+                "records wait: register it there, or correct source.schema_registry"
+            )
+        return answer
+
+
+def read_schema(documents: Sequence[Any]) -> Schema:
+    """Parse a schema, the last of the documents; those before it are what it refers to, in order.
+
+    Raises: errors of fastavro, ValueError, KeyError, TypeError for what is no Avro schema.
+    """
+    named: dict[str, Any] = {}
+    for document in documents:
+        parsed = fastavro.parse_schema(_marked(document), named)
+    return Schema(parsed, named)
+
+
+def _marked(document: Any) -> Any:
+    if isinstance(document, dict):
+        return {_MARK if key == "logicalType" else key: _marked(value) for key, value in document.items()}
+    return [_marked(value) for value in document] if isinstance(document, list) else document
+
+
+def _units(schema: Any, keys: Sequence[str], named: Mapping[str, Any]) -> set[Unit]:
+    """Return what the branches of a schema say of a number at a path."""
+    if isinstance(schema, list):
+        return set().union(*(_units(branch, keys, named) for branch in schema))
+    if isinstance(schema, str):
+        schema = named.get(schema, {"type": schema})
+    kind = schema["type"]
+    if not isinstance(kind, str):
+        return _units(kind, keys, named)
+    if not keys:
+        return {_UNITS.get(schema.get(_MARK))} if kind in ("int", "long", "float", "double") else set()
+    if kind == "map":
+        return _units(schema["values"], keys[1:], named)
+    inside = [member["type"] for member in schema.get("fields", ()) if member["name"] == keys[0]]
+    return set().union(*(_units(member, keys[1:], named) for member in inside))

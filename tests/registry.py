@@ -1,0 +1,62 @@
+"""A schema registry for tests: real HTTP on loopback, of the two routes that are asked."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import fastavro
+
+
+class Registry:
+    """What is registered, by path, and the paths that were asked for."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.asked: list[str] = []
+        self.url = ""
+
+    def register(self, schema_id: int, schema: Any, **more: Any) -> None:
+        """Register a schema under an id."""
+        self.answers[f"/schemas/ids/{schema_id}"] = {"schema": json.dumps(schema)} | more
+
+
+@contextmanager
+def serving(registry: Registry, port: int = 0) -> Iterator[Registry]:
+    """Serve a registry while the context lasts."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            registry.asked.append(self.path)
+            answer = registry.answers.get(self.path)
+            body = json.dumps({"error_code": 40403} if answer is None else answer).encode()
+            self.send_response(404 if answer is None else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    registry.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield registry
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def record(schema_id: int, schema: Any, value: Any) -> bytes:
+    """Return a record in the wire format."""
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, schema, value)
+    return b"\0" + schema_id.to_bytes(4, "big") + body.getvalue()

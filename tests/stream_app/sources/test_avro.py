@@ -1,0 +1,217 @@
+"""Avro records with a schema registry: columns, refusals, and a registry that is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from stream_app.kafka_cluster import Cluster
+from stream_app.sources.decode import Decoded, PlainField, TimeField
+from stream_app.sources.kafka import KafkaSource
+from stream_app.sources.topic_records import TopicDecoder, topic_decoder
+from tests.brokers import Topic
+from tests.registry import Registry, record, serving
+
+USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": ["null", "string", "bytes"]}]}
+CLICK = {
+    "type": "record",
+    "name": "Click",
+    "namespace": "web",
+    "fields": [
+        {"name": "user", "type": ["null", USER]},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+        {"name": "other", "type": {"type": "string", "logicalType": "uuid"}, "default": "x"},
+    ],
+}
+MOMENT = datetime(2024, 2, 29, 12, 0, 0, 123_000, tzinfo=UTC)
+MOMENT_US = (MOMENT - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with serving(Registry()) as served:
+        yield served
+
+
+def decoder_of(registry: Registry, field: str = "at", format: Any = "s") -> TopicDecoder:
+    others = [PlainField("user.id")]
+    return topic_decoder("avro", TimeField(field, format), (), others, registry.url)
+
+
+def decoded(decoder: TopicDecoder, values: Sequence[bytes]) -> Decoded:
+    asyncio.run(decoder.prepare(values))
+    return decoder.decode(values, [])
+
+
+def refusals(found: Decoded) -> list[tuple[int, str]]:
+    return [(index, str(reason)) for index, reason in found.refused]
+
+
+def of_time(kind: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "T", "fields": [{"name": "at", "type": kind}]}
+
+
+def test_configured_fields_become_columns_and_each_schema_is_fetched_once(registry: Registry) -> None:
+    registry.register(7, CLICK)
+    values = [
+        record(7, CLICK, {"user": {"id": "ada"}, "at": MOMENT}),
+        record(7, CLICK, {"user": None, "at": MOMENT}),
+        record(7, CLICK, {"user": {"id": b"\xff"}, "at": MOMENT}),
+    ]
+    decoder = decoder_of(registry)
+    for _ in range(2):
+        found = decoded(decoder, values)
+        assert found.kept.tolist() == [0, 1, 2]
+        assert found.columns["at"].tolist() == [MOMENT_US] * 3
+        assert found.columns["user.id"].tolist() == ["ada", None, None]
+    assert registry.asked == ["/schemas/ids/7"]
+
+
+def test_schemas_of_different_units_in_one_batch(registry: Registry) -> None:
+    kinds: dict[int, tuple[Any, Any]] = {
+        1: ({"type": "long", "logicalType": "timestamp-micros"}, MOMENT),
+        2: ({"type": "long", "logicalType": "timestamp-millis"}, MOMENT),
+        3: ("long", MOMENT_US // 1_000_000),
+        4: ("double", MOMENT_US / 1e6),
+        5: ({"type": "long", "logicalType": "timestamp-nanos"}, MOMENT_US * 1000 + 999),
+    }
+    values = []
+    for schema_id, (kind, value) in kinds.items():
+        registry.register(schema_id, of_time(kind))
+        values.append(record(schema_id, of_time(kind), {"at": value}))
+    assert decoded(decoder_of(registry), values).columns["at"].tolist() == [
+        MOMENT_US,
+        MOMENT_US,
+        MOMENT_US // 1_000_000 * 1_000_000,
+        MOMENT_US,
+        MOMENT_US,
+    ]
+
+
+def test_texts_are_times_of_iso8601_only(registry: Registry) -> None:
+    schema = of_time(["string", "long", "boolean"])
+    registry.register(1, schema)
+    values = [record(1, schema, {"at": value}) for value in ("1970-01-01T00:00:01Z", "today", 1, True)]
+    found = decoded(decoder_of(registry, format="iso8601"), values)
+    assert found.columns["at"].tolist() == [1_000_000]
+    assert refusals(found) == [(1, "bad_time"), (2, "bad_time"), (3, "bad_time")]
+    assert decoded(decoder_of(registry), values).kept.tolist() == [2]
+
+
+def test_what_cannot_be_counted_is_told_apart(registry: Registry) -> None:
+    local = of_time({"type": "long", "logicalType": "local-timestamp-millis"})
+    millis = of_time({"type": "long", "logicalType": "timestamp-millis"})
+    registry.register(7, CLICK)
+    registry.register(8, USER)
+    registry.register(9, {"type": "object"}, schemaType="JSON")
+    registry.register(10, {"type": "no such type"})
+    registry.register(11, local)
+    registry.register(12, millis)
+    registry.register(13, "long")
+    good = record(7, CLICK, {"user": {"id": "ada"}, "at": MOMENT})
+    cases = [
+        (good, None),
+        (b"", "undecodable"),
+        (b"\1" + good[1:], "undecodable"),  # another magic byte
+        (b"\0\0\0\0\0" + good[5:], "undecodable"),  # no registry gives the id 0
+        (b"\0\xff\xff\xff\xff" + good[5:], "undecodable"),
+        (good[:-1], "undecodable"),
+        (good + b"\0", "undecodable"),  # bytes that the schema does not know
+        (b"\0\0\0\0\x09{}", "undecodable"),
+        (b"\0\0\0\0\x0a\0", "undecodable"),
+        (record(13, "long", 1), "undecodable"),
+        (record(8, USER, {"id": "ada"}), "missing_field"),
+        (record(7, CLICK, {"user": None, "at": None}), "null"),
+        (record(11, local, {"at": 1}), "bad_time"),  # a local time is nobody's
+        (record(12, millis, {"at": 2**62}), "bad_time"),  # outside the calendar
+    ]
+    values = [value for value, _ in cases]
+    found = decoded(decoder_of(registry), values)
+    assert refusals(found) == [(index, reason) for index, (_, reason) in enumerate(cases) if reason]
+    assert found.kept.tolist() == [0]
+    # The fate of each is its own: alone it is the same.
+    for value, reason in cases:
+        assert [told for _, told in refusals(decoded(decoder_of(registry), [value]))] == [reason][
+            : bool(reason)
+        ]
+
+
+def test_a_schema_that_refers_to_others(registry: Registry) -> None:
+    fields = [{"name": "at", "type": "Moment"}, {"name": "user", "type": "User"}]
+    moment = {
+        "type": "record",
+        "name": "Moment",
+        "fields": [{"name": "ms", "type": CLICK["fields"][1]["type"]}],
+    }
+    outer = {"type": "record", "name": "Outer", "fields": fields}
+    references = [
+        {"name": "Moment", "subject": "times/moment", "version": 2},
+        {"name": "User", "subject": "user", "version": 1},
+    ]
+    registry.register(1, outer, references=references)
+    registry.register(0, moment)
+    registry.answers["/subjects/times%2Fmoment/versions/2"] = registry.answers["/schemas/ids/0"]
+    registry.register(0, USER)
+    registry.answers["/subjects/user/versions/1"] = registry.answers["/schemas/ids/0"]
+    whole = {**outer, "fields": [{"name": "at", "type": moment}, {"name": "user", "type": USER}]}
+    value = record(1, whole, {"at": {"ms": MOMENT}, "user": {"id": "ada"}})
+    found = decoded(decoder_of(registry, "at.ms"), [value])
+    assert found.columns["at.ms"].tolist() == [MOMENT_US]
+    assert found.columns["user.id"].tolist() == ["ada"]
+
+
+def test_a_record_whose_schema_cannot_be_fetched_waits(registry: Registry) -> None:
+    decoder, value = decoder_of(registry), record(7, CLICK, {"user": None, "at": MOMENT})
+    with pytest.raises(OSError, match=r"no schema at /schemas/ids/7 \(HTTP 404\)") as told:
+        decoded(decoder, [value])
+    assert "\n" not in str(told.value)
+    registry.register(7, CLICK)
+    assert decoded(decoder, [value]).kept.tolist() == [0]
+
+
+def test_a_registry_that_is_away_is_one_clear_line_without_its_password() -> None:
+    with serving(Registry()) as registry:
+        pass
+    registry.url = registry.url.replace("//", "//ada:hunter2@")
+    with pytest.raises(OSError, match="no answer") as told:
+        decoded(decoder_of(registry), [record(7, CLICK, {"user": None, "at": MOMENT})])
+    assert "\n" not in str(told.value)
+    assert "127.0.0.1" in str(told.value)
+    assert "hunter2" not in str(told.value)
+
+
+@pytest.mark.kafka
+def test_over_a_broker_no_record_is_lost_while_the_registry_is_away(bootstrap_servers: str) -> None:
+    async def read(registry: Registry) -> list[int]:
+        topic = await Topic.create(bootstrap_servers)
+        good = record(7, CLICK, {"user": {"id": "ada"}, "at": MOMENT})
+        await topic.send([good, b"not avro", good])
+        source = await KafkaSource.open(Cluster(bootstrap_servers), topic.name, "tests", decoder_of(registry))
+        try:
+            async with asyncio.timeout(20):
+                while not await source.owned():
+                    await source.read({}, 0.05)
+                failed = False
+                while True:
+                    try:
+                        batches = await source.read({"0": 0}, 0.1)
+                    except OSError:
+                        failed = True
+                        registry.register(7, CLICK)
+                        continue
+                    if batches:
+                        break
+        finally:
+            await source.close()
+        assert failed
+        [batch] = batches
+        assert [(refusal.position, str(refusal.reason)) for refusal in batch.refused] == [(1, "undecodable")]
+        assert batch.columns["at"].tolist() == [MOMENT_US, MOMENT_US]
+        return batch.positions.tolist()
+
+    with serving(Registry()) as registry:
+        assert asyncio.run(read(registry)) == [0, 2]
