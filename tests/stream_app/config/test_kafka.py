@@ -63,6 +63,18 @@ def test_csv_records_and_a_start_at_an_instant() -> None:
     assert source == TopicSettings("topic:web.clicks", "web.clicks", "csv", ("id", "at"), 2_000_000)
 
 
+def test_avro_records_need_a_registry_whose_password_is_shown_nowhere() -> None:
+    url = "https://ada:hunter2@registry:8081/"
+    settings = read(TEXT.replace("start: latest", f'format: avro, schema_registry: "{url}"'))
+    source = settings.streams[0].source
+    assert isinstance(source, TopicSettings)
+    assert (source.format, source.schema_registry) == ("avro", url.rstrip("/"))
+    assert "hunter2" not in repr(settings) + str(declared(settings.streams[0]))
+    assert "schema_registry" in refusal("start: latest", "format: avro")
+    assert "belongs to format: avro" in refusal("start: latest", "schema_registry: http://registry:8081")
+    assert "must be the registry's URL" in refusal("start: latest", "format: avro, schema_registry: registry")
+
+
 def test_the_records_own_timestamp_is_in_milliseconds() -> None:
     time = read(TEXT.replace("field: at, format: ms", 'field: "@timestamp"')).streams[0].time
     assert (time.field, time.format) == ("@timestamp", "ms")
