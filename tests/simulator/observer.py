@@ -50,6 +50,9 @@ class Observer:
             raise Broken(f"epoch {record.epoch - 1} was ended early, but the store was never set back")
         self.world.trace(f"epoch {record.epoch} opens at bin {record.first_bin}, row {record.first_seq}")
         self.history.epochs.append(record)
+        if all(epoch != record.epoch for epoch, _, _ in self.watch.nodes):
+            # A restored store may open an epoch again that nobody has seen anything of: with new noise.
+            self.watch.epoch_draws.pop(record.epoch, None)
         kept = {seq for seq, _ in await self.world.store.rows(STREAM, 0, MANY)}
         self.history.released = {seq: bin for seq, bin in self.history.released.items() if seq in kept}
         floor = record.first_bin if record.counts_from_bin is None else record.counts_from_bin
