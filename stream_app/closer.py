@@ -260,7 +260,7 @@ class Closer:
             try:
                 noise = await self._ahead.of_bins(self._strategy, state, last_bin)
             except NoiseLost as loss:
-                log.error("%s; its epoch ends here, the next one begins", loss)
+                log.error("%s; its epoch ends here, the next one begins", str(loss))
                 await self._store.end_epoch(self._name, state.epoch.epoch, state.seq, NOISE_LOST)
                 return
             last_bin = state.released_bin + len(noise.errors)

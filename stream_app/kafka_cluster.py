@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from ssl import CERT_NONE, SSLContext, create_default_context
+from ssl import CERT_NONE, SSLCertVerificationError, SSLContext, create_default_context
 from typing import Any
 
 from aiokafka import errors
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.conn import create_conn
 from kafka import KafkaAdminClient
 from kafka import errors as admin_errors
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
@@ -90,24 +90,41 @@ class TopicFacts:
 
 async def topic_facts(cluster: Cluster, topic: str) -> TopicFacts | None:
     """Ask for a topic; None where it does not exist. Raises: OSError where nobody answers; OperatorError."""
-    await _reach(cluster)
+    await reach(cluster)
     return await asyncio.to_thread(_topic_facts, cluster, topic)
 
 
 async def create_compacted(cluster: Cluster, topic: str) -> None:
     """Create a compacted topic of one partition; one that exists already stays as it is."""
-    await _reach(cluster)
+    await reach(cluster)
     await asyncio.to_thread(_create_compacted, cluster, topic)
 
 
-async def _reach(cluster: Cluster) -> None:
-    """Find out whether anybody answers: kafka-python leaves sockets open where nobody does."""
-    client = AIOKafkaAdminClient(**cluster.client())
-    try:
+async def reach(cluster: Cluster) -> None:
+    """Find out whether a server answers and lets us in, before clients that say less are made.
+
+    Raises: OSError where nobody answers (ask again); OperatorError where we are not let in.
+    """
+    security = {name: value for name, value in cluster.client().items() if name != "bootstrap_servers"}
+    failure: Exception | None = None
+    for server in cluster.bootstrap_servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not port.isdigit():
+            raise OperatorError(f"kafka: {server.strip()} is no address; write host:port")
+        try:
+            connection = await create_conn(host.strip("[]"), int(port), **security)
+        except SSLCertVerificationError as refusal:
+            failure = OperatorError(
+                f"kafka: {server}: {refusal.verify_message}; correct kafka.ssl.ca.location"
+            )
+        except (OSError, errors.KafkaError) as unreachable:
+            failure = unreachable
+        else:
+            connection.close()
+            return
+    if failure is not None:
         with answers(cluster):
-            await client.start()
-    finally:
-        await client.close()
+            raise failure
 
 
 @contextmanager

@@ -14,12 +14,14 @@ from typing import Any, ClassVar
 
 import faust
 import msgspec
+from aiokafka.errors import KafkaError
 from faust.contrib.asgi import faust_app_running
 from mode import Service
 
 from stream_app.bootstrap import run_worker
 from stream_app.config import ConfigError, KafkaSettings, Settings, load
 from stream_app.event_logs import cluster_of
+from stream_app.kafka_cluster import reach
 from stream_app.monitoring.logs import dict_config
 from stream_app.ports import OperatorError
 
@@ -95,16 +97,29 @@ def make_app(settings: Settings, faust_reports: bool = True) -> faust.App:
 async def run(settings: Settings) -> None:
     """Run the app on this loop until cancelled. Raises: OperatorError, one line, where it cannot go on."""
     while True:
-        app = make_app(settings, faust_reports=False)
-        async with faust_app_running(app):
-            ended = next(service for service in app._children if isinstance(service, Counting)).ended
-            crashed = asyncio.ensure_future(app.wait_until_stopped())
-            await asyncio.wait([ended, crashed], return_when=asyncio.FIRST_COMPLETED)
-            crashed.cancel()
-        if ended.done():
-            return ended.result()
-        log.warning("faust ended; starting it again, nothing is lost or counted twice")
+        try:
+            ended = await _run_once(settings)
+        except (OSError, KafkaError) as failure:
+            log.warning("%s; trying again", failure)
+        else:
+            if ended.done():
+                return ended.result()
+            log.warning("faust ended; starting it again, nothing is lost or counted twice")
         await asyncio.sleep(AGAIN_S)
+
+
+async def _run_once(settings: Settings) -> asyncio.Future[None]:
+    """Run an app until it or its counting ends. Raises: OSError, KafkaError where it could not start."""
+    app = make_app(settings, faust_reports=False)
+    if settings.kafka is not None:
+        # Faust would say only that it cannot connect, and leave its clients half started.
+        await reach(cluster_of(settings.kafka))
+    async with faust_app_running(app):
+        ended = next(service for service in app._children if isinstance(service, Counting)).ended
+        crashed = asyncio.ensure_future(app.wait_until_stopped())
+        await asyncio.wait([ended, crashed], return_when=asyncio.FIRST_COMPLETED)
+        crashed.cancel()
+    return ended
 
 
 async def _obey(commands: faust.StreamT[bytes]) -> None:

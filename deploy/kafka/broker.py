@@ -16,7 +16,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,10 +85,13 @@ def _java_version(path: str) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def start(folder: Path, port: int = 0, heap: str = "512m") -> Broker:
+def start(folder: Path, port: int = 0, heap: str = "512m", more: Mapping[str, str] | None = None) -> Broker:
     """Start a broker whose data lives in ``folder`` (made and formatted if new) and wait until it answers.
 
     A second start over the same folder and port continues with the same topics.
+
+    Args: more, settings beside or instead of those of server.properties; ``listeners`` and
+        ``advertised.listeners`` are added to its own.
     """
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "server.properties"
@@ -96,9 +99,9 @@ def start(folder: Path, port: int = 0, heap: str = "512m") -> Broker:
         port = port or free_port()
         text = string.Template((HERE / "server.properties").read_text())
         addresses = {"HOST": LOOPBACK, "LISTEN": LOOPBACK, "PORT": port, "CONTROLLER_PORT": free_port()}
-        settings.write_text(text.substitute(addresses, LOG_DIR=folder / "data"))
+        settings.write_text(_merged(text.substitute(addresses, LOG_DIR=folder / "data"), more or {}))
         _run_tool(["format", "-t", _cluster_id(), "-c", str(settings), "--standalone"])
-    servers = _setting(settings, "advertised.listeners").removeprefix("PLAINTEXT://")
+    servers = _setting(settings, "advertised.listeners").partition(",")[0].removeprefix("PLAINTEXT://")
     command = [java(), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{install()}/*"]
     with (folder / "broker.log").open("ab") as log:
         process = subprocess.Popen(
@@ -145,6 +148,19 @@ def _run_tool(arguments: list[str]) -> str:
 
 def _cluster_id() -> str:
     return _run_tool(["random-uuid"]).strip().splitlines()[-1]
+
+
+def _merged(text: str, more: Mapping[str, str]) -> str:
+    lines = []
+    for line in text.splitlines():
+        key = line.partition("=")[0]
+        added = more.get(key)
+        if added is None:
+            lines.append(line)
+        elif key.endswith("listeners"):
+            lines.append(f"{line},{added}")
+    new = [f"{key}={value}" for key, value in more.items() if not key.endswith("listeners")]
+    return "\n".join([*lines, *new]) + "\n"
 
 
 def _setting(settings: Path, key: str) -> str:

@@ -7,6 +7,7 @@ its type and its place in the code are written. An ``OperatorError`` is made of 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import traceback
@@ -22,6 +23,7 @@ from stream_app.ports import OperatorError
 LOG_FORMAT = "STREAM_APP_LOG_FORMAT"  # "json" or "console"; by default what standard error is
 LOG_LEVEL = "STREAM_APP_LOG_LEVEL"  # a number, as the logging module counts; for child processes
 _FRAMES = 12
+_KINDS = 1_000  # remembered at most
 
 
 def configure(role: str, level: int = logging.WARNING, stream: TextIO | None = None) -> None:
@@ -64,9 +66,32 @@ def handler(role: str, stream: TextIO | None = None) -> logging.Handler:
         *_renderers(stream),
     ]
     lines = logging.StreamHandler(stream)
+    lines.addFilter(_Seldom("aiokafka", 10.0))
     lines.addFilter(_name_errors)
     lines.setFormatter(structlog.stdlib.ProcessorFormatter(processors=processors))
     return lines
+
+
+class _Seldom(logging.Filter):
+    """Lets each kind of line of one library through once in a while: an outage makes a thousand a second."""
+
+    def __init__(self, library: str, every_s: float) -> None:
+        super().__init__()
+        self._library = library
+        self._every_s = every_s
+        self._told_at_s: dict[tuple[str, object], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is to be written."""
+        if record.name.partition(".")[0] != self._library:
+            return True
+        kind = record.name, record.msg
+        if record.created < self._told_at_s.get(kind, -math.inf) + self._every_s:
+            return False
+        if len(self._told_at_s) >= _KINDS:
+            self._told_at_s.clear()
+        self._told_at_s[kind] = record.created
+        return True
 
 
 def _name_errors(record: logging.LogRecord) -> bool:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from stream_app.config import load
 from stream_app.shell.options import config_option, refusals_in_one_line
-from stream_app.shell.processes import until_stopped
+from stream_app.shell.processes import STOP_S, until_stopped
 from stream_app.shell.readers import query, watch
 from stream_app.shell.watching import api_key, export_alerts, plan_alert
 
@@ -73,7 +73,7 @@ def worker(config: Path) -> int:
     """
     from stream_app.shell.counting import count
 
-    asyncio.run(until_stopped(count(load(config))))
+    asyncio.run(until_stopped(count(load(config)), within_s=STOP_S))
     return 0
 
 
@@ -89,7 +89,7 @@ def api(config: Path) -> int:
     """
     from stream_app.bootstrap import run_api
 
-    asyncio.run(until_stopped(run_api(load(config))))
+    asyncio.run(until_stopped(run_api(load(config)), within_s=STOP_S))
     return 0
 
 
@@ -105,7 +105,7 @@ def alerts(config: Path) -> int:
     """
     from stream_app.bootstrap import run_alerts
 
-    asyncio.run(until_stopped(run_alerts(load(config))))
+    asyncio.run(until_stopped(run_alerts(load(config)), within_s=STOP_S))
     return 0
 
 
@@ -274,9 +274,14 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
     "--bootstrap-servers",
     "-b",
     envvar=["STREAM_APP_KAFKA_BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS"],
-    default="127.0.0.1:9092",
-    show_default=True,
-    help="host:port of a broker or several, separated by commas.  [env: KAFKA_BOOTSTRAP_SERVERS]",
+    help="host:port of a broker or several, separated by commas; by default those of --config, else "
+    "127.0.0.1:9092.  [env: KAFKA_BOOTSTRAP_SERVERS]",
+)
+@click.option(
+    "--config",
+    "-c",
+    type=click.Path(path_type=Path),
+    help="Configuration file whose section kafka says where the cluster is and how to be let in.",
 )
 @click.option(
     "--partitions", type=click.IntRange(min=1), help="Create the topic with so many, if it is not there."
@@ -299,7 +304,14 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
     help="With --as-live: how it is written.",
 )
 @refusals_in_one_line
-def produce(file: Path, topic: str, as_live: str | None, **options: Any) -> int:
+def produce(
+    file: Path,
+    topic: str,
+    as_live: str | None,
+    bootstrap_servers: str | None,
+    config: Path | None,
+    **options: Any,
+) -> int:
     """Send the lines of FILE, NDJSON or CSV (by its name), to a Kafka topic, unchanged and in order.
 
     --as-live rewrites each event's time so that the past happens now, at PACE: a service that counts live
@@ -309,12 +321,16 @@ def produce(file: Path, topic: str, as_live: str | None, **options: Any) -> int:
     Examples:
       stream-app produce events.ndjson --topic clicks --partitions 4 --key user.id
       stream-app produce flights.ndjson --topic flights --as-live 3h/s --time-field scheduled
+      stream-app produce events.ndjson --topic clicks --config app.yaml
     """
-    from stream_app.shell.produce import Production, live_pace
+    from stream_app.shell.produce import LOCAL_BROKER, Production, live_pace
     from stream_app.shell.produce import produce as send
 
+    kafka = None if config is None else load(config).kafka
+    servers = bootstrap_servers or (LOCAL_BROKER if kafka is None else kafka.bootstrap_servers)
+    security = {} if kafka is None else kafka.security
     pace = None if as_live is None else live_pace(as_live)
-    send(Production(file, topic, as_live=pace, **options))
+    send(Production(file, topic, servers, as_live=pace, security=security, **options))
     return 0
 
 

@@ -13,6 +13,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +22,14 @@ from stream_app.config import KAFKA_PASSWORD, REDIS_ALERTS_URL, REDIS_API_URL, R
 from stream_app.monitoring.logs import LOG_FORMAT, LOG_LEVEL, format_for
 from stream_app.ports import OperatorError
 
+log = logging.getLogger(__name__)
+
 COMPLETE = 0  # exit status: nothing is left to do (a worker whose replays have all ended)
 REFUSED = 2  # exit status: one line for the operator was printed
 
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 _CALM_S = 15.0  # a child that lived this long starts its backoff anew
-_STOP_S = 10.0
+STOP_S = 10.0  # until a process that was asked to end is ended; nothing depends on how it ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         return
     process.terminate()
     try:
-        async with asyncio.timeout(_STOP_S):
+        async with asyncio.timeout(STOP_S):
             await process.wait()
     except TimeoutError:
         process.kill()
@@ -126,9 +129,12 @@ class _EndOfInput(asyncio.Protocol):
         self._ended.set()
 
 
-async def until_stopped(work: Coroutine[Any, Any, None], *stops: asyncio.Event) -> bool:
+async def until_stopped(
+    work: Coroutine[Any, Any, None], *stops: asyncio.Event, within_s: float | None = None
+) -> bool:
     """Run ``work`` until it ends or a stop is set or a signal asks for the end; return whether it ended.
 
+    Args: within_s, after which the process leaves, once asked, even if ``work`` does not come to an end.
     Raises: what ``work`` raises.
     """
     asked = asyncio.Event()
@@ -139,6 +145,8 @@ async def until_stopped(work: Coroutine[Any, Any, None], *stops: asyncio.Event) 
             await asyncio.wait([task, *waits], return_when=asyncio.FIRST_COMPLETED)
             ended = task.done()
         finally:
+            if within_s is not None and not task.done():
+                _leave_after(within_s)
             for other in (task, *waits):
                 other.cancel()
             results = await asyncio.gather(task, *waits, return_exceptions=True)
@@ -146,6 +154,20 @@ async def until_stopped(work: Coroutine[Any, Any, None], *stops: asyncio.Event) 
         if isinstance(failure, BaseException) and not isinstance(failure, asyncio.CancelledError):
             raise failure
         return ended
+
+
+def _leave_after(seconds: float) -> None:
+    """End the process when the time is over: a library that waits for a lost connection must not hold it."""
+
+    def leave() -> None:
+        log.warning(
+            "not everything came to its end within %g s; leaving: nothing is lost or counted twice", seconds
+        )
+        os._exit(0)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
 
 
 @contextlib.contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
-import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from stream_app.config.values import speed as read_speed
 from stream_app.core.instants import format_instant
+from stream_app.kafka_cluster import Cluster, reach
 from stream_app.ports import OperatorError
 from stream_app.sources.times import TimeFormat, times_us
+
+LOCAL_BROKER = "127.0.0.1:9092"  # where `make kafka` listens
 
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SHOW_EVERY_S = 0.1
@@ -42,6 +45,7 @@ class Production:
         partitions: create the topic with so many first; None where it exists.
         as_live: log seconds a second; each event's time is moved to the moment at which it is sent.
         time_field, time_format: where that time is, and how it is written.
+        security: how to be let in, in librdkafka's names. SECRET.
     """
 
     file: Path
@@ -55,6 +59,11 @@ class Production:
     as_live: float | None = None
     time_field: str | None = None
     time_format: TimeFormat = "iso8601"
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def client(self) -> dict[str, Any]:
+        """Return what every client of the cluster takes."""
+        return Cluster(self.bootstrap_servers, self.security).client()
 
 
 @dataclass(slots=True)
@@ -275,7 +284,7 @@ def _producer(what: Production) -> KafkaProducer:
             f"produce: --compression {what.compression}: kafka-python has no package for it here; take gzip"
         )
     return KafkaProducer(
-        bootstrap_servers=what.bootstrap_servers,
+        **what.client(),
         acks="all",
         enable_idempotence=True,
         compression_type=what.compression,
@@ -287,26 +296,10 @@ def _producer(what: Production) -> KafkaProducer:
     )
 
 
-def _knock(bootstrap_servers: str) -> None:
-    """Raise OSError where no broker listens: a client would ask again and again, and leave its sockets."""
-    refused: OSError | None = None
-    for server in bootstrap_servers.split(","):
-        host, _, port = server.strip().rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-            return
-        except ValueError:
-            refused = OSError(f"{server} is no address; write host:port")
-        except OSError as failure:
-            refused = failure
-    if refused is not None:
-        raise refused
-
-
 def _find_topic(what: Production) -> None:
     """Create the topic, if it is to be created; refuse one that is not there."""
-    _knock(what.bootstrap_servers)
-    admin = KafkaAdminClient(bootstrap_servers=what.bootstrap_servers, bootstrap_timeout_ms=5_000)
+    asyncio.run(reach(Cluster(what.bootstrap_servers, what.security)))
+    admin = KafkaAdminClient(**what.client(), bootstrap_timeout_ms=5_000)
     try:
         if what.partitions is not None:
             with suppress(TopicAlreadyExistsError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ GRACE_S = 8
 CONFIGURATION = """
 redis: {{url: "{url}", api_url: "{api_url}"}}
 state: {{dir: "{state}"}}
+secrets: {{key_file: "{key_file}"}}
 api: {{port: {port}}}
 publish_every: 500ms
 kafka: {{bootstrap_servers: "{servers}", group: chaos}}
@@ -110,7 +112,10 @@ class Deployment:
         return self.broker.bootstrap_servers
 
     def start(self) -> None:
-        """Start the workers and the API."""
+        """Start the workers, as if each had a machine of its own, and the API."""
+        key_file = self.folder / "noise.key"
+        key_file.touch(0o600)
+        key_file.write_bytes(base64.b64encode(bytes(range(32))))
         for number in range(self._workers):
             self.workers.append(self._command(f"worker{number}", "worker"))
         self.workers.append(self._command("api", "api"))
@@ -122,6 +127,7 @@ class Deployment:
                 url=self.redis.worker_url,
                 api_url=self.redis.api_url,
                 state=self.folder / f"state-{name}",
+                key_file=self.folder / "noise.key",
                 port=self.port,
                 servers=self.servers,
                 stream=STREAM,

@@ -19,6 +19,7 @@ from tests.e2e.service import Follower
 from tests.simulator.checks import Broken, Watch
 
 PATIENCE_S = 180.0
+FAULTS_A_BREATH = 4
 Tell = Callable[[str], None]
 
 
@@ -92,6 +93,8 @@ class World:
             self._await(deployment, collector, lambda: collector.last_bin >= 0, "anything is released")
             deployment.restart_redis(0.0)  # leaves a file that is older than all that follows
             for number, step in enumerate(draw_steps(self._seed, self._faults), start=1):
+                if number % FAULTS_A_BREATH == 0:
+                    self._await_progress(deployment, collector)
                 self._pause(deployment, step.pause_s)
                 self._tell(
                     f"fault {number} of {self._faults}: {step.fault} {_whom(step)}; {_seen(collector)}"
@@ -148,6 +151,11 @@ class World:
         while time.monotonic() < until:
             deployment.watch()
             time.sleep(0.05)
+
+    def _await_progress(self, deployment: Deployment, collector: Collector) -> None:
+        """Let something be released: faults upon processes that only start would prove little."""
+        bin = collector.last_bin
+        self._await(deployment, collector, lambda: collector.last_bin > bin, f"anything after bin {bin}")
 
     def _await(
         self, deployment: Deployment, collector: Collector, condition: Callable[[], bool], what: str

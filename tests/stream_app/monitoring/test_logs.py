@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stream_app.monitoring.logs import LOG_FORMAT, configure, dict_config
+from stream_app.monitoring.logs import LOG_FORMAT, _Seldom, configure, dict_config
 from stream_app.ports import OperatorError
 
 SENTINEL = "tailnum-N14228"
@@ -149,3 +149,26 @@ def test_last_words_of_a_crash(guarded: bool, shown: bool) -> None:
     assert ended.returncode == 1
     assert "ValueError" in ended.stderr
     assert (SENTINEL in ended.stderr) == shown
+
+
+def test_a_library_that_repeats_itself_is_heard_once_a_kind(written: io.StringIO) -> None:
+    for node in range(100):
+        logging.getLogger("aiokafka").error("Unable connect to node with id %s", node)
+        logging.getLogger("stream_app.x").error("our own %s", node)
+    logging.getLogger("aiokafka.consumer").error("Unable connect to node with id %s", 1)
+    told = [str(line["event"]) for line in lines(written)]
+    assert [line for line in told if line.startswith("Unable")] == [
+        "Unable connect to node with id 0",
+        "Unable connect to node with id 1",
+    ]
+    assert len(told) == 102
+    assert _told_again_after(9.0) == [True, False]
+    assert _told_again_after(11.0) == [True, True]
+
+
+def _told_again_after(seconds: float) -> list[bool]:
+    seldom = _Seldom("aiokafka", 10.0)
+    record = logging.makeLogRecord({"name": "aiokafka.client", "msg": "lost", "created": 1_000.0})
+    first = seldom.filter(record)
+    record.created += seconds
+    return [first, seldom.filter(record)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -70,6 +71,36 @@ def test_a_failure_while_stopping_is_not_swallowed():
 
     with pytest.raises(OperatorError, match="could not clean up"):
         asyncio.run(stopped())
+
+
+DEAF = """
+import asyncio
+from stream_app.shell.processes import until_stopped
+
+async def deaf():
+    while True:
+        try:
+            print("works", flush=True)
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            print("does not hear", flush=True)
+
+asyncio.run(until_stopped(deaf(), within_s=0.2))
+"""
+
+
+@pytest.mark.slow
+def test_work_that_does_not_end_is_left():
+    with subprocess.Popen(
+        [sys.executable, "-c", DEAF], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"works\n"
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b"does not hear" in out
+    assert b"nothing is lost" in err
 
 
 def test_cancelling_from_outside_ends_the_work_too():

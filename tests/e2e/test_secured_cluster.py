@@ -1,0 +1,192 @@
+"""A cluster that lets in only whom it knows: over TLS with a password, or with a certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from deploy.kafka import broker
+from stream_app.kafka_cluster import Cluster
+from stream_app.sinks.witness_topic import WitnessTopic
+from stream_app.state.embedded import EmbeddedRedis
+from tests.e2e.service import Service, free_port
+
+pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
+
+PASSWORD = "hunter2"
+OPEN = ("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT")
+PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+CONFIG = """
+kafka:
+  bootstrap_servers: "{servers}"
+  group: secured-{protocol}
+  security.protocol: {protocol}
+  ssl.ca.location: ca.pem
+{more}
+redis: {{url: "{redis}"}}
+state: {{dir: ./state}}
+publish_every: 200ms
+streams:
+  clicks:
+    source: {{topic: {topic}, format: json}}
+    time: {{field: at, format: ms, bin: 1s, grace: 1s, epoch: 1h}}
+    privacy: {{epsilon: 1.0e9, not_private: true}}
+outputs: [{{stream: clicks, topic: {topic}.private}}]
+"""
+HOW = {
+    "sasl_ssl": "  sasl.mechanism: PLAIN\n  sasl.username: worker",
+    "ssl": "  ssl.certificate.location: worker.pem\n  ssl.key.location: worker.key",
+}
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A broker with three doors: ``plain`` for the test itself."""
+
+    plain: str
+    doors: dict[str, str]
+    folder: Path
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def write_certificates(folder: Path, *names: str) -> None:
+    """Write ca.pem, and for each name NAME.pem, NAME.key and both in NAME.both, good for loopback."""
+    now = datetime.datetime.now(datetime.UTC)
+    authority = ec.generate_private_key(ec.SECP256R1())
+
+    def certificate(name: str, key: ec.EllipticCurvePrivateKey, is_authority: bool) -> x509.Certificate:
+        loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        return (
+            x509.CertificateBuilder(_name("a test's authority"), _name(name), key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName([loopback]), critical=False)
+            .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+            .sign(authority, hashes.SHA256())
+        )
+
+    def encoded(made: x509.Certificate) -> bytes:
+        return made.public_bytes(serialization.Encoding.PEM)
+
+    (folder / "ca.pem").write_bytes(encoded(certificate("a test's authority", authority, True)))
+    for name in names:
+        key = ec.generate_private_key(ec.SECP256R1())
+        made = encoded(certificate(name, key, False))
+        (folder / f"{name}.pem").write_bytes(made)
+        (folder / f"{name}.key").write_bytes(_pem(key))
+        (folder / f"{name}.both").write_bytes(_pem(key) + made)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    write_certificates(folder, "broker", "worker", "stranger")
+    doors = {"sasl_ssl": f"127.0.0.1:{free_port()}", "ssl": f"127.0.0.1:{free_port()}"}
+    listeners = ",".join(f"{name.upper()}://{address}" for name, address in doors.items())
+    more = {
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": ",".join([*OPEN, "SSL:SSL", "SASL_SSL:SASL_SSL"]),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(folder / "broker.both"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(folder / "ca.pem"),
+        "listener.name.ssl.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{PLAIN_LOGIN} required user_worker="{PASSWORD}";',
+    }
+    running = broker.start(folder / "kafka", more=more)
+    try:
+        yield Secured(running.bootstrap_servers, doors, folder)
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+    with EmbeddedRedis(tmp_path / "redis") as server:
+        yield server
+
+
+def configure(tmp_path: Path, cluster: Secured, protocol: str, redis_url: str) -> str:
+    """Write app.yaml beside the certificates' copies; return the topic's name."""
+    topic = f"clicks-{protocol}-{time.time_ns()}"
+    for file in [*cluster.folder.glob("*.pem"), *cluster.folder.glob("*.key")]:
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    values = {"servers": cluster.doors[protocol], "more": HOW[protocol], "protocol": protocol}
+    (tmp_path / "app.yaml").write_text(CONFIG.format(**values, topic=topic, redis=redis_url))
+    return topic
+
+
+def environment(password: str) -> dict[str, str]:
+    return {"STREAM_APP_KAFKA_SASL_PASSWORD": password}
+
+
+async def last_count(servers: str, topic: str) -> float:
+    witness = await WitnessTopic.open(Cluster(servers), topic)
+    try:
+        rows = await witness.rows("clicks", 0)
+        return float(json.loads(rows[-1][1])["estimate"][0]) if rows else 0.0
+    finally:
+        await witness.close()
+
+
+@pytest.mark.parametrize("protocol", list(HOW))
+def test_events_are_sent_counted_and_released(
+    tmp_path: Path, cluster: Secured, redis: EmbeddedRedis, protocol: str
+) -> None:
+    topic = configure(tmp_path, cluster, protocol, redis.worker_url)
+    create = ["produce", "e.ndjson", "--topic", topic, "--config", "app.yaml", "--partitions", "2"]
+    (tmp_path / "e.ndjson").write_text("")
+    with Service(create, tmp_path, environment(PASSWORD)) as sent:
+        assert sent.wait() == 0, sent.output
+    with Service(["worker", "--config", "app.yaml"], tmp_path, environment(PASSWORD)) as worker:
+        deadline, sent_events = time.monotonic() + 90, 0
+        while asyncio.run(last_count(cluster.plain, f"{topic}.private")) < 5:
+            # Those that come before the worker's first bin are refused, so a few more are sent now and then.
+            assert time.monotonic() < deadline, worker.output
+            (tmp_path / "e.ndjson").write_text(f'{{"at":{time.time_ns() // 10**6}}}\n' * 5)
+            with Service(create, tmp_path, environment(PASSWORD)) as sent:
+                assert sent.wait() == 0, sent.output
+            sent_events += 5
+            time.sleep(1)
+        worker.process.terminate()
+        assert worker.wait(30) == 0
+    assert PASSWORD not in worker.output + sent.output
+
+
+@pytest.mark.parametrize("command", ["worker", "produce"])
+def test_a_wrong_password_is_one_line(
+    tmp_path: Path, cluster: Secured, redis: EmbeddedRedis, command: str
+) -> None:
+    topic = configure(tmp_path, cluster, "sasl_ssl", redis.worker_url)
+    (tmp_path / "e.ndjson").write_text("{}\n")
+    words = {"worker": ["worker"], "produce": ["produce", "e.ndjson", "--topic", topic]}[command]
+    with Service([*words, "--config", "app.yaml"], tmp_path, environment("wrong-one")) as refused:
+        assert refused.wait() == 2, refused.output
+    assert len(refused.lines) == 1, refused.output
+    assert "kafka.security" in refused.output
+    assert "wrong-one" not in refused.output
