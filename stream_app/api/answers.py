@@ -129,6 +129,7 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
             "stderr": found.laws.deviations().tolist(),
             "lower": (values - halves).tolist(),
             "upper": (values + halves).tolist(),
+            "nodes": ((found.laws.weights > 0) * found.laws.copies).sum(axis=1).astype(int).tolist(),
             "points_available": found.available,
             "downsampled": len(found.spans) + found.unmeasured < found.available,
             "note": _note(found),

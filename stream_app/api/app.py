@@ -15,8 +15,9 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from stream_app.api import errors, pages, prometheus, routes
+from stream_app.api import errors, pages, panel_routes, prometheus, routes
 from stream_app.api.access import Access, AccessRules
+from stream_app.api.overview import Glances
 from stream_app.api.replica import Replicas
 from stream_app.ports import OperatorError, PublicReader
 
@@ -55,8 +56,10 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
         redoc_url=None,
     )
     app.state.replicas = replicas
+    app.state.glances = Glances(replicas)
     errors.install(app)
     app.include_router(routes.router)
+    app.include_router(panel_routes.router)
     app.include_router(prometheus.router)
     app.add_middleware(Access, rules=rules)
     pages.install(app)

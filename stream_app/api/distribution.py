@@ -39,7 +39,7 @@ def quantiles(view: StreamView, query: QuantileQuery) -> QuantilesAnswer:
     if not all(0.0 < q < 1.0 for q in query.q):
         raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
     found, buckets, common = _cdf(view, query)
-    wanted = [_in_values(found, found.quantile(q), buckets) for q in query.q]
+    wanted = [in_values(found, found.quantile(q), buckets) for q in query.q]
     return QuantilesAnswer.model_validate(common | {"quantiles": wanted})
 
 
@@ -79,7 +79,7 @@ def _cdf(view: StreamView, query: CdfQuery) -> tuple[Cdf, Buckets, dict[str, obj
     return found, buckets, released(view) | edges_of(view, span) | common
 
 
-def _in_values(cdf: Cdf, quantile: Quantile, buckets: Buckets) -> EstimatedQuantile:
+def in_values(cdf: Cdf, quantile: Quantile, buckets: Buckets) -> EstimatedQuantile:
     """Turn a quantile's buckets into values."""
     value = None
     if quantile.bucket is not None:

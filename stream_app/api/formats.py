@@ -69,7 +69,7 @@ def _arrow(answer: SeriesAnswer) -> bytes:
     columns = {
         name: pyarrow.array([_us(one) for one in getattr(answer, name)], times) for name in ("start", "end")
     } | {name: pyarrow.array(getattr(answer, name), pyarrow.float64()) for name in _NUMBERS}
-    said = answer.model_dump(exclude={"start", "end", *_NUMBERS}, exclude_none=True)
+    said = answer.model_dump(exclude={"start", "end", "nodes", *_NUMBERS}, exclude_none=True)
     table = pyarrow.table(columns).replace_schema_metadata(
         {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in said.items()}
     )

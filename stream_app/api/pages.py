@@ -65,15 +65,25 @@ class _Unchanging(StaticFiles):
 
 
 @router.get("/", include_in_schema=False)
-async def dashboard() -> FileResponse:
-    """The live page. Its own parameters are read by its script."""
-    return FileResponse(DASHBOARD / "index.html", headers={"Cache-Control": "no-cache"})
+async def overview(_query: Nothing) -> FileResponse:
+    """All streams at a glance."""
+    return _page("index.html")
+
+
+@router.get("/streams/{stream}", include_in_schema=False)
+async def stream_page(stream: str) -> FileResponse:
+    """The live page of a stream: the same file for all; its script reads the address."""
+    return _page("stream.html")
 
 
 @router.get("/docs", include_in_schema=False)
 async def docs(_query: Nothing) -> FileResponse:
     """The API as a page, made from /openapi.json by a script of ours: nothing comes from elsewhere."""
-    return FileResponse(DASHBOARD / "docs.html", headers={"Cache-Control": "no-cache"})
+    return _page("docs.html")
+
+
+def _page(name: str) -> FileResponse:
+    return FileResponse(DASHBOARD / name, headers={"Cache-Control": "no-cache"})
 
 
 @router.get("/healthz", response_model=Health)

@@ -126,6 +126,7 @@ class Replicas:
         self.by_name: dict[str, StreamReplica] = {}
         self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
         self.alerts: dict[str, bytes] = {}  # by rule: where it stands
+        self.closed = False
         self._reader = reader
         self._fresh_at: float | None = None
 
@@ -163,5 +164,6 @@ class Replicas:
 
     def close(self) -> None:
         """Let every follower end."""
+        self.closed = True
         for replica in self.by_name.values():
             replica.close()

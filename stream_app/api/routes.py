@@ -75,13 +75,13 @@ async def list_alerts(request: Request, _query: Nothing) -> AlertList:
 @router.get("/streams/{stream}", response_model=StreamDetail)
 async def show_stream(request: Request, replica: Known, _query: Nothing) -> Response:
     """One stream: its running count, its tree and its epochs."""
-    return _answer(request, replica, answers.detail)
+    return answered(request, replica, answers.detail)
 
 
 @router.get("/streams/{stream}/count", response_model=CountAnswer)
 async def count(request: Request, replica: Known, query: Annotated[CountQuery, Query()]) -> Response:
     """Events from start to end, from all nodes released so far: the best linear unbiased estimate."""
-    return _answer(request, replica, lambda view: answers.count(view, query))
+    return answered(request, replica, lambda view: answers.count(view, query))
 
 
 @router.get(
@@ -112,7 +112,7 @@ async def series(
 async def cdf(request: Request, replica: Known, query: Annotated[CdfQuery, Query()]) -> Response:
     """The distribution of the value from start to end, with a band that holds all of it at once."""
     async with replica.busy:
-        return await run_in_threadpool(_answer, request, replica, lambda view: distribution.cdf(view, query))
+        return await run_in_threadpool(answered, request, replica, lambda view: distribution.cdf(view, query))
 
 
 @router.get("/streams/{stream}/quantile", response_model=QuantilesAnswer)
@@ -120,14 +120,14 @@ async def quantile(request: Request, replica: Known, query: Annotated[QuantileQu
     """Quantiles of the value from start to end, as intervals that hold together."""
     async with replica.busy:
         return await run_in_threadpool(
-            _answer, request, replica, lambda view: distribution.quantiles(view, query)
+            answered, request, replica, lambda view: distribution.quantiles(view, query)
         )
 
 
 @router.get("/streams/{stream}/nodes", response_model=NodesAnswer)
 async def nodes(request: Request, replica: Known, query: Annotated[NodesQuery, Query()]) -> Response:
     """Released noisy values of the tree's nodes, so that anyone can recompute every answer."""
-    return _answer(request, replica, lambda view: answers.nodes(view, query))
+    return answered(request, replica, lambda view: answers.nodes(view, query))
 
 
 @router.get("/streams/{stream}/privacy", response_model=PrivacyAnswer)
@@ -155,7 +155,7 @@ async def events(
     return StreamingResponse(sse.follow(replica, after), media_type="text/event-stream", headers=sse.HEADERS)
 
 
-def _answer(request: Request, replica: StreamReplica, make: Callable[[StreamView], BaseModel]) -> Response:
+def answered(request: Request, replica: StreamReplica, make: Callable[[StreamView], BaseModel]) -> Response:
     """Return what ``make`` says about the stream now, as JSON."""
     return _rendered(request, replica, lambda view: make(view).model_dump_json().encode())
 

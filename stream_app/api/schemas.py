@@ -208,6 +208,7 @@ class SeriesAnswer(Released):
     stderr: list[float]
     lower: list[float]
     upper: list[float]
+    nodes: list[int] = Field(description="noisy counts that each point is put together from")
     points_available: int
     downsampled: bool
     note: str = Field(description="what was left out, if anything, and what the intervals do not promise")

@@ -206,7 +206,7 @@ function segment(group, value, text, checked) {
 
 function remember() {
   const url = new URL(window.location.href);
-  url.searchParams.set("stream", page.stream);
+  url.pathname = `/streams/${encodeURIComponent(page.stream)}`;
   url.searchParams.set("range", page.preset);
   url.searchParams.set("view", page.view);
   window.history.replaceState(null, "", url);
@@ -277,7 +277,7 @@ async function start() {
     setTimeout(() => start().catch(() => setConnection("lost")), 3000);
     return;
   }
-  const wanted = page.stream ?? address.searchParams.get("stream");
+  const wanted = page.stream ?? decodeURIComponent(window.location.pathname.split("/")[2] ?? "");
   await open(names.includes(wanted) ? wanted : names[0]);
   showPicker(names);
 }

@@ -10,12 +10,30 @@ export const error = (value) => (value >= 100 ? whole.format(value) : fine.forma
 // An interval is rounded outwards, so that what is shown still holds what was promised.
 export const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) || 0), whole.format(Math.ceil(upper - 1e-9) || 0)];
 
+// The same for what is not a number of events: rates, and values that events carry.
+export const amount = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : fine.format(value || 0));
+export function spread(lower, upper) {
+  const size = Math.max(Math.abs(lower), Math.abs(upper), 1e-9);
+  const unit = size >= 1000 ? 1 : 10 ** (Math.floor(Math.log10(size)) - 2);
+  return [amount((Math.floor(lower / unit + 1e-9) || 0) * unit), amount((Math.ceil(upper / unit - 1e-9) || 0) * unit)];
+}
+
+export const COUNTS = { value: count, between };
+export const AMOUNTS = { value: amount, between: spread };
+
 export function instant(seconds, binSeconds = HOUR) {
   const date = new Date(seconds * 1000);
   const options = { day: "numeric", month: "short", year: "numeric", timeZone: "UTC" };
   if (binSeconds === null || binSeconds % DAY !== 0) Object.assign(options, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   if (binSeconds !== null && binSeconds < MINUTE) options.second = "2-digit";
   return new Intl.DateTimeFormat("en-GB", options).format(date);
+}
+
+// A range, the day said once where both ends are in one.
+export function period(start, end, binSeconds) {
+  const [from, to] = [instant(start, binSeconds), instant(end, binSeconds)];
+  const [day, time] = to.split(", ");
+  return time && from.startsWith(`${day}, `) ? `${from}–${time}` : `${from} – ${to}`;
 }
 
 export function length(seconds) {
@@ -25,4 +43,14 @@ export function length(seconds) {
   return `${seconds} seconds`;
 }
 
+// "12 s", "3 min 20 s", "5 h 10 min", "2 days".
+export function wait(seconds) {
+  const left = Math.max(0, Math.round(seconds));
+  if (left < MINUTE) return `${left} s`;
+  if (left < HOUR) return `${Math.floor(left / MINUTE)} min ${left % MINUTE} s`;
+  if (left < 2 * DAY) return `${Math.floor(left / HOUR)} h ${Math.floor((left % HOUR) / MINUTE)} min`;
+  return `${Math.floor(left / DAY)} days`;
+}
+
 export const seconds = (rfc3339) => Date.parse(rfc3339) / 1000;
+export const percent = (share) => `${+(share * 100).toFixed(4)} %`;

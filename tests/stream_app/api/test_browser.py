@@ -2,126 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
-import threading
-from collections.abc import Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from stream_app.api.app import listen, serve_on
 from stream_app.state.memory import MemoryStore
+from tests.stream_app.api.browsing import Backstage, opened
 from tests.stream_app.published import Published
 
 pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).parents[3]
 ARTIFACTS = ROOT / "artifacts"
-DEBIAN_CHROMIUM = Path("/usr/bin/chromium")
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
+PAGE = "/streams/departures"
 
 
 def day_and_night(bins: int) -> list[int]:
     """Return hourly counts that rise by day and stop at night."""
     return [max(0, round(40 * math.sin((hour % 24 - 5) / 19 * math.pi))) for hour in range(bins)]
-
-
-class Backstage:
-    """An event loop in a thread with a store, a stream and a server that can be stopped and started."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self.store = MemoryStore()
-        self.port = 0
-        self._server: Any = None
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine in the loop and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
-
-    def stream(self, counts: list[int], **options: Any) -> Published:
-        """Open a stream and release counts."""
-        stream = Published(self.store, **options)
-        self.run(stream.open())
-        self.run(stream.close(counts))
-        return stream
-
-    def start(self) -> str:
-        """Serve, on the same port as before; return the address."""
-
-        @asynccontextmanager
-        async def reader() -> Any:
-            yield self.store.reader()
-
-        listener = listen("127.0.0.1", self.port)
-        self.port = listener.getsockname()[1]
-        self._server = asyncio.run_coroutine_threadsafe(serve_on(listener, reader), self._loop)
-        return f"http://127.0.0.1:{self.port}"
-
-    def stop(self) -> None:
-        """Stop serving; the store stays."""
-        self._server.cancel()
-        self.run(self._settled())
-
-    def close(self) -> None:
-        """End the thread."""
-        if not self._server.done():
-            self.stop()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10)
-        self._loop.close()
-
-    async def _settled(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.gather(*others, return_exceptions=True)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = str(DEBIAN_CHROMIUM) if DEBIAN_CHROMIUM.exists() else None
-        chromium = playwright.chromium.launch(executable_path=found, args=QUIET)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def backstage() -> Iterator[Backstage]:
-    behind = Backstage()
-    yield behind
-    behind.close()
-
-
-@contextmanager
-def opened(browser: Browser, address: str, expect_errors: bool = False, **options: Any) -> Iterator[Page]:
-    """Open a page; at its end no request has left the host and nothing was wrong."""
-    context: BrowserContext = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
-    page = context.new_page()
-    origin, strangers = address.removesuffix("/docs") + "/", list[str]()
-    faults: list[str] = []
-    page.on("request", lambda one: None if one.url.startswith(origin) else strangers.append(one.url))
-    page.on("console", lambda one: faults.append(one.text) if one.type in {"error", "warning"} else None)
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.goto(address)
-    yield page
-    context.close()
-    assert strangers == []
-    assert faults == [] or expect_errors
 
 
 def inked(page: Page, chart: str) -> int:
@@ -153,7 +55,7 @@ def shows_seq(page: Page, seq: int) -> None:
 
 def test_the_page_draws_and_follows(browser: Browser, backstage: Backstage) -> None:
     stream = backstage.stream(day_and_night(24 * 14), epoch_bins=24 * 60)
-    with opened(browser, backstage.start()) as page:
+    with opened(browser, backstage.start() + PAGE) as page:
         shows_seq(page, 24 * 14)
         for chart in ("running-chart", "band-chart", "bins-chart"):
             assert inked(page, chart) > 2_000
@@ -170,7 +72,7 @@ def test_the_page_draws_and_follows(browser: Browser, backstage: Backstage) -> N
 
 def test_thousands_of_bins_at_once_cost_few_redraws(browser: Browser, backstage: Backstage) -> None:
     stream = backstage.stream([5] * 50, epoch_bins=3000)
-    with opened(browser, backstage.start()) as page:
+    with opened(browser, backstage.start() + PAGE) as page:
         shows_seq(page, 50)
         asked: list[str] = []
         page.on("request", lambda one: asked.append(one.url) if "/series" in one.url else None)
@@ -191,7 +93,7 @@ def test_the_band_differs_between_first_published_and_now_known(
     browser: Browser, backstage: Backstage
 ) -> None:
     backstage.stream(day_and_night(24 * 14), epoch_bins=24 * 14, branching=(6, 7, 8))
-    with opened(browser, backstage.start()) as page:
+    with opened(browser, backstage.start() + PAGE) as page:
         shows_seq(page, 24 * 14)
         page.locator("summary").nth(1).click()
         expect(page.locator("#bins-table tbody tr")).to_have_count(60)
@@ -208,7 +110,7 @@ def test_the_band_differs_between_first_published_and_now_known(
 
 def test_ranges_and_zoom(browser: Browser, backstage: Backstage) -> None:
     backstage.stream(day_and_night(24 * 40), epoch_bins=24 * 60)
-    with opened(browser, backstage.start()) as page:
+    with opened(browser, backstage.start() + PAGE) as page:
         shows_seq(page, 24 * 40)
         expect(page.locator("#ranges label")).to_have_text(["All", "30 days", "7 days", "24 hours"])
         page.get_by_label("7 days").check()
@@ -235,7 +137,7 @@ def test_ranges_and_zoom(browser: Browser, backstage: Backstage) -> None:
 
 def test_a_lost_server_is_said_and_then_resumed(browser: Browser, backstage: Backstage) -> None:
     stream = backstage.stream([5] * 50)
-    with opened(browser, backstage.start(), expect_errors=True) as page:
+    with opened(browser, backstage.start() + PAGE, expect_errors=True) as page:
         shows_seq(page, 50)
         backstage.stop()
         expect(page.locator("#connection")).to_have_text("Reconnecting", timeout=10_000)
@@ -247,7 +149,7 @@ def test_a_lost_server_is_said_and_then_resumed(browser: Browser, backstage: Bac
 
 def test_a_stream_that_begins_anew_is_followed_from_its_start(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([5] * 50)
-    with opened(browser, backstage.start(), expect_errors=True) as page:
+    with opened(browser, backstage.start() + PAGE, expect_errors=True) as page:
         shows_seq(page, 50)
         backstage.stop()
         backstage.store = MemoryStore()
@@ -261,7 +163,7 @@ def test_a_stream_that_begins_anew_is_followed_from_its_start(browser: Browser, 
 def test_the_promise_is_on_the_page(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([5] * 30)
     backstage.stream([3] * 30, name="departures again", epsilon="0.5")
-    with opened(browser, backstage.start()) as page:
+    with opened(browser, backstage.start() + PAGE) as page:
         expect(page.locator("#promise")).to_contain_text("changes the probability")
         expect(page.locator("#privacy-numbers")).to_contain_text("Sum over its source1.5")
         expect(page.locator("#protected li")).to_have_count(3)
@@ -272,12 +174,12 @@ def test_the_promise_is_on_the_page(browser: Browser, backstage: Backstage) -> N
         page.get_by_label("Stream").select_option("departures again")
         expect(page.locator("#stream-name")).to_have_text("departures again")
         expect(page.locator("#epsilon")).to_have_text("ε = 0.5")
-        assert "stream=departures+again" in page.url
+        assert "/streams/departures%20again" in page.url
 
 
 def test_what_protects_nobody_is_marked(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([5] * 30, epsilon="1000000000")
-    with opened(browser, backstage.start()) as page:
+    with opened(browser, backstage.start() + PAGE) as page:
         expect(page.locator("#not-private")).to_contain_text("not private")
         expect(page.get_by_test_id("value")).to_have_text("150")
 
@@ -285,7 +187,7 @@ def test_what_protects_nobody_is_marked(browser: Browser, backstage: Backstage) 
 def test_a_stream_before_its_first_release(browser: Browser, backstage: Backstage) -> None:
     stream = Published(backstage.store)
     backstage.run(stream.open())
-    with opened(browser, backstage.start()) as page:
+    with opened(browser, backstage.start() + PAGE) as page:
         expect(page.locator("#interval")).to_contain_text("Nothing is released yet")
         backstage.run(stream.close([5, 5]))
         shows_seq(page, 2)
@@ -311,7 +213,7 @@ LOOKS = {
 @pytest.mark.parametrize("look", LOOKS)
 def test_looks(browser: Browser, backstage: Backstage, look: str) -> None:
     backstage.stream(day_and_night(24 * 30), epoch_bins=24 * 60)
-    with opened(browser, backstage.start(), **LOOKS[look]) as page:
+    with opened(browser, backstage.start() + PAGE, **LOOKS[look]) as page:
         shows_seq(page, 24 * 30)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         ARTIFACTS.mkdir(exist_ok=True)

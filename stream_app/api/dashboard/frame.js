@@ -1,0 +1,33 @@
+// What every page has: the theme and how well the service is heard.
+
+import { at, say } from "./elements.js";
+
+const SAID = { live: "Live", connecting: "Reconnecting", lost: "Disconnected" };
+
+export function setConnection(state) {
+  at("connection").dataset.state = state;
+  say(at("connection"), SAID[state]);
+}
+
+export function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+// Let the button switch the theme; whoever draws with its colours is told.
+export function watchTheme(changed) {
+  const tell = () => {
+    at("theme").setAttribute("aria-label", isDark() ? "Switch to light colours" : "Switch to dark colours");
+    changed();
+  };
+  at("theme").addEventListener("click", () => {
+    const next = isDark() ? "light" : "dark";
+    document.documentElement.dataset.theme = next;
+    localStorage.setItem("theme", next);
+    tell();
+  });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
+  tell();
+}
+
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

@@ -1,0 +1,132 @@
+// All streams at a glance. One connection brings every change; an event says all about its stream, so after
+// a reconnection nothing is missing.
+
+import { get } from "./api.js";
+import { at, bold, make, say } from "./elements.js";
+import { setConnection, watchTheme } from "./frame.js";
+import { drawSparkline } from "./sparkline.js";
+import * as words from "./words.js";
+
+const cards = new Map(); // by stream
+let ahead = 0; // how far the service's clock is ahead of ours, in seconds
+
+const now = () => Date.now() / 1000 + ahead;
+
+class StreamCard {
+  constructor(stream) {
+    const id = `stream-${stream}`;
+    this.link = make("a", { id, href: `/streams/${encodeURIComponent(stream)}` }, stream);
+    this.state = make("span", { className: "chip" });
+    this.about = make("p", { className: "muted" });
+    this.canvas = make("canvas", { className: "sparkline", role: "img" });
+    this.value = make("p", { className: "number", dataset: { testid: "value" } });
+    this.interval = make("p", { className: "interval" });
+    this.last = make("p", { className: "muted" });
+    this.next = make("p", { className: "muted next" });
+    this.element = make("article", { className: "card stream", "aria-labelledby": id },
+      make("div", { className: "card-head" }, make("h2", {}, this.link), this.state),
+      this.about, this.value, this.interval, this.canvas,
+      make("div", { className: "card-foot" }, this.last, this.next));
+    new ResizeObserver(() => this.draw()).observe(this.canvas);
+  }
+
+  show(told) {
+    this.told = told;
+    const { running, sparkline } = told;
+    this.about.textContent = `${told.source}, counted per ${told.bin.replace(/^1 /, "")}, ε = ${told.epsilon} an epoch`;
+    if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
+    this.value.textContent = running ? words.count(running.value) : "–";
+    this.value.dataset.seq = String(told.seq);
+    this.interval.replaceChildren(...(running ? sure(running) : ["Nothing is released yet: the first bin is still open."]));
+    this.canvas.hidden = !sparkline;
+    if (sparkline) this.showLast(sparkline);
+    this.showState();
+    this.tick();
+  }
+
+  showLast({ value, lower, upper, end }) {
+    const last = value.length - 1;
+    const [low, high] = words.between(lower[last], upper[last]);
+    const bin = this.told.bin.replace(/^1 /, "");
+    this.last.replaceChildren(`Last ${bin} `, bold(words.count(value[last])), ` (${low} to ${high})`);
+    this.canvas.setAttribute("aria-label",
+      `The last ${value.length} bins until ${words.instant(end[last], this.told.bin_seconds)} UTC: from `
+      + `${words.count(Math.min(...value))} to ${words.count(Math.max(...value))} events a bin; `
+      + `the last ${words.count(value[last])}, between ${low} and ${high}`);
+    this.draw();
+  }
+
+  showState() {
+    const { firing, pending } = this.told;
+    const [state, text, rules] = firing.length ? ["firing", `${firing.length} firing`, firing]
+      : pending.length ? ["pending", `${pending.length} pending`, pending] : ["quiet", "", []];
+    this.state.dataset.state = state;
+    this.state.title = rules.join(", ");
+    say(this.state, text);
+  }
+
+  // Called every second: only the words that change with time.
+  tick() {
+    const { next_release: next, released_until: until, bin_seconds: binSeconds } = this.told;
+    const upto = until ? `Until ${words.instant(words.seconds(until), binSeconds)} UTC` : "";
+    if (!next) return say(this.next, upto);
+    const left = words.seconds(next) - now();
+    const said = left > 0 ? `in ${words.wait(left)}` : left > -60 ? "any moment" : left > -172800 ? `overdue by ${words.wait(-left)}` : "overdue";
+    return say(this.next, upto ? `${upto}, next ${said}` : `First release ${said}`);
+  }
+
+  draw() {
+    if (this.told?.sparkline) drawSparkline(this.canvas, this.told.sparkline);
+  }
+}
+
+function sure({ interval, confidence }) {
+  const [lower, upper] = words.between(...interval);
+  return ["between ", bold(lower), " and ", bold(upper), ` (${words.percent(confidence)})`];
+}
+
+function show(told) {
+  let card = cards.get(told.stream);
+  if (!card) {
+    card = new StreamCard(told.stream);
+    cards.set(told.stream, card);
+    const names = [...cards.keys()].sort();
+    const after = cards.get(names[names.indexOf(told.stream) + 1]);
+    at("streams").insertBefore(card.element, after ? after.element : null);
+  }
+  card.show(told);
+  showSummary();
+}
+
+function showSummary() {
+  const told = [...cards.values()].map((card) => card.told);
+  const firing = told.flatMap((one) => one.firing).length;
+  const alerts = firing ? `${firing} ${firing === 1 ? "alert fires" : "alerts fire"}.` : "No alert fires.";
+  say(at("summary"), told.length
+    ? `${told.length} ${told.length === 1 ? "stream" : "streams"}: events so far, and the interval that holds their true number with 95 % probability. ${alerts}`
+    : "No stream has begun yet. This page shows the first one as soon as it does.");
+}
+
+function follow() {
+  const events = new EventSource("/v1/overview/events");
+  events.onopen = () => setConnection("live");
+  events.onerror = () => setConnection(events.readyState === EventSource.CLOSED ? "lost" : "connecting");
+  events.addEventListener("stream", (event) => show(JSON.parse(event.data)));
+  events.addEventListener("gone", (event) => {
+    cards.get(event.data)?.element.remove();
+    cards.delete(event.data);
+    showSummary();
+  });
+}
+
+async function start() {
+  const said = await get("/v1/overview");
+  ahead = words.seconds(said.now) - Date.now() / 1000;
+  said.streams.forEach(show);
+  showSummary();
+  follow();
+}
+
+watchTheme(() => cards.forEach((card) => card.draw()));
+setInterval(() => { if (!document.hidden) cards.forEach((card) => card.tick()); }, 1000);
+start().catch(() => { setConnection("lost"); setTimeout(() => window.location.reload(), 5000); });

@@ -1,0 +1,42 @@
+// A small line with the band of its intervals, without axes, on a canvas of its own.
+
+import { colour } from "./frame.js";
+
+// Args: value, lower, upper, of equal length; scale {low, high}, its own where left out.
+export function drawSparkline(canvas, { value, lower, upper }, scale = ownScale(value, lower, upper)) {
+  const ratio = window.devicePixelRatio || 1;
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  if (!width || !height) return;
+  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
+  const paper = canvas.getContext("2d");
+  paper.scale(ratio, ratio);
+  const span = Math.max(scale.high - scale.low, 1e-9);
+  const x = (i) => 3 + (i / Math.max(value.length - 1, 1)) * (width - 8);
+  const y = (number) => height - 3 - ((number - scale.low) / span) * (height - 6);
+  if (scale.low < 0 && scale.high > 0) {
+    line(paper, [[3, y(0)], [width - 5, y(0)]], colour("--line"), 1);
+  }
+  paper.beginPath();
+  upper.forEach((number, i) => paper.lineTo(x(i), y(number)));
+  for (let i = lower.length - 1; i >= 0; i -= 1) paper.lineTo(x(i), y(lower[i]));
+  paper.closePath();
+  paper.fillStyle = colour("--band");
+  paper.fill();
+  line(paper, value.map((number, i) => [x(i), y(number)]), colour("--accent"), 1.5);
+  const last = value.length - 1;
+  paper.beginPath();
+  paper.arc(x(last), y(value[last]), 2.6, 0, 2 * Math.PI);
+  paper.fillStyle = colour("--accent");
+  paper.fill();
+}
+
+export function ownScale(value, lower, upper) {
+  return { low: Math.min(0, ...lower, ...value), high: Math.max(...upper, ...value, 1) };
+}
+
+function line(paper, points, ink, thickness) {
+  paper.beginPath();
+  points.forEach(([x, y]) => paper.lineTo(x, y));
+  Object.assign(paper, { strokeStyle: ink, lineWidth: thickness, lineJoin: "round" });
+  paper.stroke();
+}

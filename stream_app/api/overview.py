@@ -1,0 +1,134 @@
+"""All streams at a glance, and their changes as server-sent events: one connection for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+
+from starlette.concurrency import run_in_threadpool
+
+from dphist.tree.interval import half_widths
+from stream_app.api.answers import DEFAULT_CONFIDENCE, summary
+from stream_app.api.panel_schemas import Overview, OverviewStream, Sparkline
+from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
+from stream_app.core.alerts.states import State
+from stream_app.core.epoch_view import Span
+from stream_app.core.instants import format_instant
+from stream_app.core.query import StreamView
+
+SPARKLINE_POINTS = 60
+LOOK_S = 0.25
+MayRead = Callable[[str], bool]
+
+
+def overview_of(view: StreamView, states: Mapping[str, State]) -> OverviewStream:
+    """Describe a stream. Args: states of the alert rules over it."""
+    said = summary(view)
+    return OverviewStream(
+        **said.model_dump(exclude={"start", "running"}),
+        running=said.running,
+        sparkline=sparkline(view),
+        next_release=next_release(view),
+        firing=[name for name, state in sorted(states.items()) if state.phase == "firing"],
+        pending=[name for name, state in sorted(states.items()) if state.phase == "pending"],
+    )
+
+
+def sparkline(view: StreamView) -> Sparkline | None:
+    """Return the last bins, none of them left out; None before the first release."""
+    first, stop = view.span
+    if stop == first:
+        return None
+    found = view.series("bin", Span(max(first, stop - SPARKLINE_POINTS), stop))
+    halves = half_widths(found.laws, DEFAULT_CONFIDENCE)[0] + found.roundings
+    return Sparkline(
+        bins=1,
+        end=[view.binning.start_us(span.stop) / 1e6 for span in found.spans],
+        value=found.values.tolist(),
+        lower=(found.values - halves).tolist(),
+        upper=(found.values + halves).tolist(),
+    )
+
+
+def next_release(view: StreamView) -> str | None:
+    """Return when the next bin of a live stream closes: public, for bins close by the clock alone."""
+    declaration = view.declaration
+    if declaration.until_us is not None or not view.epochs:
+        return None
+    return format_instant(declaration.closing.instant_us(view.span.stop))
+
+
+class Glances:
+    """What the overview says of every stream, made once a release and for each change of an alert."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._alerts: dict[str, bytes] = {}
+        self._by_stream: dict[str, dict[str, State]] = {}
+
+    async def all(self, may_read: MayRead) -> Overview:
+        """Return everything that a reader may see."""
+        texts = [await self.one(replica) for replica in self._readable(may_read)]
+        streams = [OverviewStream.model_validate_json(text) for text in texts if text is not None]
+        return Overview(now=format_instant(time.time_ns() // 1000), streams=streams)
+
+    async def follow(self, may_read: MayRead) -> AsyncIterator[bytes]:
+        """Yield every stream as it is now, then each again when it changes.
+
+        An event says all there is to say about its stream, so whoever reconnects has missed nothing.
+        """
+        yield b"retry: %d\n\n" % RETRY_MS
+        told: dict[str, bytes] = {}
+        quiet_since = time.monotonic()
+        while not self._replicas.closed:
+            changes = []
+            readable = self._readable(may_read)
+            for replica in readable:
+                text = await self.one(replica)
+                if text is not None and told.get(replica.stream) != text:
+                    told[replica.stream] = text
+                    changes.append(b"event: stream\ndata: %b\n\n" % text)
+            for gone in set(told) - {replica.stream for replica in readable}:
+                del told[gone]
+                changes.append(b"event: gone\ndata: %b\n\n" % gone.encode())
+            if changes:
+                quiet_since = time.monotonic()
+                yield b"".join(changes)
+            elif time.monotonic() - quiet_since > HEARTBEAT_S:
+                quiet_since = time.monotonic()
+                yield b": nothing new yet\n\n"
+            await asyncio.sleep(LOOK_S)
+
+    async def one(self, replica: StreamReplica) -> bytes | None:
+        """Return a stream as JSON; None before it can be read."""
+        states = self._states(replica.stream)
+        key = ("overview", tuple(sorted((name, state.phase) for name, state in states.items())))
+        if replica.view is None:
+            return None
+        if (found := replica.answers.get(key)) is not None:
+            return found
+        async with replica.busy:
+            view = replica.view
+            if view is None:
+                return None
+            if (found := replica.answers.get(key)) is None:
+                made = await run_in_threadpool(overview_of, view, states)
+                found = replica.answers[key] = made.model_dump_json().encode()
+            return found
+
+    def _readable(self, may_read: MayRead) -> list[StreamReplica]:
+        return [one for name, one in sorted(self._replicas.by_name.items()) if may_read(name)]
+
+    def _states(self, stream: str) -> dict[str, State]:
+        """Return the rules over a stream; all of them are read again only when one has changed."""
+        alerts = self._replicas.alerts
+        if alerts is not self._alerts and alerts != self._alerts:
+            self._by_stream = {}
+            for name, text in alerts.items():
+                state = State.from_json(text)
+                if state.last is not None:
+                    self._by_stream.setdefault(state.last["stream"], {})[name] = state
+        self._alerts = alerts
+        return self._by_stream.get(stream, {})

@@ -1,0 +1,93 @@
+"""Addresses that the pages ask besides those of ``routes.py``: pictures of many numbers, and the overview."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from stream_app.api import errors, panels, sse
+from stream_app.api.access import may_read
+from stream_app.api.overview import Glances
+from stream_app.api.panel_schemas import (
+    AlertMarks,
+    HeatAnswer,
+    HeatQuery,
+    KeysAnswer,
+    KeysQuery,
+    Overview,
+    PreviewAnswer,
+    PreviewQuery,
+    QuantileSlicesAnswer,
+    QuantileSlicesQuery,
+)
+from stream_app.api.preview import preview
+from stream_app.api.routes import Known, Nothing, all_replicas, answered
+from stream_app.core.alerts.states import State
+
+router = APIRouter(prefix="/v1", responses=errors.REPLIES)
+
+
+def glances(request: Request) -> Glances:
+    """Return the process's overview."""
+    found: Glances = request.app.state.glances
+    return found
+
+
+@router.get("/overview", response_model=Overview)
+async def show_overview(request: Request, _query: Nothing) -> Overview:
+    """All streams at a glance: count, last bins, next release, alerts."""
+    return await glances(request).all(lambda stream: may_read(request, stream))
+
+
+@router.get(
+    "/overview/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "one event per changed stream"}},
+)
+async def overview_events(request: Request, _query: Nothing) -> StreamingResponse:
+    """Every stream as in /v1/overview, now and whenever it changes; ``gone`` names one that left."""
+    follow = glances(request).follow(lambda stream: may_read(request, stream))
+    return StreamingResponse(follow, media_type="text/event-stream", headers=sse.HEADERS)
+
+
+@router.get("/streams/{stream}/keys", response_model=KeysAnswer)
+async def keys(request: Request, replica: Known, query: Annotated[KeysQuery, Query()]) -> Response:
+    """The keys with the largest estimates, over the range and in slices of it."""
+    async with replica.busy:
+        return await run_in_threadpool(answered, request, replica, lambda view: panels.keys(view, query))
+
+
+@router.get("/streams/{stream}/heat", response_model=HeatAnswer)
+async def heat(request: Request, replica: Known, query: Annotated[HeatQuery, Query()]) -> Response:
+    """Events by value and time."""
+    async with replica.busy:
+        return await run_in_threadpool(answered, request, replica, lambda view: panels.heat(view, query))
+
+
+@router.get("/streams/{stream}/quantiles", response_model=QuantileSlicesAnswer)
+async def quantiles(
+    request: Request, replica: Known, query: Annotated[QuantileSlicesQuery, Query()]
+) -> Response:
+    """Quantiles of the value in slices of time."""
+    async with replica.busy:
+        return await run_in_threadpool(
+            answered, request, replica, lambda view: panels.quantile_slices(view, query)
+        )
+
+
+@router.get("/streams/{stream}/preview", response_model=PreviewAnswer)
+async def show_preview(request: Request, replica: Known, query: Annotated[PreviewQuery, Query()]) -> Response:
+    """The same intervals at another epsilon, by the planner; nothing is measured."""
+    async with replica.busy:
+        return await run_in_threadpool(answered, request, replica, lambda view: preview(view, query))
+
+
+@router.get("/streams/{stream}/marks", response_model=AlertMarks)
+async def marks(request: Request, replica: Known, _query: Nothing) -> AlertMarks:
+    """Alert rules over a stream, with their thresholds in events."""
+    assert replica.view is not None
+    states = {name: State.from_json(text) for name, text in all_replicas(request).alerts.items()}
+    return panels.marks(replica.view, states)

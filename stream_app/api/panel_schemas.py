@@ -1,0 +1,186 @@
+"""The shapes of what only the pages ask for: many numbers for one picture, each with its error."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from stream_app.api.schemas import (
+    BandConfidence,
+    Confidence,
+    EstimatedCount,
+    RangeQuery,
+    Released,
+)
+
+MOST_SLICES = 120
+MOST_KEYS = 48
+
+
+class SlicesQuery(RangeQuery):
+    """A range of time in slices of ``step`` bins; a last slice that is not full is left out."""
+
+    step: Annotated[int, Field(ge=1, description="bins in a slice")] = 1
+
+
+class KeysQuery(SlicesQuery):
+    """Which keys: those with the largest estimates."""
+
+    limit: Annotated[int, Field(ge=1, le=MOST_KEYS, description="at most so many keys")] = 12
+    confidence: Confidence = 0.95
+
+
+class HeatQuery(SlicesQuery):
+    """A value over time."""
+
+    rows: Annotated[int, Field(ge=2, le=256, description="at most so many ranges of the value")] = 32
+
+
+class QuantileSlicesQuery(SlicesQuery):
+    """Quantiles over time; those of one slice hold together."""
+
+    q: Annotated[
+        list[float], Field(min_length=1, max_length=9, description="above 0 and below 1; may be repeated")
+    ]
+    confidence: BandConfidence = 0.95
+
+
+class PreviewQuery(SlicesQuery):
+    """The same questions at another epsilon."""
+
+    epsilon: Annotated[float, Field(gt=0.0, le=20.0, description="of an epoch, as in the configuration")]
+    confidence: Confidence = 0.95
+
+
+class Sparkline(BaseModel):
+    """The last counts of a stream, oldest first."""
+
+    bins: int = Field(description="bins in each count")
+    end: list[float] = Field(description="seconds since 1970")
+    value: list[float]
+    lower: list[float]
+    upper: list[float]
+
+
+class OverviewStream(Released):
+    """A stream on the overview."""
+
+    source: str
+    epsilon: str
+    bin: str
+    bin_seconds: float | None
+    running: EstimatedCount | None
+    sparkline: Sparkline | None
+    next_release: str | None = Field(
+        description="when the next bin closes, RFC 3339; null for replays, whose clock is not ours"
+    )
+    firing: list[str] = Field(description="alert rules that fire")
+    pending: list[str]
+
+
+class Overview(BaseModel):
+    """All streams, by name, and what this process's clock says."""
+
+    now: str
+    streams: list[OverviewStream]
+
+
+class KeyCounts(EstimatedCount):
+    """One key over the whole range and in each slice."""
+
+    key: str
+    counts: list[float]
+    lower: list[float]
+    upper: list[float]
+
+
+class KeysAnswer(Released):
+    """Small multiples: the keys with the largest estimates in the range."""
+
+    start: list[float] = Field(description="of each slice, seconds since 1970")
+    end: list[float]
+    keys: list[KeyCounts] = Field(description="largest estimate first")
+    keys_available: int
+    note: str
+
+
+class HeatAnswer(Released):
+    """Events by value and time: ``counts[slice][range of the value]``."""
+
+    key: str | None
+    start: list[float] = Field(description="of each slice, seconds since 1970")
+    end: list[float]
+    edges: list[float] = Field(description="of the ranges of the value; one more than there are")
+    counts: list[list[float]]
+    stderr: list[list[float]]
+    note: str
+
+
+class QuantileOverTime(BaseModel):
+    """One quantile in each slice, as a range of the value."""
+
+    q: float
+    value: list[float | None]
+    lower: list[float]
+    upper: list[float]
+
+
+class QuantileSlicesAnswer(Released):
+    """Quantiles over time. Within a slice all intervals hold together; not over all slices."""
+
+    key: str | None
+    start: list[float]
+    end: list[float]
+    confidence: float
+    low: float = Field(description="least edge of the value; less is counted in the first bucket")
+    high: float
+    quantiles: list[QuantileOverTime]
+    note: str
+
+
+class PreviewQuestion(BaseModel):
+    """A question, and how far off its answer may be."""
+
+    question: str
+    half_width: float = Field(description="of the interval at the stream's own epsilon")
+    preview_half_width: float = Field(description="at the other one")
+
+
+class PreviewAnswer(Released):
+    """How wide the same intervals would be: planned anew for this epsilon, nothing is measured."""
+
+    epsilon: str
+    preview_epsilon: str
+    confidence: float
+    start: list[float]
+    end: list[float]
+    value: list[float] = Field(description="the counts as they are released now")
+    half_width: list[float]
+    preview_half_width: list[float]
+    questions: list[PreviewQuestion]
+
+
+class AlertMark(BaseModel):
+    """A rule over a stream: its threshold and the last change of its state."""
+
+    rule: str
+    phase: Literal["inactive", "pending", "firing"]
+    condition: str
+    confidence: float
+    summary: str
+    measure: str
+    window_bins: int | None = Field(description="bins of the window; null for the running count")
+    comparison: str | None
+    threshold_events: float | None = Field(description="threshold as events in the window")
+    since: float = Field(description="when the condition began to hold, seconds since 1970")
+    changed: float = Field(description="when the phase last changed, seconds since 1970")
+    kind: str = Field(description="that change: pending, firing, resolved or inactive")
+    value: float | None
+    stderr: float | None
+
+
+class AlertMarks(Released):
+    """The rules over a stream that ever left the beginning."""
+
+    alerts: list[AlertMark]

@@ -1,0 +1,241 @@
+"""What the panels of a stream's page show beyond series and distributions. Pure, as ``answers.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.product.answers import Histogram
+from dphist.product.columns import column_sum
+from dphist.product.forest import RangeSum
+from dphist.tree.estimate import Estimate
+from dphist.tree.interval import half_widths
+from dphist.tree.law import LawTable
+from stream_app.api.distribution import in_values
+from stream_app.api.panel_schemas import (
+    MOST_SLICES,
+    AlertMark,
+    AlertMarks,
+    HeatAnswer,
+    HeatQuery,
+    KeyCounts,
+    KeysAnswer,
+    KeysQuery,
+    QuantileOverTime,
+    QuantileSlicesAnswer,
+    QuantileSlicesQuery,
+    SlicesQuery,
+)
+from stream_app.api.ranges import released, span_of
+from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
+from stream_app.core.alerts.states import State
+from stream_app.core.cells import Buckets
+from stream_app.core.epoch_view import Span
+from stream_app.core.query import QueryError, StreamView
+
+_OWN_POINT = "Each interval holds for its own point, not for the worst of many."
+
+
+def slices_of(view: StreamView, query: SlicesQuery) -> list[Span]:
+    """Return the slices that a query asks for, without those that were never measured.
+
+    Raises: QueryError where there are too many or none.
+    """
+    span = span_of(view, query)
+    starts = range(span.start, span.stop - query.step + 1, query.step)
+    if not starts:
+        raise QueryError("step: longer than the range; ask for a shorter step or a longer range", "step")
+    if len(starts) > MOST_SLICES:
+        least = -(-(span.stop - span.start) // MOST_SLICES)
+        raise QueryError(f"step: at most {MOST_SLICES} slices; write {least} or more bins", "step")
+    slices = [Span(start, start + query.step) for start in starts]
+    return [one for one in slices if _measured(view, one)]
+
+
+def edges_s(view: StreamView, slices: Sequence[Span]) -> dict[str, object]:
+    """Return where slices start and end, in seconds since 1970."""
+    return {
+        "start": [view.binning.start_us(one.start) / 1e6 for one in slices],
+        "end": [view.binning.start_us(one.stop) / 1e6 for one in slices],
+    }
+
+
+def keys(view: StreamView, query: KeysQuery) -> KeysAnswer:
+    """Return the keys with the largest estimates, each over the range and in every slice."""
+    declared = view.strategy.cells.keys
+    if declared is None:
+        raise QueryError("this stream has no keys; configure keys, and start another stream", "stream")
+    slices = slices_of(view, query)
+    whole = view.cells(Span(slices[0].start, slices[-1].stop))
+    totals = [_of_key(whole, place) for place in range(len(declared.labels))]
+    order = sorted(range(len(totals)), key=lambda place: -float(totals[place].value))[: query.limit]
+    cells = [view.cells(one) for one in slices]
+    left_out = len(totals) - len(order)
+    note = f"{left_out:,} keys with smaller estimates are not shown. " if left_out else ""
+    return KeysAnswer.model_validate(
+        released(view)
+        | edges_s(view, slices)
+        | {
+            "keys": [
+                _key_counts(declared.labels[place], totals[place], cells, place, query.confidence)
+                for place in order
+            ],
+            "keys_available": len(totals),
+            "note": note + _OWN_POINT,
+        }
+    )
+
+
+def heat(view: StreamView, query: HeatQuery) -> HeatAnswer:
+    """Return counts by ranges of the value and slices of time, with the standard error of each."""
+    buckets, slices = _buckets(view), slices_of(view, query)
+    place = view.place_of(query.key)
+    edges = _row_edges(buckets, query.rows)
+    counts, stderr = [], []
+    for one in slices:
+        histogram = Histogram.of(view.cells(one), place)
+        cells = [histogram.count(start, stop) for start, stop in pairwise(edges)]
+        counts.append([float(cell.value) for cell in cells])
+        stderr.append([cell.stderr for cell in cells])
+    joined = len(edges) - 1 < buckets.count
+    note = f"Ranges of the value join up to {edges[1]} of {buckets.count} buckets. " if joined else ""
+    return HeatAnswer.model_validate(
+        released(view)
+        | edges_s(view, slices)
+        | {
+            "key": query.key,
+            "edges": [float(buckets.edges[edge]) for edge in edges],
+            "counts": counts,
+            "stderr": stderr,
+            "note": note + "Counts are unbiased, so some of nearly empty cells are below zero.",
+        }
+    )
+
+
+def quantile_slices(view: StreamView, query: QuantileSlicesQuery) -> QuantileSlicesAnswer:
+    """Return quantiles in every slice of time, read off the band of that slice."""
+    if not all(0.0 < q < 1.0 for q in query.q):
+        raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
+    buckets, slices = _buckets(view), slices_of(view, query)
+    place = view.place_of(query.key)
+    bands = [Histogram.of(view.cells(one), place).cdf(query.confidence) for one in slices]
+    over_time = []
+    for q in query.q:
+        found = [in_values(band, band.quantile(q), buckets) for band in bands]
+        over_time.append(
+            QuantileOverTime(
+                q=q,
+                value=[one.value for one in found],
+                lower=[one.interval[0] for one in found],
+                upper=[one.interval[1] for one in found],
+            )
+        )
+    return QuantileSlicesAnswer.model_validate(
+        released(view)
+        | edges_s(view, slices)
+        | {
+            "key": query.key,
+            "confidence": query.confidence,
+            "low": float(buckets.edges[0]),
+            "high": float(buckets.edges[-1]),
+            "quantiles": [one.model_dump() for one in over_time],
+            "note": "In each slice all intervals hold together; over many slices some may not.",
+        }
+    )
+
+
+def marks(view: StreamView, states: Mapping[str, State]) -> AlertMarks:
+    """Return the rules over a stream: what they compare, and when they last changed."""
+    name = view.strategy.stream
+    found = [
+        _mark(view, rule, state)
+        for rule, state in sorted(states.items())
+        if state.last is not None and state.last["stream"] == name
+    ]
+    return AlertMarks.model_validate(released(view) | {"alerts": [one.model_dump() for one in found]})
+
+
+def _measured(view: StreamView, span: Span) -> bool:
+    parts = (epoch.within(span) for epoch in view.epochs)
+    return sum(part.stop - part.start for part in parts) == span.stop - span.start
+
+
+def _mark(view: StreamView, rule: str, state: State) -> AlertMark:
+    assert state.last is not None
+    last, condition = state.last, _condition(state.last["condition"])
+    window_us = condition.window_us if condition else None
+    events = None
+    if condition is not None and condition.threshold is not None:
+        events = condition.events(condition.threshold)
+    return AlertMark(
+        rule=rule,
+        phase=state.phase,
+        condition=last["condition"],
+        confidence=last["confidence"],
+        summary=last["summary"],
+        measure=condition.measure if condition else last["condition"].partition("(")[0],
+        window_bins=None if window_us is None else window_us // view.binning.bin_us,
+        comparison=condition.comparison if condition else None,
+        threshold_events=events,
+        since=state.since_us / 1e6,
+        changed=last["at_us"] / 1e6,
+        kind=last["kind"],
+        value=last["value"],
+        stderr=last["stderr"],
+    )
+
+
+def _condition(text: str) -> Condition | None:
+    """Read a rule's text; None for one that this version does not know."""
+    try:
+        return parse_condition(text)
+    except RuleError:
+        return None
+
+
+def _buckets(view: StreamView) -> Buckets:
+    buckets = view.strategy.cells.buckets
+    if buckets is None:
+        raise QueryError("this stream has no value, so no distribution; ask for /count", "stream")
+    return buckets
+
+
+def _row_edges(buckets: Buckets, rows: int) -> list[int]:
+    """Return which edges of buckets bound the rows: equal runs of buckets, the last one maybe shorter."""
+    joined = -(-buckets.count // rows)
+    return [*range(0, buckets.count, joined), buckets.count]
+
+
+def _of_key(cells: RangeSum, place: int) -> Estimate:
+    return column_sum(cells.design, place).of_range(cells)
+
+
+def _key_counts(
+    label: str, total: Estimate, cells: Sequence[RangeSum], place: int, confidence: float
+) -> KeyCounts:
+    counts = [_of_key(one, place) for one in cells]
+    values = np.array([float(one.value) for one in counts])
+    halves = reach(counts, confidence)
+    interval = total.interval(confidence)
+    return KeyCounts(
+        key=label,
+        value=float(total.value),
+        stderr=total.stderr,
+        interval=(float(interval.lower), float(interval.upper)),
+        confidence=confidence,
+        counts=values.tolist(),
+        lower=(values - halves).tolist(),
+        upper=(values + halves).tolist(),
+    )
+
+
+def reach(estimates: Sequence[Estimate], confidence: float) -> NDArray[np.float64]:
+    """Return half the width of every estimate's interval; equal laws are inverted once."""
+    laws = list(dict.fromkeys(one.law for one in estimates))
+    place = {law: row for row, law in enumerate(laws)}
+    halves, _ = half_widths(LawTable.of(laws), confidence)
+    roundings = np.array([one.rounding for one in estimates])
+    return np.asarray(halves[[place[one.law] for one in estimates]] + roundings)

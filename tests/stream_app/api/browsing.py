@@ -1,0 +1,84 @@
+"""A service over a memory store for a real browser, and pages that ask nobody but it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from playwright.sync_api import Browser, BrowserContext, Page
+
+from stream_app.api.app import listen, serve_on
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.published import Published
+
+
+class Backstage:
+    """An event loop in a thread with a store, a stream and a server that can be stopped and started."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.store = MemoryStore()
+        self.port = 0
+        self._server: Any = None
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine in the loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
+
+    def stream(self, counts: list[int], **options: Any) -> Published:
+        """Open a stream and release counts."""
+        stream = Published(self.store, **options)
+        self.run(stream.open())
+        self.run(stream.close(counts))
+        return stream
+
+    def start(self) -> str:
+        """Serve, on the same port as before; return the address."""
+
+        @asynccontextmanager
+        async def reader() -> Any:
+            yield self.store.reader()
+
+        listener = listen("127.0.0.1", self.port)
+        self.port = listener.getsockname()[1]
+        self._server = asyncio.run_coroutine_threadsafe(serve_on(listener, reader), self._loop)
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        """Stop serving; the store stays."""
+        self._server.cancel()
+        self.run(self._settled())
+
+    def close(self) -> None:
+        """End the thread."""
+        if not self._server.done():
+            self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        self._loop.close()
+
+    async def _settled(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+@contextmanager
+def opened(browser: Browser, address: str, expect_errors: bool = False, **options: Any) -> Iterator[Page]:
+    """Open a page; at its end no request has left the host and nothing was wrong."""
+    context: BrowserContext = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+    page = context.new_page()
+    origin, strangers = "/".join(address.split("/")[:3]) + "/", list[str]()
+    faults: list[str] = []
+    page.on("request", lambda one: None if one.url.startswith(origin) else strangers.append(one.url))
+    page.on("console", lambda one: faults.append(one.text) if one.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(address)
+    yield page
+    context.close()
+    assert strangers == []
+    assert faults == [] or expect_errors

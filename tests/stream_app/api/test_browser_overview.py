@@ -1,0 +1,84 @@
+"""The overview in headless Chromium: every stream with its number, its error and its last bins, live."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.stream_app.api.browsing import Backstage, opened
+from tests.stream_app.published import Published
+
+pytestmark = pytest.mark.browser
+
+HOUR_US = 3_600_000_000
+
+
+def card(page: Page, stream: str) -> Any:
+    """Return a stream's card."""
+    return page.get_by_role("article", name=stream, exact=True)
+
+
+def test_every_stream_shows_its_number_with_its_error(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([40] * 100, epoch_bins=128)
+    backstage.stream([3] * 30, name="arrivals", epsilon="0.5")
+    backstage.stream([7] * 10, name="plain", epsilon="1000000000")
+    with opened(browser, backstage.start()) as page:
+        expect(page.locator("article h2")).to_have_text(["arrivals", "departures", "plain"])
+        expect(page.locator("#connection")).to_have_text("Live")
+        said = page.evaluate("fetch('/v1/overview').then((answer) => answer.json())")
+        running = {one["stream"]: one["running"] for one in said["streams"]}
+        for stream, estimate in running.items():
+            shown = int(card(page, stream).get_by_test_id("value").inner_text().replace(",", ""))
+            assert shown == round(estimate["value"])
+            expect(card(page, stream).locator(".interval")).to_contain_text("between")
+        expect(card(page, "plain")).to_contain_text("Not private")
+        expect(card(page, "departures")).not_to_contain_text("Not private")
+        label = card(page, "departures").locator("canvas").get_attribute("aria-label")
+        assert "The last 60 bins" in label
+        card(page, "departures").get_by_role("link").click()
+        expect(page.locator("#stream-name")).to_have_text("departures")
+
+
+def test_it_follows_streams_and_new_ones(browser: Browser, backstage: Backstage) -> None:
+    stream = backstage.stream([40] * 10)
+    with opened(browser, backstage.start()) as page:
+        number = card(page, "departures").get_by_test_id("value")
+        expect(number).to_have_attribute("data-seq", "10")
+        backstage.run(stream.close([40] * 5))
+        expect(number).to_have_attribute("data-seq", "15")
+        again = Published(backstage.store, name="arrivals", source="other")
+        backstage.run(again.open())
+        expect(card(page, "arrivals")).to_contain_text("Nothing is released yet")
+        backstage.run(again.close([5]))
+        expect(card(page, "arrivals").get_by_test_id("value")).to_have_attribute("data-seq", "1")
+        expect(page.locator("article h2")).to_have_text(["arrivals", "departures"])
+
+
+def test_a_lost_connection_is_said_and_what_was_missed_is_shown(
+    browser: Browser, backstage: Backstage
+) -> None:
+    stream = backstage.stream([40] * 10)
+    with opened(browser, backstage.start(), expect_errors=True) as page:
+        expect(page.locator("#connection")).to_have_text("Live")
+        backstage.stop()
+        expect(page.locator("#connection")).to_have_text("Reconnecting", timeout=10_000)
+        backstage.run(stream.close([40] * 3))
+        backstage.start()
+        expect(card(page, "departures").get_by_test_id("value")).to_have_attribute(
+            "data-seq", "13", timeout=15_000
+        )
+        expect(page.locator("#connection")).to_have_text("Live")
+
+
+def test_the_next_release_is_counted_down(browser: Browser, backstage: Backstage) -> None:
+    this_hour = time.time_ns() // 1000 // HOUR_US
+    backstage.stream([40] * 10, first_bin=this_hour - 10)
+    backstage.stream([40] * 10, name="stopped")
+    with opened(browser, backstage.start()) as page:
+        expect(card(page, "departures").locator(".next")).to_contain_text("next in")
+        before = card(page, "departures").locator(".next").inner_text()
+        expect(card(page, "departures").locator(".next")).not_to_have_text(before)
+        expect(card(page, "stopped").locator(".next")).to_contain_text("next overdue")

@@ -1,0 +1,263 @@
+"""What only the pages ask for, against the addresses that everybody asks and against exact counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from stream_app.api.app import create_app
+from stream_app.api.overview import Glances
+from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.states import State, evaluate
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.api.client import EXACT, Api, with_api
+from tests.stream_app.product_stream import view_of
+from tests.stream_app.published import Published
+from tests.stream_app.published_axes import PublishedAxes, delays
+
+pytestmark = pytest.mark.slow
+
+COUNTS = [(7 * hour) % 23 for hour in range(100)]
+
+
+@asynccontextmanager
+async def api_over_axes(bins: int = 48, **options: Any) -> AsyncIterator[tuple[Api, np.ndarray]]:
+    """Open the application over a stream of keys and values; also return its exact cells."""
+    store = MemoryStore()
+    stream = PublishedAxes(store, **({"epoch_bins": 64, "buckets": 20} | options))
+    await stream.open()
+    cells = delays(stream, bins)
+    await stream.close_cells(cells)
+    app = create_app(store.reader())
+    await app.state.replicas.refresh()
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+        yield Api(app, client, store, stream), cells
+
+
+def start_of(hour: int) -> int:
+    """Return where an hour of the streams here starts, in seconds."""
+    return (376_944 + hour) * 3600
+
+
+@with_api(COUNTS, epoch_bins=128)
+async def test_the_overview_repeats_what_the_stream_says(api: Api) -> None:
+    (glance,) = (await api.json("/v1/overview"))["streams"]
+    stream, bins = await api.json(""), await api.json("series", kind="bin", start=start_of(40))
+    assert glance["running"] == stream["running"]
+    assert glance["seq"] == 100
+    for column in ("end", "value", "lower", "upper"):
+        assert glance["sparkline"][column] == bins[column]
+    assert glance["next_release"] == "2013-01-05T05:00:00Z"  # the end of the next bin, without grace
+    assert (glance["firing"], glance["pending"]) == ([], [])
+
+
+@with_api([40] * 10, epoch_bins=16)
+async def test_the_overview_follows_changes_and_says_what_is_gone(api: Api) -> None:
+    glances: Glances = api.app.state.glances
+    events = glances.follow(lambda stream: stream != "hidden")
+    assert (await anext(events)).startswith(b"retry: ")
+    first = await anext(events)
+    assert first.count(b"event: stream") == 1
+    assert b'"seq":10' in first
+    hidden = Published(api.store, name="hidden", source="other")
+    await hidden.open()
+    await api.stream.close([40] * 2)
+    await api.refresh()
+    changed = await anext(events)
+    assert b'"seq":12' in changed
+    assert b"hidden" not in changed
+    del api.app.state.replicas.by_name["departures"]
+    assert await anext(events) == b"event: gone\ndata: departures\n\n"
+    api.app.state.replicas.close()
+    with pytest.raises(StopAsyncIteration):
+        await anext(events)
+
+
+@with_api([40] * 48, epoch_bins=64, epsilon=EXACT)
+async def test_alerts_are_on_the_overview_and_as_marks_on_the_stream(api: Api) -> None:
+    texts = {
+        "busy": "sum(departures, 6h) > 200",
+        "slow": "rate(departures, 12h) < 50/h",
+        "full": "count(departures) > 1e6",
+    }
+    rules = [Rule(name, text, parse_condition(text)) for name, text in texts.items()]
+    view = await view_of(api.store, "departures")
+    outcome = evaluate(rules, {}, view, now_us=5)
+    assert set(outcome.states) == {"busy", "slow"}
+    states = {name: state.to_json() for name, state in outcome.states.items()}
+    api.app.state.replicas.alerts = states
+    (glance,) = (await api.json("/v1/overview"))["streams"]
+    assert glance["firing"] == ["busy", "slow"]
+    busy, slow = (await api.json("marks"))["alerts"]
+    assert (busy["window_bins"], busy["threshold_events"], busy["comparison"]) == (6, 200.0, ">")
+    assert (slow["window_bins"], slow["threshold_events"], slow["comparison"]) == (12, 600.0, "<")
+    assert (busy["changed"], busy["kind"], busy["value"]) == (start_of(48), "firing", 240.0)
+    # A rule of a version that knows more is shown by its text alone.
+    later = json.loads(states["busy"])
+    later["last"]["condition"] = "ks(departures, 7d) > 0.1"
+    api.app.state.replicas.alerts = {"later": State(**later).to_json()}
+    (mark,) = (await api.json("marks"))["alerts"]
+    assert (mark["measure"], mark["threshold_events"], mark["phase"]) == ("ks", None, "firing")
+
+
+def test_keys_agree_with_counts_and_series_of_each_key() -> None:
+    async def run() -> None:
+        async with api_over_axes(epsilon="1") as (api, _cells):
+            found = await api.json("keys", step=12, limit=3)
+            assert (len(found["keys"]), found["keys_available"]) == (3, 5)
+            assert "2 keys" in found["note"]
+            values = [one["value"] for one in found["keys"]]
+            assert values == sorted(values, reverse=True)
+            for one in found["keys"]:
+                count = await api.json("count", key=one["key"])
+                assert one["value"] == pytest.approx(count["value"])
+                assert one["interval"] == pytest.approx(count["interval"])
+                series = await api.json("series", key=one["key"], kind="bin", step=12)
+                assert one["counts"] == pytest.approx(series["value"])
+                assert one["lower"] == pytest.approx(series["lower"], abs=1e-6)
+                assert one["upper"] == pytest.approx(series["upper"], abs=1e-6)
+            left_out = await api.json("keys", step=48, limit=48)
+            assert min(values) >= max(one["value"] for one in left_out["keys"][3:])
+
+    asyncio.run(run())
+
+
+def test_heat_is_the_exact_table_where_there_is_no_noise() -> None:
+    async def run() -> None:
+        async with api_over_axes(epsilon=EXACT) as (api, cells):
+            found = await api.json("heat", step=8, rows=10)
+            exact = cells.sum(axis=1).reshape(6, 8, 10, 2).sum(axis=(1, 3))
+            assert np.rint(found["counts"]).astype(int).tolist() == exact.tolist()
+            assert found["edges"] == [-30.0 + 15 * row for row in range(11)]
+            assert found["start"] == [start_of(8 * place) for place in range(6)]
+            of_key = await api.json("heat", step=48, rows=7, key="B6")
+            assert found["counts"] != of_key["counts"]
+            joined = np.add.reduceat(cells[:, 1].sum(axis=0), range(0, 20, 3))
+            assert np.rint(of_key["counts"][0]).astype(int).tolist() == joined.tolist()
+            assert len(of_key["edges"]) == 8
+
+    asyncio.run(run())
+
+
+def test_the_error_of_heat_is_that_of_the_cumulative_counts() -> None:
+    async def run() -> None:
+        async with api_over_axes(epsilon="1") as (api, _cells):
+            found = await api.json("heat", step=48, rows=2)
+            cdf = await api.json("cdf")
+            assert found["counts"][0][0] == pytest.approx(cdf["value"][9])
+            assert found["stderr"][0][0] == pytest.approx(cdf["stderr"][9])
+
+    asyncio.run(run())
+
+
+def test_quantiles_over_time_are_those_of_each_slice() -> None:
+    async def run() -> None:
+        async with api_over_axes(epsilon="1") as (api, _cells):
+            found = await api.json("quantiles", step=24, q=[0.5, 0.9], key="UA")
+            assert [one["q"] for one in found["quantiles"]] == [0.5, 0.9]
+            for place in range(2):
+                edges = {"start": start_of(24 * place), "end": start_of(24 * place + 24)}
+                alone = await api.json("quantile", q=[0.5, 0.9], key="UA", **edges)
+                for mine, theirs in zip(found["quantiles"], alone["quantiles"], strict=True):
+                    assert mine["value"][place] == theirs["value"]
+                    assert [mine["lower"][place], mine["upper"][place]] == theirs["interval"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+def test_a_preview_at_the_streams_own_epsilon_is_what_it_has(release: str) -> None:
+    @with_api(COUNTS, epoch_bins=128, release=release)
+    async def test(api: Api) -> None:
+        found = await api.json("preview", epsilon=1.0, step=10)
+        assert found["preview_half_width"] == found["half_width"]
+        series = await api.json("series", kind="bin", step=10)
+        assert found["value"] == pytest.approx(series["value"])
+        halves = (np.array(series["upper"]) - series["lower"]) / 2
+        # Rounding of published values is in the answer's interval, not in a preview.
+        assert found["half_width"] == pytest.approx(halves.tolist(), abs=1e-3)
+        for one in found["questions"]:
+            assert one["half_width"] == one["preview_half_width"]
+
+    test()
+
+
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+def test_a_preview_is_what_a_stream_with_that_epsilon_says(release: str) -> None:
+    @with_api(COUNTS, epoch_bins=128, release=release)
+    async def test(api: Api) -> None:
+        other = Published(api.store, name="other", epsilon="0.3", epoch_bins=128, release=release)
+        await other.open()
+        await other.close(COUNTS)
+        await api.refresh()
+        found = await api.json("preview", epsilon=0.3, step=10)
+        series = await api.json("/v1/streams/other/series", kind="bin", step=10)
+        halves = (np.array(series["upper"]) - series["lower"]) / 2
+        assert found["preview_half_width"] == pytest.approx(halves.tolist(), abs=1e-3)
+        assert min(found["preview_half_width"]) > max(found["half_width"])
+
+    test()
+
+
+def test_a_preview_over_keys_and_values_is_of_the_key() -> None:
+    async def run() -> None:
+        async with api_over_axes(epsilon="1") as (api, _cells):
+            for query in ({}, {"key": "DL"}):
+                found = await api.json("preview", epsilon=1.0, step=12, **query)
+                series = await api.json("series", kind="bin", step=12, **query)
+                halves = (np.array(series["upper"]) - series["lower"]) / 2
+                assert found["half_width"] == pytest.approx(halves.tolist(), abs=1e-3)
+                assert found["preview_half_width"] == found["half_width"]
+
+    asyncio.run(run())
+
+
+@with_api(COUNTS, epoch_bins=128)
+async def test_refusals_say_what_and_where(api: Api) -> None:
+    asked = (
+        ("keys", {}, "no keys"),
+        ("heat", {}, "no value"),
+        ("quantiles", {"q": 0.5}, "no value"),
+        ("preview", {"epsilon": 0}, "epsilon"),
+        ("preview", {"epsilon": 0.5, "step": 101}, "longer than the range"),
+        ("marks", {"x": 1}, "x"),
+    )
+    for path, query, words in asked:
+        status, body = await api.error(path, **query)
+        assert status in (400, 422), (path, body)
+        assert words in body["error"], (path, body)
+
+
+@with_api([5] * 300, epoch_bins=512)
+async def test_slices_are_so_many_and_no_more(api: Api) -> None:
+    status, body = await api.error("preview", epsilon=0.5, step=2)
+    assert status in (400, 422)
+    assert "write 3 or more" in body["error"]
+    assert len((await api.json("preview", epsilon=0.5, step=3))["value"]) == 100
+
+
+def test_bins_that_were_never_measured_are_left_out() -> None:
+    async def run() -> None:
+        store = MemoryStore()
+        stream = Published(store, epoch_bins=16)
+        await stream.open()
+        await stream.close([5] * 16)
+        await stream.open(1, first_bin=stream.first_bin + 24)
+        await stream.close([5] * 8)
+        app = create_app(store.reader())
+        await app.state.replicas.refresh()
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+            api = Api(app, client, store, stream)
+            found = await api.json("preview", epsilon=0.5, step=8)
+            assert found["start"] == [start_of(place) for place in (0, 8, 24)]
+
+    asyncio.run(run())
