@@ -184,10 +184,13 @@ async def test_the_page_of_the_api_covers_every_address(api: Api) -> None:
     spec = await api.json("/openapi.json")
     addresses = {
         "/v1/alerts",
+        "/v1/overview",
+        "/v1/overview/events",
         "/v1/streams",
         "/v1/streams/{stream}",
         *(f"/v1/streams/{{stream}}/{name}" for name in ("count", "series", "cdf", "quantile")),
         *(f"/v1/streams/{{stream}}/{name}" for name in ("nodes", "privacy", "events")),
+        *(f"/v1/streams/{{stream}}/{name}" for name in ("keys", "heat", "quantiles", "preview", "marks")),
         "/healthz",
         "/readyz",
         "/metrics",
