@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from fractions import Fraction
 
 from dphist import plan_product, plan_tree
@@ -39,7 +40,7 @@ def planned(stream: StreamSettings) -> Strategy:
 def _planned(stream: StreamSettings, release: Release) -> Strategy:
     time, privacy, tree = stream.time, stream.privacy, stream.tree
     if stream.keys is not None or stream.value is not None:
-        return _planned_over_axes(stream)
+        return _planned_over_axes(stream, release)
     try:
         design = plan_tree(
             horizon=time.epoch_bins,
@@ -51,14 +52,18 @@ def _planned(stream: StreamSettings, release: Release) -> Strategy:
             branching=tree.branching,
             shares=tree.shares,
         )
-        if release == "anticipating" and max(design.scales) > LARGEST_DECODED_SCALE:
-            raise ValueError("epsilon needs noise beyond 2^32 a node; use a larger one, or release: causal")
+        _check_decodable(release, design.scales)
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}.tree: {refusal}") from None
     return Strategy(stream.name, stream.source.identity, declared(stream), design)
 
 
-def _planned_over_axes(stream: StreamSettings) -> Strategy:
+def _check_decodable(release: Release, scales: Iterable[Fraction]) -> None:
+    if release == "anticipating" and max(scales) > LARGEST_DECODED_SCALE:
+        raise ValueError("epsilon needs noise beyond 2^32 a node; use a larger one, or release: causal")
+
+
+def _planned_over_axes(stream: StreamSettings, release: Release) -> Strategy:
     time, privacy, tree = stream.time, stream.privacy, stream.tree
     public = declared(stream)
     cells = Cells.of(public)
@@ -70,12 +75,13 @@ def _planned_over_axes(stream: StreamSettings) -> Strategy:
             buckets=cells.buckets.count if cells.buckets else 1,
             total_share=TOTAL_SHARE if stream.keys and stream.keys.total else Fraction(0),
             workload=tree.workload,
-            release=tree.release,
+            release=release,
             neighbours=privacy.neighbours,
             max_events=privacy.max_events,
             branching=tree.branching,
             shares=tree.shares,
         )
+        _check_decodable(release, (scale for group in product.groups for scale in group.design.scales))
         check_load(product, time.bin_us)
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}: {refusal}") from None

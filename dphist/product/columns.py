@@ -12,10 +12,13 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.noise import Int64Array
 from dphist.product.design import ProductDesign
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
-from dphist.tree.law import WeightedNoise
+from dphist.tree.law import LawTable, WeightedNoise
+from dphist.tree.published_error import published_rounding
+from dphist.tree.published_laws import published_laws
 from dphist.tree.weights import live_weights
 
 FloatArray = NDArray[np.float64]
@@ -86,6 +89,30 @@ class ColumnSum:
         return Estimate(
             0.0, law.variance, law, self.rounding([one.rounding_units / 2**16 for one in weights])
         )
+
+    def published_laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
+        """Return the laws of the errors of ranges of an anticipating design's published rows, one a row.
+
+        Args: 0 <= a <= b <= horizon, each of shape (ranges,).
+        Cost: O(height^2 * ranges * different weights), in numpy.
+        """
+        tables = []
+        for group, repeated in zip(self.design.groups, self._repeated, strict=True):
+            one = published_laws(group.design, starts, stops)
+            tables += [
+                LawTable(weight * one.weights, copies * one.copies, one.scales)
+                for weight, copies in repeated
+                if weight
+            ]
+        return LawTable(
+            np.hstack([table.weights for table in tables]),
+            np.hstack([table.copies for table in tables]),
+            np.hstack([table.scales for table in tables]),
+        )
+
+    def published_rounding(self, a: int) -> float:
+        """Return what integer arithmetic adds at most to a published range from bin ``a`` on, in counts."""
+        return self.rounding([published_rounding(group.design, a) for group in self.design.groups])
 
     def of_nodes(self, level: int, nodes: int) -> Estimate:
         """Return the error of the sum of so many nodes of a level by their own values alone."""

@@ -15,6 +15,7 @@ from fractions import Fraction
 from dphist.privacy import Exact, Neighbours
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
+from dphist.product.published import epoch_draws
 from dphist.tree.design import Release
 from dphist.tree.planner import plan_tree
 from dphist.tree.shape import TreeShape
@@ -69,11 +70,16 @@ def _value_axis(buckets: int) -> ValueAxis:
 
 @dataclass(frozen=True)
 class Load:
-    """What a strategy asks of a machine. Draws: noises per closed bin; bytes: released nodes of an epoch."""
+    """What a strategy asks of a machine. Draws: noises per bin; bytes: what an epoch releases.
+
+    A causal design draws as its bins close, at most ``most_draws`` for one. An anticipating one draws an
+    epoch's noise, ``ahead_bytes``, while the epoch before it is in its second half.
+    """
 
     mean_draws: float
     most_draws: int
     released_bytes: int
+    ahead_bytes: int = 0
 
     @property
     def most_seconds(self) -> float:
@@ -82,8 +88,11 @@ class Load:
 
     @classmethod
     def of(cls, design: ProductDesign) -> Load:
-        """Return the load of a causal design."""
+        """Return the load of a design."""
         shape, horizon = design.time.shape, design.time.horizon
+        if design.time.release == "anticipating":
+            drawn, row_bytes = epoch_draws(design), 8 * design.columns
+            return cls(drawn / horizon, -(-drawn // horizon), row_bytes * horizon, row_bytes * horizon)
         nodes = sum(shape.completed_count(horizon, level) for level in shape.levels)
         most = max(len(shape.completed_by(bin)) for bin in {horizon - 1, *_last_bins(shape, horizon)})
         return cls(design.columns * nodes / horizon, design.columns * most, 8 * design.columns * nodes)

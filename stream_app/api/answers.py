@@ -106,7 +106,8 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
         return _consistent(view, query)
     if (query.window is None) == (query.kind == "window"):
         raise QueryError("window: say how many bins with kind=window, and leave it out otherwise", "window")
-    if query.key is not None and query.view != "unbiased":
+    causal = view.strategy.design.release == "causal"
+    if query.key is not None and query.view != "unbiased" and causal:
         raise QueryError("view: only the total is kept as first published; leave out view or key", "view")
     found = view.of_key(query.key).series(
         query.kind, span_of(view, query), query.step, query.window or 1, query.view, query.points
@@ -160,6 +161,12 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
     epoch = next((one for one in view.epochs if one.record.epoch == number), None)
     if epoch is None:
         raise QueryError(f"epoch: {number} is not there; the last is {view.epoch}", "epoch")
+    if not view.strategy.released_levels:
+        raise QueryError(
+            "nodes: an anticipating stream over keys or values releases running counts only, every column's; "
+            "ask for /series, /cdf or /quantile",
+            "stream",
+        )
     level = design.shape.height if query.level is None else query.level
     if level > design.shape.height:
         raise QueryError(

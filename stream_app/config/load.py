@@ -246,7 +246,7 @@ def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
         source=source,
         time=_time(section.section("time"), source),
         privacy=_privacy(section.section("privacy")),
-        tree=_tree(section.section("tree"), over_axes=bool({"keys", "value"} & set(section.names()))),
+        tree=_tree(section.section("tree")),
         late=section.take("late", values.one_of("next_bin", "drop", "dead_letter"), "next_bin"),
         keys=read_keys(section.section("keys")),
         value=read_value(section.section("value")),
@@ -336,18 +336,14 @@ def _decimal(number: Fraction) -> str:
     return str(number) if number.denominator == 1 else f"{float(number):g}"
 
 
-def _tree(section: Section, over_axes: bool) -> TreeSettings:
+def _tree(section: Section) -> TreeSettings:
     settings = TreeSettings(
         workload=section.take("workload", values.workload, PREFIX),
-        release=section.take(
-            "release", values.one_of("anticipating", "causal"), "causal" if over_axes else "anticipating"
-        ),
+        release=section.take("release", values.one_of("anticipating", "causal"), "anticipating"),
         branching=section.take("branching", values.branching, None),
         shares=section.take("shares", values.fractions, None),
     )
     section.finish()
-    if over_axes and settings.release == "anticipating":
-        raise section.error("release", "anticipating is not built yet for keys and values; write causal")
     if settings.shares is not None and settings.branching is None:
         raise section.error("shares", "need branching beside them: one share per level")
     if settings.shares is not None and len(settings.shares) != len(settings.branching or ()):

@@ -1,8 +1,9 @@
 """Pages: the noise of an epoch that was drawn before it, cut into runs of bins.
 
 A page holds all the secret noise that its bins release: the errors of their running counts and the noise of
-the nodes that they complete. Closing a bin reads one page, and a page whose bins are released is of no more
-use. Nodes that the horizon cuts off are never published, so once the noise is decoded theirs is on no page.
+the nodes that they complete (over several axes no nodes are released). Closing a bin reads one page, and a
+page whose bins are released is of no more use. Nodes that the horizon cuts off are never published, so once
+the noise is decoded theirs is on no page.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphist.noise import NoiseSource
+from dphist.product.published import draw_errors
 from dphist.tree.anticipating_step import BinsNoise, bins_noise
-from dphist.tree.decoder import decode_noise, draw_epoch_noise
+from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.epoch_nodes import node_counts
-from stream_app.core.records import Int64Array
+from stream_app.core.records import ROWS, Int64Array
 from stream_app.core.strategy import Strategy
 
 LARGEST_PAGE_BYTES = 1 << 20
@@ -29,7 +31,7 @@ _VALUE = np.dtype("<i8")
 class PageGeometry:
     """How the bins of an epoch are cut into pages.
 
-    Args: horizon in bins; width in cells; the tree's node widths in bins per measured level, root side first.
+    Args: horizon in bins; width, numbers in a row; node widths in bins per released level, root side first.
     """
 
     horizon: int
@@ -39,8 +41,8 @@ class PageGeometry:
     @classmethod
     def of(cls, strategy: Strategy) -> PageGeometry:
         """Return the geometry of a strategy's epochs."""
-        shape = strategy.design.shape
-        return cls(strategy.design.horizon, strategy.width, shape.widths[1:])
+        widths, horizon = strategy.design.shape.widths, strategy.design.horizon
+        return cls(horizon, strategy.released_width(ROWS), tuple(widths[i] for i in strategy.released_levels))
 
     @property
     def bins_per_page(self) -> int:
@@ -71,9 +73,10 @@ class PageGeometry:
 
 def can_draw_ahead(strategy: Strategy) -> bool:
     """Return whether an epoch's noise is little enough to be drawn and stored before it."""
-    design, row_bytes = strategy.design, _VALUE.itemsize * strategy.width * (1 + strategy.design.shape.height)
-    draws = strategy.width * sum(node_counts(design.shape, design.horizon))
-    return draws <= LARGEST_DRAWS and row_bytes <= LARGEST_PAGE_BYTES
+    design, levels = strategy.design, len(strategy.released_levels)
+    numbers = strategy.released_width(ROWS)
+    draws = numbers * sum(node_counts(design.shape, design.horizon))
+    return draws <= LARGEST_DRAWS and _VALUE.itemsize * numbers * (1 + levels) <= LARGEST_PAGE_BYTES
 
 
 def draw_pages(strategy: Strategy, noise: NoiseSource) -> Iterator[bytes]:
@@ -84,12 +87,17 @@ def draw_pages(strategy: Strategy, noise: NoiseSource) -> Iterator[bytes]:
     Cost: 7 microseconds a draw; a second for 100,000 bins.
     """
     design, geometry = strategy.design, PageGeometry.of(strategy)
-    drawn = draw_epoch_noise(design, noise, strategy.width)
-    errors = decode_noise(design, drawn)
+    drawn: EpochNoise = ()
+    if strategy.product is not None:
+        errors = draw_errors(strategy.product, noise)
+    else:
+        drawn = draw_epoch_noise(design, noise, strategy.width)
+        errors = decode_noise(design, drawn)
     for page in range(geometry.pages):
         bins = geometry.bins_of(page)
-        rows = bins_noise(design, drawn, errors, bins.start, bins.stop)
-        yield b"".join(values.astype(_VALUE).tobytes() for values in (rows.errors, *rows.nodes))
+        nodes = bins_noise(design, drawn, errors, bins.start, bins.stop).nodes if drawn else ()
+        rows = (errors[bins.start : bins.stop], *nodes)
+        yield b"".join(values.astype(_VALUE).tobytes() for values in rows)
 
 
 def read_page(geometry: PageGeometry, page: int, data: bytes) -> BinsNoise:

@@ -7,21 +7,56 @@ epochs, which are all alike, and at most a few partial ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from dphist.product.columns import ColumnSum, column_sum
 from dphist.tree.design import TreeDesign
 from dphist.tree.law import LawTable
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
 from stream_app.core.epoch_view import EpochView, Float64Array
 from stream_app.core.records import Int64Array
+from stream_app.core.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class PublishedErrors:
+    """The errors of ranges within one epoch, summed over the cells that a reader asked for.
+
+    Args: design, the tree over time; width, how many cells are summed; columns, the weights of what is
+        published where there are several axes.
+    """
+
+    design: TreeDesign
+    width: int
+    columns: ColumnSum | None
+
+    @classmethod
+    def of(cls, strategy: Strategy, key: int | None = None) -> PublishedErrors:
+        """Return those of a stream's total, or of one key of its list."""
+        columns = None if strategy.product is None else column_sum(strategy.product, key)
+        return cls(strategy.design, strategy.width, columns)
+
+    def laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
+        """Return the laws of ranges [a, b), one a row."""
+        if self.columns is not None:
+            return self.columns.published_laws(starts, stops)
+        one = published_laws(self.design, starts, stops)
+        return LawTable(one.weights, one.copies * self.width, one.scales)
+
+    def rounding(self) -> float:
+        """Return what integer arithmetic adds at most to a running count, in counts."""
+        if self.columns is not None:
+            return self.columns.published_rounding(0)
+        return self.width * published_rounding(self.design, 0)
 
 
 def published_points(
-    design: TreeDesign, width: int, epochs: Sequence[EpochView], starts: Int64Array, stops: Int64Array
+    errors: PublishedErrors, epochs: Sequence[EpochView], starts: Int64Array, stops: Int64Array
 ) -> tuple[LawTable, Float64Array]:
-    """Return the laws of the errors of ranges, summed over cells, and bounds on their rounding, in counts.
+    """Return the laws of the errors of ranges, and bounds on their rounding, in counts.
 
     Args: absolute bins, half-open, shape (points,).
     Cost: O(height^2 * points) for each partial epoch in a range, in numpy.
@@ -29,16 +64,17 @@ def published_points(
     whole = np.zeros(len(starts), np.int64)
     rounding = np.zeros(len(starts))
     partial: list[tuple[Int64Array, Int64Array]] = []
+    horizon, of_prefix = errors.design.horizon, errors.rounding()
     for epoch in epochs:
         first, last = epoch.span
         low, high = np.clip(starts, first, last) - first, np.clip(stops, first, last) - first
-        touched, complete = low < high, (low == 0) & (high == design.horizon)
+        touched, complete = low < high, (low == 0) & (high == horizon)
         whole += complete
-        rounding += np.where(touched, published_rounding(design, 0) * (1 + (low > 0)), 0.0)
+        rounding += np.where(touched, of_prefix * (1 + (low > 0)), 0.0)
         _place(partial, touched & ~complete, low, high)
-    tables = [published_laws(design, low, high) for low, high in partial]
+    tables = [errors.laws(low, high) for low, high in partial]
     if whole.any():
-        one = published_laws(design, np.array([0]), np.array([design.horizon]))
+        one = errors.laws(np.array([0]), np.array([horizon]))
         alike = np.broadcast_to(one.weights, (len(starts), one.weights.shape[1]))
         scales = np.broadcast_to(one.scales, alike.shape)
         tables.append(LawTable(alike, one.copies * whole[:, np.newaxis], scales))
@@ -48,10 +84,10 @@ def published_points(
     return (
         LawTable(
             np.hstack([table.weights for table in tables]),
-            np.hstack([table.copies for table in tables]) * width,
+            np.hstack([table.copies for table in tables]),
             np.hstack([table.scales for table in tables]),
         ),
-        rounding * width,
+        rounding,
     )
 
 

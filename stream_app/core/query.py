@@ -22,9 +22,9 @@ from stream_app.core.consistent import consistent_running, running_variances
 from stream_app.core.declaration import Declaration
 from stream_app.core.epoch_view import EpochView, Float64Array, Kind, Missing, Span, View
 from stream_app.core.instants import format_instant
-from stream_app.core.product_epoch import ProductEpoch
-from stream_app.core.published_series import published_points
-from stream_app.core.records import ROWS, EpochRecord, Int64Array, PublicState
+from stream_app.core.product_epoch import AxesEpoch, ProductEpoch, PublishedAxesEpoch
+from stream_app.core.published_series import PublishedErrors, published_points
+from stream_app.core.records import EpochRecord, Int64Array, PublicState
 from stream_app.core.strategy import Strategy
 
 
@@ -79,6 +79,7 @@ class StreamView:
         self._running: dict[tuple[Kind, View], Float64Array] = {}
         self._consistent: tuple[int, Int64Array] = (-1, np.zeros(0, np.int64))
         self._of_key: dict[str, StreamView] = {}
+        self._key: int | None = None  # the place of the one key that is shown
 
     # -- what is visible ----------------------------------------------------------------------------
 
@@ -148,8 +149,9 @@ class StreamView:
         return [*self.epochs, *(self._new_epoch(record) for record in added)]
 
     def _new_epoch(self, record: EpochRecord) -> EpochView:
-        if self.strategy.product is not None:
-            return ProductEpoch(record, self.strategy.product)
+        product = self.strategy.product
+        if product is not None:
+            return (ProductEpoch if self.strategy.released_levels else PublishedAxesEpoch)(record, product)
         return EpochView.of(record, self.strategy.design, self.strategy.width)
 
     # -- keys ---------------------------------------------------------------------------------------
@@ -164,8 +166,8 @@ class StreamView:
             return self
         if key not in self._of_key:
             own = copy(self)
-            own.epochs = [epoch.of_key(place) for epoch in self.epochs if isinstance(epoch, ProductEpoch)]
-            own._running, own._consistent = {}, (-1, np.zeros(0, np.int64))
+            own.epochs = [epoch.of_key(place) for epoch in self.epochs if isinstance(epoch, AxesEpoch)]
+            own._key, own._running, own._consistent = place, {}, (-1, np.zeros(0, np.int64))
             self._of_key[key] = own
         return self._of_key[key]
 
@@ -188,7 +190,7 @@ class StreamView:
             raise QueryError("this stream has no values; configure value, and start another stream", "stream")
         self._check_measured(span)
         parts = self._parts(span)
-        return RangeSum.joined(epoch.range(part) for epoch, part in parts if isinstance(epoch, ProductEpoch))
+        return RangeSum.joined(epoch.range(part) for epoch, part in parts if isinstance(epoch, AxesEpoch))
 
     # -- time ---------------------------------------------------------------------------------------
 
@@ -275,9 +277,8 @@ class StreamView:
         shown = downsampled(values, points)
         spans = [Span(int(starts[i]), int(stops[i])) for i in shown]
         if self.strategy.design.release == "anticipating":
-            laws, roundings = published_points(
-                self.strategy.design, self.strategy.width, self.epochs, starts[shown], stops[shown]
-            )
+            errors = PublishedErrors.of(self.strategy, self._key)
+            laws, roundings = published_points(errors, self.epochs, starts[shown], stops[shown])
             return Series(spans, values[shown], laws, roundings, available, available - len(stops))
         estimates = [self._point(kind, view, one) for one in spans]
         return Series(
@@ -302,7 +303,7 @@ class StreamView:
 
     def _joined(self, estimates: Iterable[Estimate]) -> Estimate:
         """Add independent estimates, each over all its cells."""
-        parts, width = list(estimates), self.strategy.released_width(ROWS)
+        parts, width = list(estimates), 1 if self.strategy.product else self.strategy.width
         if width == 1 and len(parts) == 1 and isinstance(parts[0].value, float):
             return parts[0]
         return Estimate(

@@ -20,13 +20,19 @@ from dphist.tree.design import TreeDesign
 from dphist.tree.interval import half_widths
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
-from dphist.tree.release import BinRelease, BinReleases
+from dphist.tree.release import BinReleases
 from dphist.tree.series import series_laws, series_variance
 from dphist.tree.upward import UNITS_PER_COUNT
 from dphist.tree.weights import rounding_bounds
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
-from stream_app.core.product_release import close_bins, node_hash, running_errors
+from stream_app.core.product_release import (
+    close_bins,
+    columns_hash,
+    publish_columns,
+    running_errors,
+    totals,
+)
 from stream_app.core.records import ROWS, Int64Array, Release, StreamState, TileAppend
 from stream_app.core.strategy import Strategy, canonical_json
 from stream_app.core.tiles import tile_appends
@@ -94,6 +100,8 @@ def _closed(
     """Return what these bins make public, and the counter's new state."""
     design, width, held = strategy.design, strategy.width, state.counter
     if isinstance(noise, BinsNoise):
+        if strategy.product is not None:
+            return publish_columns(strategy.product, held, counts, noise)
         before = AnticipatingSnapshot.from_bytes(held) if held else AnticipatingSnapshot.first(design, width)
         releases, after = release_bins(design, before, counts, noise)
         return releases, after.to_bytes()
@@ -116,14 +124,16 @@ def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonc
     """Yield the rows of these bins, each naming the one before."""
     declaration, prev = Declaration.of(strategy), state.head
     binning = declaration.binning
+    shown = releases.published
     if strategy.product is None:
         errors = _errors(strategy.design, releases)
     else:
         errors = running_errors(strategy.product, releases.first_bin, len(releases), CONFIDENCE)
+        if not strategy.released_levels:
+            shown = totals(strategy.product, releases.published)
     for position, (variance, half_width) in enumerate(errors):
-        release = releases.bin(position)
         bin = state.released_bin + 1 + position
-        estimate = (release.published / UNITS_PER_COUNT).tolist()
+        estimate = (shown[position] / UNITS_PER_COUNT).tolist()
         message = {
             "v": 1,
             "seq": state.seq + 1 + position,
@@ -137,8 +147,8 @@ def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonc
             "interval": [[value - half_width, value + half_width] for value in estimate],
             "confidence": CONFIDENCE,
             "private": declaration.private,
-            "published": release.published.tolist(),
-            **_nodes(strategy, release),
+            "published": shown[position].tolist(),
+            **_columns(strategy, releases, position),
             "strategy": strategy.hash,
             "prev": prev,
             "nonce": nonce,
@@ -148,11 +158,14 @@ def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonc
         yield row
 
 
-def _nodes(strategy: Strategy, release: BinRelease) -> dict[str, list[list[object]]]:
+def _columns(strategy: Strategy, releases: BinReleases, position: int) -> dict[str, object]:
     """Return a row's nodes: their values, or over several axes the hashes of what the tiles hold."""
+    if not strategy.released_levels:
+        return {"nodes": [], "columns_hash": columns_hash(releases.published[position])}
+    nodes = releases.bin(position).nodes
     if strategy.product is not None:
-        return {"nodes": [], "node_hashes": [[n.level, n.index, node_hash(n)] for n in release.nodes]}
-    return {"nodes": [[node.level, node.index, node.values.tolist()] for node in release.nodes]}
+        return {"nodes": [], "node_hashes": [[n.level, n.index, columns_hash(n.values)] for n in nodes]}
+    return {"nodes": [[node.level, node.index, node.values.tolist()] for node in nodes]}
 
 
 def _errors(design: TreeDesign, releases: BinReleases) -> Iterator[tuple[float, float]]:

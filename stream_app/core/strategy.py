@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -48,11 +48,18 @@ class Strategy:
     def released_width(self, level: int) -> int:
         """Return how many numbers a node of a level holds, or a published row (level ``ROWS``).
 
-        Over several axes only the total is published as a running count: all else follows from the nodes.
+        Over several axes a causal stream publishes the running count of the total only: all else follows
+        from the nodes. An anticipating one publishes every column's, and no nodes.
         """
         if self.product is None:
             return self.width
-        return 1 if level == ROWS else self.product.columns
+        return 1 if level == ROWS and self.design.release == "causal" else self.product.columns
+
+    @property
+    def released_levels(self) -> Sequence[int]:
+        """Return the levels whose nodes are released."""
+        shown = self.product is None or self.design.release == "causal"
+        return self.design.shape.levels if shown else ()
 
     @cached_property
     def cells(self) -> Cells:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dphist.tree.shape import TreeShape
 from stream_app.core.records import ROWS, EpochRecord
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry, TileSlice
@@ -38,10 +37,12 @@ def _shown(epoch: EpochRecord, visible_seq: int) -> EpochRecord:
     return replace(epoch, last_bin=None, end_reason=None)
 
 
-def visible_rows(shape: TreeShape, epoch: EpochRecord, visible_seq: int, level: int) -> int:
+def visible_rows(strategy: Strategy, epoch: EpochRecord, visible_seq: int, level: int) -> int:
     """Return how many rows of a level (or of ``ROWS``) a reader may see: nodes are complete or secret."""
     bins = visible_bins(epoch, visible_seq)
-    return bins if level == ROWS else shape.completed_count(bins, level)
+    if level == ROWS:
+        return bins
+    return strategy.design.shape.completed_count(bins, level) if level in strategy.released_levels else 0
 
 
 def invisible_slices(
@@ -58,7 +59,7 @@ def invisible_slices(
         visible = visible_bins(epoch, visible_seq)
         if released <= visible:
             continue
-        for level in (ROWS, *shape.levels):
+        for level in (ROWS, *strategy.released_levels):
             shown, held = (
                 n if level == ROWS else shape.completed_count(n, level) for n in (visible, released)
             )

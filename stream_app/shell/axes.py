@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
+import numpy as np
 from rich.table import Table
 
 from dphist.product.columns import column_sum
@@ -27,7 +28,7 @@ def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
     table = Table(title="Keys and values", title_justify="left")
     for heading in ("stream", "keys", "total", "buckets", "shares of time", "shares of value"):
         table.add_column(heading)
-    for heading in ("error of a key", "noise draws a bin, mean / most", "released an epoch"):
+    for heading in ("error of a key", "noise draws a bin, mean / most", "released an epoch", "noise ahead"):
         table.add_column(heading, justify="right")
     for name, product in found:
         table.add_row(*_row(name, product))
@@ -41,7 +42,11 @@ def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
 
 def _row(name: str, product: ProductDesign) -> list[str]:
     load, values = Load.of(product), product.values
-    error = column_sum(product, 0).live_error(product.time.horizon).variance
+    horizon, of_key = product.time.horizon, column_sum(product, 0)
+    if product.time.release == "anticipating":
+        error = float(of_key.published_laws(np.array([0]), np.array([horizon])).deviations()[0])
+    else:
+        error = math.sqrt(of_key.live_error(horizon).variance)
     total = float(product.keys.total_share)
     return [
         name,
@@ -50,9 +55,10 @@ def _row(name: str, product: ProductDesign) -> list[str]:
         f"{values.buckets:,}",
         _by_level(product.time.branching, product.time.shares),
         _by_level(values.shape.branching, values.shares) if values.buckets > 1 else "",
-        f"{math.sqrt(error):,.1f}",
+        f"{error:,.1f}",
         f"{load.mean_draws:,.0f} / {load.most_draws:,}",
         f"{load.released_bytes / 1e6:,.1f} MB",
+        f"{load.ahead_bytes / 1e6:,.1f} MB" if load.ahead_bytes else "as bins close",
     ]
 
 

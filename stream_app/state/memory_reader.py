@@ -49,8 +49,8 @@ class MemoryReader:
         if state is None:
             raise LookupError(f"stream {stream!r} was never opened")
         record = next((e for e in state.epochs if e.epoch == epoch), None)
-        shape = Strategy.from_json(state.strategy).design.shape
-        visible = visible_rows(shape, record, state.visible_seq, level) if record else 0
+        strategy = Strategy.from_json(state.strategy)
+        visible = visible_rows(strategy, record, state.visible_seq, level) if record else 0
         if first + count > visible:
             raise ValueError(f"rows {first} to {first + count} of level {level}: {visible} are visible")
         pieces = TileGeometry(width).slices(epoch, level, first, count)

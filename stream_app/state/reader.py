@@ -86,7 +86,7 @@ class RedisReader:
             return 0
         if state.strategy not in self._strategies:
             self._strategies[state.strategy] = Strategy.from_json(state.strategy)
-        return visible_rows(self._strategies[state.strategy].design.shape, record, state.visible_seq, level)
+        return visible_rows(self._strategies[state.strategy], record, state.visible_seq, level)
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return every measurement of a source, oldest first."""

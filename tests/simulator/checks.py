@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from dphist.noise import Int64Array
 from dphist.tree.decoder import decode_noise
-from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Release
+from dphist.tree.design import TreeDesign
+from stream_app.core.records import GENESIS, ROWS, EpochRecord, LedgerEntry, Release
 from stream_app.core.strategy import Strategy
+from stream_app.core.tiles import TileGeometry
 from tests.simulator.given_noise import Draw, node_sums
 from tests.simulator.recount import PartitionHistory
 
@@ -55,6 +58,7 @@ class Watch:
 
     rows: dict[int, bytes] = field(default_factory=dict)
     nodes: dict[tuple[int, int, int], Counts] = field(default_factory=dict)
+    hashes: dict[tuple[int, int, int], str] = field(default_factory=dict)
     seen_at_us: dict[int, int] = field(default_factory=dict)
     used_draws: set[int] = field(default_factory=set)
     epoch_draws: dict[int, set[int]] = field(default_factory=dict)
@@ -72,15 +76,28 @@ class Watch:
             if fields["seq"] != seq:
                 raise Broken(f"{where}: row {seq} says it is {fields['seq']}")
             self._check_link(seq, fields, where)
+            epoch, bin = fields["epoch"], fields["bin"]
             for level, index, values in fields["nodes"]:
-                self.see_node(fields["epoch"], level, index, values, where)
+                self.see_node(epoch, level, index, values, where)
+            for level, index, digest in fields.get("node_hashes", []):
+                self.see_hash((epoch, level, index), digest, where)
+            if "columns_hash" in fields:
+                self.see_hash((epoch, ROWS, bin), fields["columns_hash"], where)
+            else:
+                self.see_node(epoch, ROWS, bin, fields["published"], where)
 
     def see_node(self, epoch: int, level: int, index: int, values: Iterable[int], where: str) -> None:
         """Look at one node."""
         key, found = (epoch, level, index), tuple(values)
+        self.see_hash(key, hashlib.sha256(np.array(found, "<i8").tobytes()).hexdigest(), where)
         known = self.nodes.setdefault(key, found)
         if known != found:
             raise Broken(f"{where}: node {key} has a second value {found}; it was seen as {known}")
+
+    def see_hash(self, key: tuple[int, int, int], digest: str, where: str) -> None:
+        """Look at the hash of a node's or a row's numbers, which may be known before they are."""
+        if self.hashes.setdefault(key, digest) != digest:
+            raise Broken(f"{where}: node {key} has a second value, of another hash")
 
     def see_visible(self, seqs: Iterable[int], now_us: int) -> None:
         """Note when rows were first visible."""
@@ -99,6 +116,31 @@ def row_hash(row: bytes) -> str:
     return hashlib.sha256(row).hexdigest()
 
 
+def released_columns(release: Release, strategy: Strategy) -> dict[tuple[int, int], Int64Array]:
+    """Return what a release appends to the tiles: by level and index, a row of numbers."""
+    found: dict[tuple[int, int], Int64Array] = {}
+    for tile in release.tiles:
+        width = strategy.released_width(tile.key.level)
+        geometry = TileGeometry(width)
+        assert geometry.cells_per_tile == width, "these streams are narrow: a tile holds whole rows"
+        first = tile.key.row_block * geometry.rows_per_tile + tile.offset_bytes // (8 * width)
+        for index, row in enumerate(np.frombuffer(tile.data, "<i8").reshape(-1, width), start=first):
+            found[tile.key.level, index] = row.astype(np.int64)
+    return found
+
+
+def groups_of(strategy: Strategy) -> list[tuple[TreeDesign, slice]]:
+    """Return which columns share a tree over time, in the order in which they are drawn."""
+    if strategy.product is None:
+        return [(strategy.design, slice(0, strategy.width))]
+    return [(group.design, group.columns) for group in strategy.product.groups]
+
+
+def columns_of(strategy: Strategy, counts: Int64Array) -> Int64Array:
+    """Return exact counts of columns, (bins, columns), from those of cells."""
+    return counts if strategy.product is None else strategy.product.columns_of(counts)
+
+
 def check_noise(
     release: Release, history: History, strategy: Strategy, draws: list[Draw], used: set[int]
 ) -> None:
@@ -107,20 +149,20 @@ def check_noise(
     Grey box: the harness knows the exact counts and every draw; what is left after taking the sums away
     must be noise of exactly that level's scale, drawn once and never used before.
     """
-    epoch = history.epochs[-1]
-    sums = node_sums(strategy.design.shape, history.epoch_counts(epoch, release.last_bin))
-    residues: dict[int, list[list[int]]] = {}
-    for row in release.rows:
-        for level, index, values in json.loads(row)["nodes"]:
-            exact = sums[level, index].tolist()
-            residues.setdefault(level, []).append([v - x for v, x in zip(values, exact, strict=True)])
+    counts = columns_of(strategy, history.epoch_counts(history.epochs[-1], release.last_bin))
+    sums = node_sums(strategy.design.shape, counts)
+    residues: dict[int, list[Int64Array]] = {}
+    for (level, index), values in released_columns(release, strategy).items():
+        if level != ROWS:
+            residues.setdefault(level, []).append(values - sums[level, index])
     for level, noise in residues.items():
-        scale = strategy.design.scales[level - 1]
-        if not _use_draw(scale, noise, draws, used):
-            raise Broken(
-                f"bins {release.first_bin} to {release.last_bin}: level {level} is not its exact counts "
-                f"plus one unused draw of scale {float(scale):.4g}"
-            )
+        for design, columns in groups_of(strategy):
+            scale = design.scales[level - 1]
+            if not _use_draw(scale, np.array(noise)[:, columns], draws, used):
+                raise Broken(
+                    f"bins {release.first_bin} to {release.last_bin}: level {level} is not its exact counts "
+                    f"plus one unused draw of scale {float(scale):.4g}"
+                )
 
 
 def check_drawn_ahead(
@@ -128,31 +170,31 @@ def check_drawn_ahead(
 ) -> None:
     """Check that everything released is exact sums plus the noise of one drawing, the epoch's for ever.
 
-    A drawing is one draw a level, root side first. ``kept`` says which drawings can be those of each epoch:
-    each release leaves fewer, and there must be one that no other epoch has.
+    A drawing is one draw a level, root side first, group after group. ``kept`` says which drawings can be
+    those of each epoch: each release leaves fewer, and there must be one that no other epoch has.
     """
-    design, epoch = strategy.design, history.epochs[-1]
-    counts = history.epoch_counts(epoch, release.last_bin)
-    sums, totals = node_sums(design.shape, counts), counts.cumsum(axis=0)
-    rows = [json.loads(row) for row in release.rows]
+    epoch, groups, height = history.epochs[-1], groups_of(strategy), strategy.design.shape.height
+    counts = columns_of(strategy, history.epoch_counts(epoch, release.last_bin))
+    sums, totals = node_sums(strategy.design.shape, counts), counts.cumsum(axis=0)
+    released = released_columns(release, strategy)
+    scales = [scale for design, _ in groups for scale in design.scales]
 
     def could_be(start: int) -> bool:
-        drawing = [draw.values for draw in draws[start : start + design.shape.height]]
-        for row in rows:
-            for level, index, values in row["nodes"]:
-                if (sums[level, index] + drawing[level - 1][index]).tolist() != values:
+        for place, (design, columns) in enumerate(groups):
+            first = start + place * height
+            drawing = [draw.values for draw in draws[first : first + height]]
+            errors = decode_noise(design, drawing)
+            for (level, index), row in released.items():
+                exact = (totals[index] << 16) if level == ROWS else sums[level, index]
+                noise = errors[index] if level == ROWS else drawing[level - 1][index]
+                if (exact[columns] + noise).tolist() != row[columns].tolist():
                     return False
-        errors = decode_noise(design, drawing)
-        bins = [row["bin"] - epoch.first_bin for row in rows]
-        return all(
-            ((totals[bin] << 16) + errors[bin]).tolist() == row["published"]
-            for bin, row in zip(bins, rows, strict=True)
-        )
+        return True
 
     starts = (
         start
-        for start in range(len(draws) - design.shape.height + 1)
-        if tuple(draw.scale for draw in draws[start : start + design.shape.height]) == design.scales
+        for start in range(len(draws) - len(scales) + 1)
+        if [draw.scale for draw in draws[start : start + len(scales)]] == scales
     )
     elsewhere = {
         next(iter(ones)) for number, ones in kept.items() if number != epoch.epoch and len(ones) == 1
@@ -166,8 +208,8 @@ def check_drawn_ahead(
         )
 
 
-def _use_draw(scale: Fraction, noise: list[list[int]], draws: list[Draw], used: set[int]) -> bool:
-    flat = [value for row in noise for value in row]
+def _use_draw(scale: Fraction, noise: Int64Array, draws: list[Draw], used: set[int]) -> bool:
+    flat = noise.reshape(-1).tolist()
     for number in range(len(draws) - 1, -1, -1):
         draw = draws[number]
         if number not in used and draw.scale == scale and draw.values.reshape(-1).tolist() == flat:

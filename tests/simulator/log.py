@@ -30,6 +30,16 @@ class Entry:
     arrival_us: int
     time_us: int = 0
 
+    @property
+    def key(self) -> str:
+        """Return the event's key: chance, but the same one wherever the entry stands."""
+        return "abc"[self.arrival_us % 3]
+
+    @property
+    def value(self) -> int | None:
+        """Return the event's value, below 10; now and then there is none."""
+        return None if self.arrival_us % 40 == 0 else self.arrival_us // 3 % 10
+
 
 @dataclass(frozen=True)
 class Log:
@@ -210,4 +220,9 @@ class LogSource:
             if entries[p].kind is Kind.UNDECODABLE
         ]
         times = np.array([entries[p].time_us for p in events], dtype=np.int64)
-        return RecordBatch(partition, start, end, np.array(events, dtype=np.int64), {"time": times}, refused)
+        columns = {
+            "time": times,
+            "key": [entries[p].key for p in events],
+            "value": [entries[p].value for p in events],
+        }
+        return RecordBatch(partition, start, end, np.array(events, dtype=np.int64), columns, refused)

@@ -9,18 +9,19 @@ from dataclasses import replace
 from tests.simulator.log import Kind, Log
 from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import Deed, Schedule, draw_schedule
-from tests.simulator.world import World, bins_of, run_world
+from tests.simulator.world import World, cells_of, run_world
 
 # A restored backup ends an epoch, and which records are then dropped is decided by when it happened;
 # a leap of the clock moves closing instants: both are the operator's doing, not the log's.
+Cell = tuple[int, int]  # of a bin
 OUTSIDE = {Deed.RESTORE, Deed.LEAP}
 
 
-def binned(schedule: Schedule, log: Log, pipeline: Pipeline | None = None) -> Counter[int]:
-    """Run a schedule on a log and return the exact counts of its bins."""
+def binned(schedule: Schedule, log: Log, pipeline: Pipeline | None = None) -> Counter[Cell]:
+    """Run a schedule on a log and return the exact counts of its bins' cells."""
     world = World(schedule, log=log, pipeline=pipeline)
     run_world(world)
-    return bins_of(world)
+    return cells_of(world)
 
 
 def some_record(log: Log, rng: random.Random) -> tuple[str, int]:
@@ -34,10 +35,10 @@ def some_record(log: Log, rng: random.Random) -> tuple[str, int]:
     return rng.choice(records)
 
 
-def moved(first: Counter[int], second: Counter[int]) -> list[int]:
-    """Return by how much each differing bin differs, sorted."""
+def moved(first: Counter[Cell], second: Counter[Cell]) -> list[int]:
+    """Return by how much each differing cell differs, sorted."""
     return sorted(
-        second[bin] - first[bin] for bin in first.keys() | second.keys() if first[bin] != second[bin]
+        second[cell] - first[cell] for cell in first.keys() | second.keys() if first[cell] != second[cell]
     )
 
 

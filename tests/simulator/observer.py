@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from stream_app.core.records import ROWS, Apply, Cut, EpochRecord, Release, Reply, StreamState
@@ -130,19 +131,19 @@ class Observer:
 
     async def _check_tiles(self, epochs: tuple[EpochRecord, ...], visible_seq: int) -> None:
         """Read every visible node from the tiles: the same values as in the rows."""
-        schedule = self.world.schedule
-        shape = schedule.design.shape
+        strategy = self.world.schedule.strategy
         for epoch in epochs:
             last = epoch.first_seq + (
                 epoch.bins if epoch.last_bin is None else epoch.last_bin - epoch.first_bin + 1
             )
             bins = max(0, min(visible_seq + 1, last) - epoch.first_seq)
-            for level in shape.levels:
-                count = shape.completed_count(bins, level)
-                values = await self.reader.tile_rows(STREAM, epoch.epoch, level, 0, count, schedule.width)
-                for index, value in enumerate(values.tolist()):
+            for level in (ROWS, *strategy.released_levels):
+                count = bins if level == ROWS else strategy.design.shape.completed_count(bins, level)
+                width = strategy.released_width(level)
+                values = await self.reader.tile_rows(STREAM, epoch.epoch, level, 0, count, width)
+                first = epoch.first_bin if level == ROWS else 0
+                for index, value in enumerate(values.tolist(), start=first):
                     self.watch.see_node(epoch.epoch, level, index, value, "tiles")
-            await self.reader.tile_rows(STREAM, epoch.epoch, ROWS, 0, bins, schedule.width)
 
     async def visible_bin(self) -> int:
         """Return the last visible bin once the log is fully applied, else -1."""
@@ -179,14 +180,14 @@ class Observer:
         )
 
     def _check_recount(self) -> None:
-        expected: dict[int, int] = {}
-        for bin in self._placed().values():
-            expected[bin] = expected.get(bin, 0) + 1
+        expected: Counter[tuple[int, int | None]] = Counter()
+        rules = self._rules()
+        for (partition, position), bin in self._placed().items():
+            expected[bin, rules.cell(self.world.log.partitions[partition][position])] += 1
         for bin, counts in sorted(self.history.sealed.items()):
-            if sum(counts) != expected.get(bin, 0):
-                raise Broken(
-                    f"bin {bin} counts {sum(counts)} events; the log and its cuts give {expected.get(bin, 0)}"
-                )
+            wanted = [expected[bin, cell] for cell in range(len(counts))]
+            if list(counts) != wanted:
+                raise Broken(f"bin {bin} counts {list(counts)} events; the log and its cuts give {wanted}")
 
     def _check_measured_once(self) -> None:
         seen = {bin for seq, bin in self.history.released.items() if seq in self.watch.rows}
@@ -197,9 +198,11 @@ class Observer:
                 )
 
     def _placed(self) -> dict[Place, int]:
+        return recount(self.world.log, self.history.partitions, self._rules())
+
+    def _rules(self) -> Rules:
         schedule = self.world.schedule
-        rules = Rules(BIN_US, schedule.max_ahead_bins, schedule.late)
-        return recount(self.world.log, self.history.partitions, rules)
+        return Rules(BIN_US, schedule.max_ahead_bins, schedule.late, schedule.keys, schedule.buckets)
 
     def _meet(self, partition: str, start: int, base_bin: int) -> None:
         epoch = self.history.epochs[-1]

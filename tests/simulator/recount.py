@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stream_app.core.records import Cut
-from tests.simulator.log import Kind, Log
+from tests.simulator.log import Entry, Kind, Log
 
 
 @dataclass
@@ -39,6 +39,19 @@ class Rules:
     bin_us: int
     max_ahead_bins: int
     late: str
+    keys: int = 1
+    buckets: int = 1
+
+    def cell(self, entry: Entry) -> int | None:
+        """Return the cell that an event counts in: its key's row, its value's bucket; None for neither."""
+        key, bucket = 0, 0
+        if self.keys > 1:
+            key = "abc".index(entry.key)
+        if self.buckets > 1:
+            if entry.value is None:
+                return None
+            bucket = entry.value * self.buckets // 10
+        return key * self.buckets + bucket if key < self.keys else None
 
 
 Place = tuple[str, int]  # partition and position: which record
@@ -50,7 +63,7 @@ def recount(log: Log, histories: Mapping[str, PartitionHistory], rules: Rules) -
     for partition, history in histories.items():
         for position in range(history.start, history.position):
             entry = log.partitions[partition][position]
-            if entry.kind is Kind.EVENT:
+            if entry.kind is Kind.EVENT and rules.cell(entry) is not None:
                 bin = bin_of_record(entry.time_us // rules.bin_us, position, history, rules)
                 if bin is not None:
                     bins[partition, position] = bin

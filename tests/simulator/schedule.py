@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from dphist.product.axis import KeyAxis, ValueAxis
+from dphist.product.design import ProductDesign
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from stream_app.core.strategy import Strategy
@@ -19,6 +21,7 @@ from tests.simulator.log import LogPlan
 BIN_US = 2_000_000
 START_US = 850_000_000 * BIN_US
 FIRST_BIN = START_US // BIN_US
+KEYS = ("a", "b", "c")
 STREAM = "visits"
 SOURCE = "log"
 
@@ -57,7 +60,9 @@ class Schedule:
     events_per_bin: float = 6.0
     branching: tuple[int, ...] = (2, 2)
     horizon: int = 4
-    width: int = 1
+    keys: int = 1
+    buckets: int = 1
+    total: bool = False
     epsilon: Fraction = Fraction(1)
     release: Release = "anticipating"
     workers: int = 1
@@ -86,9 +91,25 @@ class Schedule:
         return TreeDesign(shape, self.horizon, self.epsilon, shares, release=self.release)
 
     @property
+    def product(self) -> ProductDesign | None:
+        """Return the shares of all axes where there are keys or values; no two groups share a scale."""
+        if self.keys == self.buckets == 1:
+            return None
+        shape = TreeShape((2, -(-self.buckets // 2)) if self.buckets > 1 else (1,))
+        shares = (Fraction(3, 10), Fraction(7, 10)) if self.buckets > 1 else (Fraction(1),)
+        total = Fraction(2, 11) if self.total and self.keys > 1 else Fraction(0)
+        keys = KeyAxis(self.keys, 1 - total, total)
+        return ProductDesign(self.design, keys, ValueAxis(self.buckets, shape, shares))
+
+    @property
+    def width(self) -> int:
+        """Return the number of cells in a bin."""
+        return self.keys * self.buckets
+
+    @property
     def strategy(self) -> Strategy:
         """Return what the stream measures."""
-        declared = {
+        declared: dict[str, Any] = {
             "time": {
                 "field": "time",
                 "bin_us": BIN_US,
@@ -99,7 +120,11 @@ class Schedule:
             "late": self.late,
             "privacy": {"private": True},
         }
-        return Strategy(STREAM, SOURCE, declared, self.design, self.width)
+        if self.keys > 1:
+            declared["keys"] = {"field": "key", "list": list(KEYS[: self.keys]), "other": False}
+        if self.buckets > 1:
+            declared["value"] = {"field": "value", "min": "0", "max": "10", "buckets": self.buckets}
+        return Strategy(STREAM, SOURCE, declared, self.design, self.width, self.product)
 
     def without_trouble(self) -> Schedule:
         """Return the same stream and log on a calm day."""
@@ -108,7 +133,8 @@ class Schedule:
 
 def draw_schedule(seed: int) -> Schedule:
     """Draw a schedule: some are calm, most have faults, some have everything."""
-    rng = random.Random(f"schedule {seed}")
+    rng, axes = random.Random(f"schedule {seed}"), random.Random(f"axes {seed}")
+    keys, buckets = axes.choice([(1, 1), (1, 1), (3, 1), (1, 4), (2, 3)])
     bins = rng.randint(6, 14)
     branching, horizon = rng.choice([((2, 2), 4), ((2, 2), 3), ((3,), 3), ((2, 3), 6), ((2, 2, 2), 7)])
     return Schedule(
@@ -118,6 +144,9 @@ def draw_schedule(seed: int) -> Schedule:
         events_per_bin=rng.choice([1.0, 4.0, 10.0]),
         branching=branching,
         horizon=horizon,
+        keys=keys,
+        buckets=buckets,
+        total=axes.random() < 0.5,
         workers=rng.choice([1, 1, 2]),
         fault_rate=rng.choice([0.0, 0.02, 0.1, 0.3]),
         longest_delay_us=rng.choice([1_000, BIN_US // 10, BIN_US]),

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,10 @@ from dphist.noise import Int64Array, Scale
 from dphist.tree import decoder
 from dphist.tree.design import Release, TreeDesign
 from stream_app.core.records import StreamState
+from tests.simulator.checks import columns_of, groups_of
 from tests.simulator.given_noise import RememberedNoise
 from tests.simulator.log import Log
-from tests.simulator.neighbours import binned, some_record
+from tests.simulator.neighbours import Cell, binned, some_record
 from tests.simulator.pipeline import Pipeline, Ports
 from tests.simulator.schedule import FIRST_BIN, Deed, Schedule, draw_schedule, seeds
 from tests.simulator.world import World, run_world
@@ -31,7 +33,7 @@ from tests.simulator.world import World, run_world
 class GivenPipeline(Pipeline):
     """The service under noise that is fixed for each node of each epoch, plus R times a change of counts."""
 
-    def __init__(self, change: Mapping[int, int]) -> None:
+    def __init__(self, change: Mapping[Cell, int]) -> None:
         self.change = change
 
     def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
@@ -83,9 +85,10 @@ class _NoiseOfEpochs:
         store: _Watched,
         keys: _WatchedKeys,
         drawn: Any,
-        change: Mapping[int, int],
+        change: Mapping[Cell, int],
     ) -> None:
         self._seed = schedule.seed
+        self._strategy = schedule.strategy
         self._design = schedule.design
         self._store = store
         self._keys = keys
@@ -94,7 +97,10 @@ class _NoiseOfEpochs:
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         """Return the noise of the next nodes of this scale's level, moved by the change in their bins."""
-        level = self._design.scales.index(scale) + 1
+        groups = [(design.scales, columns) for design, columns in groups_of(self._strategy)]
+        [(level, columns)] = [
+            (scales.index(Fraction(scale)) + 1, columns) for scales, columns in groups if scale in scales
+        ]
         width, horizon = self._design.shape.widths[level], self._design.horizon
         if self._design.release == "anticipating":
             # Nothing ends an epoch early here, so all before it are full.
@@ -108,17 +114,21 @@ class _NoiseOfEpochs:
         values = np.zeros(shape, dtype=np.int64)
         for index in range(first, first + len(values)):
             bins = range(first_bin + index * width, first_bin + min((index + 1) * width, horizon))
-            moved = sum(self._change.get(bin, 0) for bin in bins)
-            drawn = random.Random(f"{self._seed} {epoch} {level} {index}").randrange(-50, 51)
-            values[index - first] = drawn + moved
+            moved = sum(self._changed(bin)[columns] for bin in bins)
+            drawn = random.Random(f"{self._seed} {epoch} {level} {index} {columns.start}")
+            values[index - first] = [drawn.randrange(-50, 51) for _ in range(values.shape[1])] + moved
         return self._drawn.remember(scale, values)
+
+    def _changed(self, bin: int) -> Int64Array:
+        cells = [[self._change.get((bin, cell), 0) for cell in range(self._strategy.width)]]
+        return columns_of(self._strategy, np.array(cells, dtype=np.int64))[0]
 
     def select(self, scores: Any, scale: Scale) -> int:
         """Refuse: a tree of counts selects nothing."""
         raise AssertionError("nothing here selects")
 
 
-def public(schedule: Schedule, log: Log, change: Mapping[int, int]) -> dict[str, Any]:
+def public(schedule: Schedule, log: Log, change: Mapping[Cell, int]) -> dict[str, Any]:
     """Run a log and return everything that anybody ever saw of it, with the instants."""
     world = World(schedule, log=log, pipeline=GivenPipeline(change))
     run_world(world)

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from dphist.product.design import ProductDesign
 from dphist.tree.design import TreeDesign
 from dphist.tree.release import BinReleases
 from stream_app import noise_ahead
@@ -38,6 +39,7 @@ from tests.simulator.schedule import (
 )
 
 _ERRORS = release._errors
+_RUNNING_ERRORS = release.running_errors
 Trace = Callable[[str], None]
 # A calm pipeline needs a bin or two to catch up; after this many it is stuck.
 PATIENCE_BINS = 40
@@ -258,6 +260,7 @@ def run_world(world: World) -> str:
     """Run a world and return what happened in one line. Raises: AssertionError for a broken rule."""
     with (
         patch.object(release, "_errors", errors_once),
+        patch.object(release, "running_errors", _running_errors_once),
         patch.object(noise_pages, "BINS_PER_PAGE", 2),
         patch.object(noise_ahead, "in_thread", _in_this_thread),
         world.pipeline.patched(),
@@ -276,14 +279,22 @@ def errors_once(design: TreeDesign, releases: BinReleases) -> Iterable[tuple[flo
 
 
 @lru_cache(maxsize=1024)
+def _running_errors_once(
+    design: ProductDesign, first_bin: int, bins: int, confidence: float
+) -> tuple[tuple[float, float], ...]:
+    return tuple(_RUNNING_ERRORS(design, first_bin, bins, confidence))
+
+
+@lru_cache(maxsize=1024)
 def _errors_of(design: TreeDesign, first_bin: int, bins: int) -> tuple[tuple[float, float], ...]:
     nothing = np.zeros((bins, 1), dtype=np.int64)
     return tuple(_ERRORS(design, BinReleases(design.shape, first_bin, (), nothing)))
 
 
-def bins_of(world: World) -> Counter[int]:
-    """Return the exact counts of all sealed bins of a finished world, without the empty ones."""
-    return Counter({bin: sum(counts) for bin, counts in world.observer.history.sealed.items() if any(counts)})
+def cells_of(world: World) -> Counter[tuple[int, int]]:
+    """Return the exact counts of all sealed (bin, cell) of a finished world, without the empty ones."""
+    sealed = world.observer.history.sealed.items()
+    return Counter({(bin, cell): n for bin, counts in sealed for cell, n in enumerate(counts) if n})
 
 
-__all__ = ["World", "bins_of", "errors_once", "run_schedule", "run_world"]
+__all__ = ["World", "cells_of", "errors_once", "run_schedule", "run_world"]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dphist import plan_product
+from dphist.tree.design import Release
 from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
 from stream_app.sources.decode import PlainField
@@ -35,12 +36,19 @@ def product_strategy(
     other: bool = True,
     total: bool = False,
     value: bool = True,
+    release: Release = "causal",
 ) -> Strategy:
     """Return a strategy over carriers and, if asked, delays."""
     keys = len(CARRIERS) + other
     share = Fraction(1, 5) if total else Fraction(0)
     product = plan_product(
-        horizon, epsilon, keys, BUCKETS if value else 1, total_share=share, branching=(2, -(-horizon // 2))
+        horizon,
+        epsilon,
+        keys,
+        BUCKETS if value else 1,
+        total_share=share,
+        release=release,
+        branching=(2, -(-horizon // 2)),
     )
     plain = strategy_of(product.time)
     declared = dict(plain.declared)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from dphist.noise import Int64Array, Scale, SystemNoise
+from dphist.product.published import draw_errors
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
@@ -23,9 +24,11 @@ from stream_app.core import noise_pages, release
 from stream_app.core.noise_pages import PageGeometry, can_draw_ahead, draw_pages, part_of_page, read_page
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
+from tests.oracles import KeyedNoise
 from tests.simulator.world import errors_once
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
+from tests.stream_app.product_stream import product_strategy
 
 # Noise so wide that two drawings never agree by chance.
 DESIGN = replace(design_of((2, 2), Fraction(1, 10**6)), release="anticipating")
@@ -231,6 +234,21 @@ def test_pages_together_are_the_whole_drawing() -> None:
     ]
     with pytest.raises(ValueError, match="damaged"):
         read_page(geometry, 0, bytes(8))
+
+
+def test_pages_over_several_axes_hold_the_errors_of_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 4)
+    strategy = product_strategy(Fraction(1, 10**6), total=True, release="anticipating")
+    assert strategy.product is not None
+    geometry = PageGeometry.of(strategy)
+    pages = [
+        read_page(geometry, number, data)
+        for number, data in enumerate(draw_pages(strategy, KeyedNoise(2, draws=20_000)))
+    ]
+    assert [(page.first_bin, len(page.errors), page.nodes) for page in pages] == [(0, 4, ()), (4, 2, ())]
+    errors = draw_errors(strategy.product, KeyedNoise(2, draws=20_000))
+    assert np.array_equal(np.vstack([page.errors for page in pages]), errors)
+    assert np.array_equal(part_of_page(geometry, pages[1], range(5, 6)).errors, errors[5:6])
 
 
 def test_a_stream_too_wide_to_draw_ahead_is_known() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from stream_app.config import load
+from stream_app.config import StreamSettings, load
+from stream_app.config.settings import KeySettings, ValueSettings
 from stream_app.plans import planned
 from stream_app.ports import OperatorError
 
@@ -24,3 +26,32 @@ def test_a_tree_that_does_not_hold_the_epoch_is_refused_by_its_key():
     small = replace(FLIGHTS, tree=replace(FLIGHTS.tree, branching=(24, 364)))
     with pytest.raises(OperatorError, match=r"streams\.departures\.tree: "):
         planned(small)
+
+
+def over_carriers(keys: int, buckets: int, epoch_bins: int) -> StreamSettings:
+    return replace(
+        FLIGHTS,
+        time=replace(FLIGHTS.time, epoch_bins=epoch_bins),
+        keys=KeySettings("carrier", tuple(f"C{number}" for number in range(keys)), False, False),
+        value=ValueSettings("delay", Fraction(0), Fraction(1), buckets),
+    )
+
+
+def test_keys_and_values_are_anticipating_as_long_as_their_noise_can_be_drawn_ahead(
+    caplog: pytest.LogCaptureFixture,
+):
+    month = planned(over_carriers(20, 256, 720))
+    assert month.product is not None
+    assert month.design.release == month.product.time.release == "anticipating"
+    assert caplog.text == ""
+    wide = planned(over_carriers(2_000, 256, 720))
+    assert wide.product is not None
+    assert wide.design.release == wide.product.time.release == "causal"
+    assert "released causally" in caplog.text
+
+
+def test_noise_that_takes_longer_to_draw_than_to_use_is_refused():
+    fast = over_carriers(200, 256, 100)
+    fast = replace(fast, time=replace(fast.time, bin_us=500_000))
+    with pytest.raises(OperatorError, match="fewer keys or buckets, or longer bins"):
+        planned(fast)

@@ -146,11 +146,6 @@ def test_a_live_stream_is_read_exactly(tmp_path):
             'value.min "x": must be',
         ),
         ("departures:", "departures:\n    value: {field: d, min: 0, max: 1, buckets: 1}", "from 2 to 1024"),
-        (
-            "departures:",
-            "departures:\n    tree: {release: anticipating}\n    keys: {field: c, list: [a]}",
-            "tree.release anticipating is not built yet for keys",
-        ),
         ("departures:", "departures:\n    value: {field: d, mode: window}", "value.mode is not built yet"),
         ("departures:", "departures:\n    late: ignore", 'departures.late "ignore": must be one of next_bin'),
         (

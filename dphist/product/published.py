@@ -1,0 +1,138 @@
+"""Running counts of every column, anticipating: what a release needs of an epoch's noise, and what it says.
+
+The noise of all cells' nodes is drawn before the epoch and decoded, group by group, into the errors of the
+running counts of every column. Publishing a bin is then an addition, and the cells of any range of time are
+a difference of two published rows. The nodes themselves are not published: rows already hold the best
+estimate from all of them, and would take as much room again.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dphist.noise import Int64Array, NoiseSource
+from dphist.product.design import ProductDesign
+from dphist.product.forest import GroupSum, RangeSum
+from dphist.tree.counter import LARGEST_COUNT
+from dphist.tree.decoder import decode_noise, draw_epoch_noise
+from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.published_error import published_law, published_rounding
+from dphist.tree.upward import UNITS_PER_COUNT, VALUE_BITS
+
+_HEADER = struct.Struct("<4sHQQ")
+_MAGIC = b"dpPT"
+_VERSION = 1
+# Decoding takes several times the memory of the noise, so columns are decoded so many nodes at a time.
+_NODES_AT_ONCE = 2**20
+
+
+@dataclass(frozen=True)
+class CellTotals:
+    """What the next release of an epoch needs besides its noise: SECRET, exact counts of cells so far."""
+
+    bin: int
+    cells: Int64Array = field(repr=False)
+
+    @classmethod
+    def first(cls, design: ProductDesign) -> CellTotals:
+        """Return the state before an epoch's first bin."""
+        return cls(0, np.zeros(design.cells, np.int64))
+
+    def to_bytes(self) -> bytes:
+        """Return a versioned, platform-independent copy. As secret as this."""
+        return _HEADER.pack(_MAGIC, _VERSION, self.bin, len(self.cells)) + self.cells.astype("<i8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CellTotals:
+        """Read what ``to_bytes`` wrote. Raises: ValueError for another format, version or length."""
+        if len(data) < _HEADER.size or data[:4] != _MAGIC:
+            raise ValueError("cell totals: the stored bytes are of another kind, or damaged")
+        _, version, bin, cells = _HEADER.unpack_from(data)
+        if version != _VERSION or len(data) != _HEADER.size + 8 * cells:
+            raise ValueError(f"cell totals: version {version} with {len(data)} bytes cannot be read here")
+        return cls(bin, np.frombuffer(data, "<i8", offset=_HEADER.size).astype(np.int64))
+
+
+def epoch_draws(design: ProductDesign) -> int:
+    """Return how many noises an epoch has, nodes included that its horizon cuts off."""
+    return design.columns * sum(node_counts(design.time.shape, design.time.horizon))
+
+
+def draw_errors(design: ProductDesign, noise: NoiseSource) -> Int64Array:
+    """Draw an epoch's noise and return the error of every running count, (horizon, columns), units of 2^-16.
+
+    SECRET until the bins are published, and never to be drawn again for the same epoch.
+    Guarantee: exact noise of every node, independent of all data; integers throughout (``tree/decoder.py``).
+    Raises: ValueError for scales above 2^32.
+    Cost: one call of the source for each level over time of each million nodes; 8 bytes a bin and column.
+    """
+    errors = np.empty((design.time.horizon, design.columns), np.int64)
+    nodes = sum(node_counts(design.time.shape, design.time.horizon))
+    step = max(1, _NODES_AT_ONCE // nodes)
+    for group in design.groups:
+        stop = group.first + group.width
+        for first in range(group.first, stop, step):
+            last = min(first + step, stop)
+            drawn = draw_epoch_noise(group.design, noise, last - first)
+            errors[:, first:last] = decode_noise(group.design, drawn)
+    return errors
+
+
+def publish_bins(
+    design: ProductDesign, before: CellTotals, counts: ArrayLike, errors: Int64Array
+) -> tuple[Int64Array, CellTotals]:
+    """Publish the running counts of every column after each of the next bins.
+
+    Guarantee: all rows of an epoch together are ``design.epsilon``-DP for neighbours as the design says, also
+        against streams that react: a row is a function of one noisy tree a column, R x + Z, whose decoder
+        commutes with whole shifts, and depends on bins up to its own only. Rows are never revised.
+    Args: the state before these bins; exact counts, shape (bins, cells), none negative; the errors of exactly
+        these bins, shape (bins, columns).
+    Returns: int64 (bins, columns), in units of 2^-16, and the state after them.
+    Raises: ValueError beyond the horizon or for arrays of a wrong kind; never showing a count.
+    Cost: O(bins * columns).
+    """
+    rows = np.asarray(counts)
+    if rows.dtype.kind not in "iu" or rows.ndim != 2 or rows.shape[1] != design.cells:
+        raise ValueError(f"counts: {rows.dtype} {rows.shape} given; integers (bins, {design.cells}) needed")
+    if errors.dtype != np.int64 or errors.shape != (len(rows), design.columns):
+        raise ValueError(
+            f"noise: {errors.dtype} {errors.shape} given; int64 {len(rows), design.columns} needed"
+        )
+    if rows.size and (rows.min() < 0 or rows.sum(dtype=np.float64) > LARGEST_COUNT):
+        raise ValueError("counts: below 0, or above 2^45 in one call; check what is counted")
+    if before.bin + len(rows) > design.time.horizon:
+        raise ValueError(
+            f"counts: {len(rows)} more bins after {before.bin} are beyond the horizon of "
+            f"{design.time.horizon}; start a new epoch"
+        )
+    running = before.cells + rows.astype(np.int64).cumsum(axis=0)
+    if running.size and int(running[-1].sum(dtype=np.float64)) > LARGEST_COUNT:
+        raise ValueError("counts: an epoch holds more than 2^45 events; shorten it")
+    published = (design.columns_of(running) << VALUE_BITS) + errors
+    after = running[-1].copy() if len(running) else before.cells
+    return published, CellTotals(before.bin + len(rows), after)
+
+
+def published_range(design: ProductDesign, rows: Int64Array, a: int, b: int) -> RangeSum:
+    """Return all cells over bins [a, b) of an epoch, from its published rows, (bins, columns).
+
+    Guarantee: unbiased, each group with the exact law of its error; within a group the best linear estimate
+        from the noisy nodes of the whole epoch, known at bin b and not revised.
+    Raises: ValueError unless 0 <= a <= b <= bins.
+    Cost: O(columns).
+    """
+    if not 0 <= a <= b <= len(rows):
+        raise ValueError(f"range [{a}, {b}): published bins are [0, {len(rows)})")
+    units = rows[b - 1] if b else np.zeros(design.columns, np.int64)
+    units = units - rows[a - 1] if a else units
+    groups = []
+    for group in design.groups:
+        values = (units[group.columns] / UNITS_PER_COUNT).reshape(group.keys, group.nodes)
+        rounding = published_rounding(group.design, a) if a < b else 0.0
+        groups.append(GroupSum(values, published_law(group.design, a, b), rounding))
+    return RangeSum(design, tuple(groups))

@@ -1,0 +1,72 @@
+"""Wide rows: an anticipating stream over keys and values, from sealed cells to what its readers see."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dphist import SeededNoise, plan_product
+from stream_app.core.noise_pages import PageGeometry, draw_pages, part_of_page, read_page
+from stream_app.core.product_release import columns_hash
+from stream_app.core.records import GENESIS, ROWS, Apply, Cut, EpochRecord, Reply, StoredNoise
+from stream_app.core.release import make_release
+from stream_app.core.strategy import Strategy
+from tests.contracts.conftest import Stores
+from tests.stream_app.declared import FIRST_BIN, strategy_of
+
+pytestmark = pytest.mark.anyio
+BINS = 4
+# More columns than a tile holds beside one another, so each row lies in three tiles.
+PRODUCT = plan_product(BINS, 1, keys=600, buckets=4, release="anticipating", branching=(2, 2))
+PLAIN = strategy_of(PRODUCT.time)
+STRATEGY = Strategy(PLAIN.stream, PLAIN.source, PLAIN.declared, PRODUCT.time, PRODUCT.cells, PRODUCT)
+EPOCH = EpochRecord(0, FIRST_BIN, BINS, 1, STRATEGY.hash)
+
+
+async def test_rows_of_all_columns_are_released_read_back_and_discarded(stores: Stores) -> None:
+    store, stream, width = stores.store, stores.stream, STRATEGY.released_width(ROWS)
+    assert 2 * 1024 < width == PRODUCT.columns
+    geometry = PageGeometry.of(STRATEGY)
+    pages = list(draw_pages(STRATEGY, SeededNoise(3)))
+    for number, page in enumerate(pages):
+        await store.write_noise(stream, "drawn", number, page)
+    noise = StoredNoise("drawn", len(pages))
+    assert await store.open_epoch(stream, STRATEGY.to_json(), EPOCH, GENESIS, noise) == Reply.DONE
+    await store.start_partition(stream, STRATEGY.hash, "0", 0)
+    cells = np.arange(0, STRATEGY.width, 7)
+    bins = FIRST_BIN + cells % BINS
+    change = Apply(STRATEGY.hash, "0", 0, 9, FIRST_BIN - 1, None, bins, cells, cells + 1)
+    assert await store.apply(stream, change) == Reply.DONE
+    await store.take_cuts(stream, STRATEGY.hash, "0", FIRST_BIN - 1, [Cut(FIRST_BIN + BINS - 1, 9)])
+    await store.seal(stream, STRATEGY.hash, ["0"], FIRST_BIN + BINS - 1)
+    for first, last in ((0, 0), (1, 2)):
+        state = await store.load(stream)
+        assert state is not None
+        counts = await store.read_cells(stream, FIRST_BIN + first, FIRST_BIN + last, STRATEGY.width)
+        stored = await store.read_noise(stream, state.noise, 0)
+        assert stored is not None
+        own = part_of_page(geometry, read_page(geometry, 0, stored), range(first, last + 1))
+        assert await store.release(stream, make_release(state, STRATEGY, counts, own, "a")) == Reply.DONE
+    await store.publish(stream, 2)
+
+    table = np.zeros((BINS, STRATEGY.width), np.int64)
+    table[cells % BINS, cells] = cells + 1
+    errors = np.vstack([read_page(geometry, number, page).errors for number, page in enumerate(pages)])
+    expected = (PRODUCT.columns_of(table.cumsum(axis=0)) << 16) + errors
+    held = await stores.reader.tile_rows(stream, 0, ROWS, 0, 2, width)
+    assert np.array_equal(held, expected[:2])
+    rows = [json.loads(row) for _, row in await stores.reader.rows(stream, 0, 9)]
+    assert [row["columns_hash"] for row in rows] == [columns_hash(row) for row in expected[:2]]
+    for level in (ROWS, 1, 2):
+        with pytest.raises(ValueError, match="are visible"):
+            await stores.reader.tile_rows(stream, 0, level, 0, 3, width)
+    # The third row was never visible: a chain that goes on from another head takes its tiles away.
+    record = replace(EPOCH, epoch=1, first_bin=FIRST_BIN + 40, first_seq=9)
+    await store.write_noise(stream, "again", 0, b"page")
+    again = StoredNoise("again", 1)
+    assert await store.open_epoch(stream, STRATEGY.to_json(), record, "f" * 64, again) == Reply.DONE
+    held = await stores.reader.tile_rows(stream, 0, ROWS, 0, 2, width)
+    assert np.array_equal(held, expected[:2])
