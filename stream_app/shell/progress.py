@@ -68,7 +68,8 @@ class StreamProgress:
         'clicks: 2 of 4 bins closed, released until 1970-01-01T02:00:00Z, count 10 (95 %: 3 to 16)'
         """
         total = f" of {self.of_bins:,}" if self.of_bins is not None else ""
-        line = f"{self.stream}: {self.bins:,}{total} bins closed"
+        bins = "1 bin" if self.bins == 1 and not total else f"{self.bins:,}{total} bins"
+        line = f"{self.stream}: {bins} closed"
         if self.value is None or self.until_us is None:
             return line
         line += f", released until {format_instant(self.until_us)}, count {self.value:,.0f}"
