@@ -22,6 +22,7 @@ from dphist.noise import SeededNoise
 BINS = 4096
 EVENTS = (10_000, 300_000, 20_000_000)
 COMPARED = ("adaptive_tree", "dawa", "hb")
+TRIALS = 10
 
 
 def generated(events: int, seed: int = 0) -> dict[str, NDArray[np.int64]]:
@@ -58,6 +59,7 @@ def main() -> None:
                         lambda seed, given=(mechanism, counts, epsilon): release(  # type: ignore[misc]
                             *given, workload, SeededNoise(seed)
                         ).answer(workload),
+                        TRIALS,
                     )
                 print(" ".join(f"{key} {value:.4g}" for key, value in row.items()), "|", [*table][-1])
     for other in COMPARED[1:]:

@@ -11,14 +11,13 @@ import numpy as np
 
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
-from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity
+from dphist.mechanisms.dawa.deviations import DeviationIndex
 from dphist.mechanisms.hierarchical import MeasuredTree, equal_parts, measure_tree
 from dphist.mechanisms.ranges import FloatArray, Int64Array
 from dphist.mechanisms.weighted_tree import IntervalTree
 
 # A bucket in the table of least costs is at most this many times the mean bucket's length.
-_LONGEST = 16
-_LATTICE = 2
+_LONGEST = 8
 # More than any cost, and two of them still fit int64.
 _UNREACHED = 2**61
 
@@ -34,15 +33,16 @@ class BucketCost(Protocol):
 
 
 class AbsoluteCost:
-    """Absolute deviation from the mean, in units of 2^-2."""
+    """Absolute deviation from the median, a whole number; one event moves it by one at most."""
+
+    sensitivity = 1
 
     def __init__(self, counts: Int64Array) -> None:
-        self._index = DeviationIndex(counts, _LATTICE)
-        self.sensitivity = sensitivity(counts.size, _LATTICE)
+        self._index = DeviationIndex(counts, 0)
 
     def of(self, starts: Int64Array, ends: Int64Array) -> Int64Array:
         """Return the cost of each bucket."""
-        return self._index.of(starts, ends)
+        return self._index.from_median(starts, ends)
 
 
 class SquaredCost:
@@ -81,18 +81,18 @@ def structure_first(
 
     Guarantee: epsilon-DP. Each boundary has an equal part e of the partition's share. Given the boundary to
         its right, a place scores -(least cost of the buckets to its left + cost of the bucket it opens). One
-        event is in one of them and moves the score by at most D: absolute deviation 2 - 2 / n; squared
-        deviation of counts clipped at F, 2 F - 1. It is drawn with scale 2 D / e. Trees: buckets are
+        event is in one of them and moves the score by at most D: absolute deviation from the median, 1;
+        squared deviation of counts clipped at F, 2 F - 1. It is drawn with scale 2 D / e. Trees: buckets are
         disjoint, an event is in one tree and changes one node of each of its levels. Answers are unbiased
         whatever the boundaries; ``variance`` is exact, given them.
     Args: buckets k, by default a tenth of the bins; partition_share, small by default: boundaries cost
         nothing in bias, and so much noise falls on them that more budget for them never paid on DPBench's
         data; deviation; largest_count F, a public bound used for squared deviation only; branching of the
         trees, 2 in the paper's code.
-    Cost: O(k n L) for the table of least costs, whose buckets are at most L = 16 n / k long: 16 n^2 at most.
+    Cost: O(k n L) for the table of least costs, whose buckets are at most L = 8 n / k long: 8 n^2 at most.
     Source: Xu, Zhang, Xiao, Yang, Yu, Winslett (2013), StructureFirst, with trees in buckets and absolute
         deviation as in their code. F from the data, as in that code, is not private. Their table has no
-        limit L; with it the least cost is no more than theirs for k - k / 16 buckets.
+        limit L; with it the least cost is no more than theirs for k - k / 8 buckets.
     """
     size = request.counts.size
     count = math.ceil(size / 10) if buckets is None else buckets
