@@ -1,13 +1,35 @@
-"""The grey-box test of privacy: one transcript, two neighbours, the loss counted exactly."""
+"""The grey-box test of privacy (one transcript, two neighbours, the exact loss) and the papers' data."""
 
+import os
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dphist import datasets
 from dphist.mechanisms import Request, describe, prepare
 from dphist.noise import SeededNoise
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def pytest_collection_modifyitems(items):
+    """The papers' data: the folder that the environment names, else one beside the checkout, else not run."""
+    beside = next(CHECKOUT.parent.glob("*/data/dpbench"), None)
+    if beside is not None:
+        os.environ.setdefault(datasets.FOLDER_VARIABLE, str(beside))
+
+
+@pytest.fixture(scope="session")
+def papers_counts():
+    """Return a function from a data set's name to its counts; tests that ask for it need the data."""
+    try:
+        datasets.data_folder()
+    except FileNotFoundError as missing:
+        pytest.skip(f"not run, the papers' data are not here: {missing}")
+    return datasets.counts
 
 
 @dataclass(frozen=True, eq=False)
