@@ -6,7 +6,7 @@ which mixes keys and total of one value level, then over the value, which mixes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from dphist.consistency.trellis import consistent_cdf
 from dphist.noise import Int64Array
 from dphist.product.axis import ValueAxis
 from dphist.product.band import sup_error
+from dphist.product.columns import key_weights
 from dphist.product.forest import GroupSum, RangeSum
 from dphist.tree.estimate import Estimate
 from dphist.tree.law import WeightedNoise
@@ -40,20 +41,19 @@ class Histogram:
     rounding: tuple[float, ...]
 
     @classmethod
-    def of(cls, total: RangeSum, key: int | None = None) -> Histogram:
-        """Take one key out of all, or their total (None), by least squares over the key axis.
+    def of(cls, total: RangeSum, key: int | Sequence[int] | None = None) -> Histogram:
+        """Take one key out of all, the sum of several, or their total (None), by least squares over the keys.
 
-        Raises: ValueError for a key that is not on the list.
+        Raises: ValueError for a key that is not on the list, or one that is named twice.
         Cost: O(columns).
         """
         keys, axis = total.design.keys, total.design.values
-        if key is not None and not 0 <= key < keys.keys:
-            raise ValueError(f"key {key}: there are {keys.keys} keys, from 0")
+        of_total, of_keys = key_weights(keys, key)
         levels, laws, rounding = [], [], []
         for number in range(axis.shape.height):
-            of_total = total.groups[number] if keys.total_share else None
-            of_keys = total.groups[number + (axis.shape.height if keys.total_share else 0)]
-            taken = _taken(of_total, of_keys, keys.gain, key)
+            measured = total.groups[number] if keys.total_share else None
+            apart = total.groups[number + (axis.shape.height if keys.total_share else 0)]
+            taken = _taken(measured, of_total, apart, of_keys)
             levels.append(taken.values[0])
             laws.append(taken.law)
             rounding.append(taken.rounding)
@@ -63,6 +63,11 @@ class Histogram:
     def buckets(self) -> FloatArray:
         """The best estimate of every bucket, shape (buckets,)."""
         return self.axis.least_squares(self.levels)
+
+    def estimated(self) -> Int64Array:
+        """Return the closest cumulative counts that are whole, never fall and are never negative; biased."""
+        values = self.buckets.cumsum()
+        return consistent_cdf(values, max(0, round(float(values[-1]))))
 
     def count(self, start: int = 0, stop: int | None = None) -> Estimate:
         """Return the number of events in buckets [start, stop), by default in all.
@@ -162,23 +167,17 @@ class Quantile:
     last: int
 
 
-def _taken(total: GroupSum | None, keys: GroupSum, gain: float, key: int | None) -> GroupSum:
-    """Return one key's nodes, or the total's, by least squares over the key axis: values (1, nodes)."""
-    count = len(keys.values)
-    sums = keys.values.sum(axis=0, keepdims=True)
-    if total is None:
-        chosen = sums if key is None else keys.values[key : key + 1]
-        copies = count if key is None else 1
-        return GroupSum(chosen, _repeated((1.0, copies, keys.law)), keys.rounding * copies)
-    if key is None:
-        values = sums + gain * (total.values - sums)
-        law = _repeated((gain, 1, total.law), (1.0 - gain, count, keys.law))
-        return GroupSum(values, law, gain * total.rounding + (1.0 - gain) * count * keys.rounding)
-    # What the total knows better is spread evenly over the keys.
-    part = gain / count
-    values = keys.values[key : key + 1] + part * (total.values - sums)
-    law = _repeated((part, 1, total.law), (1.0 - part, 1, keys.law), (part, count - 1, keys.law))
-    return GroupSum(values, law, part * total.rounding + (1.0 - part + part * (count - 1)) * keys.rounding)
+def _taken(total: GroupSum | None, of_total: float, keys: GroupSum, of_keys: FloatArray) -> GroupSum:
+    """Return a weighted sum of keys and of their total, node by node: values (1, nodes)."""
+    values = of_keys[np.newaxis] @ keys.values
+    found, copies = np.unique(np.abs(of_keys), return_counts=True)
+    parts = [(float(w), int(n), keys.law) for w, n in zip(found, copies, strict=True)]
+    rounding = float(np.abs(of_keys).sum()) * keys.rounding
+    if total is not None:
+        values = values + of_total * total.values
+        parts.append((of_total, 1, total.law))
+        rounding += of_total * total.rounding
+    return GroupSum(values, _repeated(*parts), rounding)
 
 
 def _repeated(*parts: tuple[float, int, WeightedNoise]) -> WeightedNoise:

@@ -304,7 +304,9 @@ class AlertAnswer(BaseModel):
     confidence: float
     since: str = Field(description="end of the bin at which the condition began to hold, RFC 3339")
     changed: str = Field(description="end of the bin at which the phase last changed, RFC 3339")
-    value: float | None = Field(description="estimate at that change, in events; null for no_data")
+    value: float | None = Field(
+        description="estimate at that change: events, a value for quantile, a share for cdf and ks; null for no_data"
+    )
     stderr: float | None
     private: bool
     labels: dict[str, str]

@@ -7,10 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from dphist.product.distance import LARGEST_DISTANCE_CONFIDENCE
 from stream_app.config import values
+from stream_app.config.axes import declared_axes
 from stream_app.config.document import Section
 from stream_app.config.settings import AlertSettings, StreamSettings
-from stream_app.core.alerts.rules import Condition, Rule, RuleError, parse_condition
+from stream_app.core.alerts.ranges import edge_of
+from stream_app.core.alerts.rules import OF_VALUES, Condition, Rule, RuleError, parse_condition
+from stream_app.core.cells import Cells
+from stream_app.core.instants import format_instant
 
 LEAST_CONFIDENCE, GREATEST_CONFIDENCE = 0.5, 0.999999
 
@@ -40,9 +45,9 @@ def _rule(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> R
     text = section.take("when", values.text)
     try:
         condition = parse_condition(text)
+        _check(condition, streams)
     except RuleError as refusal:
         raise section.error("when", f"{json.dumps(text)}: {refusal}") from None
-    _check(section, condition, streams)
     rule = Rule(
         name=name,
         text=text,
@@ -54,37 +59,99 @@ def _rule(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> R
         summary=section.take("summary", values.text, ""),
     )
     section.finish()
+    _check_options(section, rule, streams[condition.stream])
+    return rule
+
+
+def _check_options(section: Section, rule: Rule, stream: StreamSettings) -> None:
+    """Refuse options that mean nothing for a condition."""
+    condition = rule.condition
     if condition.measure == "no_data":
         for key in ("confidence", "for", "clear"):
             if key in section.names():
                 raise section.error(key, "means nothing for no_data, which knows no noise; take it out")
-    elif rule.clear is not None and condition.threshold is not None:
-        inside = rule.clear <= condition.threshold if condition.upward else rule.clear >= condition.threshold
-        if not inside:
-            raise section.error(
-                "clear", f"{rule.clear:g} is past the threshold; write a value on its other side"
-            )
-    return rule
+        return
+    if condition.measure == "ks" and rule.confidence > LARGEST_DISTANCE_CONFIDENCE:
+        most = f"{LARGEST_DISTANCE_CONFIDENCE:.3f}"
+        raise section.error("confidence", f"{rule.confidence:g} is beyond {most}, the most of a ks rule")
+    if rule.clear is None or condition.threshold is None:
+        return
+    inside = rule.clear <= condition.threshold if condition.upward else rule.clear >= condition.threshold
+    if not inside:
+        raise section.error("clear", f"{rule.clear:g} is past the threshold; write a value on its other side")
+    buckets = Cells.of(declared_axes(stream)).buckets
+    if condition.measure == "quantile" and buckets is not None:
+        try:
+            edge_of(buckets, rule.clear)
+        except ValueError as refusal:
+            raise section.error("clear", str(refusal)) from None
 
 
-def _check(section: Section, condition: Condition, streams: Mapping[str, StreamSettings]) -> None:
-    """Refuse a condition that no release of its stream could answer."""
+def _check(condition: Condition, streams: Mapping[str, StreamSettings]) -> None:
+    """Refuse a condition that no release of its stream could answer. Raises: RuleError."""
     stream = streams.get(condition.stream)
     if stream is None:
         known = ", ".join(streams)
-        raise section.error("when", f"names the stream {condition.stream}, which is not here; known: {known}")
+        line = f"names the stream {condition.stream}, which is not here; known: {known}"
+        raise condition.error("stream", line)
     if condition.measure == "no_data":
         if stream.source.replay is not None:
-            raise section.error("when", f"is for live streams; {stream.name} replays the past, take it out")
+            raise condition.error(
+                "stream", f"no_data is for live streams; {stream.name} replays the past, take it out"
+            )
         return
-    if condition.window_us is None:
+    _check_axes(condition, stream)
+    if condition.window_us is not None:
+        _check_whole_bins(condition, stream, "window", condition.window_us)
+    reference = condition.reference
+    if reference is None:
         return
-    bins, rest = divmod(condition.window_us, stream.time.bin_us)
+    if reference.from_us is None:
+        _check_whole_bins(condition, stream, "reference", reference.length_us)
+        _check_whole_bins(condition, stream, "ago", reference.ago_us)
+    elif stream.time.timezone is None:
+        for edge_us in (reference.from_us, reference.to_us):
+            assert edge_us is not None
+            if edge_us % stream.time.bin_us:
+                line = f"{format_instant(edge_us)} is inside a bin of {stream.name}; name an edge"
+                raise condition.error("reference", line)
+
+
+def _check_axes(condition: Condition, stream: StreamSettings) -> None:
+    """Refuse keys that are not on the list, values where there are none, points that are no edges."""
+    cells = Cells.of(declared_axes(stream))
+    for key in condition.keys:
+        if cells.keys is None:
+            raise condition.error(f"key {key}", f"{stream.name} has no keys; take them out")
+        if key not in cells.keys.labels:
+            known = ", ".join(cells.keys.labels[:10])
+            raise condition.error(f"key {key}", f"{key!r} is not on the list of {stream.name}: {known}")
+    if condition.measure not in OF_VALUES:
+        return
+    if cells.buckets is None:
+        raise condition.error("stream", f"{stream.name} has no value; {condition.measure} needs one")
+    part, point = (
+        ("threshold", condition.threshold)
+        if condition.measure == "quantile"
+        else (
+            "level",
+            condition.level,
+        )
+    )
+    if condition.measure == "ks" or point is None:
+        return
+    try:
+        edge_of(cells.buckets, point)
+    except ValueError as refusal:
+        raise condition.error(part, str(refusal)) from None
+
+
+def _check_whole_bins(condition: Condition, stream: StreamSettings, part: str, length_us: int) -> None:
+    bins, rest = divmod(length_us, stream.time.bin_us)
     if rest or not bins:
         whole = values.format_duration(stream.time.bin_us)
-        raise section.error(
-            "when", f"has a window that is not whole bins of {stream.name}; its bins are {whole}"
-        )
+        line = f"it has to be whole bins of {stream.name}; its bins are {whole}"
+        raise condition.error(part, line)
 
 
 def _confidence(value: Any) -> float:

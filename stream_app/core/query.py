@@ -181,15 +181,16 @@ class StreamView:
             raise QueryError(f"key: {key[:80]!r} is not on the public list; {known}", "key")
         return keys.labels.index(key)
 
-    def cells(self, span: Span) -> RangeSum:
-        """Return all cells over a range of visible bins.
+    def cells(self, span: Span | None = None) -> RangeSum:
+        """Return all cells over a range of visible bins; over all that were measured if None.
 
         Raises: QueryError if some were never measured, or the stream has no axes beside time.
         """
         if self.strategy.product is None:
             raise QueryError("this stream has no values; configure value, and start another stream", "stream")
-        self._check_measured(span)
-        parts = self._parts(span)
+        if span is not None:
+            self._check_measured(span)
+        parts = self._parts(self.span if span is None else span)
         return RangeSum.joined(epoch.range(part) for epoch, part in parts if isinstance(epoch, AxesEpoch))
 
     # -- time ---------------------------------------------------------------------------------------

@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from dphist import SeededNoise
-from stream_app.config import Settings, load
+from stream_app.config import Settings, StreamSettings, load
 from stream_app.config.values import format_duration
+from stream_app.core.alerts.distance_forecast import forecast_distance
 from stream_app.core.alerts.forecast import Forecast, forecast
+from stream_app.core.alerts.ranges import columns_asked, places_of
 from stream_app.core.alerts.rules import Rule
 from stream_app.plans import planned
 from stream_app.ports import OperatorError
@@ -24,9 +26,13 @@ FIRING = "private_counts_alert_firing"
 @config_option
 @click.option("--rule", "name", help="This rule only.")
 @click.option("--shift", default=3.0, show_default=True, help="How far the truth moves, in standard errors.")
+@click.option("--events", type=click.FloatRange(min=1), help="Events in a window, for ks rules.")
 @refusals_in_one_line
-def plan_alert(config: Path, name: str | None, shift: float) -> int:
+def plan_alert(config: Path, name: str | None, shift: float, events: float | None) -> int:
     """Tell how often each alert rule will be wrong, and how long it will take to notice.
+
+    Values are in events: for a quantile or a share, in those by which it is missed. For ks they are shares,
+    and how sure they are depends on how many events there are.
 
     \b
     Example:
@@ -47,30 +53,46 @@ def plan_alert(config: Path, name: str | None, shift: float) -> int:
             "shift",
             "noticed after",
         ),
-        title="Expected of every rule, from the noise alone; values in events",
+        title="Expected of every rule, from the noise alone; values in events (ks: shares)",
     )
     for rule in rules:
         if rule.condition.measure != "no_data":
-            table.add_row(*_row(rule, settings, shift))
+            table.add_row(*_row(rule, settings, shift, events))
     Console().print(table)
     return 0
 
 
-def _row(rule: Rule, settings: Settings, shift: float) -> list[str]:
+def _row(rule: Rule, settings: Settings, shift: float, events: float | None) -> list[str]:
     stream = next(stream for stream in settings.streams if stream.name == rule.condition.stream)
     try:
-        expected = forecast(rule, planned(stream).design, stream.time.bin_us, SeededNoise(1), shift)
+        expected = _expected(rule, stream, shift, events)
     except ValueError as refusal:
         raise OperatorError(f"alerts.rules.{rule.name}: {refusal}") from None
+    form = ",.4f" if rule.condition.measure == "ks" else ",.1f"
     return [
         rule.name,
-        f"{expected.stderr:,.1f}",
-        f"{expected.margin:,.1f}",
+        f"{expected.stderr:{form}}",
+        f"{expected.margin:{form}}",
         f"{expected.false_alarm_rate:.2%} of releases (at most {1 - rule.confidence:.2%})",
         f"{expected.false_firings:.2%} of releases",
-        f"{expected.shift:,.1f}",
+        f"{expected.shift:{form}}",
         _delay(expected, stream.time.bin_us),
     ]
+
+
+def _expected(rule: Rule, stream: StreamSettings, shift: float, events: float | None) -> Forecast:
+    """Draw the noise that a rule will see. Raises: ValueError."""
+    strategy, condition, noise = planned(stream), rule.condition, SeededNoise(1)
+    cells, product, bin_us = strategy.cells, strategy.product, stream.time.bin_us
+    if product is None:
+        return forecast(rule, strategy.design, bin_us, noise, shift)
+    if condition.measure == "ks":
+        if events is None:
+            raise ValueError("how sure a distance is depends on the events in a window; add --events NUMBER")
+        keys = places_of(condition, cells)
+        return forecast_distance(rule, product, keys, bin_us, events, noise, shift)
+    columns = columns_asked(condition, product, cells)
+    return forecast(rule, strategy.design, bin_us, noise, shift, columns)
 
 
 def _delay(expected: Forecast, bin_us: int) -> str:

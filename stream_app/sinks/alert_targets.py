@@ -41,11 +41,9 @@ def alert_of(told: Transition) -> dict[str, Any]:
     if told["summary"]:
         annotations["summary"] = told["summary"]
     if told["value"] is not None:
-        annotations |= {
-            "value": f"{told['value']:.2f}",
-            "stderr": f"{told['stderr']:.2f}",
-            "confidence": str(told["confidence"]),
-        }
+        annotations |= {"value": f"{told['value']:.4g}", "confidence": str(told["confidence"])}
+    if told["stderr"] is not None:
+        annotations |= {"value": f"{told['value']:.2f}", "stderr": f"{told['stderr']:.2f}"}
     ends = format_instant(told["now_us"]) if told["kind"] == "resolved" else _NEVER
     return {
         "labels": labels,

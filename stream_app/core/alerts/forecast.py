@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.noise import NoiseSource
+from dphist.noise import SeededNoise
+from dphist.product.columns import ColumnSum
 from dphist.tree.anticipating import AnticipatingCounter
 from dphist.tree.counter import TreeCounter
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
+from stream_app.core.alerts.axis_noise import SumNoise
 from stream_app.core.alerts.readings import margins
 from stream_app.core.alerts.rules import Rule
 
@@ -53,22 +55,27 @@ class Forecast:
 
 
 def forecast(
-    rule: Rule, design: TreeDesign, bin_us: int, noise: NoiseSource, shift_stderrs: float = 3.0
+    rule: Rule,
+    design: TreeDesign,
+    bin_us: int,
+    noise: SeededNoise,
+    shift_stderrs: float = 3.0,
+    columns: ColumnSum | None = None,
 ) -> Forecast:
     """Return what to expect of a rule over a stream with this design.
 
     The shift is of the rate: a window that lies wholly behind it counts so many standard errors more, one
     that it cuts counts its part of them. A running count moves at once.
 
-    Cost: about a second.
+    Args: columns, what the rule adds up of a stream over keys and values, whose tree over time is ``design``.
+    Cost: about a second, some for streams of many groups of columns.
     """
     window = None if rule.condition.window_us is None else rule.condition.window_us // bin_us
     bins, paths = _extent(design, window)
-    errors, margin, stderr = _errors(rule, design, window, bins, paths, noise)
+    drawn = _drawn(design, noise, paths) if columns is None else SumNoise(columns, noise, bins, paths)
+    errors, margin, stderr = _errors(rule, drawn, window, bins, paths)
     past = errors > margin[:, np.newaxis]
     hold = -(-rule.for_us // bin_us) + 1
-    held = _held(past, hold)
-    begins = held & ~np.vstack([np.zeros((1, paths), bool), held[:-1]])
     shift = shift_stderrs * float(np.median(stderr))
     delays = _delays(errors, margin, shift, window or 1, hold)
     finite = np.isfinite(delays)
@@ -76,10 +83,10 @@ def forecast(
         stderr=float(np.median(stderr)),
         margin=float(np.median(margin)),
         false_alarm_rate=float(past.mean()),
-        false_firings=float(begins.mean()),
+        false_firings=float(beginnings(held(past, hold)).mean()),
         shift=shift,
         detected=float(finite.mean()),
-        delay_bins=(_quantile(delays, 0.5), _quantile(delays, 0.95)),
+        delay_bins=(delay_quantile(delays, 0.5), delay_quantile(delays, 0.95)),
         paths=paths,
         bins=len(errors),
     )
@@ -92,22 +99,27 @@ def _extent(design: TreeDesign, window: int | None) -> tuple[int, int]:
     return bins, max(_LEAST_PATHS, min(PATHS, _MOST_CELLS // drawn))
 
 
-def _errors(
-    rule: Rule, design: TreeDesign, window: int | None, bins: int, paths: int, noise: NoiseSource
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return errors, shape (releases, paths), and for every release the margin and the standard error.
+def _drawn(design: TreeDesign, noise: SeededNoise, paths: int) -> AnticipatingCounter | TreeCounter:
+    """Return a counter over nothing, each stream a cell of it: what it counts is noise."""
+    kind = AnticipatingCounter if design.release == "anticipating" else TreeCounter
+    return kind(design, noise, paths)
 
-    Each path is a cell of one counter over nothing: what it counts is its noise.
-    """
+
+def _errors(
+    rule: Rule,
+    drawn: AnticipatingCounter | TreeCounter | SumNoise,
+    window: int | None,
+    bins: int,
+    paths: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return errors, shape (releases, paths), and for every release the margin and the standard error."""
     counts = np.zeros(paths, np.int64)
-    anticipating = design.release == "anticipating"
-    counter = AnticipatingCounter(design, noise, paths) if anticipating else TreeCounter(design, noise, paths)
     estimates: list[Estimate] = []
     for bin in range(bins):
-        counter.push(counts)  # and then ask: a causal answer uses what is complete by now
+        drawn.push(counts)  # and then ask: a causal answer uses what is complete by now
         start = 0 if window is None else bin + 1 - window
         if start >= 0:
-            estimates.append(counter.range(start, bin + 1))
+            estimates.append(drawn.range(start, bin + 1))
     if not estimates:
         raise ValueError(f"{rule.name}: its window is longer than an epoch; shorten it")
     errors = np.array([one.value for one in estimates], np.float64).reshape(len(estimates), paths)
@@ -115,13 +127,19 @@ def _errors(
     return errors, np.array(margins(estimates, rule.confidence)), stderrs
 
 
-def _held(past: NDArray[np.bool_], hold: int) -> NDArray[np.bool_]:
+def held(past: NDArray[np.bool_], hold: int) -> NDArray[np.bool_]:
     """Return where a condition has held at this release and the ones before it, ``hold`` in all."""
-    held = past.copy()
+    found = past.copy()
     for back in range(1, hold):
-        held[back:] &= past[:-back]
-        held[:back] = False
-    return held
+        found[back:] &= past[:-back]
+        found[:back] = False
+    return found
+
+
+def beginnings(holds: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return where a condition holds that did not hold one release before."""
+    before = np.vstack([np.zeros((1, holds.shape[1]), bool), holds[:-1]])
+    return np.asarray(holds & ~before)
 
 
 def _delays(
@@ -133,10 +151,15 @@ def _delays(
     for start in np.linspace(0, releases // 2, _SHIFTS, dtype=int):
         since = np.arange(1, releases - start + 1)
         moved = errors[start:] + shift * np.minimum(since / window, 1.0)[:, np.newaxis]
-        held = _held(moved > margin[start:, np.newaxis], hold)
-        found.append(np.where(held.any(axis=0), held.argmax(axis=0) + 1.0, np.inf))
+        found.append(first_releases(held(moved > margin[start:, np.newaxis], hold)))
     return np.concatenate(found)
 
 
-def _quantile(delays: NDArray[np.float64], part: float) -> float:
+def first_releases(holds: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return how many releases it takes until a condition holds, by path; infinite where it never does."""
+    return np.where(holds.any(axis=0), holds.argmax(axis=0) + 1.0, np.inf)
+
+
+def delay_quantile(delays: NDArray[np.float64], part: float) -> float:
+    """Return the delay that so many of the shifts keep within."""
     return float(np.sort(delays)[min(len(delays) - 1, int(np.ceil(part * len(delays))) - 1)])

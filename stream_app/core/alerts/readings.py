@@ -1,10 +1,10 @@
-"""What rules see in a stream's released values: estimates, and how far past a threshold is far enough."""
+"""What rules see in a stream's released values: how far past a threshold, and how far is far enough."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,68 +12,66 @@ import numpy as np
 from dphist.tree.estimate import Estimate
 from dphist.tree.interval import half_width, half_widths
 from dphist.tree.law import LawTable
-from stream_app.core.alerts.rules import Rule
-from stream_app.core.epoch_view import Span
+from stream_app.core.alerts.ranges import Question, Ranges, question_of
+from stream_app.core.alerts.rules import OF_VALUES, Rule
 from stream_app.core.query import QueryError, StreamView
 
 _FEW = 16
+Shown = tuple[float | None, float | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reading:
-    """What a rule sees at one release, in events.
+    """What a rule sees at one release, in events (ks: in shares).
 
-    ``margin`` is the least distance from the threshold that noise alone crosses with probability at most
-    1 - confidence; infinite where nobody needs it, as the estimate is on the threshold's near side.
+    Args:
+        beyond: how far past its threshold the estimate is; negative on its near side.
+        margin: the least distance from the threshold that noise alone crosses with probability at most
+            1 - confidence; infinite where nobody needs it, as the estimate is on the near side.
+        beyond_clear: how far it is past the value at which a firing alert ends.
+        show: the value and its standard error in the condition's own terms, for those who are told; None
+            where there is none.
     """
 
-    value: float
-    stderr: float
+    beyond: float
     margin: float
+    beyond_clear: float
+    show: Callable[[], Shown]
 
     def past(self, rule: Rule) -> bool:
         """Return whether the true value is past the threshold with the rule's confidence.
 
         Guarantee: while it is not, this is True with probability at most 1 - confidence, at each release.
         """
-        beyond = _beyond(rule, self.value)
-        return beyond >= self.margin if rule.condition.comparison in (">=", "<=") else beyond > self.margin
+        loose = rule.condition.comparison in (">=", "<=")
+        return self.beyond >= self.margin if loose else self.beyond > self.margin
 
-    def cleared(self, rule: Rule) -> bool:
+    @property
+    def cleared(self) -> bool:
         """Return whether the estimate is back where a firing alert ends."""
-        condition = rule.condition
-        clear = condition.threshold if rule.clear is None else rule.clear
-        assert clear is not None
-        beyond = self.value - condition.events(clear)
-        return beyond <= 0 if condition.upward else beyond >= 0
+        return self.beyond_clear <= 0
 
 
 def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
     """Return what each rule over a stream sees now; None where its window was not all measured.
 
-    Cost: one estimate for each length of window, and a millisecond for each pair of window and confidence of
-        which some rule's estimate is past its threshold.
+    Cost: one estimate for each length of window, a product of columns for each different sum of them, a
+        millisecond for each of those that is past some rule's threshold; two bands for a distance that is.
     """
-    windows = [window_bins(rule, view) for rule in rules]
-    estimates = {bins: found for bins in set(windows) if (found := _estimate(view, bins)) is not None}
-    margin_of: dict[tuple[float, int | None], float] = {}
-    asked: dict[float, set[int | None]] = defaultdict(set)
-    for rule, bins in zip(rules, windows, strict=True):
-        if bins in estimates and _beyond(rule, float(estimates[bins].value)) >= 0:
-            asked[rule.confidence].add(bins)
+    ranges = Ranges(view)
+    questions = [question_of(rule.condition, view) for rule in rules]
+    beyond = [_beyond(rule, question, ranges) for rule, question in zip(rules, questions, strict=True)]
+    asked: dict[float, dict[Question, None]] = defaultdict(dict)
+    for rule, question, far in zip(rules, questions, beyond, strict=True):
+        if question is not None and far is not None and far[0] >= 0 and rule.condition.measure != "ks":
+            asked[rule.confidence][question] = None
+    margin_of: dict[tuple[float, Question], float] = {}
     for confidence, some in asked.items():
-        known = list(some)
-        least = margins([estimates[bins] for bins in known], confidence)
-        margin_of |= {(confidence, bins): margin for bins, margin in zip(known, least, strict=True)}
+        least = margins([ranges.estimate(question) for question in some], confidence)
+        margin_of |= {(confidence, question): margin for question, margin in zip(some, least, strict=True)}
     return [
-        Reading(
-            float(estimates[bins].value),
-            estimates[bins].stderr,
-            margin_of.get((rule.confidence, bins), math.inf),
-        )
-        if bins in estimates
-        else None
-        for rule, bins in zip(rules, windows, strict=True)
+        None if question is None or far is None else _reading(rule, question, far, margin_of, ranges)
+        for rule, question, far in zip(rules, questions, beyond, strict=True)
     ]
 
 
@@ -92,29 +90,43 @@ def margins(estimates: Sequence[Estimate], confidence: float) -> list[float]:
     return [float(m) for m in halves + np.array([one.rounding for one in estimates])]
 
 
-def window_bins(rule: Rule, view: StreamView) -> int | None:
-    """Return how many bins a rule's window has; None for all."""
-    window_us = rule.condition.window_us
-    return None if window_us is None else window_us // view.binning.bin_us
-
-
-def _beyond(rule: Rule, value: float) -> float:
-    """Return how far past its threshold an estimate is, in events; negative on its near side."""
-    condition = rule.condition
-    assert condition.threshold is not None
-    beyond = value - condition.events(condition.threshold)
-    return beyond if condition.upward else -beyond
-
-
-def _estimate(view: StreamView, bins: int | None) -> Estimate | None:
-    first, stop = view.span
-    if stop == first:
+def _beyond(rule: Rule, question: Question | None, ranges: Ranges) -> tuple[float, float] | None:
+    """Return how far the estimate is past the threshold and past the value that clears; None if unknown."""
+    condition, threshold = rule.condition, rule.condition.threshold
+    if question is None or threshold is None:
         return None
-    if bins is None:
-        return view.running()
-    if stop - bins < first:
-        return None
+    clear = threshold if rule.clear is None else rule.clear
     try:
-        return view.count(Span(stop - bins, stop))
+        if condition.measure == "ks":
+            distance = ranges.distance(question)
+            found = [distance - threshold, distance - clear]
+        elif condition.measure in OF_VALUES:
+            back = question if rule.clear is None else question_of(condition, ranges.view, clear)
+            assert back is not None
+            found = [ranges.value(question), ranges.value(back)]
+        else:
+            value = ranges.value(question)
+            found = [value - condition.events(threshold), value - condition.events(clear)]
     except QueryError:
         return None  # some of its bins were never measured: an epoch ended early
+    # A quantile is above a point while fewer events than its part are below: large is upward for all.
+    return (found[0], found[1]) if condition.upward else (-found[0], -found[1])
+
+
+def _reading(
+    rule: Rule,
+    question: Question,
+    far: tuple[float, float],
+    margin_of: dict[tuple[float, Question], float],
+    ranges: Ranges,
+) -> Reading:
+    beyond, back = far
+    if rule.condition.measure != "ks":
+        margin = margin_of.get((rule.confidence, question), math.inf)
+    elif beyond > 0:
+        certain = ranges.certain_distance(question, rule.confidence)
+        value = ranges.distance(question)
+        margin = max(0.0, value - certain.lower if rule.condition.upward else certain.upper - value)
+    else:
+        margin = math.inf
+    return Reading(beyond, margin, back, lambda: ranges.shown(rule.condition, question))

@@ -1,9 +1,15 @@
-"""The rule language: ``sum(departures, 24h) > 900``, ``rate(clicks, 1h) < 40/m``, ``no_data(clicks, 10m)``.
+"""The rule language: ``sum(departures, 24h) > 900``, ``rate(clicks['FR'], 1h) < 40/m``.
 
-condition = ("count(" stream ")" | "sum(" stream "," length ")") comparison number
-          | "rate(" stream "," length ")" comparison number "/" unit
+condition = "count(" counted ")" comparison number
+          | "sum(" counted "," length ")" comparison number
+          | "rate(" counted "," length ")" comparison number "/" unit
+          | "quantile(" counted "," number "," length ")" strictly number
+          | "cdf(" counted "," number "," length ")" strictly number
+          | "ks(" counted "," length "," reference ")" strictly number
           | "no_data(" stream "," length ")"
-comparison = ">" | ">=" | "<" | "<="
+counted   = stream [ "[" key { "," key } "]" ]
+reference = length [ "ago" length ] | "'" instant "/" instant "'"
+comparison = ">" | ">=" | "<" | "<="; strictly = ">" | "<"
 """
 
 from __future__ import annotations
@@ -14,9 +20,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NoReturn, cast
+from typing import Literal, NoReturn, cast, get_args
 
-MeasureName = Literal["count", "sum", "rate", "no_data"]
+from stream_app.core.instants import parse_instant
+
+MeasureName = Literal["count", "sum", "rate", "quantile", "cdf", "ks", "no_data"]
 Comparison = Literal[">", ">=", "<", "<="]
 
 UNITS_US = {
@@ -26,10 +34,12 @@ UNITS_US = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
-_NOT_BUILT = ("quantile", "cdf", "ks", "key")
+MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
+OF_VALUES: frozenset[MeasureName] = frozenset({"quantile", "cdf", "ks"})
+_KNOWN = f"{', '.join(MEASURES[:-1])} or {MEASURES[-1]}"
 _TOKEN = re.compile(
     r"\s*(?:(?P<length>(?:\d+[smhdw])+(?![\w.]))|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
-    r"|(?P<word>[a-z0-9][a-z0-9_-]*)|(?P<sign>[<>]=?|[(),/]))"
+    r"""|(?P<word>[a-z0-9][a-z0-9_-]*)|(?P<text>'[^']*'|"[^"]*")|(?P<sign>[<>]=?|[(),/[\]]))"""
 )
 
 
@@ -38,15 +48,35 @@ class RuleError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """What a distribution is compared with: so long a range, so long ago, or a range that stands still.
+
+    Args:
+        length_us, ago_us: the range ends ``ago_us`` before the last released bin does.
+        from_us, to_us: or it is this one.
+    """
+
+    length_us: int = 0
+    ago_us: int = 0
+    from_us: int | None = None
+    to_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
     """What a rule compares.
 
     Args:
         measure: count: events since the stream's first bin; sum: in the last window; rate: those per time;
-            no_data: nothing was released for as long as the window.
+            quantile: of the values in it; cdf: the share of them below a point; ks: the greatest distance of
+            their distribution from another one; no_data: nothing was released for as long as the window.
         window_us: length of the window; None for count.
         comparison, threshold: None for no_data.
         per_us: the unit of a rate's threshold.
+        keys: what is counted together; nothing for all.
+        level: of a quantile, in (0, 1); of a cdf, the point.
+        reference: of ks.
+        places: where its parts stand in the text, counted from 0.
     """
 
     measure: MeasureName
@@ -55,6 +85,10 @@ class Condition:
     comparison: Comparison | None = None
     threshold: float | None = None
     per_us: int | None = None
+    keys: tuple[str, ...] = ()
+    level: float | None = None
+    reference: Reference | None = None
+    places: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def events(self, threshold: float) -> float:
         """Return a threshold of this condition as a number of events in the window."""
@@ -66,6 +100,10 @@ class Condition:
     def upward(self) -> bool:
         """Return whether large values are past the threshold."""
         return self.comparison in (">", ">=")
+
+    def error(self, part: str, line: str) -> RuleError:
+        """Return the error about one of its parts."""
+        return RuleError(f"character {self.places.get(part, 0) + 1}: {line}")
 
 
 @dataclass(frozen=True)
@@ -101,6 +139,8 @@ def parse_condition(text: str) -> Condition:
 
     >>> parse_condition("rate(clicks, 1h30m) < 40/m").events(40.0)
     3600.0
+    >>> parse_condition("quantile(delays['UA', 'AA'], 0.95, 24h) > 60").keys
+    ('UA', 'AA')
     """
     return _Reader(text).condition()
 
@@ -108,37 +148,100 @@ def parse_condition(text: str) -> Condition:
 class _Reader:
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
+        self._places: dict[str, int] = {}
 
     def condition(self) -> Condition:
-        name, at = self._take("word", "count, sum, rate or no_data")
-        if name in _NOT_BUILT:
-            self._refuse(at, f"{name} is not built yet; use count, sum, rate or no_data")
-        if name not in ("count", "sum", "rate", "no_data"):
-            self._refuse(at, f'"{name}" is not known; use count, sum, rate or no_data')
-        measure = cast("MeasureName", name)
+        name, at = self._take("word", _KNOWN)
+        if name not in MEASURES:
+            self._refuse(at, f'"{name}" is not known; use {_KNOWN}')
+        measure = name
         self._sign("(")
-        stream, _ = self._take("word", "the name of a stream")
-        window_us = None
+        stream = self._noted("stream", "word", "the name of a stream")
+        keys = self._keys() if measure != "no_data" else ()
+        level = self._level(measure) if measure in ("quantile", "cdf") else None
+        window_us, reference = None, None
         if measure != "count":
             self._sign(",")
-            window_us = self._length()
+            window_us = self._length("window")
+        if measure == "ks":
+            self._sign(",")
+            assert window_us is not None
+            reference = self._reference(window_us)
         self._sign(")")
         if measure == "no_data":
             self._end()
-            return Condition(measure, stream, window_us)
+            return Condition(measure, stream, window_us, places=self._places)
+        comparison = self._comparison(measure)
+        threshold = float(self._noted("threshold", "number", "a number"))
+        self._check_share(measure, threshold)
+        per_us = self._unit() if measure == "rate" else None
+        self._end()
+        return Condition(
+            *(measure, stream, window_us, comparison, threshold, per_us, keys, level, reference, self._places)
+        )
+
+    def _keys(self) -> tuple[str, ...]:
+        if not self._next_is("["):
+            return ()
+        self._sign("[")
+        keys: list[str] = []
+        while True:
+            text, at = self._take("text", "a key in quotes, for example 'FR'")
+            key = text[1:-1]
+            if key in keys:
+                self._refuse(at, f"{key!r} is named twice; an event is counted once")
+            keys.append(key)
+            self._places[f"key {key}"] = at
+            if not self._next_is(","):
+                break
+            self._sign(",")
+        self._sign("]")
+        return tuple(keys)
+
+    def _level(self, measure: MeasureName) -> float:
+        self._sign(",")
+        wanted = "a quantile, for example 0.95" if measure == "quantile" else "a value"
+        level = float(self._noted("level", "number", wanted))
+        if measure == "quantile" and not 0.0 < level < 1.0:
+            self._refuse(self._places["level"], "a quantile is above 0 and below 1, for example 0.95")
+        return level
+
+    def _reference(self, window_us: int) -> Reference:
+        rest = self._text[self._at :].lstrip()
+        if rest[:1] in ("'", '"'):
+            text = self._noted("reference", "text", "a range")
+            try:
+                from_us, to_us = (parse_instant(part) for part in text[1:-1].split("/"))
+            except ValueError:
+                wanted = "two instants, for example '2013-01-01T00:00:00Z/2013-02-01T00:00:00Z'"
+                self._refuse(self._places["reference"], f"here belong {wanted}")
+            if from_us >= to_us:
+                self._refuse(self._places["reference"], "the range ends before it begins; exchange its ends")
+            return Reference(from_us=from_us, to_us=to_us)
+        length_us = self._length("reference")
+        if not self._next_is("ago", "word"):
+            return Reference(length_us, window_us)
+        self._take("word", "ago")
+        return Reference(length_us, self._length("ago"))
+
+    def _comparison(self, measure: MeasureName) -> Comparison:
         comparison, at = self._take("sign", "a comparison: >, >=, < or <=")
         if comparison not in (">", ">=", "<", "<="):
             self._refuse(at, "a comparison belongs here: >, >=, < or <=")
-        threshold, _ = self._take("number", "a number")
-        per_us = self._unit() if measure == "rate" else None
-        self._end()
-        return Condition(measure, stream, window_us, cast("Comparison", comparison), float(threshold), per_us)
+        if measure in OF_VALUES and comparison in (">=", "<="):
+            self._refuse(at, f"{measure} is compared strictly; write {comparison[0]}")
+        return cast("Comparison", comparison)
 
-    def _length(self) -> int:
-        text, at = self._take("length", "a length of time, for example 24h")
+    def _check_share(self, measure: MeasureName, threshold: float) -> None:
+        if measure in ("cdf", "ks") and not 0.0 < threshold < 1.0:
+            line = f"{measure} is a share; give one above 0 and below 1"
+            self._refuse(self._places["threshold"], line)
+
+    def _length(self, part: str) -> int:
+        text = self._noted(part, "length", "a length of time, for example 24h")
         length_us = sum(int(count) * UNITS_US[unit] for count, unit in re.findall(r"(\d+)([smhdw])", text))
         if not length_us:
-            self._refuse(at, "the length must be longer than zero")
+            self._refuse(self._places[part], "the length must be longer than zero")
         return length_us
 
     def _unit(self) -> int:
@@ -147,6 +250,15 @@ class _Reader:
         if unit not in UNITS_US:
             self._refuse(at, "the unit of a rate is s, m, h, d or w")
         return UNITS_US[unit]
+
+    def _noted(self, part: str, kind: str, wanted: str) -> str:
+        """Take a token and remember where it stands."""
+        text, self._places[part] = self._take(kind, wanted)
+        return text
+
+    def _next_is(self, text: str, kind: str = "sign") -> bool:
+        match = _TOKEN.match(self._text, self._at)
+        return match is not None and match.lastgroup == kind and match[kind] == text
 
     def _take(self, kind: str, wanted: str) -> tuple[str, int]:
         match = _TOKEN.match(self._text, self._at)

@@ -119,7 +119,7 @@ def retire(
 
 def _valued_phase(rule: Rule, state: State, reading: Reading, moment: Moment) -> Phase:
     if state.phase == "firing":
-        return "inactive" if reading.cleared(rule) else "firing"
+        return "inactive" if reading.cleared else "firing"
     if not reading.past(rule):
         return "inactive"
     since_us = state.since_us if state.phase == "pending" else moment.at_us
@@ -154,6 +154,7 @@ def _state(rule: Rule, states: Mapping[str, State]) -> State:
 def _told(
     rule: Rule, moment: Moment, kind: Kind, since_us: int, fired_us: int, reading: Reading | None
 ) -> dict[str, Any]:
+    value, stderr = (None, None) if reading is None else reading.show()
     return {
         "key": _key(rule.fingerprint, moment, kind),
         "kind": kind,
@@ -166,8 +167,8 @@ def _told(
         "now_us": moment.now_us,
         "since_us": since_us,
         "fired_us": fired_us,
-        "value": None if reading is None else reading.value,
-        "stderr": None if reading is None else reading.stderr,
+        "value": value,
+        "stderr": stderr,
         "private": moment.private,
         "labels": dict(rule.labels),
         "summary": rule.summary,

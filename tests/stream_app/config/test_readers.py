@@ -66,6 +66,48 @@ def test_a_wrong_rule_is_one_line(rule: str, expected: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
+DELAYS = """\
+  delays:
+    source: {file: delays.ndjson}
+    time: {field: at, format: iso8601, bin: 1h, grace: 0s, epoch: 1d}
+    privacy: {epsilon: 1.0}
+    keys: {field: carrier, list: [UA, AA]}
+    value: {field: delay, min: 0, max: 60, buckets: 60}
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "more", "expected"),
+    [
+        ("sum(clicks['FR'], 1h) > 5", "", "character 12: clicks has no keys"),
+        (
+            "sum(delays['UA', 'LH'], 1h) > 5",
+            "",
+            "character 18: 'LH' is not on the list of delays: UA, AA, other",
+        ),
+        ("sum(delay, 1h) > 5", "", "character 5: names the stream delay, which is not here"),
+        ("sum(delays, 90m) > 5", "", "character 13: it has to be whole bins of delays; its bins are 1h"),
+        ("quantile(clicks, 0.5, 1h) > 5", "", "character 10: clicks has no value; quantile needs one"),
+        ("quantile(delays, 0.5, 1h) > 5.5", "", "character 29: 5.5 is no edge between two buckets"),
+        ("cdf(delays, 5.5, 1h) > 0.5", "", "character 13: 5.5 is no edge between two buckets"),
+        ("quantile(delays, 0.5, 1h) > 5", ", clear: 4.5", "clear 4.5 is no edge between two buckets"),
+        ("ks(delays, 1h, 90m) > 0.5", "", "character 16: it has to be whole bins"),
+        ("ks(delays, 1h, 1h ago 90m) > 0.5", "", "character 23: it has to be whole bins"),
+        (
+            "ks(delays, 1h, '1970-01-01T00:30:00Z/1970-01-01T02:00:00Z') > 0.5",
+            "",
+            "character 16: 1970-01-01T00:30:00Z is inside a bin of delays",
+        ),
+        ("ks(delays, 1h, 1h) > 0.5", ", confidence: 0.9999", "confidence 0.9999 is beyond 0.998"),
+    ],
+)
+def test_a_rule_over_axes_is_checked_with_the_place_of_its_error(when: str, more: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        read(f'{DELAYS}alerts:\n  rules:\n    busy: {{when: "{when}"{more}}}\n')
+    assert expected in str(refusal.value)
+    assert "alerts.rules.busy." in str(refusal.value)
+
+
 def test_beyond_loopback_somebody_is_asked_or_it_was_accepted() -> None:
     for host in ("127.0.0.1", "127.1.2.3", "localhost", '"::1"'):
         assert read(f"api: {{host: {host}}}\n").api.keys is None

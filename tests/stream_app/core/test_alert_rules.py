@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
+from stream_app.core.alerts.rules import Condition, Reference, RuleError, parse_condition
 
 HOUR_US = 3_600_000_000
 
@@ -20,6 +20,40 @@ HOUR_US = 3_600_000_000
         ("no_data(clicks, 1w)", Condition("no_data", "clicks", 168 * HOUR_US)),
         ("sum(24h, 24h) < 3", Condition("sum", "24h", 24 * HOUR_US, "<", 3.0)),
         ("sum(2013, 2h) < 3", Condition("sum", "2013", 2 * HOUR_US, "<", 3.0)),
+        ("count(clicks['FR']) > 5", Condition("count", "clicks", None, ">", 5.0, keys=("FR",))),
+        (
+            """sum(clicks[ 'a,b', "it's"] , 1h) > 5""",
+            Condition("sum", "clicks", HOUR_US, ">", 5.0, keys=("a,b", "it's")),
+        ),
+        (
+            "quantile(clicks, .95, 24h) > -3.5",
+            Condition("quantile", "clicks", 24 * HOUR_US, ">", -3.5, level=0.95),
+        ),
+        (
+            "cdf(clicks['FR'], 30, 1h) < 0.9",
+            Condition("cdf", "clicks", HOUR_US, "<", 0.9, keys=("FR",), level=30.0),
+        ),
+        (
+            "ks(clicks, 24h, 7d) > 0.1",
+            Condition(
+                *("ks", "clicks", 24 * HOUR_US, ">", 0.1),
+                reference=Reference(168 * HOUR_US, 24 * HOUR_US),
+            ),
+        ),
+        (
+            "ks(clicks, 24h, 12h ago 7d) < 0.1",
+            Condition(
+                *("ks", "clicks", 24 * HOUR_US, "<", 0.1),
+                reference=Reference(12 * HOUR_US, 168 * HOUR_US),
+            ),
+        ),
+        (
+            "ks(clicks, 24h, '1970-01-01T01:00:00Z/1970-01-01T02:00:00Z') > 0.1",
+            Condition(
+                *("ks", "clicks", 24 * HOUR_US, ">", 0.1),
+                reference=Reference(from_us=HOUR_US, to_us=2 * HOUR_US),
+            ),
+        ),
     ],
 )
 def test_conditions_are_read(text: str, condition: Condition) -> None:
@@ -29,9 +63,8 @@ def test_conditions_are_read(text: str, condition: Condition) -> None:
 @pytest.mark.parametrize(
     ("text", "at", "word"),
     [
-        ("", 1, "count, sum, rate or no_data"),
+        ("", 1, "count, sum, rate, quantile, cdf, ks or no_data"),
         ("total(clicks) > 5", 1, "is not known"),
-        ("quantile(clicks, 24h) > 5", 1, "not built yet"),
         ("count(clicks, 24h) > 5", 13, '")"'),
         ("count clicks > 5", 7, '"("'),
         ("sum(clicks) > 5", 11, '","'),
@@ -44,6 +77,19 @@ def test_conditions_are_read(text: str, condition: Condition) -> None:
         ("rate(clicks, 1h) > 5/y", 22, "s, m, h, d or w"),
         ("no_data(clicks, 1h) > 5", 21, "ends before"),
         ("count(Clicks) > 5", 7, "name of a stream"),
+        ("count(clicks[FR]) > 5", 14, "a key in quotes"),
+        ("count(clicks['FR') > 5", 18, '"]"'),
+        ("count(clicks['FR', 'FR']) > 5", 20, "named twice"),
+        ("no_data(clicks['FR'], 1h)", 15, '","'),
+        ("quantile(clicks, 24h) > 5", 18, "a quantile"),
+        ("quantile(clicks, 1.5, 24h) > 5", 18, "above 0 and below 1"),
+        ("quantile(clicks, 0.5, 24h) >= 5", 28, "write >"),
+        ("cdf(clicks, 5, 24h) > 1", 23, "above 0 and below 1"),
+        ("ks(clicks, 24h) > 0.1", 15, '","'),
+        ("ks(clicks, 24h, 7) > 0.1", 17, "length"),
+        ("ks(clicks, 24h, 7d ago) > 0.1", 23, "length"),
+        ("ks(clicks, 24h, 'monday/tuesday') > 0.1", 17, "two instants"),
+        ("ks(clicks, 24h, '1970-01-01T02:00:00Z/1970-01-01T01:00:00Z') > 0.1", 17, "before it begins"),
     ],
 )
 def test_an_error_points_at_its_place(text: str, at: int, word: str) -> None:
@@ -53,7 +99,7 @@ def test_an_error_points_at_its_place(text: str, at: int, word: str) -> None:
     assert word in str(refusal.value)
 
 
-@given(st.text(max_size=40) | st.text("countsumrate()<>=,/.0123456789hd _-", max_size=40))
+@given(st.text(max_size=40) | st.text("countsumrateksqilcdf()[]'\"<>=,/.0123456789hd _-", max_size=40))
 def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
     refusal = ""
     try:

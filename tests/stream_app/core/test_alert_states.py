@@ -150,12 +150,10 @@ def test_a_margin_is_the_quantile_of_the_noise(confidence: float) -> None:
 
 
 def test_past_is_strict_where_the_comparison_is() -> None:
-    reading = Reading(value=15.0, stderr=2.0, margin=5.0)
-    assert not reading.past(rule("count(a) > 10"))
-    assert reading.past(rule("count(a) >= 10"))
-    assert reading.past(rule("count(a) > 9.99"))
-    assert not reading.past(rule("count(a) < 20"))
-    assert reading.past(rule("count(a) <= 20"))
+    at_the_margin = Reading(5.0, 5.0, 5.0, lambda: (15.0, 2.0))
+    for comparison, holds in ((">", False), (">=", True), ("<", False), ("<=", True)):
+        assert at_the_margin.past(rule(f"count(a) {comparison} 10")) is holds
+    assert Reading(5.01, 5.0, 5.01, lambda: (15.0, 2.0)).past(rule("count(a) > 9.99"))
 
 
 def test_windows_that_reach_before_the_first_bin_are_not_judged() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphist import SeededNoise, plan_tree
-from stream_app.core.alerts.forecast import _delays, _held, forecast
+from stream_app.core.alerts.forecast import _delays, forecast, held
 from stream_app.core.alerts.rules import Rule, parse_condition
 
 HOUR_US = 3_600_000_000
@@ -49,7 +49,7 @@ def test_a_window_beyond_the_epoch_is_refused() -> None:
 
 def test_delays_by_hand() -> None:
     past = np.array([[1], [1], [0], [1], [1], [1]], bool)
-    assert _held(past, 2)[:, 0].tolist() == [False, True, False, False, True, True]
+    assert held(past, 2)[:, 0].tolist() == [False, True, False, False, True, True]
     # Window 4, shift 8: the truth is 2, 4, 6, 8, 8, ... past; the margin 5 is crossed at the third release.
     assert set(_delays(np.zeros((40, 1)), np.full(40, 5.0), 8.0, 4, 1)) == {3.0}
     assert set(_delays(np.zeros((40, 1)), np.full(40, 9.0), 8.0, 4, 1)) == {np.inf}

@@ -1,0 +1,186 @@
+"""The noise of streams over keys and values, drawn for forecasts: sums of columns, over many streams at once.
+
+A rule sees one sum of columns. At each node of the tree over time, what a group of columns adds to it is one
+number with a known law, so that number is drawn and not every column: a day of a thousand columns for
+hundreds of streams costs as much as one column. Nothing here is ever released.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.noise import Int64Array, SeededNoise
+from dphist.product.answers import Cdf, Histogram
+from dphist.product.band import NodeTable
+from dphist.product.columns import ColumnSum, key_weights
+from dphist.product.design import ColumnGroup, ProductDesign
+from dphist.tree.decoder import decode_noise
+from dphist.tree.design import TreeDesign
+from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.estimate import Estimate, ReleasedForest
+from dphist.tree.law import WeightedNoise
+from dphist.tree.published_error import published_law
+from dphist.tree.upward import UNITS_PER_COUNT
+
+FloatArray = NDArray[np.float64]
+# Trees count whole numbers: draws of sums that are none are held in these parts of a count.
+_PARTS = 2**10
+
+
+class GroupNoise(ABC):
+    """What one group of columns adds to sums: its noise over time, for many streams side by side.
+
+    Args: design, of the group's tree over time; drawn, noise of its nodes a level, shape (nodes, paths).
+    """
+
+    @staticmethod
+    def draw(
+        design: TreeDesign, weights: FloatArray, bins: int, paths: int, noise: SeededNoise
+    ) -> GroupNoise:
+        """Draw the first bins of an epoch. Args: weights of the group's columns in the sum, (columns,)."""
+        found, copies = np.unique(np.abs(weights).round(12), return_counts=True)
+        weighted = list(zip(found.tolist(), copies.tolist(), strict=True))
+        laws = [WeightedNoise.of((w, n, float(scale)) for w, n in weighted) for scale in design.scales]
+        whole = design.release == "anticipating"  # such an epoch is drawn before it begins
+        nodes = (
+            node_counts(design.shape, design.horizon)
+            if whole
+            else [design.shape.completed_count(bins, level) for level in design.shape.levels]
+        )
+        drawn = [_drawn(law, count, paths, noise) for law, count in zip(laws, nodes, strict=True)]
+        return PublishedNoise(design, drawn) if whole else CausalNoise(design, drawn)
+
+    @abstractmethod
+    def __init__(self, design: TreeDesign, drawn: Sequence[Int64Array]) -> None: ...
+
+    @abstractmethod
+    def close(self, bin: int) -> None:
+        """Let a bin be over."""
+
+    @abstractmethod
+    def errors(self, start: int, stop: int) -> FloatArray:
+        """Return the errors of bins [start, stop) as they are known now, shape (paths,)."""
+
+    @abstractmethod
+    def law(self, start: int, stop: int) -> WeightedNoise:
+        """Return the law of one column's error over these bins."""
+
+
+class CausalNoise(GroupNoise):
+    """Noise of a tree whose nodes are known when they are complete."""
+
+    def __init__(self, design: TreeDesign, drawn: Sequence[Int64Array]) -> None:
+        self._drawn = drawn
+        self._forest = ReleasedForest(design, drawn[0].shape[1])
+
+    def close(self, bin: int) -> None:
+        """Let a bin be over: the nodes that end with it are released."""
+        shape = self._forest.design.shape
+        for level, nodes in zip(shape.levels, self._drawn, strict=True):
+            before, now = (shape.completed_count(bins, level) for bins in (bin, bin + 1))
+            self._forest.append_level(level, nodes[before:now])
+
+    def errors(self, start: int, stop: int) -> FloatArray:
+        """Return the errors of bins [start, stop), shape (paths,)."""
+        return np.atleast_1d(self._forest.range(start, stop).value) / _PARTS
+
+    def law(self, start: int, stop: int) -> WeightedNoise:
+        """Return the law of one column's error."""
+        return self._forest.range(start, stop).law
+
+
+class PublishedNoise(GroupNoise):
+    """Noise of published running counts, which use nodes that are still open and never change."""
+
+    def __init__(self, design: TreeDesign, drawn: Sequence[Int64Array]) -> None:
+        self._design = design
+        running = decode_noise(design, drawn) / (_PARTS * UNITS_PER_COUNT)
+        self._running = np.concatenate([np.zeros((1, running.shape[1])), running])
+
+    def close(self, bin: int) -> None:
+        """Nothing changes."""
+
+    def errors(self, start: int, stop: int) -> FloatArray:
+        """Return the errors of bins [start, stop), shape (paths,)."""
+        return np.asarray(self._running[stop] - self._running[start], np.float64)
+
+    def law(self, start: int, stop: int) -> WeightedNoise:
+        """Return the law of one column's error."""
+        return published_law(self._design, start, stop)
+
+
+class SumNoise:
+    """The noise of a sum of columns for many streams; as a counter, it is pushed on bin by bin."""
+
+    def __init__(self, columns: ColumnSum, noise: SeededNoise, bins: int, paths: int) -> None:
+        self._columns = columns
+        self._groups = [
+            GroupNoise.draw(group.design, weights, bins, paths, noise)
+            for group, weights in zip(columns.design.groups, columns.parts, strict=True)
+        ]
+        self._bin = 0
+
+    def push(self, _counts: Int64Array) -> None:
+        """Close a bin in which nothing happened."""
+        for group in self._groups:
+            group.close(self._bin)
+        self._bin += 1
+
+    def range(self, start: int, stop: int) -> Estimate:
+        """Return the errors over bins [start, stop), of shape (paths,), with their law."""
+        law = self._columns.law([group.law(start, stop) for group in self._groups])
+        errors = np.sum([group.errors(start, stop) for group in self._groups], axis=0)
+        return Estimate(errors, law.variance, law)
+
+
+class HistogramNoise:
+    """The noise of every bucket, of some keys together (None: of all), for many streams.
+
+    Args: bins, how many are drawn; paths, how many streams.
+    """
+
+    def __init__(
+        self, design: ProductDesign, keys: Sequence[int] | None, noise: SeededNoise, bins: int, paths: int
+    ) -> None:
+        self._axis, self._paths, self._bin = design.values, paths, 0
+        of_total, of_keys = key_weights(design.keys, keys)
+        self._groups: list[tuple[ColumnGroup, FloatArray, GroupNoise]] = []
+        for group in design.groups:
+            weights = np.array([of_total]) if group.total else of_keys
+            drawn = GroupNoise.draw(group.design, weights, bins, group.nodes * paths, noise)
+            self._groups.append((group, weights, drawn))
+
+    def close(self) -> None:
+        """Close a bin in which nothing happened."""
+        for _, _, drawn in self._groups:
+            drawn.close(self._bin)
+        self._bin += 1
+
+    def band(self, start: int, stop: int, confidence: float) -> Cdf:
+        """Return the errors of cumulative counts over these bins, (buckets, paths), with their band."""
+        height, buckets = self._axis.shape.height, self._axis.buckets
+        errors = [np.zeros((nodes, self._paths)) for nodes in self._axis.node_counts]
+        laws: list[list[tuple[float, int, float]]] = [[] for _ in range(height)]
+        for group, weights, drawn in self._groups:
+            level = group.value_level - 1
+            errors[level] += drawn.errors(start, stop).reshape(group.nodes, self._paths)
+            found, copies = np.unique(np.abs(weights), return_counts=True)
+            for weight, keys in zip(found.tolist(), copies.tolist(), strict=True):
+                laws[level] += [(weight * w, keys * n, s) for w, n, s in drawn.law(start, stop).groups]
+        nothing = tuple(np.zeros(nodes) for nodes in self._axis.node_counts)
+        law = tuple(WeightedNoise.of(groups) for groups in laws)
+        band = Histogram(self._axis, nothing, law, (0.0,) * height).cdf(confidence)
+        values = self._axis.least_squares(errors).cumsum(axis=0)
+        own = (buckets, 1)
+        return Cdf(values, band.stderr.reshape(own), band.reach.reshape(own), confidence)
+
+
+def _drawn(law: WeightedNoise, nodes: int, paths: int, noise: SeededNoise) -> Int64Array:
+    if not law.variance:
+        return np.zeros((nodes, paths), np.int64)
+    draws = NodeTable.of(law).draw(noise.generator.random((nodes, paths)))
+    return np.rint(draws * _PARTS).astype(np.int64)

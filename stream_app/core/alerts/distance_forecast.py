@@ -1,0 +1,135 @@
+"""What to expect of a ks rule: noise is drawn for two ranges, and the certified bound is tried on it.
+
+How much noise moves a share depends on how many events there are, so that has to be said. The truth is the
+hardest one: uniform in the reference, and at every bucket at once as far from it as the threshold says.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.noise import SeededNoise
+from dphist.product.answers import Cdf
+from dphist.product.design import ProductDesign
+from dphist.product.distance import distance_bounds
+from stream_app.core.alerts.axis_noise import HistogramNoise
+from stream_app.core.alerts.forecast import Forecast, beginnings, delay_quantile, first_releases, held
+from stream_app.core.alerts.rules import Rule
+
+FloatArray = NDArray[np.float64]
+
+PATHS = 64
+RELEASES = 48  # each asks for two bands
+_SHIFTS = 4  # releases at which the truth is made to move, on every path
+
+
+def forecast_distance(
+    rule: Rule,
+    product: ProductDesign,
+    keys: tuple[int, ...] | None,
+    bin_us: int,
+    events: float,
+    noise: SeededNoise,
+    shift_stderrs: float = 3.0,
+) -> Forecast:
+    """Return what to expect of a ks rule; all values are shares.
+
+    Args: keys, places in the list, None for all; events, in a window.
+    Raises: ValueError for ranges that are longer than an epoch.
+    Cost: up to a minute.
+    """
+    window, reference, back = _lengths(rule, bin_us)
+    first = max(window, back)
+    releases = min(RELEASES, product.time.horizon - first + 1)
+    if releases < 2:
+        raise ValueError(f"{rule.name}: its ranges are longer than an epoch; shorten them")
+    drawn = HistogramNoise(product, keys, noise, first + releases - 1, PATHS)
+    confidence = (1.0 + rule.confidence) / 2.0
+    bands: list[tuple[Cdf, Cdf]] = []
+    for bin in range(first + releases - 1):
+        drawn.close()
+        stop = bin + 1
+        if stop >= first:
+            ranges = ((stop - window, stop), (stop - back, stop - back + reference))
+            now, then = (drawn.band(a, b, confidence) for a, b in ranges)
+            bands.append((now, then))
+    return _summed_up(rule, bands, events, events * reference / window, window, bin_us, shift_stderrs)
+
+
+def _summed_up(
+    rule: Rule,
+    bands: list[tuple[Cdf, Cdf]],
+    events: float,
+    before: float,
+    window: int,
+    bin_us: int,
+    shift_stderrs: float,
+) -> Forecast:
+    threshold = rule.condition.threshold
+    assert threshold is not None
+    upward = rule.condition.upward
+    stderr = float(np.median([_stderr(now, then, events, before) for now, then in bands]))
+    shift = shift_stderrs * stderr
+    shift = min(shift, 1.0 - threshold) if upward else -min(shift, threshold)
+    hold = -(-rule.for_us // bin_us) + 1
+
+    def past(place: int, distance: float) -> NDArray[np.bool_]:
+        lower, upper = distance_bounds(*_moved(bands[place], distance, events, before))
+        return lower > threshold if upward else upper < threshold
+
+    at_threshold = np.array([past(place, threshold) for place in range(len(bands))])
+    delays = []
+    for start in np.linspace(0, len(bands) // 2, _SHIFTS, dtype=int):
+        parts = np.minimum(np.arange(1, len(bands) - start + 1) / window, 1.0)
+        moved = [past(start + i, threshold + shift * part) for i, part in enumerate(parts)]
+        delays.append(first_releases(held(np.array(moved), hold)))
+    late = np.concatenate(delays)
+    reach = [_reach(now, then, events, before) for now, then in bands]
+    return Forecast(
+        stderr=stderr,
+        margin=float(np.median(reach)),
+        false_alarm_rate=float(at_threshold.mean()),
+        false_firings=float(beginnings(held(at_threshold, hold)).mean()),
+        shift=abs(shift),
+        detected=float(np.isfinite(late).mean()),
+        delay_bins=(delay_quantile(late, 0.5), delay_quantile(late, 0.95)),
+        paths=PATHS,
+        bins=len(bands),
+    )
+
+
+def _moved(bands: tuple[Cdf, Cdf], distance: float, events: float, before: float) -> tuple[Cdf, Cdf]:
+    """Return the bands around a truth at this distance."""
+    now, then = bands
+    shares = (np.arange(len(now.values)) + 1.0)[:, np.newaxis] / len(now.values)
+    return _around(now, events * np.minimum(shares + distance, 1.0)), _around(then, before * shares)
+
+
+def _around(errors: Cdf, truth: FloatArray) -> Cdf:
+    return Cdf(truth + errors.values, errors.stderr, errors.reach, errors.confidence)
+
+
+def _stderr(now: Cdf, then: Cdf, events: float, before: float) -> float:
+    """Return the standard error of the difference of two shares, in the middle of the buckets."""
+    return math.hypot(float(np.median(now.stderr)) / events, float(np.median(then.stderr)) / before)
+
+
+def _reach(now: Cdf, then: Cdf, events: float, before: float) -> float:
+    return float(np.median(now.reach)) / events + float(np.median(then.reach)) / before
+
+
+def _lengths(rule: Rule, bin_us: int) -> tuple[int, int, int]:
+    """Return the bins of the window, of the reference, and from the reference's first to the end."""
+    condition = rule.condition
+    reference, window_us = condition.reference, condition.window_us
+    assert reference is not None
+    assert window_us is not None
+    if reference.from_us is not None and reference.to_us is not None:
+        # It stands still; its noise is as good as that of a range so long right before the window.
+        length = (reference.to_us - reference.from_us) // bin_us
+        return window_us // bin_us, length, window_us // bin_us + length
+    length = reference.length_us // bin_us
+    return window_us // bin_us, length, reference.ago_us // bin_us + length

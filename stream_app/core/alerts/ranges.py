@@ -1,0 +1,235 @@
+"""What conditions ask of a stream's releases: sums of its released columns, each with its exact law.
+
+A quantile is past a point exactly where a weighted sum of counts is past zero: the q-quantile lies above x
+while q times all events are more than those below x, and a share of events below x is more than p while
+those are more than p times all. So rules over them need no band and no guess: the sum has an exact law.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from dphist.product.answers import Histogram
+from dphist.product.columns import ColumnSum
+from dphist.product.design import ProductDesign
+from dphist.product.distance import Distance, ks_distance, ks_estimate
+from dphist.product.forest import RangeSum
+from dphist.tree.estimate import Estimate
+from stream_app.core.alerts.rules import Condition
+from stream_app.core.cells import Buckets, Cells
+from stream_app.core.epoch_view import Span
+from stream_app.core.query import StreamView
+from stream_app.core.records import Int64Array
+
+Places = tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a condition asks: a sum over a range of time; equal questions have one answer.
+
+    Args:
+        bins: the last ones, None for all; from_bin, to_bin, reference: the range that ks compares with.
+        keys: places in the list, None for all.
+        below: how many buckets lie below the point that is asked about, None for a count of events.
+        of_all, of_below: the weights of all events and of those below the point.
+    """
+
+    bins: int | None
+    keys: Places = None
+    below: int | None = None
+    of_all: float = 1.0
+    of_below: float = 0.0
+    reference: Span | None = None
+
+    @property
+    def over_cells(self) -> bool:
+        """Return whether it is about cells and not whole bins."""
+        return self.keys is not None or self.below is not None
+
+
+def question_of(condition: Condition, view: StreamView, point: float | None = None) -> Question | None:
+    """Return what a condition asks now; None where its stream cannot be asked that, or not yet.
+
+    Args: point, of a quantile or a share, if it is another one than the threshold.
+    """
+    bins = None if condition.window_us is None else condition.window_us // view.binning.bin_us
+    cells, (first, stop) = view.strategy.cells, view.span
+    keys = places_of(condition, cells)
+    unknown = keys is not None and len(keys) < len(condition.keys)
+    if unknown or stop == first or (bins is not None and stop - bins < first):
+        return None
+    question, buckets = Question(bins, keys), cells.buckets
+    if condition.measure in ("quantile", "cdf"):
+        return None if buckets is None else of_value(condition, question, buckets, point)
+    if condition.measure == "ks":
+        span = _reference(condition, view)
+        return None if buckets is None or span is None else replace(question, below=0, reference=span)
+    return question
+
+
+def of_value(condition: Condition, question: Question, buckets: Buckets, point: float | None) -> Question:
+    """Return the sum of which the sign says whether a quantile or a share is past a threshold.
+
+    Raises: ValueError for a point that is no edge between two buckets.
+    """
+    threshold, level = condition.threshold if point is None else point, condition.level
+    assert threshold is not None
+    assert level is not None
+    if condition.measure == "quantile":
+        return replace(question, below=edge_of(buckets, threshold), of_all=level, of_below=-1.0)
+    return replace(question, below=edge_of(buckets, level), of_all=-threshold, of_below=1.0)
+
+
+def edge_of(buckets: Buckets, point: float) -> int:
+    """Return how many buckets lie below a point. Raises: ValueError for one that is no inner edge.
+
+    >>> from fractions import Fraction
+    >>> edge_of(Buckets("v", Fraction(0), Fraction(1), 10), 0.3)
+    3
+    """
+    edges = buckets.edges
+    nearest = int(np.abs(edges - point).argmin())
+    step = float(edges[1] - edges[0])
+    if 0 < nearest < buckets.count and abs(float(edges[nearest]) - point) <= 1e-9 * step:
+        return nearest
+    inner = edges[1:-1]
+    near = " and ".join(f"{edge:g}" for edge in np.sort(inner[np.abs(inner - point).argsort()[:2]]))
+    raise ValueError(f"{point:g} is no edge between two buckets; the nearest are {near}")
+
+
+def places_of(condition: Condition, cells: Cells) -> Places:
+    """Return where a condition's keys stand in the list, those that do; None for all keys together."""
+    if not condition.keys:
+        return None
+    labels = () if cells.keys is None else cells.keys.labels
+    return tuple(place for place, label in enumerate(labels) if label in condition.keys)
+
+
+def _reference(condition: Condition, view: StreamView) -> Span | None:
+    """Return the bins that a distribution is compared with; None where not all of them are released."""
+    reference, binning, (first, stop) = condition.reference, view.binning, view.span
+    assert reference is not None
+    if reference.from_us is not None and reference.to_us is not None:
+        edges = binning.bin_of(np.array([reference.from_us, reference.to_us], dtype=np.int64))
+        span = Span(int(edges[0]), int(edges[1]))
+    else:
+        end = stop - reference.ago_us // binning.bin_us
+        span = Span(end - reference.length_us // binning.bin_us, end)
+    return span if first <= span.start < span.stop <= stop else None
+
+
+class Ranges:
+    """The ranges of one view that rules ask about, each summed once."""
+
+    def __init__(self, view: StreamView) -> None:
+        self.view = view
+        self._cells: dict[Span | None, RangeSum] = {}
+        self._estimates: dict[Question, Estimate] = {}
+        self._histograms: dict[tuple[Span | None, Places], Histogram] = {}
+
+    def value(self, question: Question) -> float:
+        """Return the estimated sum, without its error where that costs extra. Raises: QueryError."""
+        if not question.over_cells:
+            return float(self.estimate(question).value)
+        return self._columns(question).value_of(self._cells_of(self._span(question)))
+
+    def estimate(self, question: Question) -> Estimate:
+        """Return the sum with its exact law. Raises: QueryError."""
+        if question not in self._estimates:
+            self._estimates[question] = self._estimate(question)
+        return self._estimates[question]
+
+    def distance(self, question: Question) -> float:
+        """Return the estimated distance of two distributions. Raises: QueryError."""
+        return ks_estimate(*self._two(question))
+
+    def certain_distance(self, question: Question, confidence: float) -> Distance:
+        """Return what the distance is at least and at most.
+
+        A rule is wrong on one side only; the bound holds on both, so it is surer than it has to be.
+        """
+        return ks_distance(*self._two(question), confidence)
+
+    def shown(self, condition: Condition, question: Question) -> tuple[float | None, float | None]:
+        """Return what a condition is about in its own terms, and the standard error where there is one."""
+        if condition.measure == "ks":
+            return self.distance(question), None
+        if question.below is None:
+            estimate = self.estimate(question)
+            return float(estimate.value), estimate.stderr
+        counts = self._histogram(self._span(question), question.keys).estimated()
+        if not counts[-1]:
+            return None, None
+        if condition.measure == "cdf":
+            return int(counts[question.below - 1]) / int(counts[-1]), None
+        buckets, level = self.view.strategy.cells.buckets, condition.level
+        assert buckets is not None
+        assert level is not None
+        return _quantile(counts, level, buckets), None
+
+    def _estimate(self, question: Question) -> Estimate:
+        span = self._span(question)
+        if question.over_cells:
+            return self._columns(question).of_range(self._cells_of(span))
+        return self.view.running() if span is None else self.view.count(span)
+
+    def _columns(self, question: Question) -> ColumnSum:
+        product = self.view.strategy.product
+        assert product is not None  # else it has neither keys nor values
+        return columns_of(product, question)
+
+    def _two(self, question: Question) -> tuple[Histogram, Histogram]:
+        now = self._histogram(self._span(question), question.keys)
+        return now, self._histogram(question.reference, question.keys)
+
+    def _histogram(self, span: Span | None, keys: Places) -> Histogram:
+        if (span, keys) not in self._histograms:
+            self._histograms[span, keys] = Histogram.of(self._cells_of(span), keys)
+        return self._histograms[span, keys]
+
+    def _cells_of(self, span: Span | None) -> RangeSum:
+        if span not in self._cells:
+            self._cells[span] = self.view.cells(span)
+        return self._cells[span]
+
+    def _span(self, question: Question) -> Span | None:
+        stop = self.view.span.stop
+        return None if question.bins is None else Span(stop - question.bins, stop)
+
+
+def _quantile(counts: Int64Array, level: float, buckets: Buckets) -> float:
+    """Return a quantile of consistent cumulative counts, on a straight line through its bucket."""
+    wanted = level * int(counts[-1])
+    place = int(np.argmax(counts >= wanted))
+    below = int(counts[place - 1]) if place else 0
+    start, end = buckets.edges[place : place + 2].tolist()
+    return float(start + (wanted - below) / (int(counts[place]) - below) * (end - start))
+
+
+def columns_asked(condition: Condition, product: ProductDesign, cells: Cells) -> ColumnSum:
+    """Return the sum of columns that a condition asks for, whatever the range of time."""
+    question = Question(None, places_of(condition, cells))
+    if condition.measure in ("quantile", "cdf"):
+        assert cells.buckets is not None
+        question = of_value(condition, question, cells.buckets, None)
+    return columns_of(product, question)
+
+
+def columns_of(product: ProductDesign, question: Question) -> ColumnSum:
+    """Return the weighted sum of released columns that a question asks for, made once."""
+    return _columns_of(product, question.keys, question.below, question.of_all, question.of_below)
+
+
+@lru_cache(maxsize=2**14)
+def _columns_of(
+    product: ProductDesign, keys: Places, below: int | None, of_all: float, of_below: float
+) -> ColumnSum:
+    if below is None:
+        return ColumnSum(product, keys)
+    weights = np.full(product.values.buckets, of_all)
+    weights[:below] += of_below
+    return ColumnSum(product, keys, weights)

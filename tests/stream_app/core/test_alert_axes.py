@@ -1,0 +1,209 @@
+"""Rules over keys, quantiles, shares and distances: against a recount where nothing is noised, and by law."""
+
+from __future__ import annotations
+
+import asyncio
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dphist import SeededNoise
+from stream_app.core.alerts.distance_forecast import forecast_distance
+from stream_app.core.alerts.forecast import forecast
+from stream_app.core.alerts.ranges import columns_asked, edge_of, places_of
+from stream_app.core.alerts.readings import Reading, readings
+from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.cells import Buckets
+from stream_app.core.query import StreamView
+from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
+from tests.stream_app.product_stream import (
+    BUCKETS,
+    CARRIERS,
+    HIGH,
+    LOW,
+    ProductSource,
+    product_strategy,
+    recount,
+    some_events,
+    view_of,
+)
+
+BINS = 8  # an epoch and a third
+EDGES = np.linspace(LOW, HIGH, BUCKETS + 1)
+TABLE = NDArray[np.int64]
+
+
+@pytest.fixture(scope="module", params=[False, True])
+def counted(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[StreamView, TABLE]:
+    """Return what readers see of a stream without noise, and its exact table (bins, keys, buckets)."""
+    return _counted(tmp_path_factory.mktemp("axes"), product_strategy(total=request.param))
+
+
+def _counted(directory: Path, strategy: object) -> tuple[StreamView, TABLE]:
+    one = ProductSource(directory, strategy)  # type: ignore[arg-type]
+    events = [(FIRST_BIN + bin, carrier, delay) for bin, carrier, delay in some_events(9, BINS)]
+    one.append_events(events)
+    one.run_until(FIRST_BIN + BINS)
+    one.close()
+    table = np.zeros((BINS, len(CARRIERS) + 1, BUCKETS), np.int64)
+    for (bin, cell), count in recount(events).items():
+        table[bin - FIRST_BIN, cell // BUCKETS, cell % BUCKETS] += count
+    return asyncio.run(view_of(one.store)), table
+
+
+def rule(text: str, **options: object) -> Rule:
+    return Rule("one", text, parse_condition(text), **options)  # type: ignore[arg-type]
+
+
+def reading(text: str, view: StreamView, **options: object) -> Reading:
+    [found] = readings([rule(text, **options)], view)
+    assert found is not None, text
+    return found
+
+
+def bins(count: int) -> str:
+    return f"{count * BIN_US // 1_000_000}s"
+
+
+def test_keys_are_counted_apart_and_together(counted: tuple[StreamView, TABLE]) -> None:
+    view, table = counted
+    for keys, rows in (("['AA']", [1]), ("['7', \"UA\"]", [0, 2]), ("['other']", [3]), ("", [0, 1, 2, 3])):
+        for window in (1, 3, BINS):
+            truth = table[BINS - window :, rows].sum()
+            found = reading(f"sum({STREAM}{keys}, {bins(window)}) > {truth - 2}", view)
+            assert found.beyond == pytest.approx(2, abs=0.01)
+            assert found.past(rule(f"sum({STREAM}, 1s) > 0"))
+            assert found.show()[0] == pytest.approx(truth, abs=0.01)
+        assert reading(f"count({STREAM}{keys}) < 0", view).show()[0] == pytest.approx(
+            table[:, rows].sum(), abs=0.01
+        )
+
+
+@pytest.mark.parametrize(("keys", "rows"), [("", [0, 1, 2, 3]), ("['UA']", [0]), ("['AA', '7']", [1, 2])])
+def test_a_quantile_is_past_an_edge_exactly_when_it_is(
+    counted: tuple[StreamView, TABLE], keys: str, rows: list[int]
+) -> None:
+    view, table = counted
+    for window in (2, 5):
+        below = table[BINS - window :, rows].sum(axis=(0, 1)).cumsum()
+        for level in (0.1237, 0.5003, 0.9491):
+            bucket = int(np.argmax(below >= level * below[-1]))
+            for edge in range(1, BUCKETS):
+                for comparison in "><":
+                    text = f"quantile({STREAM}{keys}, {level}, {bins(window)}) {comparison} {EDGES[edge]}"
+                    found = reading(text, view)
+                    assert found.past(rule(text)) is ((bucket >= edge) == (comparison == ">")), text
+            shown = found.show()[0]
+            assert shown is not None
+            assert EDGES[bucket] <= shown <= EDGES[bucket + 1]
+
+
+def test_a_share_below_a_point_is_compared(counted: tuple[StreamView, TABLE]) -> None:
+    view, table = counted
+    for edge in (1, 5, BUCKETS - 1):
+        counts = table[BINS - 3 :, 0].sum(axis=0)
+        share = counts[:edge].sum() / counts.sum()
+        text = f"cdf({STREAM}['UA'], {EDGES[edge]}, {bins(3)})"
+        for threshold, comparison in ((share - 0.001, ">"), (share + 0.001, "<")):
+            held = f"{text} {comparison} {threshold:.6f}"
+            assert reading(held, view).past(rule(held))
+            turned = held.replace(comparison, "<" if comparison == ">" else ">")
+            assert not reading(turned, view).past(rule(turned))
+        assert reading(f"{text} > 0.5", view).show()[0] == pytest.approx(share)
+
+
+def test_distributions_are_compared(counted: tuple[StreamView, TABLE]) -> None:
+    view, table = counted
+    shares = table.sum(axis=1).cumsum(axis=1)
+
+    def distance(now: slice, then: slice) -> float:
+        one, two = (shares[part].sum(axis=0) for part in (now, then))
+        return float(np.abs(one / one[-1] - two / two[-1]).max())
+
+    instants = [view.binning.start_us(FIRST_BIN + bin) / 1e6 for bin in (1, 4)]
+    fixed = "/".join(f"{at:.0f}" for at in instants)
+    for reference, then in (
+        (bins(4), slice(BINS - 6, BINS - 2)),
+        (f"{bins(2)} ago {bins(5)}", slice(BINS - 7, BINS - 5)),
+        (f"'{fixed}'", slice(1, 4)),
+    ):
+        truth = distance(slice(BINS - 2, BINS), then)
+        for threshold, comparison in ((truth - 0.01, ">"), (truth + 0.01, "<")):
+            text = f"ks({STREAM}, {bins(2)}, {reference}) {comparison} {threshold:.5f}"
+            found = reading(text, view)
+            assert found.beyond == pytest.approx(0.01, abs=1e-4)
+            assert found.past(rule(text))
+            assert found.show() == (pytest.approx(truth, abs=1e-3), None)
+
+
+def test_ranges_that_are_not_released_are_not_judged(counted: tuple[StreamView, TABLE]) -> None:
+    view, _ = counted
+    for text in (
+        f"sum({STREAM}['UA'], {bins(BINS + 1)}) > 0",
+        f"quantile({STREAM}, 0.5, {bins(BINS + 1)}) > 0",
+        f"ks({STREAM}, {bins(2)}, {bins(BINS)}) > 0.1",
+        f"ks({STREAM}, {bins(2)}, {bins(2)} ago {bins(BINS)}) > 0.1",
+        f"sum({STREAM}['LH'], {bins(1)}) > 0",
+    ):
+        assert readings([rule(text)], view) == [None]
+
+
+def test_clear_is_a_value_of_its_own(counted: tuple[StreamView, TABLE]) -> None:
+    view, table = counted
+    below = table[BINS - 3 :].sum(axis=(0, 1)).cumsum()
+    bucket = int(np.argmax(below >= 0.6003 * below[-1]))
+    text = f"quantile({STREAM}, 0.6003, {bins(3)}) > {EDGES[bucket + 1]}"
+    assert reading(text, view, clear=float(EDGES[bucket + 1])).cleared
+    assert not reading(text, view, clear=float(EDGES[bucket])).cleared
+
+
+@pytest.mark.parametrize(
+    "text", ["sum(s['UA'], {w}) > 9", "quantile(s, 0.9, {w}) > 20", "cdf(s['AA', '7'], 20, {w}) > 0.4"]
+)
+@pytest.mark.parametrize("total", [False, True])
+def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bool) -> None:
+    """Noise that was drawn against margins from the law: wrong by 2/3 or 3/2, this would be 0.14 or 0.008."""
+    strategy = product_strategy(Fraction(1), horizon=32, total=total)
+    one = rule(text.format(w=bins(4)), confidence=0.95)
+    product = strategy.product
+    assert product is not None
+    columns = columns_asked(one.condition, product, strategy.cells)
+    found = forecast(one, product.time, BIN_US, SeededNoise(7), columns=columns)
+    assert found.paths * found.bins > 10_000
+    assert found.false_alarm_rate == pytest.approx(0.05, abs=0.02)
+    assert found.false_firings < found.false_alarm_rate
+    assert 1 <= found.delay_bins[0] <= found.delay_bins[1]
+
+
+@pytest.mark.slow
+def test_a_distance_is_forecast_for_so_many_events() -> None:
+    strategy = product_strategy(Fraction(1), horizon=32)
+    product = strategy.product
+    assert product is not None
+    one = rule(f"ks({STREAM}, {bins(4)}, {bins(8)}) > 0.2", confidence=0.9)
+    keys = places_of(one.condition, strategy.cells)
+    few, many = (
+        forecast_distance(one, product, keys, BIN_US, events, SeededNoise(3), 3.0) for events in (1e3, 1e6)
+    )
+    assert few.false_alarm_rate <= 0.1
+    assert many.false_alarm_rate <= 0.1
+    assert few.margin == pytest.approx(1e3 * many.margin)
+    huge = forecast_distance(one, product, keys, BIN_US, 1e6, SeededNoise(3), 1e9)
+    assert huge.delay_bins == (1, 1)
+    with pytest.raises(ValueError, match="longer than an epoch"):
+        forecast_distance(
+            rule(f"ks(s, {bins(9)}, {bins(30)}) > 0.2"), product, keys, BIN_US, 9, SeededNoise(3)
+        )
+
+
+def test_a_point_between_edges_names_the_nearest() -> None:
+    buckets = Buckets("v", Fraction(0), Fraction(60), 120)
+    assert [edge_of(buckets, point) for point in (0.5, 30, 59.5)] == [1, 60, 119]
+    for point, near in ((30.2, "30 and 30.5"), (0, "0.5 and 1"), (60, "59 and 59.5"), (-9, "0.5 and 1")):
+        with pytest.raises(ValueError, match=f"the nearest are {near}"):
+            edge_of(buckets, point)
