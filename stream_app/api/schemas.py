@@ -305,7 +305,7 @@ class AlertAnswer(BaseModel):
     since: str = Field(description="end of the bin at which the condition began to hold, RFC 3339")
     changed: str = Field(description="end of the bin at which the phase last changed, RFC 3339")
     value: float | None = Field(
-        description="estimate at that change: events, a value for quantile, a share for cdf and ks; null for no_data"
+        description="estimate at that change: events, a value (quantile), a share (cdf, ks); null: no_data"
     )
     stderr: float | None
     private: bool

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dphist import SeededNoise
+from dphist.tree.design import Release
 from stream_app.core.alerts.distance_forecast import forecast_distance
 from stream_app.core.alerts.forecast import forecast
 from stream_app.core.alerts.ranges import columns_asked, edge_of, places_of
@@ -36,12 +37,14 @@ EDGES = np.linspace(LOW, HIGH, BUCKETS + 1)
 TABLE = NDArray[np.int64]
 
 
-@pytest.fixture(scope="module", params=[False, True])
+@pytest.fixture(scope="module", params=[(False, "causal"), (True, "causal"), (True, "anticipating")])
 def counted(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[StreamView, TABLE]:
     """Return what readers see of a stream without noise, and its exact table (bins, keys, buckets)."""
-    return _counted(tmp_path_factory.mktemp("axes"), product_strategy(total=request.param))
+    return _counted(
+        tmp_path_factory.mktemp("axes"), product_strategy(total=request.param[0], release=request.param[1])
+    )
 
 
 def _counted(directory: Path, strategy: object) -> tuple[StreamView, TABLE]:
@@ -165,10 +168,10 @@ def test_clear_is_a_value_of_its_own(counted: tuple[StreamView, TABLE]) -> None:
 @pytest.mark.parametrize(
     "text", ["sum(s['UA'], {w}) > 9", "quantile(s, 0.9, {w}) > 20", "cdf(s['AA', '7'], 20, {w}) > 0.4"]
 )
-@pytest.mark.parametrize("total", [False, True])
-def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bool) -> None:
+@pytest.mark.parametrize(("total", "release"), [(False, "causal"), (True, "causal"), (True, "anticipating")])
+def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bool, release: Release) -> None:
     """Noise that was drawn against margins from the law: wrong by 2/3 or 3/2, this would be 0.14 or 0.008."""
-    strategy = product_strategy(Fraction(1), horizon=32, total=total)
+    strategy = product_strategy(Fraction(1), horizon=32, total=total, release=release)
     one = rule(text.format(w=bins(4)), confidence=0.95)
     product = strategy.product
     assert product is not None
@@ -181,8 +184,9 @@ def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bo
 
 
 @pytest.mark.slow
-def test_a_distance_is_forecast_for_so_many_events() -> None:
-    strategy = product_strategy(Fraction(1), horizon=32)
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+def test_a_distance_is_forecast_for_so_many_events(release: Release) -> None:
+    strategy = product_strategy(Fraction(1), horizon=32, release=release)
     product = strategy.product
     assert product is not None
     one = rule(f"ks({STREAM}, {bins(4)}, {bins(8)}) > 0.2", confidence=0.9)
