@@ -52,6 +52,7 @@ def axes_of(strategy: Strategy) -> AxesAnswer | None:
     return AxesAnswer(
         keys=None if declared.keys is None else list(declared.keys.labels),
         edges=None if declared.buckets is None else declared.buckets.edges.tolist(),
+        value_field=None if declared.buckets is None else str(strategy.declared["value"]["field"]),
         value_branching=list(product.values.shape.branching),
         value_shares=[str(share) for share in product.values.shares],
         total_share=str(product.keys.total_share),

@@ -175,6 +175,7 @@ class AxesAnswer(BaseModel):
 
     keys: list[str] | None
     edges: list[float] | None = Field(description="of the buckets of the value; one more than there are")
+    value_field: str | None = Field(description="what the value is called; null where there is none")
     value_branching: list[int]
     value_shares: list[str]
     total_share: str = Field(description="of the total over keys; the keys have the rest")

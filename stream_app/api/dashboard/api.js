@@ -1,9 +1,12 @@
 // What the page asks the service for. Answers are released values only.
 
-export class ApiError extends Error {}
+export class ApiError extends Error {
+  name = "ApiError";
+}
 
 export async function get(path, query = {}, signal = undefined) {
-  const search = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== null && value !== undefined));
+  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined);
+  const search = new URLSearchParams(given.flatMap(([name, value]) => [value].flat().map((one) => [name, one])));
   const text = search.toString();
   const response = await fetch(text ? `${path}?${text}` : path, { signal });
   const body = await response.json();

@@ -1,10 +1,15 @@
-// A chart of values with the band of their intervals, drawn by uPlot.
+// Lines with the bands of their intervals over time or over a value, drawn by uPlot.
+//
+// A picture is what a chart shows: {start, end, lines, nodes, seq, view, levels, marks}. ``end`` is where each
+// point lies; ``start`` too where points stand for spans. A line is {name, value, lower, upper} with dash for
+// a dashed one, quiet for one without accent. ``levels`` are thresholds {value, name}, ``marks`` instants
+// {at, name, kind}.
 
-import { between, count, error, instant } from "./words.js";
+import { colour } from "./frame.js";
+import { drawLevels, drawMarks, drawNames, levelsWithin } from "./chart_marks.js";
+import { amount, COUNTS, instant, period } from "./words.js";
 
-const HEIGHTS = { plot: { wide: 290, narrow: 230 }, strip: { wide: 120, narrow: 110 } };
-
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const HEIGHTS = { plot: { wide: 270, narrow: 220 }, strip: { wide: 120, narrow: 110 } };
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 // Labels of the time axis, by the distance of its ticks in seconds: a format, and what is added on the next
@@ -19,93 +24,128 @@ const TIME_LABELS = [
 ];
 
 export class BandChart {
-  // Options: stepped (each value stands for a span of time), around (the band only, around zero), sync (a
-  // key shared by charts whose cursors move together), title(), onZoom(start, end), onReset(), and the sinks
-  // readout(point) and speak(text).
+  // Options: stepped (each value stands for a span), strip (low, signed), value (the horizontal axis is a
+  // value, not time), fromZero, numbers (words for values), sync (a key shared by charts whose cursors move
+  // together), title(), onZoom(start, end), onReset(), and the sinks readout(point) and speak(text).
   constructor(host, options) {
     this.host = host;
-    this.options = options;
-    this.series = null;
+    this.options = { numbers: COUNTS, ...options };
+    this.picture = null;
     this.plot = null;
     new ResizeObserver(() => this.#resize()).observe(host);
     host.addEventListener("keydown", (event) => this.#key(event));
     host.addEventListener("blur", () => this.plot?.setCursor({ left: -10, top: -10 }, true, true));
   }
 
-  // Show a series answer of the API between two instants; redraws once.
-  show(series, binSeconds, { start, end }) {
-    this.series = series;
-    this.options.binSeconds = binSeconds;
+  // Show a picture between two ends of the horizontal axis; redraws once.
+  show(picture, binSeconds, { start, end }) {
+    const known = this.plot && this.picture.lines.length === picture.lines.length;
+    this.picture = picture;
+    this.binSeconds = binSeconds;
     this.domain = [start, end];
-    const data = columns(series, this.options);
-    if (this.plot) this.plot.setData(data);
+    const data = this.#columns();
+    if (known) this.plot.setData(data);
     else if (data[0].length) this.#build(data);
-    this.host.dataset.points = String(series.value.length);
-    this.host.dataset.seq = String(series.seq);
-    this.host.dataset.view = series.view;
+    this.host.dataset.points = String(picture.end.length);
+    this.host.dataset.seq = String(picture.seq);
+    this.host.dataset.view = picture.view ?? "";
     this.#read(this.plot?.cursor.idx ?? null);
-    this.host.setAttribute("aria-label", summary(this.options.title(), series, binSeconds));
+    this.host.setAttribute("aria-label", this.#summary());
   }
 
   // Colours are read from the style sheet once per plot, so a new theme needs a new plot.
   restyle() {
-    if (!this.plot) return;
-    const data = this.plot.data;
-    this.plot.destroy();
-    this.#build(data);
+    if (this.plot) this.#build(this.plot.data);
+  }
+
+  get canvas() {
+    return this.plot?.ctx.canvas ?? null;
+  }
+
+  // One point in words.
+  point(index) {
+    const { lines, start, end, nodes } = this.picture;
+    const { numbers, stepped, value: overValue, unit = "" } = this.options;
+    const upto = overValue ? `up to ${amount(end[index])}` : `until ${instant(end[index], this.binSeconds)}`;
+    const when = stepped && start && !overValue ? period(start[index], end[index], this.binSeconds) : upto;
+    const said = lines.map((line) => lineWords(line, index, numbers, unit));
+    return { when, lines: said, nodes: nodes ? nodes[index] : null };
+  }
+
+  #columns() {
+    const { lines, start, end } = this.picture;
+    const columns = lines.flatMap((line) => [line.value, line.lower, line.upper]);
+    if (!this.options.stepped || !end.length) return [end, ...columns];
+    // The last value ends where its span ends.
+    const closed = (column) => [...column, column[column.length - 1]];
+    return [[...start, end[end.length - 1]], ...columns.map(closed)];
   }
 
   #build(data) {
+    this.plot?.destroy();
     this.host.replaceChildren();
     this.plot = new uPlot(this.#plotOptions(), data, this.host);
-    this.plot.over.addEventListener("dblclick", () => this.options.onReset());
+    this.plot.over.addEventListener("dblclick", () => this.options.onReset?.());
   }
 
   #plotOptions() {
-    const { stepped, around, sync } = this.options;
-    const accent = colour("--accent");
+    const { stepped, strip, sync, value: overValue, onZoom } = this.options;
     const paths = stepped ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear();
-    const axis = {
-      stroke: colour("--muted"),
-      grid: { stroke: colour("--grid"), width: 1 },
-      ticks: { show: false },
-      font: `12px ${getComputedStyle(document.body).fontFamily}`,
-    };
-    const onlyLine = (ink) => (u, index) => (index === 1 ? ink : "transparent");
+    const font = `12px ${getComputedStyle(document.body).fontFamily}`;
+    const axis = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false }, font };
+    const lines = this.picture.lines;
+    const ink = (line) => (line.quiet ? colour("--muted") : colour("--accent"));
     const edge = { paths, stroke: "transparent", width: 0, points: { show: false } };
+    const dots = (pick) => (u, index) => (index % 3 === 1 ? pick(lines[(index - 1) / 3]) : "transparent");
+    const across = overValue ? { values: (u, ticks) => ticks.map(amount) } : { values: TIME_LABELS };
     return {
       ...this.#size(),
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
-      padding: [8, 24, 0, 0],
+      padding: [10, lines.length > 1 && !strip ? 74 : 24, 0, 0],
       legend: { show: false },
       cursor: {
         y: false,
-        drag: { x: true, y: false, setScale: false },
-        sync: { key: sync, setSeries: false },
-        points: { size: 9, width: 2, fill: onlyLine(accent), stroke: onlyLine(colour("--card")) },
+        drag: { x: Boolean(onZoom), y: false, setScale: false },
+        sync: sync ? { key: sync, setSeries: false } : undefined,
+        points: { size: 9, width: 2, fill: dots(ink), stroke: dots(() => colour("--card")) },
       },
-      scales: { x: { time: true, range: () => this.domain }, y: { range: (u, low, high) => limits(low, high, stepped) } },
+      scales: { x: { time: !overValue, range: () => this.domain }, y: { range: (u, low, high) => this.#limits(low, high) } },
       axes: [
-        { ...axis, space: 70, show: !around, values: TIME_LABELS },
-        { ...axis, size: 58, space: around ? 24 : 40, values: (u, ticks) => ticks.map((tick) => (around && tick > 0 ? "+" : "") + compact.format(tick)) },
+        { ...axis, ...across, space: 70, size: overValue ? 32 : 50, show: !strip },
+        { ...axis, size: 58, space: strip ? 24 : 40, values: (u, ticks) => ticks.map((tick) => (strip && tick > 0 ? "+" : "") + compact.format(tick)) },
       ],
       series: [
         {},
-        { paths, stroke: accent, width: stepped || around ? 1.25 : 2, points: { show: false } },
-        edge,
-        edge,
+        ...lines.flatMap((line) => [
+          { paths, stroke: ink(line), width: stepped || strip ? 1.25 : 2, dash: line.dash ? [6, 5] : undefined, points: { show: false } },
+          edge,
+          edge,
+        ]),
       ],
-      bands: [{ series: [3, 2], fill: colour("--band") }],
+      bands: lines.map((line, i) => ({ series: [3 * i + 3, 3 * i + 2], fill: colour(line.quiet ? "--band-quiet" : "--band") })),
       hooks: {
         setCursor: [(u) => this.#read(u.cursor.idx)],
         setSelect: [(u) => this.#zoom(u)],
+        draw: [(u) => {
+          drawLevels(u, this.picture.levels ?? []);
+          drawMarks(u, this.picture.marks ?? []);
+          if (lines.length > 1 && !strip) drawNames(u, this.picture.lines);
+        }],
       },
     };
+  }
+
+  // Bars stand on zero; everything else takes the room that it needs.
+  #limits(low, high) {
+    if (low === null || high === null) return [0, 1];
+    const [least, most] = levelsWithin(this.picture.levels ?? [], low, high);
+    const room = Math.max((most - least) * 0.06, this.options.numbers === COUNTS ? 0.5 : 1e-9);
+    return [this.options.fromZero && least >= 0 ? 0 : least - room, most + room];
   }
 
   #size() {
     const width = Math.max(this.host.clientWidth, 200);
-    const heights = this.options.around ? HEIGHTS.strip : HEIGHTS.plot;
+    const heights = this.options.strip ? HEIGHTS.strip : HEIGHTS.plot;
     return { width, height: width < 600 ? heights.narrow : heights.wide };
   }
 
@@ -122,16 +162,15 @@ export class BandChart {
   }
 
   #read(index) {
-    const { series } = this;
-    const last = series ? series.value.length - 1 : -1;
+    const last = this.picture ? this.picture.end.length - 1 : -1;
     const at = index === null || index === undefined || index > last ? last : index;
-    this.options.readout(at < 0 ? null : point(series, at, this.options));
+    this.options.readout(at < 0 ? null : this.point(at));
   }
 
   #key(event) {
-    if (event.key === "Escape") return this.options.onReset();
-    if (!this.plot || !this.series.value.length) return undefined;
-    const last = this.series.value.length - 1;
+    if (event.key === "Escape") return this.options.onReset?.();
+    if (!this.plot || !this.picture.end.length) return undefined;
+    const last = this.picture.end.length - 1;
     const now = this.plot.cursor.idx ?? last;
     const big = Math.max(1, Math.round(last / 20));
     const moves = { ArrowLeft: now - 1, ArrowRight: now + 1, PageUp: now - big, PageDown: now + big, Home: 0, End: last };
@@ -139,46 +178,25 @@ export class BandChart {
     event.preventDefault();
     const to = Math.min(Math.max(moves[event.key], 0), last);
     this.plot.setCursor({ left: this.plot.valToPos(this.plot.data[0][to], "x"), top: 10 }, true, true);
-    const said = point(this.series, to, this.options);
-    this.options.speak(`${said.when}: ${said.value}${this.options.around ? "" : `, between ${said.lower} and ${said.upper}`}`);
+    this.options.speak(inWords(this.point(to)));
     return undefined;
+  }
+
+  #summary() {
+    const last = this.picture.end.length - 1;
+    const title = this.options.title();
+    return last < 0 ? `${title}: nothing to show` : `${title}, ${last + 1} points; the last, ${inWords(this.point(last))}`;
   }
 }
 
-// The columns of a plot. A stepped one gets a last edge, where the last value ends.
-function columns(series, { stepped, around }) {
-  const { start, end, value, lower, upper } = series;
-  if (around) return [end, value.map(() => 0), lower.map((low, i) => low - value[i]), upper.map((high, i) => high - value[i])];
-  if (!stepped || !value.length) return [end, value, lower, upper];
-  const closed = (column) => [...column, column[column.length - 1]];
-  return [[...start, end[end.length - 1]], closed(value), closed(lower), closed(upper)];
+function lineWords(line, index, numbers, unit) {
+  const value = line.value[index];
+  if (line.half) return { name: line.name, value: `± ${numbers.value(line.upper[index])}`, lower: null, upper: null };
+  const [lower, upper] = numbers.between(line.lower[index], line.upper[index]);
+  return { name: line.name, value: value === null ? "none seen" : numbers.value(value) + unit, lower, upper };
 }
 
-// One point in words.
-export function point(series, index, { stepped = false, around = false, binSeconds }) {
-  const [lower, upper] = between(series.lower[index], series.upper[index]);
-  const until = instant(series.end[index], binSeconds);
-  const half = error((series.upper[index] - series.lower[index]) / 2);
-  return {
-    when: stepped ? `${instant(series.start[index], binSeconds)} – ${until}` : `until ${until}`,
-    value: around ? `± ${half}` : count(series.value[index]),
-    stderr: error(series.stderr[index]),
-    lower,
-    upper,
-    interval: around ? "" : `(${lower} to ${upper})`,
-  };
-}
-
-// Bars stand on zero; everything else takes the room that it needs.
-function limits(low, high, stepped) {
-  if (low === null || high === null) return [0, 1];
-  const room = Math.max((high - low) * 0.06, 0.5);
-  return [stepped && low >= 0 ? 0 : low - room, high + room];
-}
-
-function summary(title, series, binSeconds) {
-  const last = series.value.length - 1;
-  if (last < 0) return `${title}: nothing released yet`;
-  const { when, value, lower, upper } = point(series, last, { binSeconds });
-  return `${title}, ${last + 1} points; the last, ${when}: ${value}, between ${lower} and ${upper}`;
+function inWords({ when, lines }) {
+  const each = lines.map(({ name, value, lower, upper }) => `${name ? `${name} ` : ""}${value}${lower === null ? "" : `, between ${lower} and ${upper}`}`);
+  return `${when}: ${each.join("; ")}`;
 }

@@ -23,17 +23,26 @@ export function presets(whole, binSeconds) {
   return [{ name: "all", seconds: null }, ...fitting.slice(0, 3)];
 }
 
-// Bins per point, so that points are a few pixels wide and a familiar length of time.
-export function chooseStep({ start, end }, binSeconds, width) {
-  const most = Math.max(60, Math.min(400, width / 2.5));
-  if (binSeconds === null) return [1, 7, 28].find((step) => (end - start) / (step * DAY) <= most) ?? 28;
+// Bins per point, so that there are at most so many points, each a familiar length of time.
+export function chooseStep({ start, end }, binSeconds, most) {
+  if (binSeconds === null) return [1, 7, 28].find((step) => (end - start) / (step * DAY) <= most) ?? Math.ceil((end - start) / DAY / most);
   const fits = (seconds) => seconds % binSeconds === 0 && (end - start) / seconds <= most;
   if (fits(binSeconds)) return 1;
   const chosen = STEPS.find((seconds) => seconds > binSeconds && fits(seconds));
   return chosen ? chosen / binSeconds : Math.ceil((end - start) / binSeconds / most);
 }
 
-// Points of the lower chart begin at round times (midnight for days), wherever the range begins.
+// How many points a chart of this width has room for, each a few pixels wide.
+export const roomFor = (width) => Math.max(60, Math.min(400, width / 2.5));
+
+// Windows of a rate: familiar lengths of whole bins that fit into the stream several times.
+export function windows(whole, binSeconds) {
+  if (binSeconds === null) return [];
+  const lengths = [60, 300, 900, HOUR, 6 * HOUR, DAY, 7 * DAY, 28 * DAY];
+  return lengths.filter((seconds) => seconds % binSeconds === 0 && seconds > binSeconds && 2 * seconds <= whole.end - whole.start).slice(0, 5);
+}
+
+// Slices begin at round times (midnight for days), wherever the range begins.
 export function snapRange({ start, end }, stepSeconds, first) {
   if (!stepSeconds) return { start, end };
   const round = Math.ceil(start / stepSeconds) * stepSeconds;

@@ -1,37 +1,30 @@
-// The newest points of a chart as a table, for those who do not look at charts.
+// Numbers as tables, for those who do not look at charts.
 
-import { point } from "./charts.js";
-
-const ROWS = 60;
-
-export function showTable(host, series, binSeconds, stepped) {
-  const details = host.closest("details");
-  const draw = () => host.replaceChildren(table(series, binSeconds, stepped));
-  details.ontoggle = () => { if (details.open) draw(); };
-  if (details.open) draw();
-}
-
-function table(series, binSeconds, stepped) {
-  const last = series.value.length - 1;
-  const rows = Array.from({ length: Math.min(ROWS, last + 1) }, (_, back) => point(series, last - back, { stepped, binSeconds }));
-  const caption = `The newest ${rows.length} of ${series.value.length} points, in UTC`;
-  return grid(caption, ["When", "Count", "Standard error", "At least", "At most"],
-    rows.map((row) => [row.when, row.value, row.stderr, row.lower, row.upper]));
-}
+import { make } from "./elements.js";
 
 export function grid(caption, heads, rows) {
-  const make = (name, text) => Object.assign(document.createElement(name), { textContent: text });
-  const line = (name, cells) => {
-    const tr = document.createElement("tr");
-    tr.append(...cells.map((cell) => make(name, cell)));
-    return tr;
-  };
-  const head = document.createElement("thead");
-  head.append(line("th", heads));
-  head.querySelectorAll("th").forEach((cell) => { cell.scope = "col"; });
-  const body = document.createElement("tbody");
-  body.append(...rows.map((cells) => line("td", cells)));
-  const whole = document.createElement("table");
-  whole.append(make("caption", caption), head, body);
-  return whole;
+  const line = (name, cells, properties = {}) => make("tr", {}, ...cells.map((cell) => make(name, properties, String(cell))));
+  return make("table", {},
+    make("caption", {}, caption),
+    make("thead", {}, line("th", heads, { scope: "col" })),
+    make("tbody", {}, ...rows.map((cells) => line("td", cells))));
+}
+
+// The newest points of a chart. Every line has its count and interval; one line alone has its error too.
+export function pictureTable(chart, most = 60) {
+  const { picture } = chart;
+  const last = picture.end.length - 1;
+  const points = Array.from({ length: Math.min(most, last + 1) }, (_, back) => last - back);
+  const named = (name, head) => (name ? `${name}: ${head.toLowerCase()}` : head);
+  const heads = [chart.options.across ?? "When (UTC)", ...picture.lines.flatMap(({ name }) => [named(name, chart.options.counted ?? "Count"), named(name, "At least"), named(name, "At most")])];
+  if (picture.stderr) heads.push("Standard error");
+  if (picture.nodes) heads.push("Nodes used");
+  const rows = points.map((at) => {
+    const said = chart.point(at);
+    const cells = [said.when, ...said.lines.flatMap(({ value, lower, upper }) => [value, lower ?? "", upper ?? ""])];
+    if (picture.stderr) cells.push(chart.options.numbers.value(picture.stderr[at]));
+    if (picture.nodes) cells.push(said.nodes);
+    return cells;
+  });
+  return grid(`The newest ${rows.length} of ${last + 1} points`, heads, rows);
 }

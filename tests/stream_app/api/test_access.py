@@ -55,7 +55,7 @@ def test_without_a_key_there_is_nothing_but_health() -> None:
                 *(
                     "/",
                     "/docs",
-                    "/dashboard/main.js",
+                    "/dashboard/stream.js",
                     "/openapi.json",
                     "/metrics",
                     "/v1/streams",

@@ -161,7 +161,7 @@ def test_ready_only_after_the_store_was_read() -> None:
 
 @with_api([1, 2, 3])
 async def test_pages_come_with_headers_that_keep_them_here(api: Api) -> None:
-    for path in ("/", "/docs", "/dashboard/main.js", "/v1/streams", "/nowhere"):
+    for path in ("/", "/docs", "/dashboard/stream.js", "/v1/streams", "/nowhere"):
         response = await api.get(path)
         assert response.headers["content-security-policy"].startswith("default-src 'self'")
         assert response.headers["x-content-type-options"] == "nosniff"

@@ -1,0 +1,74 @@
+// What a chart shows besides its lines: thresholds, changes of alerts, and the names of its lines.
+
+import { colour } from "./frame.js";
+
+const INK = { firing: "--bad", resolved: "--good", pending: "--wait", inactive: "--muted" };
+
+// A threshold is given room unless the values would shrink to nothing beside it.
+export function levelsWithin(levels, low, high) {
+  const room = 2 * Math.max(high - low, 1);
+  const near = levels.map((level) => level.value).filter((value) => value > low - room && value < high + room);
+  return [Math.min(low, ...near), Math.max(high, ...near)];
+}
+
+export function drawLevels(u, levels) {
+  const [bottom, top] = [u.scales.y.min, u.scales.y.max];
+  onPaper(u, (paper, ratio, font) => {
+    for (const { value, name } of levels) {
+      if (value < bottom || value > top) continue;
+      const y = u.valToPos(value, "y", true);
+      stroke(paper, [[u.bbox.left, y], [u.bbox.left + u.bbox.width, y]], colour("--bad"), ratio, [2 * ratio, 4 * ratio]);
+      text(paper, name, u.bbox.left + 6 * ratio, y - 5 * ratio, colour("--bad"), font);
+    }
+  });
+}
+
+export function drawMarks(u, marks) {
+  onPaper(u, (paper, ratio, font) => {
+    for (const { at, name, kind } of marks) {
+      if (at < u.scales.x.min || at > u.scales.x.max) continue;
+      const x = u.valToPos(at, "x", true);
+      const ink = colour(INK[kind] ?? "--muted");
+      stroke(paper, [[x, u.bbox.top], [x, u.bbox.top + u.bbox.height]], ink, ratio, []);
+      const after = x < u.bbox.left + u.bbox.width / 2;
+      text(paper, `${name} ${kind}`, x + (after ? 5 : -5) * ratio, u.bbox.top + 10 * ratio, ink, font, after ? "left" : "right");
+    }
+  });
+}
+
+// Names stand at the ends of their lines, apart by at least a line of text.
+export function drawNames(u, lines) {
+  onPaper(u, (paper, ratio, font) => {
+    const ends = lines
+      .map((line) => ({ line, value: line.value.findLast((value) => value !== null) }))
+      .filter(({ line, value }) => line.name && value !== undefined)
+      .map(({ line, value }) => ({ line, y: u.valToPos(value, "y", true) }))
+      .sort((one, other) => one.y - other.y);
+    let free = -Infinity;
+    for (const { line, y } of ends) {
+      const place = Math.max(y, free);
+      free = place + 15 * ratio;
+      text(paper, line.name, u.bbox.left + u.bbox.width + 6 * ratio, place + 4 * ratio, colour(line.quiet ? "--muted" : "--accent"), font);
+    }
+  });
+}
+
+function onPaper(u, draw) {
+  const ratio = window.devicePixelRatio || 1;
+  u.ctx.save();
+  draw(u.ctx, ratio, `${11.5 * ratio}px ${getComputedStyle(document.body).fontFamily}`);
+  u.ctx.restore();
+}
+
+function stroke(paper, points, ink, width, dash) {
+  paper.beginPath();
+  points.forEach(([x, y]) => paper.lineTo(x, y));
+  paper.setLineDash(dash);
+  Object.assign(paper, { strokeStyle: ink, lineWidth: width });
+  paper.stroke();
+}
+
+function text(paper, words, x, y, ink, font, align = "left") {
+  Object.assign(paper, { font, fillStyle: ink, textAlign: align, textBaseline: "alphabetic" });
+  paper.fillText(words, x, y);
+}

@@ -1,0 +1,52 @@
+// The bar above the panels: range of time, values, key.
+
+import { at, make } from "./elements.js";
+import { presets } from "./ranges.js";
+import { period, seconds } from "./words.js";
+
+export function listenToControls(page) {
+  at("ranges").addEventListener("change", (event) => {
+    if (event.target.value !== "closer") page.choose({ preset: event.target.value, closer: null });
+  });
+  at("views").addEventListener("change", (event) => page.choose({ view: event.target.value }));
+  at("key-select").addEventListener("change", (event) => page.choose({ key: event.target.value || null }));
+  at("exact-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const [start, end] = ["exact-from", "exact-to"].map((id) => seconds(`${at(id).value}Z`));
+    if (start < end) page.zoom(start, end);
+    at("exact").open = false;
+    at("exact").querySelector("summary").focus();
+  });
+}
+
+export function showControls(page) {
+  showRanges(page);
+  at("views").querySelector(`[value=${page.view}]`).checked = true;
+  at("views").querySelector("[value=first_published]").disabled = page.key !== null;
+  const keys = page.detail.axes?.keys ?? null;
+  at("key-picker").hidden = !keys;
+  if (keys && at("key-select").options.length !== keys.length + 1) {
+    at("key-select").replaceChildren(new Option("All keys", ""), ...keys.map((key) => new Option(key, key)));
+  }
+  if (keys) at("key-select").value = page.key ?? "";
+}
+
+function showRanges(page) {
+  const whole = page.detail.released_until ? page.whole() : null;
+  const offered = (whole ? presets(whole, page.binSeconds) : [{ name: "all" }]).map(({ name }) => [name, name === "all" ? "All" : name]);
+  const range = whole ? page.range() : null;
+  if (page.closer && range) offered.push(["closer", period(range.start, range.end, page.binSeconds)]);
+  const chosen = page.closer ? "closer" : offered.some(([name]) => name === page.preset) ? page.preset : "all";
+  const host = at("ranges");
+  const signature = JSON.stringify([offered, chosen]);
+  if (host.dataset.signature === signature) return;
+  host.dataset.signature = signature;
+  host.querySelectorAll("label").forEach((label) => label.remove());
+  for (const [value, text] of offered) {
+    host.append(make("label", {}, make("input", { type: "radio", name: "range", value, checked: value === chosen }), make("span", {}, text)));
+  }
+  if (range && !at("exact").open) {
+    at("exact-from").value = new Date(range.start * 1000).toISOString().slice(0, 19);
+    at("exact-to").value = new Date(range.end * 1000).toISOString().slice(0, 19);
+  }
+}

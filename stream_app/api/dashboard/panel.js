@@ -1,0 +1,140 @@
+// A panel: a card with a chart, what the pointer reads, its numbers as a table, and ways to save them.
+
+import { BandChart } from "./charts.js";
+import { saveCsv, saveJson, savePng } from "./download.js";
+import { bold, make, say } from "./elements.js";
+import { pictureTable } from "./tables.js";
+import { instant, period } from "./words.js";
+
+export class Panel {
+  // Subclasses have: static applies(detail); async ask(page) for the answer, show(answer, page) to draw it,
+  // and table(), csv(), canvases() where they draw anything but one BandChart.
+  constructor(page, name, title, about = "") {
+    this.page = page;
+    this.name = name;
+    this.heading = make("h2", { id: `${name}-title` }, title);
+    this.readout = make("p", { className: "readout", id: `${name}-readout` });
+    this.tools = make("div", { className: "tools" });
+    this.body = make("div", { className: "panel-body" });
+    this.note = make("p", { className: "note" });
+    this.numbers = make("div", { tabIndex: 0, role: "region", id: `${name}-table`, "aria-label": `Numbers: ${title}` });
+    this.details = make("details", { className: "numbers" }, make("summary", {}, "Numbers"), this.numbers);
+    this.details.addEventListener("toggle", () => this.fillTable());
+    this.saving = make("div", { className: "saving", role: "group", "aria-label": `Save: ${title}` },
+      this.#saver("CSV", () => saveCsv(this.file(), ...this.csv())),
+      this.#saver("JSON", () => saveJson(this.file(), this.answer)),
+      this.#saver("PNG", () => savePng(this.file(), this.caption(), this.canvases(), this.labels())));
+    this.element = make("section", { className: "card panel", id: name, "aria-labelledby": `${name}-title` },
+      make("div", { className: "card-head" }, this.heading, this.tools),
+      ...(about ? [make("p", { className: "about" }, about)] : []),
+      this.readout, this.body, this.note,
+      make("div", { className: "card-end" }, this.details, this.saving));
+    this.answer = null;
+    this.asked = "";
+    this.restUntil = 0;
+  }
+
+  static applies() {
+    return true;
+  }
+
+  chart(options = {}, name = this.name) {
+    const host = make("div", { className: "chart", id: `${name}-chart`, tabIndex: 0, role: "img", "aria-describedby": "chart-keys" });
+    host.classList.toggle("strip", Boolean(options.strip));
+    this.body.append(host);
+    const page = this.page;
+    return new BandChart(host, {
+      title: () => this.heading.textContent,
+      readout: (point) => showPoint(this.readout, point),
+      speak: (text) => page.speak(text),
+      ...(options.value ? {} : { sync: "time", onZoom: (start, end) => page.zoom(start, end), onReset: () => page.zoom(null, null) }),
+      ...options,
+    });
+  }
+
+  // Ask and draw; what cannot be answered is said in the panel's place.
+  async load() {
+    try {
+      this.answer = await this.ask(this.page);
+      this.element.classList.remove("failed");
+      this.show(this.answer, this.page);
+      say(this.note, this.answer.note ?? "");
+      this.element.dataset.seq = String(this.answer.seq);
+      this.fillTable();
+    } catch (error) {
+      if (error.name !== "ApiError") throw error;
+      this.element.classList.add("failed");
+      say(this.note, error.message);
+    }
+  }
+
+  restyle() {
+    this.band?.restyle();
+  }
+
+  fillTable() {
+    if (this.details.open && this.answer) this.numbers.replaceChildren(this.table());
+  }
+
+  table() {
+    return pictureTable(this.band);
+  }
+
+  canvases() {
+    return [this.band.canvas];
+  }
+
+  labels() {
+    return [];
+  }
+
+  csv() {
+    const { lines, start, end, stderr, nodes } = this.band.picture;
+    const named = (name, head) => (name ? `${head} (${name})` : head);
+    const time = (seconds) => new Date(seconds * 1000).toISOString();
+    const heads = ["start", "end", ...lines.flatMap(({ name }) => ["value", "lower", "upper"].map((head) => named(name, head)))];
+    const rows = end.map((to, i) => [time(start[i]), time(to), ...lines.flatMap((line) => [line.value[i], line.lower[i], line.upper[i]])]);
+    if (stderr) heads.push("stderr");
+    if (nodes) heads.push("nodes");
+    rows.forEach((row, i) => row.push(...(stderr ? [stderr[i]] : []), ...(nodes ? [nodes[i]] : [])));
+    return [[...heads, "private"], rows.map((row) => [...row, this.answer.private])];
+  }
+
+  caption() {
+    const { page } = this;
+    const { start, end } = page.range();
+    const until = instant(end, page.binSeconds);
+    return [
+      `${page.stream}${page.key === null ? "" : `, ${page.key}`}: ${this.heading.textContent}`,
+      `${period(start, end, page.binSeconds)} UTC, released until ${until}. ε = ${page.detail.epsilon} an epoch.`,
+      "The band holds the true number with 95 % probability at each single point.",
+    ];
+  }
+
+  file() {
+    return `${this.page.stream}-${this.name}`.replace(/[^\w-]+/g, "-");
+  }
+
+  #saver(name, act) {
+    const button = make("button", { type: "button", "aria-label": `Save ${this.heading.textContent} as ${name}` }, name);
+    button.addEventListener("click", () => { if (this.answer) act(); });
+    return button;
+  }
+}
+
+// A series answer of the service as a picture of one line.
+export function pictureOf(answer, page, name = "") {
+  const { start, end, value, lower, upper, stderr, nodes, seq, view } = answer;
+  return { start, end, stderr, nodes, seq, view, lines: [{ name, value, lower, upper }], levels: [], marks: page.marks };
+}
+
+export function showPoint(host, point) {
+  if (!point) return host.replaceChildren();
+  const parts = [`${point.when}  `];
+  for (const { name, value, lower, upper } of point.lines) {
+    if (name) parts.push(`${name} `);
+    parts.push(bold(value), lower === null ? "  " : ` (${lower} to ${upper})  `);
+  }
+  if (point.nodes !== null) parts.push(`from ${point.nodes.toLocaleString("en")} ${point.nodes === 1 ? "node" : "nodes"}`);
+  return host.replaceChildren(...parts);
+}

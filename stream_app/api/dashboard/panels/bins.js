@@ -1,0 +1,76 @@
+// Events per bin, or per so many bins, and beside them the same range a week before.
+
+import { bold, make } from "../elements.js";
+import { Panel, pictureOf } from "../panel.js";
+import { roomFor } from "../ranges.js";
+import { between, count, length } from "../words.js";
+
+const WEEK = 7 * 86400;
+// Two intervals of 97.5 % hold together with 95 %, however their errors hang together.
+const EACH = 0.975;
+
+export class Bins extends Panel {
+  constructor(page) {
+    super(page, "bins", "Events per bin");
+    this.band = this.chart({ stepped: true, fromZero: true });
+    this.compare = make("input", { type: "checkbox", id: "compare", checked: page.compare });
+    this.compare.addEventListener("change", () => page.choose({ compare: this.compare.checked }));
+    this.tools.append(make("label", { className: "check" }, this.compare, "Compare with the week before"));
+    this.difference = make("p", { className: "difference", id: "difference", hidden: true });
+    this.readout.after(this.difference);
+  }
+
+  async ask(page) {
+    const slices = page.slices(roomFor(this.body.clientWidth));
+    const asked = { kind: "bin", view: page.view, ...slices };
+    const possible = page.binSeconds !== null && WEEK % page.binSeconds === 0 && slices.start - WEEK >= page.whole().start;
+    this.compare.disabled = !possible;
+    this.compare.parentElement.title = possible ? "" : "The stream has no such range a week before this one";
+    const [answer, earlier] = await Promise.all([
+      page.ask("series", asked),
+      possible && page.compare ? this.#earlier(page, asked) : null,
+    ]);
+    return { ...answer, earlier };
+  }
+
+  async #earlier(page, asked) {
+    const before = { start: asked.start - WEEK, end: asked.end - WEEK };
+    const { start, end } = asked;
+    const [series, now, then] = await Promise.all([
+      page.ask("series", { ...asked, ...before }),
+      page.ask("count", { start, end, confidence: EACH }),
+      page.ask("count", { ...before, confidence: EACH }),
+    ]);
+    return { series, now, then };
+  }
+
+  show(answer, page) {
+    const { binSeconds } = page;
+    const { step } = answer;
+    this.heading.textContent = binSeconds === null ? `Events per ${step === 1 ? "bin" : `${step} bins`}` : `Events per ${length(step * binSeconds)}`;
+    const picture = pictureOf(answer, page, answer.earlier ? "now" : "");
+    picture.levels = page.levels(({ measure, window_bins: bins }) => measure === "sum" && bins === step);
+    if (answer.earlier) picture.lines.push(this.#line(answer));
+    const shown = step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400);
+    this.band.show(picture, shown, page.range());
+    this.difference.hidden = !answer.earlier;
+    if (answer.earlier) this.difference.replaceChildren(...inWords(answer.earlier));
+  }
+
+  // The week before, laid over this one by the instant a week later; bins that were not measured stay empty.
+  #line({ start, earlier: { series } }) {
+    const places = new Map(series.start.map((instant, i) => [instant + WEEK, i]));
+    const column = (values) => start.map((instant) => (places.has(instant) ? values[places.get(instant)] : null));
+    return { name: "week before", quiet: true, dash: true, value: column(series.value), lower: column(series.lower), upper: column(series.upper) };
+  }
+}
+
+function inWords({ now, then }) {
+  const difference = now.value - then.value;
+  const low = now.interval[0] - then.interval[1], high = now.interval[1] - then.interval[0];
+  const [least, most] = between(Math.min(Math.abs(low), Math.abs(high)), Math.max(Math.abs(low), Math.abs(high)));
+  const verdict = low > 0 ? [`more by ${least} to ${most}`] : high < 0 ? [`fewer by ${least} to ${most}`]
+    : [`no difference is certain: between ${between(low, high).join(" and ")}`];
+  return [bold(count(now.value)), " events here, ", bold(count(then.value)), " in the same range a week before: ",
+    `${difference >= 0 ? "+" : "−"}${count(Math.abs(difference))}, `, ...verdict, " (95 %)."];
+}

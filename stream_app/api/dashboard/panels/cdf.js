@@ -1,0 +1,43 @@
+// How the value is distributed over the range: cumulative counts, and one band that holds all of them.
+
+import { make } from "../elements.js";
+import { Panel } from "../panel.js";
+import { amount, count, period } from "../words.js";
+
+export class Cdf extends Panel {
+  constructor(page) {
+    super(page, "cdf", "Distribution", "Events with a value up to each point. The band holds the whole true curve at once with 95 % probability. Choose a range of time above, or by drag over any chart of time.");
+    this.band = this.chart({ value: true, counted: "Events", across: "Value" });
+    this.range = make("p", { className: "muted" });
+    this.tools.append(this.range);
+  }
+
+  static applies(page) {
+    return Boolean(page.detail.axes?.edges);
+  }
+
+  async ask(page) {
+    return page.ask("cdf", page.range());
+  }
+
+  show(answer, page) {
+    const { upto, value, lower, upper, stderr, seq } = answer;
+    const { start, end } = page.range();
+    this.heading.textContent = `Distribution of ${page.field}`;
+    this.range.textContent = `${period(start, end, page.binSeconds)} UTC`;
+    const lines = [{ name: "", value, lower, upper }];
+    this.band.show({ start: null, end: upto, stderr, lines, seq }, null, { start: page.detail.axes.edges[0], end: upto[upto.length - 1] });
+  }
+
+  csv() {
+    const { upto, value, lower, upper, stderr, consistent } = this.answer;
+    const rows = upto.map((edge, i) => [edge, value[i], stderr[i], lower[i], upper[i], consistent[i], this.answer.private]);
+    return [["upto", "value", "stderr", "lower", "upper", "consistent", "private"], rows];
+  }
+
+  caption() {
+    const [title, range] = super.caption();
+    const last = this.answer.value.length - 1;
+    return [title, range, `One band for the whole curve, 95 %. ${count(this.answer.value[last])} events up to ${amount(this.answer.upto[last])}.`];
+  }
+}

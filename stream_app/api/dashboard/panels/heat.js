@@ -1,0 +1,158 @@
+// Events by value and time: the darker, the more.
+
+import { bold, make } from "../elements.js";
+import { colour } from "../frame.js";
+import { Panel } from "../panel.js";
+import { grid } from "../tables.js";
+import { amount, count, error, instant, period } from "../words.js";
+
+const SLICES = 72, ROWS = 30;
+const LEFT = 58, RIGHT = 24, TOP = 8, BOTTOM = 26;
+
+export class Heat extends Panel {
+  constructor(page) {
+    super(page, "heat", "Value over time", "Each cell is a number of events: the darker, the more. Point at a cell, or walk with the arrow keys, for its number and error.");
+    this.canvas = make("canvas", { className: "heat", id: "heat-chart", tabIndex: 0, role: "img", "aria-describedby": "chart-keys" });
+    this.scale = make("p", { className: "heat-scale" });
+    this.body.append(this.canvas, this.scale);
+    this.at = null; // [slice, row] under the pointer
+    this.canvas.addEventListener("pointermove", (event) => this.#point(this.#cellAt(event)));
+    this.canvas.addEventListener("pointerleave", () => this.#point(null));
+    this.canvas.addEventListener("blur", () => this.#point(null));
+    this.canvas.addEventListener("keydown", (event) => this.#key(event));
+    new ResizeObserver(() => this.#draw()).observe(this.canvas);
+  }
+
+  static applies(page) {
+    return Boolean(page.detail.axes?.edges);
+  }
+
+  async ask(page) {
+    return page.ask("heat", { ...page.slices(SLICES), rows: ROWS });
+  }
+
+  show(answer, page) {
+    this.heading.textContent = `${page.field[0].toUpperCase()}${page.field.slice(1)} over time`;
+    this.most = Math.max(1, ...answer.counts.flat());
+    this.canvas.dataset.points = String(answer.counts.length * (answer.edges.length - 1));
+    const [least, most] = [answer.edges[0], answer.edges.at(-1)].map(amount);
+    this.canvas.setAttribute("aria-label",
+      `${this.heading.textContent}: ${answer.counts.length} slices of time, values from ${least} to ${most}, at most ${count(this.most)} events in a cell`);
+    this.scale.replaceChildren("0 ", make("span", { className: "ramp", "aria-hidden": "true" }), ` ${count(this.most)} events`);
+    this.#draw();
+    this.#point(this.at);
+  }
+
+  restyle() {
+    this.#draw();
+  }
+
+  #place() {
+    const { counts, edges } = this.answer;
+    const [width, height] = [this.canvas.clientWidth, this.canvas.clientHeight];
+    return { width, height, cell: (width - LEFT - RIGHT) / counts.length, row: (height - TOP - BOTTOM) / (edges.length - 1) };
+  }
+
+  #draw() {
+    if (!this.answer?.counts.length || !this.canvas.clientWidth) return;
+    const { counts, edges } = this.answer;
+    const { width, height, cell, row } = this.#place();
+    const ratio = window.devicePixelRatio || 1;
+    [this.canvas.width, this.canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
+    const paper = this.canvas.getContext("2d");
+    paper.scale(ratio, ratio);
+    paper.fillStyle = colour("--accent");
+    counts.forEach((column, i) => column.forEach((value, j) => {
+      paper.globalAlpha = Math.max(value, 0) / this.most;
+      const [left, right] = [i, i + 1].map((place) => Math.round(LEFT + place * cell));
+      const [top, bottom] = [j + 1, j].map((place) => Math.round(height - BOTTOM - place * row));
+      paper.fillRect(left, top, right - left, bottom - top);
+    }));
+    paper.globalAlpha = 1;
+    this.#axes(paper, edges, { width, height, cell, row });
+    if (this.at) {
+      const [i, j] = this.at;
+      Object.assign(paper, { strokeStyle: colour("--ink"), lineWidth: 1.5 });
+      paper.strokeRect(LEFT + i * cell, height - BOTTOM - (j + 1) * row, cell, row);
+    }
+  }
+
+  #axes(paper, edges, { width, height, cell, row }) {
+    Object.assign(paper, { font: `12px ${getComputedStyle(document.body).fontFamily}`, fillStyle: colour("--muted"), textAlign: "right", textBaseline: "middle" });
+    const rows = Math.max(1, Math.ceil(34 / row));
+    edges.forEach((edge, j) => { if (j % rows === 0) paper.fillText(amount(edge), LEFT - 8, height - BOTTOM - j * row); });
+    Object.assign(paper, { textAlign: "left", textBaseline: "alphabetic" });
+    const { start } = this.answer;
+    const days = start.at(-1) - start[0] > 2 * 86400;
+    const names = start.map((from, i) => [i, days ? instant(from, 86400).replace(/ \d{4}$/, "") : instant(from).split(", ")[1]])
+      .filter(([i]) => !days || start[i] % 86400 === 0 || start[i + 1] - start[i] >= 86400);
+    const every = Math.max(1, Math.ceil(names.length / Math.max(2, Math.floor(width / 110))));
+    names.filter((_, place) => place % every === 0).forEach(([i, words]) => {
+      if (LEFT + i * cell < width - 50) paper.fillText(words, LEFT + i * cell, height - 6);
+    });
+  }
+
+  #cellAt(event) {
+    if (!this.answer) return null;
+    const { height, cell, row } = this.#place();
+    const i = Math.floor((event.offsetX - LEFT) / cell);
+    const j = Math.floor((height - BOTTOM - event.offsetY) / row);
+    return this.answer.counts[i]?.[j] === undefined ? null : [i, j];
+  }
+
+  #words([i, j]) {
+    const { start, end, edges, counts, stderr } = this.answer;
+    return { when: period(start[i], end[i], this.page.binSeconds), range: `${amount(edges[j])} to ${amount(edges[j + 1])}`, value: count(counts[i][j]), error: error(stderr[i][j]) };
+  }
+
+  #point(at) {
+    this.at = at && this.answer?.counts[at[0]]?.[at[1]] !== undefined ? at : null;
+    if (this.at) {
+      const said = this.#words(this.at);
+      this.readout.replaceChildren(`${said.when}, ${said.range}  `, bold(said.value), `  standard error ${said.error}`);
+    } else if (this.answer?.stderr.length) {
+      const all = this.answer.stderr.flat();
+      const [least, most] = [Math.min(...all), Math.max(...all)].map(error);
+      this.readout.replaceChildren("Standard error of a cell: ", bold(least === most ? least : `${least} to ${most}`), " events");
+    }
+    this.#draw();
+  }
+
+  #key(event) {
+    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+    if (!(event.key in moves) || !this.answer?.counts.length) return;
+    event.preventDefault();
+    const { counts, edges } = this.answer;
+    const [i, j] = this.at ?? [counts.length - 1, 0];
+    const [right, up] = this.at ? moves[event.key] : [0, 0];
+    const clamp = (value, size) => Math.min(Math.max(value, 0), size - 1);
+    this.#point([clamp(i + right, counts.length), clamp(j + up, edges.length - 1)]);
+    const said = this.#words(this.at);
+    this.page.speak(`${said.when}, ${said.range}: ${said.value}, standard error ${said.error}`);
+  }
+
+  table() {
+    const { start, end, edges, counts, stderr } = this.answer;
+    const last = counts.length - 1;
+    const slices = Array.from({ length: Math.min(12, counts.length) }, (_, back) => last - back);
+    const heads = ["Value", ...slices.map((i) => period(start[i], end[i], this.page.binSeconds))];
+    const rows = edges.slice(0, -1).map((edge, j) => [`${amount(edge)} to ${amount(edges[j + 1])}`, ...slices.map((i) => `${count(counts[i][j])} ± ${error(stderr[i][j])}`)]);
+    return grid(`The newest ${slices.length} of ${counts.length} slices (UTC), each count with its standard error`, heads, rows);
+  }
+
+  csv() {
+    const { start, end, edges, counts, stderr } = this.answer;
+    const time = (seconds) => new Date(seconds * 1000).toISOString();
+    const rows = counts.flatMap((column, i) => column.map((value, j) => [time(start[i]), time(end[i]), edges[j], edges[j + 1], value, stderr[i][j], this.answer.private]));
+    return [["start", "end", "from", "to", "value", "stderr", "private"], rows];
+  }
+
+  canvases() {
+    return [this.canvas];
+  }
+
+  caption() {
+    const [title, range] = super.caption();
+    return [title, range, `The darkest cell stands for ${count(this.most)} events.`];
+  }
+}

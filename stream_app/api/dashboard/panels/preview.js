@@ -1,0 +1,68 @@
+// What the same answers would look like at another epsilon. Nothing is measured: errors follow from the plan.
+
+import { make } from "../elements.js";
+import { Panel } from "../panel.js";
+import { roomFor } from "../ranges.js";
+import { grid } from "../tables.js";
+import { error } from "../words.js";
+
+const LEAST = -2, MOST = 1.3; // powers of ten: 0.01 to 20
+
+export class Preview extends Panel {
+  constructor(page) {
+    super(page, "preview", "What would another epsilon look like?",
+      "The counts are those released; only the bands change. Errors follow from the plan alone, so looking costs no privacy.");
+    this.slider = make("input", { type: "range", id: "epsilon-slider", min: LEAST, max: MOST, step: 0.05 });
+    this.output = make("output", { for: "epsilon-slider", id: "epsilon-chosen" });
+    this.tools.append(make("label", { className: "picker" }, make("span", {}, "ε"), this.slider, this.output));
+    this.slider.addEventListener("input", () => this.#said());
+    this.slider.addEventListener("change", () => page.choose({ epsilon: this.#epsilon() }));
+    this.band = this.chart({ stepped: true });
+    this.questions = make("div", { className: "questions" });
+    this.body.append(this.questions);
+  }
+
+  async ask(page) {
+    const own = page.detail.private ? parse(page.detail.epsilon) : 1;
+    const epsilon = page.epsilon ?? Math.max(0.01, Number((own / 4).toPrecision(2)));
+    this.slider.value = String(Math.log10(epsilon));
+    this.#said(epsilon);
+    return page.ask("preview", { ...page.slices(Math.min(100, roomFor(this.body.clientWidth))), epsilon });
+  }
+
+  show(answer, page) {
+    const { start, end, value, half_width: now, preview_half_width: then, seq } = answer;
+    const around = (halves, sign) => value.map((count, i) => count + sign * halves[i]);
+    const lines = [
+      { name: `ε ${answer.epsilon}`, value, lower: around(now, -1), upper: around(now, 1) },
+      { name: `ε ${answer.preview_epsilon}`, quiet: true, value, lower: around(then, -1), upper: around(then, 1) },
+    ];
+    const bin = end.length ? Math.min(end[0] - start[0], 86400) : page.binSeconds;
+    this.band.show({ start, end, seq, lines: lines.reverse() }, bin, page.range());
+    this.questions.replaceChildren(grid("Half the width of 95 % intervals, in events",
+      ["A count of", `at ε = ${answer.epsilon}`, `at ε = ${answer.preview_epsilon}`],
+      answer.questions.map((one) => [one.question, `± ${error(one.half_width)}`, `± ${error(one.preview_half_width)}`])));
+  }
+
+  csv() {
+    const { start, end, value, half_width: now, preview_half_width: then } = this.answer;
+    const time = (seconds) => new Date(seconds * 1000).toISOString();
+    return [["start", "end", "value", "half_width", "preview_half_width", "private"],
+      end.map((to, i) => [time(start[i]), time(to), value[i], now[i], then[i], this.answer.private])];
+  }
+
+  #epsilon() {
+    return Number((10 ** Number(this.slider.value)).toPrecision(2));
+  }
+
+  #said(epsilon = this.#epsilon()) {
+    this.output.textContent = String(epsilon);
+    this.slider.setAttribute("aria-valuetext", `epsilon ${epsilon}`);
+  }
+}
+
+// "1", "0.25" or "1/3".
+function parse(text) {
+  const [above, below] = text.split("/").map(Number);
+  return below ? above / below : above;
+}

@@ -1,0 +1,30 @@
+// Quantiles of the value over time, each read off the band of its slice.
+
+import { Panel } from "../panel.js";
+import { AMOUNTS } from "../words.js";
+
+const SLICES = 32, WANTED = [0.5, 0.9];
+const NAMES = { 0.5: "median", 0.9: "90 % below" };
+
+export class Quantiles extends Panel {
+  constructor(page) {
+    super(page, "quantiles", "Quantiles over time");
+    this.band = this.chart({ stepped: true, numbers: AMOUNTS, counted: "Value" });
+  }
+
+  static applies(page) {
+    return Boolean(page.detail.axes?.edges);
+  }
+
+  async ask(page) {
+    return page.ask("quantiles", { ...page.slices(SLICES), q: WANTED });
+  }
+
+  show(answer, page) {
+    const { start, end, seq, quantiles } = answer;
+    const lines = quantiles.map(({ q, value, lower, upper }, i) => ({ name: NAMES[q], value, lower, upper, quiet: i > 0 }));
+    this.heading.textContent = `Quantiles of ${page.field}`;
+    const bin = end.length ? Math.min(end[0] - start[0], 86400) : page.binSeconds;
+    this.band.show({ start, end, seq, lines, marks: page.marks }, bin, page.range());
+  }
+}

@@ -1,0 +1,55 @@
+// Events per time over a sliding window that the reader chooses.
+
+import { make } from "../elements.js";
+import { Panel, pictureOf } from "../panel.js";
+import { windows } from "../ranges.js";
+import { AMOUNTS, length } from "../words.js";
+
+const one = (seconds) => length(seconds).replace(/^(?=[a-z])/, "1 "); // "1 day", as "7 days"
+const UNITS = [[3600, "hour"], [60, "minute"], [1, "second"]];
+
+export class Rate extends Panel {
+  constructor(page) {
+    super(page, "rate", "Rate");
+    this.band = this.chart({ numbers: AMOUNTS, counted: "Rate" });
+    this.select = make("select", { id: "rate-window" });
+    this.select.addEventListener("change", () => page.choose({ window: Number(this.select.value) }));
+    this.tools.append(make("label", { className: "picker" }, make("span", {}, "Window"), this.select));
+  }
+
+  static applies(page) {
+    return windows(page.whole(), page.binSeconds).length > 0;
+  }
+
+  async ask(page) {
+    this.window = this.#window(page);
+    const { start, end } = page.range();
+    const from = Math.max(start - this.window + page.binSeconds, page.whole().start);
+    const points = Math.round(Math.min(Math.max(this.body.clientWidth / 2, 240), 600));
+    const asked = { kind: "window", window: this.window / page.binSeconds, start: from, end, points };
+    return page.ask("series", { ...asked, view: page.view });
+  }
+
+  show(answer, page) {
+    const [unit, name] = UNITS.find(([seconds]) => seconds <= this.window);
+    const scale = unit / this.window;
+    const scaled = (column) => column.map((value) => value * scale);
+    this.heading.textContent = `Events per ${name}, over the last ${length(this.window)}`;
+    const picture = pictureOf(answer, page);
+    picture.lines = picture.lines.map((line) => ({ ...line, value: scaled(line.value), lower: scaled(line.lower), upper: scaled(line.upper) }));
+    picture.stderr = scaled(answer.stderr);
+    picture.levels = page.levels(({ measure, window_bins: bins }) => ["rate", "sum"].includes(measure) && bins === answer.window, scale);
+    this.band.show(picture, page.binSeconds, page.range());
+  }
+
+  #window(page) {
+    const offered = windows(page.whole(), page.binSeconds);
+    const chosen = offered.includes(page.window) ? page.window : offered[Math.min(1, offered.length - 1)];
+    if (this.select.dataset.offered !== String(offered)) {
+      this.select.dataset.offered = String(offered);
+      this.select.replaceChildren(...offered.map((seconds) => new Option(one(seconds), seconds)));
+    }
+    this.select.value = String(chosen);
+    return chosen;
+  }
+}

@@ -1,0 +1,123 @@
+// What the reader chose on a stream's page, kept in its address, and what follows from it.
+
+import { get, streamPath } from "./api.js";
+import { chooseStep, presets, snapRange } from "./ranges.js";
+import { seconds } from "./words.js";
+
+const VIEWS = ["unbiased", "first_published", "consistent"];
+const DAY = 86400;
+
+export class StreamPage {
+  // Args: speak(text) for screen readers; changed(what) when the reader chose something.
+  constructor(location, { speak, changed }) {
+    const asked = new URL(location).searchParams;
+    const number = (name) => (asked.has(name) && Number.isFinite(Number(asked.get(name))) ? Number(asked.get(name)) : null);
+    this.stream = decodeURIComponent(new URL(location).pathname.split("/")[2] ?? "");
+    this.speak = speak;
+    this.changed = changed;
+    this.detail = null; // the stream as /v1/streams/{s} tells it
+    this.alerts = [];
+    this.seq = 0;
+    this.preset = asked.get("range") ?? "all";
+    this.closer = readRange(asked.get("from"), asked.get("to"));
+    this.view = VIEWS.includes(asked.get("view")) ? asked.get("view") : "unbiased";
+    this.key = asked.get("key");
+    this.compare = asked.get("compare") === "1";
+    this.window = number("window");
+    this.epsilon = number("epsilon");
+  }
+
+  get binSeconds() {
+    return this.detail.bin_seconds;
+  }
+
+  // What the stream's value is called.
+  get field() {
+    return this.detail.axes?.value_field ?? "value";
+  }
+
+  whole() {
+    const { start, released_until: until } = this.detail;
+    return { start: seconds(start), end: seconds(until) };
+  }
+
+  range() {
+    const whole = this.whole();
+    if (this.closer) {
+      const [start, end] = [Math.max(this.closer[0], whole.start), Math.min(this.closer[1], whole.end)];
+      if (start < end) return { start, end };
+    }
+    const preset = presets(whole, this.binSeconds).find((one) => one.name === this.preset);
+    return preset?.seconds ? { start: Math.max(whole.end - preset.seconds, whole.start), end: whole.end } : whole;
+  }
+
+  // The range in slices of equal length, at most so many, that begin at round times.
+  slices(most) {
+    const range = this.range();
+    const step = chooseStep(range, this.binSeconds, most);
+    return { ...snapRange(range, step * (this.binSeconds ?? 0), this.whole().start), step };
+  }
+
+  async ask(path, query) {
+    return get(`${streamPath(this.stream)}/${path}`, { key: this.key, ...query });
+  }
+
+  // Changes of alerts as marks on charts of time; only while all keys are shown, for rules are over all.
+  get marks() {
+    if (this.key !== null) return [];
+    return this.alerts.map((one) => ({ at: one.changed, name: one.rule, kind: one.kind }));
+  }
+
+  // Thresholds of the rules that a chart can show. Args: which of them; scale, from events to the chart's unit.
+  levels(fits, scale = 1) {
+    if (this.key !== null) return [];
+    const shown = this.alerts.filter((one) => one.threshold_events !== null && fits(one));
+    return shown.map((one) => ({ value: one.threshold_events * scale, name: `${one.rule}: ${one.comparison} ${one.threshold_events * scale}` }));
+  }
+
+  choose(chosen) {
+    Object.assign(this, chosen);
+    if (this.key !== null && this.view === "first_published") this.view = "unbiased"; // only totals are kept
+    this.remember();
+    this.changed(chosen);
+  }
+
+  // Look closer at part of the range; null for the preset again.
+  zoom(start, end) {
+    if (start === null) return this.closer && this.choose({ closer: null });
+    return this.choose({ closer: this.#widened(this.#onEdges(start, end)) });
+  }
+
+  remember() {
+    const url = new URL(window.location.href);
+    const put = (name, value) => (value === null || value === "" ? url.searchParams.delete(name) : url.searchParams.set(name, value));
+    const instant = (at) => new Date(at * 1000).toISOString().replace(/\.000Z$/, "Z");
+    put("range", this.preset === "all" ? null : this.preset);
+    put("from", this.closer && instant(this.closer[0]));
+    put("to", this.closer && instant(this.closer[1]));
+    put("view", this.view === "unbiased" ? null : this.view);
+    put("key", this.key);
+    put("compare", this.compare ? "1" : null);
+    put("window", this.window);
+    put("epsilon", this.epsilon);
+    window.history.replaceState(null, "", url);
+  }
+
+  // Bins of calendar days have no fixed length: there the service says which edges are near.
+  #onEdges(start, end) {
+    const bin = this.binSeconds;
+    if (bin === null) return [start, end].map((at) => Math.round(at / DAY) * DAY);
+    return [Math.floor(start / bin) * bin, Math.ceil(end / bin) * bin];
+  }
+
+  #widened([start, end]) {
+    const { start: first, end: last } = this.whole();
+    const least = 2 * (this.binSeconds ?? DAY);
+    return end - start >= least ? [start, end] : [Math.max(start - least, first), Math.min(start + least, last)];
+  }
+}
+
+function readRange(from, to) {
+  const [start, end] = [seconds(from ?? ""), seconds(to ?? "")];
+  return start < end ? [start, end] : null;
+}

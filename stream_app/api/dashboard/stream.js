@@ -1,0 +1,225 @@
+// A stream's page: its number now, its panels, and the promise.
+//
+// Releases arrive by server-sent events. Each only moves the number and marks the panels as stale; those in
+// sight are read again at most once a second, so thousands of bins at once cost one redraw.
+
+import { ApiError, follow, get, streamPath } from "./api.js";
+import { listenToControls, showControls } from "./controls.js";
+import { at, bold, make, say } from "./elements.js";
+import { setConnection, watchTheme } from "./frame.js";
+import { Alerts } from "./panels/alerts.js";
+import { Bins } from "./panels/bins.js";
+import { Cdf } from "./panels/cdf.js";
+import { Heat } from "./panels/heat.js";
+import { Keys } from "./panels/keys.js";
+import { Preview } from "./panels/preview.js";
+import { Quantiles } from "./panels/quantiles.js";
+import { Rate } from "./panels/rate.js";
+import { Running } from "./panels/running.js";
+import { showPrivacy } from "./privacy.js";
+import { StreamPage } from "./state.js";
+import * as words from "./words.js";
+
+const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Preview];
+const REFRESH_MS = 1000;
+const SHARE_OF_SERVER = 4; // a panel that took t seconds rests for at least three times as long
+const PRIVACY_MS = 15000;
+
+const panels = new Map(); // by kind
+const inSight = new Set();
+const loading = new Set();
+const again = new Set(); // asked for while they were loading
+const stale = new Set();
+let newest = null; // the text of the newest release, not drawn yet
+let refreshing = null;
+let behind = false; // a release is newer than what the stream said of itself
+let unfollow = () => {};
+
+const page = new StreamPage(window.location.href, {
+  speak: (text) => { at("spoken").textContent = text; },
+  changed: (chosen) => {
+    showControls(page);
+    const kinds = "epsilon" in chosen ? [Preview] : "window" in chosen ? [Rate] : "compare" in chosen ? [Bins] : KINDS;
+    kinds.forEach((kind) => load(panels.get(kind)));
+    if ("key" in chosen) refresh();
+  },
+});
+
+const sight = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    const panel = [...panels.values()].find((one) => one.element === target);
+    if (isIntersecting) inSight.add(panel);
+    else inSight.delete(panel);
+    if (isIntersecting && stale.has(panel)) load(panel);
+  }
+}, { rootMargin: "200px" });
+
+// ---- the number -----------------------------------------------------------------------------------
+
+function showNow(now, releasedUntil, seq) {
+  at("value").textContent = now ? words.count(now.value) : "–";
+  at("interval").replaceChildren(...(now ? intervalWords(now) : ["Nothing is released yet: the first bin is still open."]));
+  at("stderr").textContent = now ? `± ${words.error(now.stderr)}` : "–";
+  at("released-until").textContent = releasedUntil ? `${words.instant(words.seconds(releasedUntil), page.binSeconds)} UTC` : "–";
+  at("bins-released").replaceChildren(`${words.count(seq)} `, make("small", {}, `of ${page.detail.bin}`));
+  at("value").dataset.seq = String(seq);
+  document.title = now ? `${words.count(now.value)} · ${page.stream}` : page.stream;
+}
+
+function intervalWords({ interval, confidence }) {
+  const [lower, upper] = words.between(...interval);
+  return ["True count between ", bold(lower), " and ", bold(upper), `, with ${words.percent(confidence)} probability`];
+}
+
+// A row counts from its epoch's first bin, and per cell. Where that is the stream's running count, the
+// number follows every release at once; elsewhere it follows the refreshed summary.
+function drawReleased() {
+  const text = newest;
+  newest = null;
+  if (text === null || !page.detail || page.key !== null) return;
+  const row = JSON.parse(text);
+  if (row.estimate.length !== 1 || page.detail.epochs[0]?.epoch !== row.epoch) return;
+  const now = { value: row.estimate[0], stderr: Math.sqrt(row.variance), interval: row.interval[0], confidence: row.confidence };
+  showNow(now, row.end, row.seq);
+}
+
+function onRelease(seq, text) {
+  page.seq = seq;
+  if (newest === null) requestAnimationFrame(drawReleased);
+  newest = text;
+  behind = true;
+  panels.forEach((panel) => stale.add(panel));
+}
+
+// ---- panels ---------------------------------------------------------------------------------------
+
+// One question at a time for each panel, and none while nobody looks at it; what was asked meanwhile is next.
+async function load(panel) {
+  if (!panel || !page.detail?.released_until) return;
+  stale.add(panel);
+  if (document.hidden || !inSight.has(panel)) return;
+  if (loading.has(panel)) {
+    again.add(panel);
+    return;
+  }
+  const began = performance.now();
+  loading.add(panel);
+  stale.delete(panel);
+  try {
+    await panel.load();
+  } catch {
+    stale.add(panel); // the service is away; the next refresh tries again
+  } finally {
+    loading.delete(panel);
+    panel.restUntil = performance.now() + Math.max(REFRESH_MS, (performance.now() - began) * (SHARE_OF_SERVER - 1));
+  }
+  if (again.delete(panel)) await load(panel);
+}
+
+// Read what the stream says of itself, then let the panels that are in sight and have rested follow.
+async function refresh() {
+  if (document.hidden || refreshing) return;
+  refreshing = refreshDetail();
+  try {
+    await refreshing;
+    showControls(page);
+    addPanels();
+    const now = performance.now();
+    for (const panel of stale) if (panel.restUntil < now) load(panel);
+  } catch (error) {
+    behind = true;
+    if (!(error instanceof ApiError)) setConnection("connecting");
+  } finally {
+    refreshing = null;
+  }
+}
+
+async function refreshDetail() {
+  const base = streamPath(page.stream);
+  behind = false;
+  const [detail, marks] = await Promise.all([get(base), get(`${base}/marks`)]);
+  Object.assign(page, { detail, alerts: marks.alerts });
+  if (detail.seq < page.seq) {
+    // The stream began anew: its seq is behind what the browser would resume after.
+    page.seq = detail.seq;
+    panels.forEach((panel) => stale.add(panel));
+    listen();
+  }
+  page.seq = Math.max(page.seq, detail.seq);
+  if (page.key !== null && !detail.axes?.keys?.includes(page.key)) page.key = null;
+  const now = page.key === null || !detail.running ? detail.running : await page.ask("count", {});
+  showNow(now, detail.released_until, detail.seq);
+  at("stream-name").textContent = page.key === null ? page.stream : `${page.stream} · ${page.key}`;
+}
+
+function addPanels() {
+  if (!page.detail.released_until) return;
+  for (const Kind of KINDS) {
+    if (panels.has(Kind) || !Kind.applies(page)) continue;
+    const panel = new Kind(page);
+    panels.set(Kind, panel);
+    const later = KINDS.slice(KINDS.indexOf(Kind) + 1).find((one) => panels.has(one));
+    at("panels").insertBefore(panel.element, later ? panels.get(later).element : null);
+    stale.add(panel);
+    sight.observe(panel.element);
+  }
+}
+
+// ---- the stream -----------------------------------------------------------------------------------
+
+function listen() {
+  unfollow();
+  unfollow = follow(page.stream, page.seq, {
+    onRelease,
+    onState: (state) => {
+      setConnection(state === "closed" ? "lost" : state);
+      if (state === "live") panels.forEach((panel) => stale.add(panel)); // what was missed, or a stream that began anew
+      if (state === "closed") setTimeout(() => start().catch(() => setConnection("lost")), 5000);
+    },
+  });
+}
+
+function showStream() {
+  const { detail } = page;
+  at("stream-about").textContent = `Events of ${detail.source} since ${words.instant(words.seconds(detail.start), detail.bin_seconds)} UTC, counted per ${detail.bin.replace(/^1 /, "")}`;
+  at("not-private").hidden = detail.private;
+  say(at("not-private"), detail.private ? "" : "These values are not private: epsilon is so large that nobody is protected.");
+  at("epsilon").replaceChildren(`ε = ${detail.epsilon} `, make("small", {}, "an epoch"));
+  at("revised").hidden = detail.release !== "anticipating";
+}
+
+async function showPicker() {
+  const { streams } = await get("/v1/streams");
+  const names = streams.map((one) => one.stream);
+  at("stream-select").replaceChildren(...names.map((name) => new Option(name, name, false, name === page.stream)));
+  at("picker").hidden = names.length < 2;
+}
+
+async function refreshPrivacy() {
+  showPrivacy(await get(`${streamPath(page.stream)}/privacy`));
+}
+
+async function start() {
+  try {
+    await refreshDetail();
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    at("stream-name").textContent = page.stream;
+    say(at("stream-about"), `${error.message}. This page looks again every few seconds.`);
+    setTimeout(() => start().catch(() => setConnection("lost")), 3000);
+    return;
+  }
+  showStream();
+  showControls(page);
+  addPanels();
+  listen();
+  await Promise.all([showPicker(), refreshPrivacy()]);
+}
+
+at("stream-select").addEventListener("change", (event) => window.location.assign(`/streams/${encodeURIComponent(event.target.value)}`));
+listenToControls(page);
+watchTheme(() => panels.forEach((panel) => panel.restyle()));
+document.addEventListener("visibilitychange", refresh);
+setInterval(() => { if (page.detail && (behind || stale.size)) refresh(); }, REFRESH_MS);
+setInterval(() => { if (page.detail && !document.hidden) refreshPrivacy().catch(() => {}); }, PRIVACY_MS);
+start().catch(() => setConnection("lost"));
