@@ -30,6 +30,15 @@ class MeasuredTree:
         """Return the variance of each range of leaves as ``solve`` estimates it."""
         return self.unit_variance * range_variance(self.tree, self.weights, starts, ends)
 
+    def runs(self) -> Iterator[tuple[Int64Array, Int64Array, FloatArray, FloatArray]]:
+        """Yield what was measured level by level: starts and ends in leaves, noisy counts, variances."""
+        width = 1
+        for level, (noisy, weights) in enumerate(zip(self.noisy, self.weights, strict=True)):
+            nodes = np.flatnonzero(weights)
+            ends = np.minimum((nodes + 1) * width, self.tree.size)
+            yield nodes * width, ends, noisy[nodes], self.unit_variance / weights[nodes]
+            width *= self.tree.fans[level] if level < len(self.tree.fans) else 1
+
 
 def measure_tree(
     request: Request, tree: IntervalTree, leaves: Int64Array, parts: Sequence[Int64Array], epsilon: Fraction

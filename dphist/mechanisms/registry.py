@@ -119,7 +119,7 @@ _TABLE: tuple[Mechanism, ...] = (
         "dawa",
         "dphist.mechanisms.dawa.mechanism:dawa",
         "private partition, then a tree whose budgets fit the workload",
-        _PARTITION | _TREE,
+        _PARTITION | _TREE | {"merge": "join buckets that look alike after stage 2; not in the paper"},
         uses_workload=True,
     ),
     Mechanism(

@@ -6,14 +6,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from dphist.mechanisms.adaptive.buckets import uniform_buckets
-from dphist.mechanisms.adaptive.network import MeasuredRuns
 from dphist.mechanisms.adaptive.third_look import plan_tree
 from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, uniform_expansion
 from dphist.mechanisms.hierarchical import measure_tree
+from dphist.mechanisms.measured_runs import MeasuredRuns
 from dphist.mechanisms.ranges import FloatArray, Int64Array
+from dphist.mechanisms.uniform_buckets import uniform_buckets
 
 # A block is cut into about (its events) epsilon / 20 pieces: a piece then stands out of its noise.
 _EVENTS_PER_PIECE = 20.0
@@ -150,10 +150,5 @@ def _add_tree(request: Request, runs: MeasuredRuns, edges: Int64Array, known: Fl
     planned = plan_tree(known, float(epsilon), starts, ends)
     leaves = bucket_counts(request.counts, edges)
     measured = measure_tree(request, planned.tree, leaves, planned.parts(), epsilon)
-    width = 1
-    for level, (noisy, weights) in enumerate(zip(measured.noisy, measured.weights, strict=True)):
-        if weights[0] > 0:
-            first = np.arange(noisy.size) * width
-            last = np.minimum(first + width, leaves.size)
-            runs.add(first, last, noisy, measured.unit_variance / weights)
-        width *= planned.tree.fans[level] if level < len(planned.tree.fans) else 1
+    for starts, ends, noisy, variances in measured.runs():
+        runs.add(starts, ends, noisy, variances)

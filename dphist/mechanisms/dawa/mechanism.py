@@ -10,6 +10,7 @@ import numpy as np
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, uniform_expansion
+from dphist.mechanisms.dawa.merge import merged_buckets
 from dphist.mechanisms.dawa.partition import Centre, private_partition
 from dphist.mechanisms.dawa.query_tree import LATTICE, TreeParts, best_tree, greedy_tree
 from dphist.mechanisms.hierarchical import check_branching, equal_parts, measure_tree
@@ -36,6 +37,7 @@ def dawa(
     bucket_penalty: float = BUCKET_PENALTY,
     deviation_from: Centre = "median",
     tree: str = "best",
+    merge: bool = False,
 ) -> HistogramRelease:
     """Partition into buckets of nearly uniform counts, then measure them for the workload (DAWA).
 
@@ -46,8 +48,9 @@ def dawa(
     Args: partition_share of epsilon for stage 1; bucket_penalty, what a bucket costs beyond 1 / epsilon_2, in
         units of the largest noise scale (below); deviation_from, what counts in a bucket should be near: the
         paper's "mean", or the "median", which one event moves half as far; tree, "greedy" for the paper's
-        algorithm 2, "best" for the better of it and of equally weighted trees for this workload. Buckets have
-        lengths that are powers of two.
+        algorithm 2, "best" for the better of it and of equally weighted trees for this workload; merge,
+        whether neighbours that look alike after stage 2 become one bucket, which is not the paper's. Buckets
+        of stage 1 have lengths that are powers of two.
     Cost: O(n log^2 n + m log n) for m ranges; n log n draws.
     Source: Li, Hay, Miklau, Wang (2014). With bucket_penalty 0, deviation_from "mean" and tree "greedy" it is
         the paper's algorithm as printed, which is private, but its least noisy partition is a sum of many
@@ -57,7 +60,7 @@ def dawa(
         stay above that code's where data are easy: see docs/mechanisms.md, and ``adaptive_tree``.
     """
     rule = _tree_rule(request, tree)
-    return _partitioned(request, partition_share, bucket_penalty, deviation_from, rule)
+    return _partitioned(request, partition_share, bucket_penalty, deviation_from, rule, merge=merge)
 
 
 def dawa_all(
@@ -164,6 +167,7 @@ def _partitioned(
     tree_rule: TreeRule,
     *,
     all_lengths: bool = False,
+    merge: bool = False,
 ) -> HistogramRelease:
     """The three stages: partition, measured tree over the buckets, uniform expansion."""
     if not 0 < partition_share < 1:
@@ -188,8 +192,13 @@ def _partitioned(
     starts, ends = bucket_positions(request.ranges.T, edges)
     tree, parts = tree_rule(edges.size - 1, starts, ends)
     measured = measure_tree(request, tree, bucket_counts(request.counts, edges), parts, epsilon_counts)
+    if merge:
+        edges, runs = merged_buckets(measured, edges)
+        buckets, variance = runs.solve(), runs.variance
+    else:
+        buckets, variance = measured.solve()[0], measured.variance
     return request.release(
-        uniform_expansion(measured.solve()[0], edges),
-        variance=lambda ranges: measured.variance(*bucket_positions(ranges.T, edges)),
+        uniform_expansion(buckets, edges),
+        variance=lambda ranges: variance(*bucket_positions(ranges.T, edges)),
         published={"edges": edges},
     )

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphist.mechanisms import release
-from dphist.mechanisms.adaptive import buckets as bucket_rule
-from dphist.mechanisms.adaptive.buckets import uniform_buckets
-from dphist.mechanisms.adaptive.network import MeasuredRuns
+from dphist.mechanisms import uniform_buckets as bucket_rule
 from dphist.mechanisms.adaptive.third_look import plan_tree
 from dphist.mechanisms.dawa.query_tree import LATTICE
+from dphist.mechanisms.measured_runs import MeasuredRuns
+from dphist.mechanisms.uniform_buckets import uniform_buckets
 from dphist.mechanisms.weighted_tree import range_variance
 from dphist.noise import SeededNoise
 
@@ -48,7 +48,7 @@ def test_many_ranges_are_solved_in_blocks(monkeypatch):
     runs.add(np.arange(5), np.arange(1, 6), np.zeros(5), np.arange(1.0, 6.0))
     low, high = np.zeros(11), np.linspace(0.5, 5, 11)
     whole = runs.variance(low, high)
-    monkeypatch.setattr("dphist.mechanisms.adaptive.network._NUMBERS_AT_ONCE", 15)
+    monkeypatch.setattr("dphist.mechanisms.measured_runs._NUMBERS_AT_ONCE", 15)
     np.testing.assert_array_equal(runs.variance(low, high), whole)
     assert whole[-1] == pytest.approx(15)
 

@@ -18,13 +18,16 @@ _SHORT_COST = 2.0
 _SHORT_COST_GROWTH = 1.2
 
 
-def uniform_buckets(noisy: FloatArray, widths: Int64Array, variances: FloatArray) -> Int64Array:
+def uniform_buckets(
+    noisy: FloatArray, widths: Int64Array, variances: FloatArray, *, price: float | None = None
+) -> Int64Array:
     """Return the edges, in pieces, of the buckets that fit the noisy counts at least cost.
 
     A bucket's cost is half the weighted sum of squares by which its pieces differ from one count a bin, and a
     price, as a Gaussian likelihood with a penalty would have it. Input and output are published.
 
-    Args: noisy counts, widths in bins and variances of the m pieces.
+    Args: noisy counts, widths in bins and variances of the m pieces; price of a bucket, by default 2 and more
+        for short ones.
     Returns: shape (buckets + 1,), 0 to m.
     Cost: O(m^2) up to 4096 pieces, in vectors of m; O(m log m) beyond.
 
@@ -39,28 +42,34 @@ def uniform_buckets(noisy: FloatArray, widths: Int64Array, variances: FloatArray
         axis=1,
         out=sums[:, 1:],
     )
-    short = _SHORT_COST + _SHORT_COST_GROWTH * max(0.0, math.log(noisy.size / 64))
+    if price is not None:
+        prices = price, 0.0
+    else:
+        prices = _BUCKET_COST, _SHORT_COST + _SHORT_COST_GROWTH * max(0.0, math.log(noisy.size / 64))
     if noisy.size <= _ALL_RUNS:
-        return _cheapest_runs(sums, short)
+        return _cheapest_runs(sums, prices)
     lengths = [1 << power for power in range(noisy.size.bit_length())]
-    costs = [(length, _costs(sums[:, :-length], sums[:, length:], length, short)) for length in lengths]
+    costs = [(length, _costs(sums[:, :-length], sums[:, length:], length, prices)) for length in lengths]
     return least_cost_partition(noisy.size, costs)
 
 
-def _costs(before: FloatArray, until: FloatArray, pieces: int | Int64Array, short: float) -> FloatArray:
-    """Return the cost of the runs between two columns of running sums."""
+def _costs(
+    before: FloatArray, until: FloatArray, pieces: int | Int64Array, prices: tuple[float, float]
+) -> FloatArray:
+    """Return the cost of the runs between two columns of running sums; prices of a bucket, of a short one."""
     squares, products, widths = until - before
-    return np.asarray(0.5 * (squares - products**2 / widths) + _BUCKET_COST + short / pieces)
+    each, short = prices
+    return np.asarray(0.5 * (squares - products**2 / widths) + each + short / pieces)
 
 
-def _cheapest_runs(sums: FloatArray, short: float) -> Int64Array:
+def _cheapest_runs(sums: FloatArray, prices: tuple[float, float]) -> Int64Array:
     """Find the least sum of costs over all cuts into runs, end by end."""
     size = sums.shape[1] - 1
     best = np.zeros(size + 1)
     last_start = np.zeros(size + 1, dtype=np.int64)
     for end in range(1, size + 1):
         lengths = np.arange(end, 0, -1)
-        totals = best[:end] + _costs(sums[:, :end], sums[:, end : end + 1], lengths, short)
+        totals = best[:end] + _costs(sums[:, :end], sums[:, end : end + 1], lengths, prices)
         last_start[end] = np.argmin(totals)
         best[end] = totals[last_start[end]]
     edges = [size]

@@ -12,10 +12,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, diags_array
 from scipy.sparse.linalg import splu
 
 from dphist.mechanisms.ranges import FloatArray, Int64Array
+
+Places = Int64Array | FloatArray
 
 # Right-hand sides of the resistance are solved in blocks of about this many numbers.
 _NUMBERS_AT_ONCE = 2**22
@@ -33,11 +35,14 @@ class MeasuredRuns:
     """
 
     buckets: int
-    _runs: list[tuple[Int64Array, Int64Array, FloatArray, FloatArray]] = field(default_factory=list)
+    _runs: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray]] = field(default_factory=list)
 
-    def add(self, starts: Int64Array, ends: Int64Array, noisy: FloatArray, variances: FloatArray) -> None:
-        """Note independent measurements of the counts of the runs [start, end)."""
-        self._runs.append((starts, ends, noisy, variances))
+    def add(self, starts: Places, ends: Places, noisy: FloatArray, variances: FloatArray) -> None:
+        """Note independent measurements of the counts of the runs [start, end).
+
+        A place between two edges of buckets is a fraction: there a bucket counts as uniform.
+        """
+        self._runs.append((starts.astype(np.float64), ends.astype(np.float64), noisy, variances))
 
     def solve(self) -> FloatArray:
         """Return the buckets' counts by least squares.
@@ -45,10 +50,9 @@ class MeasuredRuns:
         Guarantee: post-processing; the best linear unbiased estimate. Every edge must be reached by runs.
         Cost: near-linear for nested runs: they are a planar network, which elimination keeps sparse.
         """
-        starts, ends, noisy, variances = (np.concatenate(column) for column in zip(*self._runs, strict=True))
-        flow = np.bincount(ends, noisy / variances, self.buckets + 1)
-        flow -= np.bincount(starts, noisy / variances, self.buckets + 1)
-        return np.diff(self._factors.solve(flow[1:]), prepend=0.0)
+        runs, conductance = self._network
+        noisy = np.concatenate([added[2] for added in self._runs])
+        return np.diff(self._factors.solve(runs.T @ (conductance * noisy)), prepend=0.0)
 
     def variance(self, starts: FloatArray, ends: FloatArray) -> FloatArray:
         """Return the variance of the estimate of each range of buckets; a fraction takes that part of one.
@@ -65,24 +69,37 @@ class MeasuredRuns:
 
     def _edge_weights(self, positions: FloatArray) -> FloatArray:
         """Write each position between two edges as a weighted mean of them, a column each."""
-        below = np.minimum(positions.astype(np.int64), self.buckets - 1)
+        below, beyond = self._between(positions)
         weights = np.zeros((self.buckets + 1, positions.size))
         columns = np.arange(positions.size)
-        weights[below, columns] = 1.0 - (positions - below)
-        weights[below + 1, columns] = positions - below
+        weights[below, columns] = 1.0 - beyond
+        weights[below + 1, columns] = beyond
         return weights
+
+    def _between(self, positions: FloatArray) -> tuple[Int64Array, FloatArray]:
+        """Return the edge at or before each position, and how far beyond it the position is."""
+        below = np.minimum(positions.astype(np.int64), self.buckets - 1)
+        return below, positions - below
+
+    @cached_property
+    def _network(self) -> tuple[Any, FloatArray]:
+        """Return each run as a difference of edges, but for the first, which is grounded; its conductance."""
+        starts, ends, _, variances = (np.concatenate(column) for column in zip(*self._runs, strict=True))
+        (start, after_start), (end, after_end) = self._between(starts), self._between(ends)
+        runs = coo_array(
+            (
+                np.concatenate([1.0 - after_end, after_end, after_start - 1.0, -after_start]),
+                (np.tile(np.arange(starts.size), 4), np.concatenate([end, end + 1, start, start + 1])),
+            ),
+            shape=(starts.size, self.buckets + 1),
+        ).tocsr()[:, 1:]
+        runs.eliminate_zeros()
+        return runs, 1.0 / variances
 
     @cached_property
     def _factors(self) -> Any:
         """Factor the network's Laplacian, its first edge grounded."""
-        starts, ends, _, variances = (np.concatenate(column) for column in zip(*self._runs, strict=True))
-        conductance = 1.0 / variances
-        laplacian = coo_array(
-            (
-                np.concatenate([conductance, conductance, -conductance, -conductance]),
-                (np.concatenate([starts, ends, starts, ends]), np.concatenate([starts, ends, ends, starts])),
-            ),
-            shape=(self.buckets + 1, self.buckets + 1),
-        ).tocsc()
+        runs, conductance = self._network
+        laplacian = (runs.T @ diags_array(conductance) @ runs).tocsc()
         options = {"SymmetricMode": True}
-        return splu(laplacian[1:, 1:], permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+        return splu(laplacian, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
