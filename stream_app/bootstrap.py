@@ -1,7 +1,7 @@
-"""The only file that wires: settings become stores, sources, clocks and loops.
+"""The wiring of the worker: settings become stores, sources, clocks and loops.
 
-What is private and what is public is decided here: the worker gets the whole store and the system's noise,
-the API a reader of public keys.
+What is private and what is public is decided here: the worker gets the whole store and the system's noise.
+``bootstrap_public.py`` wires those who get a reader of public keys.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -19,8 +18,6 @@ from pathlib import Path
 from typing import IO
 
 from dphist import SystemNoise
-from stream_app.alert_delivery import deliver
-from stream_app.alert_watch import AlertWatcher
 from stream_app.clocks import LiveClock, ReplayClock
 from stream_app.closer import Closer
 from stream_app.config import Settings, StreamSettings, TopicSettings
@@ -34,13 +31,11 @@ from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.plans import planned
-from stream_app.ports import AlertTarget, Clock, NoiseKeys, OperatorError, PublicReader, Witness
+from stream_app.ports import Clock, NoiseKeys, OperatorError, Witness
 from stream_app.sinks.dead_letter_file import DeadLetterFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sinks.witness_topic import WitnessTopic
-from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.embedded import EmbeddedRedis
-from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
 from stream_app.vault.key_files import KeyFiles
@@ -128,80 +123,6 @@ async def _keep_running(server: EmbeddedRedis) -> None:
                 server.restart()
             except OperatorError as refusal:
                 log.error("%s", refusal)
-
-
-@asynccontextmanager
-async def open_reader(settings: Settings) -> AsyncIterator[PublicReader]:
-    """Yield a reader of what is visible. Raises: OperatorError for an embedded Redis of another command."""
-    if settings.redis.api_url is None:
-        raise OperatorError(
-            "redis.url: an embedded server belongs to one command; use stream-app run, or a server of its own"
-        )
-    reader = RedisReader(settings.redis.api_url)
-    try:
-        yield reader
-    finally:
-        await reader.close()
-
-
-async def run_api(settings: Settings) -> None:
-    """Serve released values until cancelled or told to stop by a signal.
-
-    Raises: OperatorError where the address cannot be had.
-    """
-    # Here and not above: a worker starts a second sooner without the web's packages.
-    from stream_app.api.access import AccessRules
-    from stream_app.api.app import listen, serve_on
-    from stream_app.config.key_file import read_keys
-
-    host, port = settings.api.host, settings.api.port
-    try:
-        listener = listen(host, port)
-    except OSError as failure:
-        raise OperatorError(
-            f"api.port: {host}:{port} cannot be served ({os.strerror(failure.errno or 0)}); free it"
-        ) from None
-    api = settings.api
-    rules = AccessRules(
-        keys=() if api.keys is None else read_keys(api.keys),
-        proxy_header=api.proxy_header,
-        proxies=frozenset(api.proxies),
-        origins=api.origins,
-        requests_per_s=api.requests_per_s,
-    )
-    tls = None if api.tls is None else (api.tls.certificate, api.tls.key)
-    with listener:
-        await serve_on(listener, lambda: open_reader(settings), rules, tls)
-
-
-async def run_alerts(settings: Settings) -> None:
-    """Watch the rules and tell their transitions until cancelled, from released values only.
-
-    Raises: OperatorError where the store cannot be named.
-    """
-    # Here and not above: a worker needs no client for HTTP.
-    import httpx
-
-    from stream_app.sinks.alert_targets import AlertmanagerTarget, LogTarget, WebhookTarget
-
-    if settings.redis.alerts_url is None:
-        raise OperatorError("redis.alerts_url: it is missing; name the store that keeps the alerts' states")
-    store = RedisAlertStore(settings.redis.alerts_url)
-    async with AsyncExitStack() as resources:
-        resources.push_async_callback(store.close)
-        reader = await resources.enter_async_context(open_reader(settings))
-        client = await resources.enter_async_context(httpx.AsyncClient())
-        alerts = settings.alerts
-        targets: list[AlertTarget] = [
-            LogTarget(),
-            *(WebhookTarget(url, client) for url in alerts.webhooks),
-            *(AlertmanagerTarget(url, client) for url in alerts.alertmanagers),
-        ]
-        for target in targets:
-            await store.told(target.name)  # a new target is told what is decided from now on
-        async with asyncio.TaskGroup() as group:
-            group.create_task(deliver(store, targets))
-            group.create_task(AlertWatcher(alerts.rules, reader, store).run())
 
 
 async def run_worker(settings: Settings) -> None:

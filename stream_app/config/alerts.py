@@ -11,6 +11,7 @@ from dphist.product.distance import LARGEST_DISTANCE_CONFIDENCE
 from stream_app.config import values
 from stream_app.config.axes import declared_axes
 from stream_app.config.document import Section
+from stream_app.config.kafka import topic_name
 from stream_app.config.settings import AlertSettings, StreamSettings
 from stream_app.core.alerts.ranges import edge_of
 from stream_app.core.alerts.rules import OF_VALUES, Condition, Rule, RuleError, parse_condition
@@ -22,7 +23,6 @@ LEAST_CONFIDENCE, GREATEST_CONFIDENCE = 0.5, 0.999999
 
 def read_alerts(section: Section, streams: Sequence[StreamSettings]) -> AlertSettings:
     """Read the section. Raises: ConfigError, with the place in a condition."""
-    section.not_built(("topic",), "use a webhook or an Alertmanager")
     rules = section.section("rules")
     settings = AlertSettings(
         rules=tuple(
@@ -30,6 +30,7 @@ def read_alerts(section: Section, streams: Sequence[StreamSettings]) -> AlertSet
         ),
         webhooks=section.take("webhooks", _urls, ()),
         alertmanagers=section.take("alertmanagers", _urls, ()),
+        topic=section.take("topic", topic_name, None),
     )
     rules.finish()
     section.finish()

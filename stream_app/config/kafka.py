@@ -56,7 +56,7 @@ def _security(section: Section, path: Path) -> dict[str, str]:
 
 def read_topic(section: Section) -> TopicSettings:
     """Read a source that names a topic."""
-    topic = section.take("topic", _topic)
+    topic = section.take("topic", topic_name)
     form: Literal["json", "csv", "avro"] = section.take(
         "format", values.one_of("json", "csv", "avro"), "json"
     )
@@ -94,7 +94,7 @@ def read_outputs(value: Any) -> tuple[OutputSettings, ...]:
 def _output(item: Any) -> OutputSettings:
     if not isinstance(item, dict) or item.keys() != {"stream", "topic"}:
         raise ValueError("each must have a stream and a topic, and nothing else")
-    return OutputSettings(values.text(item["stream"]), _topic(item["topic"]))
+    return OutputSettings(values.text(item["stream"]), topic_name(item["topic"]))
 
 
 def _servers(value: Any) -> str:
@@ -104,7 +104,8 @@ def _servers(value: Any) -> str:
     return ",".join(servers)
 
 
-def _topic(value: Any) -> str:
+def topic_name(value: Any) -> str:
+    """Read the name of a topic."""
     name = values.text(value)
     if len(name) > 249 or not all(c.isascii() and (c.isalnum() or c in "._-") for c in name):
         raise ValueError("is no name of a topic; use letters, digits, dots, - and _")

@@ -144,8 +144,11 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
 def _check_topics(document: Section, settings: Settings) -> None:
     """Refuse topics without a cluster, and outputs of no stream or into a topic that is read."""
     read = {stream.source.topic for stream in settings.streams if isinstance(stream.source, TopicSettings)}
-    if (read or settings.outputs) and settings.kafka is None:
+    told = settings.alerts.topic
+    if (read or settings.outputs or told) and settings.kafka is None:
         raise document.error("kafka", "is missing, and topics are named; add kafka: {bootstrap_servers: ...}")
+    if told is not None and told in read | {output.topic for output in settings.outputs}:
+        raise document.error("alerts", f"go into {told}, which holds something else; name another topic")
     names = {stream.name for stream in settings.streams}
     for output in settings.outputs:
         if output.stream not in names:

@@ -267,11 +267,12 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """Rules, and the URLs where their transitions are told. The URLs may hold secrets."""
+    """Rules, and the URLs and the topic where their transitions are told. The URLs may hold secrets."""
 
     rules: tuple[Rule, ...] = ()
     webhooks: tuple[str, ...] = ()
     alertmanagers: tuple[str, ...] = ()
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 
-from stream_app.bootstrap import run_alerts, run_api
+from stream_app.bootstrap_public import run_alerts, run_api
 from stream_app.monitoring.logs import LOG_LEVEL, configure
 from stream_app.ports import OperatorError
 from stream_app.shell.counting import count

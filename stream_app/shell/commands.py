@@ -87,7 +87,7 @@ def api(config: Path) -> int:
     Example:
       STREAM_APP_REDIS_API_URL=redis://api:secret@db/0 stream-app api --config app.yaml
     """
-    from stream_app.bootstrap import run_api
+    from stream_app.bootstrap_public import run_api
 
     asyncio.run(until_stopped(run_api(load(config)), within_s=STOP_S))
     return 0
@@ -103,7 +103,7 @@ def alerts(config: Path) -> int:
     Example:
       STREAM_APP_REDIS_ALERTS_URL=redis://alerts:secret@db/0 stream-app alerts --config app.yaml
     """
-    from stream_app.bootstrap import run_alerts
+    from stream_app.bootstrap_public import run_alerts
 
     asyncio.run(until_stopped(run_alerts(load(config)), within_s=STOP_S))
     return 0

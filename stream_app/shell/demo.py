@@ -7,7 +7,8 @@ from dataclasses import replace
 from os.path import relpath
 from pathlib import Path
 
-from stream_app.bootstrap import open_reader, redis_server
+from stream_app.bootstrap import redis_server
+from stream_app.bootstrap_public import open_reader
 from stream_app.config import Settings, SourceSettings, StreamSettings, load
 from stream_app.config.values import speed as read_speed
 from stream_app.core.ledger import ACCEPTED

@@ -11,7 +11,8 @@ import socket
 import time
 from dataclasses import dataclass, replace
 
-from stream_app.bootstrap import open_reader, redis_server
+from stream_app.bootstrap import redis_server
+from stream_app.bootstrap_public import open_reader
 from stream_app.config import AlertSettings, ApiSettings, Settings, StreamSettings
 from stream_app.config.access import is_loopback
 from stream_app.core.bins import Binning
@@ -92,8 +93,10 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, endin
     """Run the children and show progress until one is refused or everything asked for is done."""
     # Neither the API's process nor the alerts' learns how to reach the secret half, nor the events.
     public = replace(settings.redis, url=None, accept=None)
-    alerts_only = replace(settings, redis=public, kafka=None)
-    api_only = replace(alerts_only, redis=replace(public, alerts_url=None), alerts=AlertSettings())
+    kafka = settings.kafka if settings.alerts.topic is not None else None  # unless they have to tell a topic
+    alerts_only = replace(settings, redis=public, kafka=kafka)
+    api_redis = replace(public, alerts_url=None)
+    api_only = replace(settings, redis=api_redis, kafka=None, alerts=AlertSettings())
     worker = asyncio.ensure_future(run_child(Role("worker", settings), report.say))
     api = asyncio.ensure_future(run_child(Role("api", api_only), report.say))
     progress = asyncio.ensure_future(_follow(settings, reader, report))

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from deploy.redis.make_users import VARIABLES
-from stream_app.config import REDIS_API_URL, REDIS_URL, load
+from stream_app.config import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, load
 from tests.services import compose_schema
 
 REPOSITORY = Path(__file__).parents[2]
@@ -69,7 +69,9 @@ def test_each_process_gets_its_own_password_only(compose: Any) -> None:
     assert VARIABLES["worker"] == REDIS_URL
     assert VARIABLES["api"] == REDIS_API_URL
     files = {name: service.get("env_file") for name, service in compose["services"].items()}
+    assert VARIABLES["alerts"] == REDIS_ALERTS_URL
     assert files.pop("api") == ["secrets/api.env"]
+    assert files.pop("alerts") == ["secrets/api.env", "secrets/alerts.env"]
     workers = {name: file for name, file in files.items() if name.startswith("worker")}
     assert len(workers) >= 2
     assert set(map(tuple, workers.values())) == {("secrets/worker.env",)}
@@ -78,21 +80,28 @@ def test_each_process_gets_its_own_password_only(compose: Any) -> None:
     assert len(set(directories)) == len(workers)
 
 
-def test_the_api_reaches_neither_events_nor_the_operators_door(compose: Any) -> None:
+def test_readers_reach_neither_events_nor_the_operators_door(compose: Any) -> None:
     networks = {name: set(service["networks"]) for name, service in compose["services"].items()}
-    assert networks["api"] == {"store", "public"}
-    assert not networks["api"] & networks["kafka"]
+    readers = {"api", "alerts"}
+    for name in readers:
+        assert networks[name] == {"store", "public"}
+        assert not networks[name] & networks["kafka"]
+        assert compose["services"][name]["command"][0] == name
     for name, service in compose["services"].items():
         if name != "api":
             assert "ports" not in service, name
+        if name not in readers:
             assert all(compose["networks"][network].get("internal") for network in networks[name]), name
 
 
 def test_its_configuration_can_be_read_with_the_environment_that_it_gets() -> None:
-    environment = {REDIS_URL: "redis://worker:x@redis:6379/0", REDIS_API_URL: "redis://api:x@redis:6379/0"}
+    urls = {REDIS_URL: "worker", REDIS_API_URL: "api", REDIS_ALERTS_URL: "alerts"}
+    environment = {name: f"redis://{user}:x@redis:6379/0" for name, user in urls.items()}
     settings = load(DEPLOY / "stream-app.yaml", environment)
     assert settings.api.host == "0.0.0.0"
     assert settings.api.port == 8088
+    assert settings.redis.alerts_url == environment[REDIS_ALERTS_URL]
+    assert settings.alerts.rules
     assert settings.operator is not None
     assert settings.operator.host == "0.0.0.0"
     assert settings.state_dir == Path("/var/lib/private-counts/state")

@@ -108,6 +108,18 @@ def test_a_rule_over_axes_is_checked_with_the_place_of_its_error(when: str, more
     assert "alerts.rules.busy." in str(refusal.value)
 
 
+def test_a_topic_of_alerts_needs_a_cluster_and_holds_nothing_else() -> None:
+    rules = 'alerts: {rules: {busy: {when: "count(clicks) > 5"}}, topic: clicks.alerts}\n'
+    with pytest.raises(ConfigError, match="kafka is missing"):
+        read(rules)
+    kafka = 'kafka: {bootstrap_servers: "h:9092"}\n'
+    assert read(rules + kafka).alerts.topic == "clicks.alerts"
+    with pytest.raises(ConfigError, match=r"go into clicks\.alerts, which holds something else"):
+        read(rules + kafka + "outputs: [{stream: clicks, topic: clicks.alerts}]\n")
+    with pytest.raises(ConfigError, match="no name of a topic"):
+        read(rules.replace("clicks.alerts", '"clicks alerts"') + kafka)
+
+
 def test_beyond_loopback_somebody_is_asked_or_it_was_accepted() -> None:
     for host in ("127.0.0.1", "127.1.2.3", "localhost", '"::1"'):
         assert read(f"api: {{host: {host}}}\n").api.keys is None

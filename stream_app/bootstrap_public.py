@@ -1,0 +1,98 @@
+"""The wiring of those who see released values only: the API, and the watcher of alert rules.
+
+Neither gets the worker's store, the noise or the keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from stream_app.alert_delivery import deliver
+from stream_app.alert_watch import AlertWatcher
+from stream_app.config import Settings
+from stream_app.event_logs import cluster_of
+from stream_app.ports import AlertTarget, OperatorError, PublicReader
+from stream_app.state.alert_store import RedisAlertStore
+from stream_app.state.reader import RedisReader
+
+
+@asynccontextmanager
+async def open_reader(settings: Settings) -> AsyncIterator[PublicReader]:
+    """Yield a reader of what is visible. Raises: OperatorError for an embedded Redis of another command."""
+    if settings.redis.api_url is None:
+        raise OperatorError(
+            "redis.url: an embedded server belongs to one command; use stream-app run, or a server of its own"
+        )
+    reader = RedisReader(settings.redis.api_url)
+    try:
+        yield reader
+    finally:
+        await reader.close()
+
+
+async def run_api(settings: Settings) -> None:
+    """Serve released values until cancelled or told to stop by a signal.
+
+    Raises: OperatorError where the address cannot be had.
+    """
+    # Here and not above: alerts start a second sooner without the web's packages.
+    from stream_app.api.access import AccessRules
+    from stream_app.api.app import listen, serve_on
+    from stream_app.config.key_file import read_keys
+
+    host, port = settings.api.host, settings.api.port
+    try:
+        listener = listen(host, port)
+    except OSError as failure:
+        raise OperatorError(
+            f"api.port: {host}:{port} cannot be served ({os.strerror(failure.errno or 0)}); free it"
+        ) from None
+    api = settings.api
+    rules = AccessRules(
+        keys=() if api.keys is None else read_keys(api.keys),
+        proxy_header=api.proxy_header,
+        proxies=frozenset(api.proxies),
+        origins=api.origins,
+        requests_per_s=api.requests_per_s,
+    )
+    tls = None if api.tls is None else (api.tls.certificate, api.tls.key)
+    with listener:
+        await serve_on(listener, lambda: open_reader(settings), rules, tls)
+
+
+async def run_alerts(settings: Settings) -> None:
+    """Watch the rules and tell their transitions until cancelled, from released values only.
+
+    Raises: OperatorError where the store cannot be named.
+    """
+    import httpx  # here and not above: the API needs no client
+
+    from stream_app.sinks.alert_targets import AlertmanagerTarget, LogTarget, WebhookTarget
+    from stream_app.sinks.alert_topic import TopicTarget
+
+    if settings.redis.alerts_url is None:
+        raise OperatorError("redis.alerts_url: it is missing; name the store that keeps the alerts' states")
+    store = RedisAlertStore(settings.redis.alerts_url)
+    async with AsyncExitStack() as resources:
+        resources.push_async_callback(store.close)
+        reader = await resources.enter_async_context(open_reader(settings))
+        client = await resources.enter_async_context(httpx.AsyncClient())
+        alerts = settings.alerts
+        targets: list[AlertTarget] = [
+            LogTarget(),
+            *(WebhookTarget(url, client) for url in alerts.webhooks),
+            *(AlertmanagerTarget(url, client) for url in alerts.alertmanagers),
+        ]
+        if alerts.topic is not None:
+            assert settings.kafka is not None  # the configuration was refused without it
+            topic = TopicTarget(cluster_of(settings.kafka), alerts.topic)
+            resources.push_async_callback(topic.close)
+            targets.append(topic)
+        for target in targets:
+            await store.told(target.name)  # a new target is told what is decided from now on
+        async with asyncio.TaskGroup() as group:
+            group.create_task(deliver(store, targets))
+            group.create_task(AlertWatcher(alerts.rules, reader, store).run())

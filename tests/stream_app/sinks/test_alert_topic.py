@@ -1,0 +1,100 @@
+"""A topic as a target: a record for every transition, sent again until somebody has it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from stream_app.alert_delivery import tell_waiting
+from stream_app.kafka_cluster import Cluster
+from stream_app.ports import NotDelivered
+from stream_app.sinks.alert_topic import TopicTarget, cloud_event
+from stream_app.state.memory_alerts import MemoryAlertStore
+from tests.brokers import Topic
+from tests.e2e.test_alert_topic import told
+
+TOLD: dict[str, Any] = {
+    "key": "k1",
+    "kind": "firing",
+    "rule": "busy",
+    "condition": "sum(a b, 1h) > 5",
+    "confidence": 0.95,
+    "stream": "a b",
+    "seq": 7,
+    "at_us": 3_600_000_000,
+    "now_us": 3_601_000_000,
+    "since_us": 3_600_000_000,
+    "fired_us": 3_601_000_000,
+    "value": 9.5,
+    "stderr": None,
+    "private": True,
+    "labels": {"team": "web"},
+    "summary": "",
+}
+
+
+def test_a_transition_in_the_words_of_cloud_events() -> None:
+    event = cloud_event(TOLD)
+    data = event.pop("data")
+    assert event == {
+        "specversion": "1.0",
+        "id": "k1",
+        "source": "/v1/streams/a%20b",
+        "type": "private-counts.alert.firing",
+        "subject": "busy",
+        "time": "1970-01-01T01:00:01Z",
+        "datacontenttype": "application/json",
+    }
+    assert data["bin_end"] == data["since"] == "1970-01-01T01:00:00Z"
+    assert (data["value"], data["stderr"], data["private"]) == (9.5, None, True)
+    assert all(isinstance(value, str | float | int | bool | dict | None) for value in data.values())
+
+
+def test_a_cluster_that_is_away_is_asked_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+    async def run() -> None:
+        target = TopicTarget(Cluster(f"127.0.0.1:{port}"), "alerts")
+        with pytest.raises(NotDelivered, match=str(port)):
+            await target.tell(TOLD)
+        await target.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.kafka
+def test_what_waits_is_sent_in_order_and_once(bootstrap_servers: str) -> None:
+    topic = asyncio.run(Topic.create(bootstrap_servers))
+
+    async def run() -> None:
+        store, target = MemoryAlertStore(), TopicTarget(Cluster(bootstrap_servers), topic.name)
+        await store.told(target.name)
+        await store.commit("a b", None, 1, {}, [TOLD | {"key": f"k{n}", "kind": kind} for n, kind in steps])
+        assert await tell_waiting(store, target) == 4
+        assert await tell_waiting(store, target) == 0
+        await target.remind([TOLD])
+        await target.close()
+        await target.tell(TOLD | {"key": "k9"})  # one that was closed opens again
+        await target.close()
+
+    steps = list(enumerate(["pending", "firing", "resolved", "inactive"]))
+    asyncio.run(run())
+    assert [event["id"] for event in told(topic)] == ["k0", "k1", "k2", "k3", "k9"]
+    assert [event["data"]["kind"] for event in told(topic)][:4] == [kind for _, kind in steps]
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_not_there_is_waited_for(bootstrap_servers: str) -> None:
+    async def run() -> None:
+        target = TopicTarget(Cluster(bootstrap_servers), "nobody-made-this", answer_ms=1_000)
+        try:
+            with pytest.raises(NotDelivered):
+                await asyncio.wait_for(target.tell(TOLD), 60)
+        finally:
+            await target.close()
+
+    asyncio.run(run())
