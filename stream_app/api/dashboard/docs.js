@@ -39,6 +39,8 @@ function fieldRows(schema) {
 
 function card(path, method, operation) {
   const section = make("section", "", "card");
+  section.tabIndex = 0; // its tables may be wider than a phone: the keyboard scrolls them
+  section.setAttribute("aria-label", `${method.toUpperCase()} ${path}`);
   const head = document.createElement("h2");
   head.append(make("span", method.toUpperCase(), "method"), make("code", path));
   section.append(head, make("p", operation.description ?? operation.summary ?? ""));

@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page
 
+from stream_app.alert_watch import AlertWatcher
 from stream_app.api.app import listen, serve_on
+from stream_app.core.alerts.rules import Rule
+from stream_app.ports import PublicReader
 from stream_app.state.memory import MemoryStore
+from stream_app.state.memory_alerts import MemoryAlertStore
 from tests.stream_app.published import Published
+
+
+class WithAlerts:
+    """A reader that also knows where rules stand, as that of Redis does."""
+
+    def __init__(self, reader: PublicReader, alerts: MemoryAlertStore) -> None:
+        self._reader, self._alerts = reader, alerts
+
+    async def alerts(self) -> dict[str, bytes]:
+        """Return where every rule stands."""
+        states, _decided = await self._alerts.load()
+        return states
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
 
 
 class Backstage:
@@ -23,6 +42,7 @@ class Backstage:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.store = MemoryStore()
+        self.alerts = MemoryAlertStore()
         self.port = 0
         self._server: Any = None
 
@@ -37,12 +57,18 @@ class Backstage:
         self.run(stream.close(counts))
         return stream
 
+    def watch(self, rules: Sequence[Rule]) -> AlertWatcher:
+        """Return a watcher of rules that has seen the present."""
+        watcher = AlertWatcher(rules, self.store.reader(), self.alerts)
+        self.run(watcher.look())
+        return watcher
+
     def start(self) -> str:
         """Serve, on the same port as before; return the address."""
 
         @asynccontextmanager
         async def reader() -> Any:
-            yield self.store.reader()
+            yield WithAlerts(self.store.reader(), self.alerts)
 
         listener = listen("127.0.0.1", self.port)
         self.port = listener.getsockname()[1]

@@ -1,0 +1,330 @@
+"""Every panel of a stream's page in headless Chromium: what it shows is what the service says."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from stream_app.core.alerts.rules import Rule, parse_condition
+from tests.stream_app.api.browsing import Backstage, opened
+from tests.stream_app.published import FIRST_BIN
+from tests.stream_app.published_axes import PublishedAxes, delays
+
+pytestmark = pytest.mark.browser
+
+BINS = 15 * 24
+PANELS = ("running", "bins", "rate", "keys", "quantiles", "heat", "cdf", "preview")
+WEEK = "?from=2013-01-08T00:00:00Z&to=2013-01-15T00:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Serve a fortnight of departures by carrier and delay; return the address of its page."""
+    behind = Backstage()
+    stream = PublishedAxes(behind.store, epsilon="2", epoch_bins=BINS, buckets=30)
+    behind.run(stream.open())
+    behind.run(stream.close_cells(delays(stream, BINS)))
+    yield behind.start() + "/streams/delays"
+    behind.close()
+
+
+def panel(page: Page, name: str) -> Any:
+    """Bring a panel into sight and wait until it shows the last release."""
+    found = page.locator(f"#{name}")
+    found.scroll_into_view_if_needed()
+    expect(found).to_have_attribute("data-seq", re.compile(r"^\d+$"), timeout=20_000)
+    expect(found).not_to_have_class(re.compile("failed"))
+    return found
+
+
+def table(page: Page, name: str) -> list[list[str]]:
+    """Open a panel's numbers and return their rows."""
+    found = panel(page, name)
+    if not found.locator("details").evaluate("details => details.open"):
+        found.locator("summary").click()
+    rows = found.locator("details tbody tr")
+    expect(rows.first).to_be_visible()
+    return [row.split("\t") for row in rows.all_inner_texts()]
+
+
+def asked(page: Page, path: str) -> Any:
+    """Ask the service from the page."""
+    return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/delays/{path}")
+
+
+def ink(page: Page, selector: str) -> int:
+    """Return how many pixels of the canvases are drawn on."""
+    return int(
+        page.evaluate(
+            """selector => [...document.querySelectorAll(selector)].map((canvas) => {
+              const copy = new OffscreenCanvas(canvas.width, canvas.height);
+              const paper = copy.getContext("2d", { willReadFrequently: true });
+              paper.drawImage(canvas, 0, 0);
+              const { data } = paper.getImageData(0, 0, canvas.width, canvas.height);
+              return data.filter((value, i) => i % 4 === 3 && value > 0).length;
+            }).reduce((sum, one) => sum + one, 0)""",
+            selector,
+        )
+    )
+
+
+def whole(text: str) -> int:
+    """Read a number as the page writes it."""
+    return int(text.replace(",", ""))
+
+
+def test_every_panel_draws_and_has_its_numbers(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        for name in PANELS:
+            panel(page, name)
+            assert ink(page, f"#{name} canvas") > 1_000, name
+            assert len(table(page, name)) >= 3, name
+        assert [one.get_attribute("id") for one in page.locator("#panels > section").all()] == list(PANELS)
+
+
+def test_tables_say_what_the_service_says(browser: Browser, address: str) -> None:
+    with opened(browser, address + WEEK) as page:
+        edges = "start=2013-01-08T00:00:00Z&end=2013-01-15T00:00:00Z"
+        for row, one in zip(table(page, "keys"), asked(page, f"keys?{edges}&step=3")["keys"], strict=True):
+            assert (row[0], whole(row[1])) == (one["key"], round(one["value"]))
+            assert whole(row[2]) <= one["interval"][0] <= one["value"] <= one["interval"][1] <= whole(row[3])
+        cdf = asked(page, f"cdf?{edges}")
+        shown = table(page, "cdf")
+        assert [whole(row[1]) for row in shown] == [round(value) for value in reversed(cdf["value"])]
+        days = asked(page, f"quantiles?{edges}&step=24&q=0.5&q=0.9")["quantiles"]
+        for row, median, upper in zip(
+            table(page, "quantiles"), reversed(days[0]["value"]), reversed(days[1]["lower"]), strict=True
+        ):
+            assert float(row[1]) == pytest.approx(median, rel=0.01)
+            assert float(row[5]) == pytest.approx(upper, rel=0.01)
+        heat = asked(page, f"heat?{edges}&step=3&rows=30")
+        newest = [int(re.sub(r" ±.*|,", "", row[1])) for row in table(page, "heat")]
+        assert newest == [round(value) for value in heat["counts"][-1]]
+
+
+def test_the_pointer_reads_value_interval_and_nodes(browser: Browser, address: str) -> None:
+    with opened(browser, address + WEEK) as page:
+        panel(page, "bins")
+        plot = page.locator("#bins-chart .u-over").bounding_box()
+        assert plot is not None
+        page.mouse.move(plot["x"] + plot["width"] * 12.5 / 168, plot["y"] + 50)
+        expect(page.locator("#bins-readout")).to_contain_text("8 Jan 2013, 12:00–13:00")
+        series = asked(page, "series?kind=bin&start=2013-01-08T12:00:00Z&end=2013-01-08T13:00:00Z")
+        text = page.locator("#bins-readout").inner_text()
+        found = re.search(r"00\s+(-?[\d,]+) \((-?[\d,]+) to ([\d,]+)\)\s+from ([\d,]+) nodes", text)
+        assert found is not None, text
+        value, lower, upper, nodes = (whole(part) for part in found.groups())
+        assert (value, nodes) == (round(series["value"][0]), series["nodes"][0])
+        assert lower <= series["lower"][0] <= lower + 1
+        assert upper - 1 <= series["upper"][0] <= upper
+
+
+def test_a_range_by_drag_is_in_the_address_and_for_every_panel(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        panel(page, "rate")
+        plot = page.locator("#rate-chart .u-over").bounding_box()
+        assert plot is not None
+        page.mouse.move(plot["x"] + plot["width"] * 0.41, plot["y"] + 40)
+        page.mouse.down()
+        page.mouse.move(plot["x"] + plot["width"] * 0.59, plot["y"] + 60, steps=4)
+        page.mouse.up()
+        expect(page.locator("#ranges input[value=closer]")).to_be_checked()
+        address_now = page.url
+        edges = re.search(r"from=(\d{4}-\d\d-\d\d)T\d\d%3A00%3A00Z&to=(\d{4}-\d\d-\d\d)", address_now)
+        assert edges is not None
+        assert edges.groups() == ("2013-01-07", "2013-01-09")
+        panel(page, "cdf")
+        expect(page.locator("#cdf .tools")).to_contain_text("7 Jan 2013")
+        page.reload()
+        expect(page.locator("#ranges input[value=closer]")).to_be_checked()
+        panel(page, "cdf")
+        expect(page.locator("#cdf .tools")).to_contain_text("7 Jan 2013")
+        assert page.url == address_now
+        page.locator("#exact summary").click()
+        page.locator("#exact-from").fill("2013-01-02T00:00:00")
+        page.locator("#exact-to").fill("2013-01-03T00:00:00")
+        page.get_by_role("button", name="Show").click()
+        panel(page, "bins")
+        expect(page.locator("#bins-chart")).to_have_attribute("data-points", "24")
+
+
+def test_the_week_before_is_laid_over_and_the_difference_is_sure(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        panel(page, "bins")
+        expect(page.get_by_label("Compare with the week before")).to_be_disabled()  # nothing is before all
+        page.goto(address + WEEK)
+        panel(page, "bins")
+        alone = ink(page, "#bins canvas")
+        page.get_by_label("Compare with the week before").check()
+        expect(page.locator("#difference")).to_be_visible()
+        assert "compare=1" in page.url
+        page.wait_for_function("document.querySelector('#bins-readout').textContent.includes('week before')")
+        assert ink(page, "#bins canvas") > alone
+        week = [
+            asked(page, f"count?confidence=0.975&start=2013-01-{day}T00:00:00Z&end=2013-01-{end}T00:00:00Z")
+            for day, end in (("08", "15"), ("01", "08"))
+        ]
+        text = page.locator("#difference").inner_text()
+        assert text.startswith(f"{round(week[0]['value']):,} events here, {round(week[1]['value']):,} in")
+        low = week[0]["interval"][0] - week[1]["interval"][1]
+        high = week[0]["interval"][1] - week[1]["interval"][0]
+        certain = low > 0 or high < 0
+        assert ("more by" in text or "fewer by" in text) == certain
+
+
+def test_a_key_is_chosen_for_the_whole_page(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        panel(page, "keys").get_by_role("button", name="B6").click()
+        expect(page.locator("#stream-name")).to_have_text("delays · B6")
+        assert "key=B6" in page.url
+        count = asked(page, "count?key=B6")
+        expect(page.get_by_test_id("value")).to_have_text(f"{round(count['value']):,}")
+        expect(page.get_by_label("First published")).to_be_disabled()
+        median = asked(page, "quantiles?key=B6&step=24&q=0.5")["quantiles"][0]["value"]
+        assert [float(row[1]) for row in table(page, "quantiles")] == pytest.approx(median[::-1], rel=0.01)
+        page.locator("#key-select").select_option("All keys")
+        expect(page.locator("#stream-name")).to_have_text("delays")
+        assert "key=" not in page.url
+
+
+def test_values_may_be_consistent_or_as_first_published(browser: Browser, address: str) -> None:
+    with opened(browser, address + "?range=24+hours") as page:
+        known = [whole(row[1]) for row in table(page, "bins")]
+        for label, view in (("First published", "first_published"), ("Consistent", "consistent")):
+            page.get_by_label(label).check()
+            expect(page.locator("#bins-chart")).to_have_attribute("data-view", view)
+            assert f"view={view}" in page.url
+            assert [whole(row[1]) for row in table(page, "bins")] != known
+        assert all(whole(row[1]) >= 0 for row in table(page, "bins"))
+
+
+def test_another_epsilon_is_previewed(browser: Browser, address: str) -> None:
+    with opened(browser, address + WEEK + "&epsilon=0.2") as page:
+        panel(page, "preview")
+        expect(page.locator("#epsilon-chosen")).to_have_text("0.2")
+        preview = asked(
+            page, "preview?epsilon=0.2&step=3&start=2013-01-08T00:00:00Z&end=2013-01-15T00:00:00Z"
+        )
+        for row, one in zip(
+            page.locator("#preview .questions tbody tr").all(), preview["questions"], strict=True
+        ):
+            now, then = (
+                float(cell.strip("± ").replace(",", "")) for cell in row.inner_text().split("\t")[1:]
+            )
+            assert now == pytest.approx(one["half_width"], rel=0.01)
+            assert then == pytest.approx(one["preview_half_width"], rel=0.01)
+            assert then > 5 * now
+        page.locator("#epsilon-slider").focus()
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("#epsilon-chosen")).to_have_text("0.22")
+        expect(page.locator("#preview th").nth(2)).to_have_text("at ε = 0.22")
+        assert "epsilon=0.22" in page.url
+
+
+def test_the_rates_window_is_chosen(browser: Browser, address: str) -> None:
+    with opened(browser, address + WEEK) as page:
+        panel(page, "rate")
+        page.locator("#rate-window").select_option("6 hours")
+        expect(page.locator("#rate-title")).to_have_text("Events per hour, over the last 6 hours")
+        assert "window=21600" in page.url
+        series = asked(
+            page,
+            "series?kind=window&window=6&start=2013-01-14T00:00:00Z&end=2013-01-15T00:00:00Z",
+        )
+        newest = table(page, "rate")[0]
+        assert float(newest[1]) == pytest.approx(series["value"][-1] / 6, rel=0.01)
+        assert float(newest[4]) == pytest.approx(series["stderr"][-1] / 6, rel=0.01)
+
+
+def test_everything_can_be_saved(browser: Browser, address: str, tmp_path: Path) -> None:
+    with opened(browser, address) as page:
+        for name in PANELS:
+            panel(page, name)  # until all have come, buttons move
+        for name in PANELS:
+            found = panel(page, name)
+            for form in ("CSV", "JSON", "PNG"):
+                with page.expect_download(timeout=15_000) as download:
+                    found.get_by_role("button", name=f"as {form}").click()
+                assert download.value.suggested_filename == f"delays-{name}.{form.lower()}"
+                file = tmp_path / download.value.suggested_filename
+                download.value.save_as(file)
+                if form == "PNG":
+                    assert file.read_bytes().startswith(b"\x89PNG")
+                    assert file.stat().st_size > 4_000
+                elif form == "JSON":
+                    assert json.loads(file.read_text())["stream"] == "delays"
+                else:
+                    heads, *rows = csv.reader(file.read_text().splitlines())
+                    assert len(rows) >= 10, name
+                    assert (heads[-1], rows[0][-1]) == ("private", "true")
+        rows = list(csv.DictReader((tmp_path / "delays-bins.csv").read_text().splitlines()))
+        answer = json.loads((tmp_path / "delays-bins.json").read_text())
+        assert [float(row["value"]) for row in rows] == answer["value"]
+        assert rows[0]["start"] == "2013-01-01T00:00:00.000Z"
+
+
+def test_keys_walk_along_the_heat_map(browser: Browser, address: str) -> None:
+    with opened(browser, address + WEEK) as page:
+        panel(page, "heat")
+        page.locator("#heat-chart").focus()
+        for key in ("ArrowLeft", "ArrowLeft", "ArrowUp"):
+            page.keyboard.press(key)
+        heat = asked(page, "heat?start=2013-01-08T00:00:00Z&end=2013-01-15T00:00:00Z&step=3&rows=30")
+        expect(page.locator("#spoken")).to_have_text(
+            re.compile(rf"14 Jan 2013, 18:00–21:00, -25 to -20: {round(heat['counts'][-2][1])}, standard")
+        )
+
+
+def test_alerts_have_thresholds_and_marks(browser: Browser, backstage: Backstage) -> None:
+    stream = backstage.stream([40] * 48, epoch_bins=128)
+    texts = {
+        "busy": "sum(departures, 1h) > 100",
+        "slow": "rate(departures, 6h) < 10/h",
+        "full": "count(departures) > 2000",
+    }
+    watcher = backstage.watch([Rule(name, text, parse_condition(text)) for name, text in texts.items()])
+    backstage.run(stream.close([40, 200, 200]))
+    backstage.run(watcher.look())
+    start = backstage.start()
+    with opened(browser, start + "/streams/departures") as page:
+        rules = panel(page, "alerts").locator("li")
+        expect(rules).to_have_count(2)
+        expect(rules.first).to_contain_text("busy")
+        expect(rules.first.locator(".chip")).to_have_text("firing")
+        expect(rules.first).to_contain_text("since 3 Jan 2013, 02:00 UTC")
+        for name in ("bins", "running"):
+            panel(page, name)
+            assert _red(page, f"#{name}-chart canvas") > 100, name
+    with opened(browser, start) as page:
+        chip = page.get_by_role("article", name="departures").locator(".chip")
+        expect(chip).to_have_text("2 firing")
+        expect(page.locator("#summary")).to_contain_text("2 alerts fire.")
+        backstage.run(stream.close([40] * 2))
+        backstage.run(watcher.look())
+        expect(chip).to_have_text("1 firing")
+    assert stream.first_bin == FIRST_BIN
+
+
+def _red(page: Page, selector: str) -> int:
+    """Return how many pixels have the colour of alarm."""
+    return int(
+        page.evaluate(
+            """selector => {
+              const canvas = document.querySelector(selector);
+              const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+              let red = 0;
+              for (let i = 0; i < data.length; i += 4) {
+                red += data[i] > 150 && data[i + 1] < 90 && data[i + 3] > 128;
+              }
+              return red;
+            }""",
+            selector,
+        )
+    )
