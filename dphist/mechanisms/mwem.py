@@ -104,9 +104,11 @@ class CellEstimate:
                 mass = scale * float(inside.sum())
                 # The exponent is held where a count far from the total cannot overflow.
                 exponent = min(max(rate * (answer - mass), -30.0), 30.0)
-                inside *= math.exp(exponent)
-                # Bringing the total back is one factor for all cells, kept aside.
-                scale *= self.total / (self.total + mass * math.expm1(exponent))
+                factor = math.exp(exponent)
+                inside *= factor
+                # Bringing the total back is one factor for all cells, kept aside. By rounding, cells that
+                # hold everything may seem to hold more.
+                scale *= self.total / (max(self.total - mass, 0.0) + mass * factor)
                 moved = max(moved, abs(exponent))
             masses *= scale
             scale = 1.0

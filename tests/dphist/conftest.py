@@ -92,6 +92,19 @@ def privacy_loss():
 
 
 @pytest.fixture(scope="session")
+def two_transcripts():
+    """Return a function from two neighbours to the steps of each, with the same outcomes, and the budget."""
+
+    def steps(name, counts, neighbour, epsilon, *, workload=None, seed=0, **options):
+        first, release = run_recorded(name, counts, epsilon, workload, seed, None, options)
+        second, _ = run_recorded(name, neighbour, epsilon, workload, seed, first, options)
+        assert [(kind, scale) for kind, _, scale, _ in first] == [(kind, s) for kind, _, s, _ in second]
+        return first, second, release.budget
+
+    return steps
+
+
+@pytest.fixture(scope="session")
 def transcript():
     """Return a function from a seeded release to its steps: (kind, exact values, scale, outcome) of each."""
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dphist.mechanisms import BudgetLedger, describe, names, prepare, release
+from dphist.mechanisms.base import LARGEST_TOTAL
 from dphist.mechanisms.ranges import range_sums
 from dphist.noise import SeededNoise, SystemNoise
 
 EVERY = names()
-LINE = names(dimensions=1)
 
 
 def example_counts(name, size=13):
@@ -69,12 +69,23 @@ def test_the_same_seed_gives_the_same_release_and_another_seed_another(name):
     assert (first.answer(ranges) != other.answer(ranges)).any()
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("size", [1, 2, 3, 17])
-def test_any_size(name, size):
-    made = release(name, example_counts(name, size), 1, noise=SeededNoise(6))
+@pytest.mark.parametrize("epsilon", [1e-6, 1, 1e6])
+def test_any_size(name, size, epsilon):
+    made = release(name, example_counts(name, size), epsilon, noise=SeededNoise(6))
     assert np.isfinite(made.counts).all()
     assert np.isfinite(made.answer(example_ranges(name, size))).all()
+
+
+@pytest.mark.parametrize("name", names(dimensions=2))
+@pytest.mark.parametrize("shape", [(1, 9), (9, 1), (5, 12)])
+def test_grids_need_not_be_square(name, shape):
+    counts = np.arange(shape[0] * shape[1]).reshape(shape)
+    made = release(name, counts, 1e6, noise=SeededNoise(6))
+    assert made.counts.shape == shape
+    assert np.isfinite(made.answer([[0, shape[0], 0, shape[1]]])).all()
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -83,14 +94,14 @@ def test_all_zeros_and_one_huge_bin(name, epsilon):
     empty = np.zeros_like(example_counts(name))
     assert np.isfinite(release(name, empty, epsilon, noise=SeededNoise(7)).counts).all()
     huge = empty.copy()
-    huge.flat[5] = 10**12
+    huge.flat[5] = LARGEST_TOTAL
     assert np.isfinite(release(name, huge, epsilon, noise=SeededNoise(8)).counts).all()
 
 
-@pytest.mark.parametrize("name", LINE)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_release_with_system_noise_is_private_and_one_with_a_seed_is_not(name):
-    assert release(name, [3, 1, 2], 1, noise=SystemNoise()).private
-    assert not release(name, [3, 1, 2], 1, noise=SeededNoise(1)).private
+    assert release(name, example_counts(name, 3), 1, noise=SystemNoise()).private
+    assert not release(name, example_counts(name, 3), 1, noise=SeededNoise(1)).private
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -142,13 +153,16 @@ def test_every_option_is_documented_and_the_docstring_states_the_guarantee(name)
     assert "Source:" in row.function.__doc__
 
 
-@pytest.mark.parametrize("name", LINE)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("name", EVERY)
 def test_continuous_noise_is_for_seeded_research_only(name):
     made = release(name, example_counts(name), 1, noise=SeededNoise(1), continuous=True)
     assert np.isfinite(made.counts).all()
     assert not made.private
+    one = np.zeros_like(example_counts(name, 1))
+    assert np.isfinite(release(name, one, 1e-3, noise=SeededNoise(1), continuous=True).counts).all()
     with pytest.raises(ValueError, match="continuous=True is for research"):
-        release(name, [1, 2], 1, noise=SystemNoise(), continuous=True)
+        release(name, one, 1, noise=SystemNoise(), continuous=True)
 
 
 def test_an_unknown_name_lists_the_known_ones():

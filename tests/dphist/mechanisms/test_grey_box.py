@@ -1,0 +1,66 @@
+"""Every mechanism of the table, step by step: what one event changes in what it measures and chooses from."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphist.mechanisms import describe, names
+from dphist.mechanisms.dawa import partition
+from dphist.mechanisms.dawa.partition import interval_lengths
+
+# Their first stage is a noisy minimum: the least of secret costs is published, the costs are not.
+PARTITIONED = {
+    *("dawa", "dawa_all", "partition_laplace", "partition_uniform", "partition_geometric", "dawa_hilbert")
+}
+
+
+def neighbours(data, name):
+    axes = describe(name).dimensions
+    shape = data.draw(st.tuples(*[st.integers(1, 12 if axes == 1 else 4)] * axes))
+    size = int(np.prod(shape))
+    counts = data.draw(st.lists(st.integers(0, 4) | st.integers(0, 500), min_size=size, max_size=size))
+    one = np.array(counts).reshape(shape)
+    other = one.copy()
+    other.flat[data.draw(st.integers(0, size - 1))] += 1
+    return one, other
+
+
+@pytest.mark.parametrize("name", sorted({*names()} - PARTITIONED))
+@settings(max_examples=12)
+@given(data=st.data())
+def test_no_transcript_loses_more_than_epsilon(name, data, privacy_loss):
+    one, other = neighbours(data, name)
+    epsilon = data.draw(st.sampled_from([Fraction(1, 50), Fraction(3)]))
+    seed = data.draw(st.integers(0, 20))
+    assert 0 < privacy_loss(name, one, other, epsilon, seed=seed) <= epsilon
+
+
+@pytest.mark.parametrize("name", sorted(PARTITIONED))
+@settings(max_examples=12)
+@given(data=st.data())
+def test_the_partition_has_noise_for_both_buckets_of_an_event_and_the_rest_loses_no_more_than_its_share(
+    name, data, two_transcripts
+):
+    one, other = neighbours(data, name)
+    # Few ranges: along the Hilbert curve every rectangle is many.
+    ranges = [[edge for size in one.shape for edge in (0, size)], [0, 1] * one.ndim]
+    first, second, budget = two_transcripts(
+        name, one, other, Fraction(2), workload=ranges, seed=data.draw(st.integers(0, 20))
+    )
+    size, spent = one.size, dict(budget)
+    costs = len(interval_lengths(size, all_lengths=name == "dawa_all")) if size > 1 else 0
+    unit = 2 ** partition._lattice(size, spent["partition"])
+    for (_, values, scale, _), (_, again, _, _) in zip(first[:costs], second[:costs], strict=True):
+        moved = int(np.abs(again - values).max())
+        # An event moves this cost, and those that compete with it by as much as any: one count.
+        assert moved <= unit
+        assert (moved + unit) / scale <= spent["partition"]
+    loss = sum(
+        Fraction(int(np.abs(again - values).sum())) / scale
+        for (_, values, scale, _), (_, again, _, _) in zip(first[costs:], second[costs:], strict=True)
+    )
+    assert 0 < loss <= spent["bucket counts"]
+    assert sum(spent.values()) == 2
