@@ -155,6 +155,27 @@ def key_weights(keys: KeyAxis, key: int | Sequence[int] | None) -> tuple[float, 
     return of_total, of_keys + 0.0
 
 
+def key_counts(total: RangeSum) -> Estimate:
+    """Return the best estimate of the events of every key: values of shape (keys,), one law for each.
+
+    Cost: O(columns), as ``ColumnSum`` takes for one key.
+    """
+    design = total.design
+    one = column_sum(design, 0)
+    of_value = [weights[-1] for weights in design.values.prefix_weights]
+    keys, whole = np.zeros(design.keys.keys), 0.0
+    for group, found in zip(design.groups, total.groups, strict=True):
+        sums = found.values @ of_value[group.value_level - 1]
+        if group.total:
+            whole += float(sums[0])
+        else:
+            keys += sums
+    share = design.keys.gain / design.keys.keys
+    law = one.law([group.law for group in total.groups])
+    rounding = one.rounding([group.rounding for group in total.groups])
+    return Estimate(keys + share * (whole - keys.sum()), law.variance, law, rounding)
+
+
 @lru_cache(maxsize=1024)
 def column_sum(design: ProductDesign, key: int | None = None) -> ColumnSum:
     """Return the sum of columns for a key, made once."""

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from stream_app.api import errors, pages, panel_routes, prometheus, routes
+from stream_app.api import errors, flat_rows, pages, panel_routes, prometheus, routes
 from stream_app.api.access import Access, AccessRules
 from stream_app.api.overview import Glances
 from stream_app.api.replica import Replicas
@@ -60,6 +60,7 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
     errors.install(app)
     app.include_router(routes.router)
     app.include_router(panel_routes.router)
+    app.include_router(flat_rows.router)
     app.include_router(prometheus.router)
     app.add_middleware(Access, rules=rules)
     pages.install(app)

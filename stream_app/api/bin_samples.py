@@ -41,6 +41,11 @@ METRICS: dict[str, tuple[Quantity, Part, str]] = {
     for quantity, what in _QUANTITIES.items()
     for part, words in _PARTS.items()
 }
+# The same of each key, under names of their own: whoever adds up a metric must not count events twice.
+KEY_METRICS = {
+    name.replace("private_counts_", "private_counts_key_"): (quantity, part, f"{text}, of one key")
+    for name, (quantity, part, text) in METRICS.items()
+}
 
 
 @dataclass(frozen=True)
@@ -96,11 +101,12 @@ def part_of(estimates: Sequence[Estimate], part: Part) -> list[float]:
 def selected(views: Sequence[StreamView], selector: Selector | None) -> Iterator[Series]:
     """Yield the series that a selector wants; all without one."""
     for view in views:
-        for name, (quantity, part, _) in METRICS.items():
-            labels = {
-                NAME_LABEL: name,
-                "stream": view.strategy.stream,
-                "private": str(view.declaration.private).lower(),
-            }
-            if selector is None or selector.matches(labels):
-                yield Series(view, quantity, part, labels)
+        common = {"stream": view.strategy.stream, "private": str(view.declaration.private).lower()}
+        keys = view.strategy.cells.keys
+        of_keys = () if keys is None else keys.labels
+        for metrics, labels in ((METRICS, (None,)), (KEY_METRICS, of_keys)):
+            for name, (quantity, part, _) in metrics.items():
+                for key in labels:
+                    own = {NAME_LABEL: name, **common} | ({} if key is None else {"key": key})
+                    if selector is None or selector.matches(own):
+                        yield Series(view.of_key(key), quantity, part, own)

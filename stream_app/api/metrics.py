@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from dphist.product.columns import key_counts
 from stream_app.api.answers import DEFAULT_CONFIDENCE
 from stream_app.core.alerts.states import State
 from stream_app.core.query import StreamView
@@ -71,3 +73,27 @@ class _Released(Collector):
             upper.add_metric(labels, float(interval.upper))
             stderr.add_metric(labels, estimate.stderr)
         yield from (running, lower, upper, stderr, until, bins, epsilon)
+        yield from self._keys()
+
+    def _keys(self) -> Iterator[GaugeMetricFamily]:
+        """Every key of the public lists, in metrics of their own: with the totals they would count twice."""
+        labels = ["stream", "key", "private"]
+        what = "of a key: estimated events since the stream's first bin"
+        ends = {part: f"private_counts_key_running{part}" for part in ("", "_lower", "_upper", "_stderr")}
+        gauges = {
+            part: GaugeMetricFamily(name, f"{part[1:]} {what}".strip(), labels=labels)
+            for part, name in ends.items()
+        }
+        for view in self._views:
+            keys = view.strategy.cells.keys
+            if keys is None or view.released_until_us is None:
+                continue
+            counts = key_counts(view.cells())
+            interval, private = counts.interval(DEFAULT_CONFIDENCE), str(view.declaration.private).lower()
+            columns = {"": counts.value, "_lower": interval.lower, "_upper": interval.upper}
+            for place, key in enumerate(keys.labels):
+                own = [view.strategy.stream, key, private]
+                for part, column in columns.items():
+                    gauges[part].add_metric(own, float(np.asarray(column)[place]))
+                gauges["_stderr"].add_metric(own, counts.stderr)
+        yield from gauges.values()

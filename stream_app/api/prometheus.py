@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
 from stream_app.api.access import may_read
-from stream_app.api.bin_samples import METRICS, Series, selected
+from stream_app.api.bin_samples import KEY_METRICS, METRICS, Series, selected
 from stream_app.api.promql import PromQLError, Selector, parse, parse_selector
 from stream_app.api.replica import Replicas
 from stream_app.api.schemas import MAX_POINTS
@@ -76,7 +76,8 @@ async def metadata(request: Request) -> JSONResponse:
     return await _answered(
         request,
         lambda _views, _asked: {
-            name: [{"type": "gauge", "help": text, "unit": ""}] for name, (_, _, text) in METRICS.items()
+            name: [{"type": "gauge", "help": text, "unit": ""}]
+            for name, (_, _, text) in (METRICS | KEY_METRICS).items()
         },
     )
 
@@ -116,7 +117,10 @@ async def rows(request: Request) -> JSONResponse:
 @router.api_route("/{path:path}", methods=BOTH)
 async def not_answered(path: str) -> JSONResponse:
     """Everything else of the interface."""
-    known = "query, query_range, series, labels, label/NAME/values, metadata, status/buildinfo, rows"
+    known = (
+        "query, query_range, series, labels, label/NAME/values, metadata, status/buildinfo, rows, rows/keys, "
+        "rows/cdf, rows/quantile"
+    )
     return _refused(f"/api/v1/{path} is not answered here; known: {known}", 404)
 
 

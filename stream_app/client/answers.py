@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
+
+_ERRORS = ("value", "stderr", "lower", "upper")
+_OF_RANGE = ("key", "start", "end", "confidence", "seq", "private")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,37 @@ class Count:
         return cls(lower=lower, upper=upper, **{name: answer[name] for name in same})
 
 
+class _Framed(ABC):
+    """Columns of equal length that become frames."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns by name."""
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a pandas frame; times are UTC. Raises: ImportError without the extra ``frames``."""
+        import pandas
+
+        frame = pandas.DataFrame(self.columns())
+        for name in self._times():
+            frame[name] = frame[name].dt.tz_localize("UTC")
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return a polars frame; times are UTC. Raises: ImportError without the extra ``frames``."""
+        import polars
+
+        times = [polars.col(name).dt.replace_time_zone("UTC") for name in self._times()]
+        return polars.DataFrame(self.columns()).with_columns(times)
+
+    def _times(self) -> list[str]:
+        return [name for name, column in self.columns().items() if column.dtype.kind == "M"]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Series:
+class Series(_Framed):
     """Columns of equal length, shape (points,): the range that each point counts, its value and its error.
 
     ``start`` and ``end`` are datetime64[us] in UTC. Each interval holds for its own point with at least
@@ -76,23 +109,85 @@ class Series:
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns by name."""
-        return {name: getattr(self, name) for name in ("start", "end", "value", "stderr", "lower", "upper")}
+        return {name: getattr(self, name) for name in ("start", "end", *_ERRORS)}
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return a pandas frame; times are UTC. Raises: ImportError without the extra ``frames``."""
-        import pandas
 
-        frame = pandas.DataFrame(self.columns())
-        for name in ("start", "end"):
-            frame[name] = frame[name].dt.tz_localize("UTC")
-        return frame
+@dataclass(frozen=True, slots=True, eq=False)
+class Cdf(_Framed):
+    """Cumulative counts of a value over a range of time, shape (buckets,): events below each ``upto``.
 
-    def to_polars(self) -> polars.DataFrame:
-        """Return a polars frame; times are UTC. Raises: ImportError without the extra ``frames``."""
-        import polars
+    Guarantee: ``value`` is unbiased; all true counts at once lie between ``lower`` and ``upper`` with at
+        least ``confidence``. ``consistent`` are the nearest whole counts that never fall; biased.
+    """
 
-        times = [polars.col(name).dt.replace_time_zone("UTC") for name in ("start", "end")]
-        return polars.DataFrame(self.columns()).with_columns(times)
+    upto: FloatArray
+    value: FloatArray
+    stderr: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    consistent: NDArray[np.int64]
+    key: str | None
+    start: str
+    end: str
+    confidence: float
+    seq: int
+    private: bool
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Cdf:
+        """Read the service's answer."""
+        columns: dict[str, Any] = {name: np.array(answer[name], np.float64) for name in ("upto", *_ERRORS)}
+        columns["consistent"] = np.array(answer["consistent"], np.int64)
+        return cls(**columns, **{name: answer[name] for name in _OF_RANGE})
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns by name."""
+        return {name: getattr(self, name) for name in ("upto", *_ERRORS, "consistent")}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantiles(_Framed):
+    """Quantiles of a value over a range of time, shape (levels,).
+
+    Guarantee: all true quantiles at once lie in [lower, upper], edges of buckets, with at least
+        ``confidence``; the first and the last bucket also hold what is outside the value's range.
+        ``value`` is NaN where no event is seen.
+    """
+
+    level: FloatArray
+    value: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    key: str | None
+    start: str
+    end: str
+    confidence: float
+    seq: int
+    private: bool
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Quantiles:
+        """Read the service's answer."""
+        found = answer["quantiles"]
+        values = [np.nan if one["value"] is None else one["value"] for one in found]
+        lower, upper = (np.array([one["interval"][end] for one in found], np.float64) for end in (0, 1))
+        return cls(
+            level=np.array([one["q"] for one in found], np.float64),
+            value=np.array(values, np.float64),
+            lower=lower,
+            upper=upper,
+            **{name: answer[name] for name in _OF_RANGE},
+        )
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns by name."""
+        return {name: getattr(self, name) for name in ("level", "value", "lower", "upper")}
 
 
 @dataclass(frozen=True, slots=True)

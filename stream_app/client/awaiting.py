@@ -11,8 +11,8 @@ from typing import Self
 import httpx
 
 from stream_app.client import questions
-from stream_app.client.answers import Count, Release, Series
-from stream_app.client.questions import EventReader, Kind, Time, View
+from stream_app.client.answers import Cdf, Count, Quantiles, Release, Series
+from stream_app.client.questions import EventReader, Kind, Levels, Parameters, Time, View
 
 
 class AsyncClient:
@@ -62,10 +62,19 @@ class AsyncClient:
         return [stream["stream"] for stream in answer["streams"]]
 
     async def count(
-        self, stream: str, start: Time = None, end: Time = None, confidence: float = 0.95
+        self,
+        stream: str,
+        start: Time = None,
+        end: Time = None,
+        confidence: float = 0.95,
+        *,
+        key: str | None = None,
     ) -> Count:
-        """Return the events from start to end (edges of bins; None: the first and the last released)."""
-        return questions.read_count(await self._get(*questions.count(stream, start, end, confidence)))
+        """Return the events from start to end (edges of bins; None: the first and the last released).
+
+        Args: key, one of the stream's list; None counts all.
+        """
+        return questions.read_count(await self._get(*questions.count(stream, start, end, confidence, key)))
 
     async def series(
         self,
@@ -79,20 +88,40 @@ class AsyncClient:
         window: int | None = None,
         view: View = "unbiased",
         points: int | None = None,
+        key: str | None = None,
     ) -> Series:
         """Return running counts, counts of ``step`` bins each, or of sliding windows of ``window`` bins."""
-        asked = {"kind": kind, "step": step, "window": window, "view": view, "points": points}
+        asked = {"kind": kind, "step": step, "window": window, "view": view, "points": points, "key": key}
         return questions.read_series(
             await self._get(*questions.series(stream, start, end, confidence, asked))
         )
 
-    async def cdf(self, stream: str, start: Time = None, end: Time = None) -> Series:
-        """Refuse: distributions of values are not served yet."""
-        raise questions.not_built("cdf")
+    async def cdf(
+        self,
+        stream: str,
+        start: Time = None,
+        end: Time = None,
+        confidence: float = 0.95,
+        *,
+        key: str | None = None,
+    ) -> Cdf:
+        """Return the cumulative counts of a stream's value, with one band around all of them."""
+        asked = questions.cdf(stream, start, end, confidence, key)
+        return Cdf.of(questions.body_of(await self._get(*asked)))
 
-    async def quantile(self, stream: str, level: float, start: Time = None, end: Time = None) -> Count:
-        """Refuse: distributions of values are not served yet."""
-        raise questions.not_built("quantile")
+    async def quantile(
+        self,
+        stream: str,
+        levels: Levels,
+        start: Time = None,
+        end: Time = None,
+        confidence: float = 0.95,
+        *,
+        key: str | None = None,
+    ) -> Quantiles:
+        """Return quantiles of a stream's value, at one level such as 0.95 or at several, in their order."""
+        asked = questions.quantile(stream, levels, start, end, confidence, key)
+        return Quantiles.of(questions.body_of(await self._get(*asked)))
 
     async def follow(self, stream: str, after: int | None = None) -> AsyncIterator[Release]:
         """Yield every release after a seq, in order and once, for ever; a lost connection is resumed.
@@ -117,7 +146,7 @@ class AsyncClient:
                         raise questions.refusal(response)
             await asyncio.sleep(next(waits))
 
-    async def _get(self, path: str, parameters: dict[str, str]) -> httpx.Response:
+    async def _get(self, path: str, parameters: Parameters) -> httpx.Response:
         try:
             return await self._http.get(path, params=parameters)
         except httpx.TransportError as failure:

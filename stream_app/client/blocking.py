@@ -11,8 +11,8 @@ from typing import Self
 import httpx
 
 from stream_app.client import questions
-from stream_app.client.answers import Count, Release, Series
-from stream_app.client.questions import EventReader, Kind, Time, View
+from stream_app.client.answers import Cdf, Count, Quantiles, Release, Series
+from stream_app.client.questions import EventReader, Kind, Levels, Parameters, Time, View
 
 
 class Client:
@@ -57,9 +57,20 @@ class Client:
         answer = questions.body_of(self._get("/v1/streams", {}))
         return [stream["stream"] for stream in answer["streams"]]
 
-    def count(self, stream: str, start: Time = None, end: Time = None, confidence: float = 0.95) -> Count:
-        """Return the events from start to end (edges of bins; None: the first and the last released)."""
-        return questions.read_count(self._get(*questions.count(stream, start, end, confidence)))
+    def count(
+        self,
+        stream: str,
+        start: Time = None,
+        end: Time = None,
+        confidence: float = 0.95,
+        *,
+        key: str | None = None,
+    ) -> Count:
+        """Return the events from start to end (edges of bins; None: the first and the last released).
+
+        Args: key, one of the stream's list; None counts all.
+        """
+        return questions.read_count(self._get(*questions.count(stream, start, end, confidence, key)))
 
     def series(
         self,
@@ -73,18 +84,38 @@ class Client:
         window: int | None = None,
         view: View = "unbiased",
         points: int | None = None,
+        key: str | None = None,
     ) -> Series:
         """Return running counts, counts of ``step`` bins each, or of sliding windows of ``window`` bins."""
-        asked = {"kind": kind, "step": step, "window": window, "view": view, "points": points}
+        asked = {"kind": kind, "step": step, "window": window, "view": view, "points": points, "key": key}
         return questions.read_series(self._get(*questions.series(stream, start, end, confidence, asked)))
 
-    def cdf(self, stream: str, start: Time = None, end: Time = None) -> Series:
-        """Refuse: distributions of values are not served yet."""
-        raise questions.not_built("cdf")
+    def cdf(
+        self,
+        stream: str,
+        start: Time = None,
+        end: Time = None,
+        confidence: float = 0.95,
+        *,
+        key: str | None = None,
+    ) -> Cdf:
+        """Return the cumulative counts of a stream's value, with one band around all of them."""
+        asked = questions.cdf(stream, start, end, confidence, key)
+        return Cdf.of(questions.body_of(self._get(*asked)))
 
-    def quantile(self, stream: str, level: float, start: Time = None, end: Time = None) -> Count:
-        """Refuse: distributions of values are not served yet."""
-        raise questions.not_built("quantile")
+    def quantile(
+        self,
+        stream: str,
+        levels: Levels,
+        start: Time = None,
+        end: Time = None,
+        confidence: float = 0.95,
+        *,
+        key: str | None = None,
+    ) -> Quantiles:
+        """Return quantiles of a stream's value, at one level such as 0.95 or at several, in their order."""
+        asked = questions.quantile(stream, levels, start, end, confidence, key)
+        return Quantiles.of(questions.body_of(self._get(*asked)))
 
     def follow(self, stream: str, after: int | None = None) -> Iterator[Release]:
         """Yield every release after a seq, in order and once, for ever; a lost connection is resumed.
@@ -111,7 +142,7 @@ class Client:
                     raise questions.refusal(response)
             time.sleep(next(waits))
 
-    def _get(self, path: str, parameters: dict[str, str]) -> httpx.Response:
+    def _get(self, path: str, parameters: Parameters) -> httpx.Response:
         try:
             return self._http.get(path, params=parameters)
         except httpx.TransportError as failure:

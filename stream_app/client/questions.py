@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
@@ -15,7 +15,8 @@ from stream_app.client.answers import Count, Release, Series
 Time = str | int | float | datetime | None
 Kind = Literal["running", "bin", "window"]
 View = Literal["unbiased", "first_published", "consistent"]
-Parameters = dict[str, str]
+Parameters = dict[str, str | list[str]]
+Levels = float | Sequence[float]
 
 LONGEST_WAIT_S = 10.0
 FIRST_WAIT_S = 0.25
@@ -34,17 +35,32 @@ class ClientError(Exception):
         self.status = status
 
 
-def count(stream: str, start: Time, end: Time, confidence: float) -> tuple[str, Parameters]:
-    """Return path and parameters of a range count."""
-    return f"{_path(stream)}/count", _range(start, end, confidence)
+def count(
+    stream: str, start: Time, end: Time, confidence: float, key: str | None = None
+) -> tuple[str, Parameters]:
+    """Return path and parameters of a range count. Args: key, one of the list; None for all."""
+    return f"{_path(stream)}/count", _range(start, end, confidence) | _given(key=key)
+
+
+def cdf(stream: str, start: Time, end: Time, confidence: float, key: str | None) -> tuple[str, Parameters]:
+    """Return path and parameters of a distribution."""
+    return f"{_path(stream)}/cdf", _range(start, end, confidence) | _given(key=key)
+
+
+def quantile(
+    stream: str, levels: Levels, start: Time, end: Time, confidence: float, key: str | None
+) -> tuple[str, Parameters]:
+    """Return path and parameters of quantiles."""
+    wanted = [levels] if isinstance(levels, int | float) else levels
+    asked: Parameters = {"q": [str(level) for level in wanted]}
+    return f"{_path(stream)}/quantile", asked | _range(start, end, confidence) | _given(key=key)
 
 
 def series(
     stream: str, start: Time, end: Time, confidence: float, asked: dict[str, Any]
 ) -> tuple[str, Parameters]:
     """Return path and parameters of a series. Args: what else is asked for; None is left out."""
-    more = {name: str(value) for name, value in asked.items() if value is not None}
-    return f"{_path(stream)}/series", _range(start, end, confidence) | more
+    return f"{_path(stream)}/series", _range(start, end, confidence) | _given(**asked)
 
 
 def events(stream: str) -> str:
@@ -86,11 +102,6 @@ def unreachable(failure: httpx.TransportError, base_url: httpx.URL) -> ClientErr
 def credentials(key: str | None) -> dict[str, str]:
     """Return the header that carries an API key."""
     return {} if key is None else {"Authorization": f"Bearer {key}"}
-
-
-def not_built(what: str) -> ClientError:
-    """Return the refusal of a question that the service cannot answer yet."""
-    return ClientError(f"{what}: the service has no values yet, only counts; ask for count or series")
 
 
 class EventReader:
@@ -144,9 +155,12 @@ def _path(stream: str) -> str:
     return f"/v1/streams/{quote(stream, safe='')}"
 
 
+def _given(**parameters: Any) -> Parameters:
+    return {name: str(value) for name, value in parameters.items() if value is not None}
+
+
 def _range(start: Time, end: Time, confidence: float) -> Parameters:
-    edges = {"start": _time("start", start), "end": _time("end", end)}
-    return {name: edge for name, edge in edges.items() if edge is not None} | {"confidence": str(confidence)}
+    return _given(start=_time("start", start), end=_time("end", end), confidence=confidence)
 
 
 def _time(name: str, time: Time) -> str | None:

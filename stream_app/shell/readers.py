@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from stream_app.client import Client, ClientError, Count, Release, Series
+from stream_app.client import Cdf, Client, ClientError, Count, Quantiles, Release, Series
 from stream_app.ports import OperatorError
 from stream_app.shell.options import refusals_in_one_line, service_options
 from stream_app.shell.terminal_chart import RunningChart
@@ -44,6 +44,9 @@ def _service(url: str, key: str | None) -> Iterator[Client]:
 @click.option("--series", type=click.Choice(["running", "bin", "window"]), help="A series, not one count.")
 @click.option("--step", type=click.IntRange(min=1), default=1, show_default=True, help="Bins per point.")
 @click.option("--window", type=click.IntRange(min=1), help="Bins in a window, for --series window.")
+@click.option("--for-key", help="One key of the stream's list.  [default: all keys]")
+@click.option("--cdf", is_flag=True, help="The distribution of the value.")
+@click.option("--quantile", "levels", type=float, multiple=True, help="A quantile; may be repeated.")
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table")
 @refusals_in_one_line
 def query(
@@ -56,21 +59,34 @@ def query(
     series: Literal["running", "bin", "window"] | None,
     step: int,
     window: int | None,
+    for_key: str | None,
+    cdf: bool,
+    levels: tuple[float, ...],
     form: Form,
 ) -> int:
-    """Ask a running service for a count of STREAM, or for a series, with the error of every value.
+    """Ask a running service for a count of STREAM, a series, or what is known of its value, with errors.
 
     \b
     Examples:
       stream-app query departures --start 2013-01-05T00:00:00Z --end 2013-01-06T00:00:00Z
       stream-app query departures --series bin --step 24 --format csv
+      stream-app query delays --for-key UA --quantile 0.5 --quantile 0.95
+      stream-app query delays --cdf --format csv
     """
+    if sum((series is not None, cdf, bool(levels))) > 1:
+        raise OperatorError("--series, --cdf and --quantile: ask for one of them at a time")
     with _service(url, key) as client:
-        if series is None:
-            _print_count(client.count(stream, start, end, confidence), form)
-        else:
-            found = client.series(stream, start, end, confidence, kind=series, step=step, window=window)
+        if cdf:
+            _print_columns(client.cdf(stream, start, end, confidence, key=for_key), form)
+        elif levels:
+            _print_columns(client.quantile(stream, levels, start, end, confidence, key=for_key), form)
+        elif series is not None:
+            found = client.series(
+                stream, start, end, confidence, kind=series, step=step, window=window, key=for_key
+            )
             _print_series(found, form)
+        else:
+            _print_count(client.count(stream, start, end, confidence, key=for_key), form)
     return 0
 
 
@@ -131,6 +147,27 @@ def _print_count(count: Count, form: Form) -> None:
         click.echo(f"{count.value:,.2f}  ({sure})  from {count.start} to {count.end}")
         if not count.private:
             click.echo("NOT PRIVATE: epsilon is so large that nobody is protected")
+
+
+def _print_columns(found: Cdf | Quantiles, form: Form) -> None:
+    columns = {name: column.tolist() for name, column in found.columns().items()}
+    rows = list(zip(*columns.values(), strict=True))
+    if form == "json":
+        said = {"start": found.start, "end": found.end, "key": found.key, "confidence": found.confidence}
+        known = {name: [None if cell != cell else cell for cell in cells] for name, cells in columns.items()}
+        click.echo(json.dumps({**known, **said, "private": found.private}))
+    elif form == "csv":
+        writer = csv.writer(sys.stdout)
+        writer.writerow(columns)
+        writer.writerows(rows)
+    else:
+        table = Table(*columns, box=None)
+        for row in rows:
+            table.add_row(*(f"{cell:,.6g}" for cell in row))
+        console = Console()
+        console.print(table)
+        sure = f"all intervals hold together with {found.confidence:.6g}; {found.start} to {found.end}"
+        console.print(sure if found.private else f"NOT PRIVATE. {sure}", style="dim")
 
 
 def _print_series(series: Series, form: Form) -> None:

@@ -28,9 +28,9 @@ outputs: [{{stream: clicks, topic: {events}.private}}]
 api: {{port: {port}}}
 alerts:
   rules:
-    busy: {{when: "sum(clicks['FR'], 3s) > 100", labels: {{team: web}}}}
-    busier: {{when: "sum(clicks['FR', 'DE'], 3s) > 150", labels: {{team: web}}}}
-    never: {{when: "sum(clicks['DE'], 3s) > 100", labels: {{team: web}}}}
+    busy: {{when: "sum(clicks['FR'], 8s) > 100", labels: {{team: web}}}}
+    busier: {{when: "sum(clicks['FR', 'DE'], 8s) > 150", labels: {{team: web}}}}
+    never: {{when: "sum(clicks['DE'], 8s) > 100", labels: {{team: web}}}}
   alertmanagers: ["http://127.0.0.1:{manager}"]
   topic: {alerts}
 """
@@ -91,24 +91,22 @@ def test_an_event_in_kafka_reaches_alertmanager_and_a_topic_and_a_restart_loses_
             service.until_true(lambda: quietly(released), "bins are released")
             burst(events, 120, 60)
             service.until_true(lambda: groups(manager) == [["busier", "busy"]], "both alerts in one group")
-            service.until_true(lambda: groups(manager) == [], "both are resolved")
-            burst(events, 120, 0)
-            service.until_true(lambda: groups(manager) == [["busy"]], "it fires again")
             service.kill_everything()
         with Service(arguments, tmp_path) as service:
             service.until_true(lambda: quietly(lambda: phase(port, "busy") == "inactive"), "it is resolved")
+            service.until_true(lambda: groups(manager) == [], "both are resolved")
             burst(events, 120, 0)
-            service.until_true(lambda: phase(port, "busy") == "firing", "it fires once more")
+            service.until_true(lambda: phase(port, "busy") == "firing", "it fires again")
             service.until_true(lambda: groups(manager) == [["busy"]], "Alertmanager has it")
-            service.until_true(lambda: len(kinds(alerts, "busy")) == 5, "the topic has it")
+            service.until_true(lambda: len(kinds(alerts, "busy")) == 3, "the topic has it")
             assert service.interrupt() == 0
     found = told(alerts)
-    assert kinds(alerts, "busy") == ["firing", "resolved"] * 2 + ["firing"]
+    assert kinds(alerts, "busy") == ["firing", "resolved", "firing"]
     assert kinds(alerts, "busier") == ["firing", "resolved"]
     assert kinds(alerts, "never") == []
     # The crash may have sent one record again, under its old id; no id stands for two transitions.
-    assert Counter(event["id"] for event in found).total() <= 8
-    assert len({(event["id"], json.dumps(event, sort_keys=True)) for event in found}) == 7
+    assert Counter(event["id"] for event in found).total() <= 6
+    assert len({(event["id"], json.dumps(event, sort_keys=True)) for event in found}) == 5
     for event in found:
         assert event["specversion"] == "1.0"
         assert event["source"] == "/v1/streams/clicks"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,16 +174,3 @@ def test_matchers_follow_prometheus() -> None:
     assert wants("a{s!~'x'}", __name__="a", s="xy")
     assert wants('a{s="say \\"x\\"",}', __name__="a", s='say "x"')
     assert math.isclose(float(parse("-1e1 + 2.5 - +1")), -8.5)  # type: ignore[arg-type]
-
-
-@with_api(COUNTS)
-async def test_the_dashboard_asks_for_nothing_that_is_refused(api: Api) -> None:
-    import json
-
-    board = Path(__file__).parents[3] / "deploy/grafana/dashboards/private-counts.json"
-    panels = json.loads(board.read_text())["panels"]
-    queries = [target["expr"].replace("$stream", "departures") for p in panels for target in p["targets"]]
-    assert len(queries) == 8
-    for query in queries:
-        data = await ask(api, "query", query=query, time=START_S + 8 * HOUR_S)
-        assert len(data["result"]) == 1, query

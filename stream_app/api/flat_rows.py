@@ -1,0 +1,108 @@
+"""/api/v1/rows/...: flat JSON rows of keys, distributions and quantiles for Grafana's Infinity data source.
+
+One row a key, a bucket or a level, with its error beside it; what ``/api/v1/rows`` is for series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import RootModel
+from starlette.concurrency import run_in_threadpool
+
+from dphist.product.columns import key_counts
+from stream_app.api import distribution
+from stream_app.api.ranges import span_of
+from stream_app.api.routes import answered, replica_of
+from stream_app.api.schemas import CdfQuery, CountQuery, QuantileQuery
+from stream_app.core.query import QueryError, StreamView
+
+router = APIRouter(prefix="/api/v1/rows", include_in_schema=False)
+
+Rows = RootModel[list[dict[str, Any]]]
+
+
+class KeyRows(CountQuery):
+    """All keys of a stream over a range."""
+
+    stream: str
+
+
+class CdfRows(CdfQuery):
+    """The distribution of a stream's value over a range."""
+
+    stream: str
+
+
+class QuantileRows(QuantileQuery):
+    """Quantiles of a stream's value over a range."""
+
+    stream: str
+
+
+@router.get("/keys")
+async def keys(request: Request, query: Annotated[KeyRows, Query()]) -> Response:
+    """One row a key: events from start to end."""
+    return await _answer(request, query.stream, lambda view: key_rows(view, query))
+
+
+@router.get("/cdf")
+async def cdf(request: Request, query: Annotated[CdfRows, Query()]) -> Response:
+    """One row a bucket: events below its end, with the band."""
+    return await _answer(request, query.stream, lambda view: cdf_rows(view, query))
+
+
+@router.get("/quantile")
+async def quantile(request: Request, query: Annotated[QuantileRows, Query()]) -> Response:
+    """One row a level."""
+    return await _answer(request, query.stream, lambda view: quantile_rows(view, query))
+
+
+def key_rows(view: StreamView, query: KeyRows) -> Rows:
+    """Return every key's count. Raises: QueryError for a stream without keys."""
+    declared = view.strategy.cells.keys
+    if declared is None:
+        raise QueryError("this stream has no keys; ask for /count", "stream")
+    wanted = view.place_of(query.key)
+    counts = key_counts(view.cells(span_of(view, query)))
+    interval = counts.interval(query.confidence)
+    columns = (np.asarray(part) for part in (counts.value, interval.lower, interval.upper))
+    rows = zip(declared.labels, *(column.tolist() for column in columns), strict=True)
+    return Rows(
+        [
+            {"stream": query.stream, "key": key, "value": value, "stderr": counts.stderr}
+            | {"lower": lower, "upper": upper, "private": view.declaration.private}
+            for place, (key, value, lower, upper) in enumerate(rows)
+            if wanted in (None, place)
+        ]
+    )
+
+
+def cdf_rows(view: StreamView, query: CdfRows) -> Rows:
+    """Return the distribution by bucket. Raises: QueryError for a stream without a value."""
+    found = distribution.cdf(view, query)
+    names = ("upto", "value", "stderr", "lower", "upper", "consistent")
+    columns = zip(*(getattr(found, name) for name in names), strict=True)
+    common = {"stream": query.stream, "key": found.key, "private": found.private}
+    return Rows([common | dict(zip(names, row, strict=True)) for row in columns])
+
+
+def quantile_rows(view: StreamView, query: QuantileRows) -> Rows:
+    """Return quantiles by level. Raises: QueryError for a stream without a value."""
+    found = distribution.quantiles(view, query)
+    common = {"stream": query.stream, "key": found.key, "private": found.private}
+    return Rows(
+        [
+            common | {"q": one.q, "value": one.value, "lower": one.interval[0], "upper": one.interval[1]}
+            for one in found.quantiles
+        ]
+    )
+
+
+async def _answer(request: Request, stream: str, make: Callable[[StreamView], Rows]) -> Response:
+    replica = replica_of(request, stream)
+    async with replica.busy:
+        return await run_in_threadpool(answered, request, replica, make)

@@ -1,0 +1,261 @@
+"""Keys and values as clients, the terminal, Prometheus and flat rows see them: what a recount says."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+from prometheus_client.parser import text_string_to_metric_families
+
+from dphist.product.columns import column_sum, key_counts
+from stream_app.api.app import create_app, listen, serve_on
+from stream_app.client import AsyncClient, Client, ClientError
+from stream_app.shell.commands import main
+from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
+from tests.stream_app.product_stream import (
+    BUCKETS,
+    CARRIERS,
+    HIGH,
+    LOW,
+    ProductSource,
+    product_strategy,
+    recount,
+    some_events,
+    view_of,
+)
+
+BINS = 8
+LABELS = [*CARRIERS, "other"]
+Table = NDArray[np.int64]
+Counted = tuple[ProductSource, Table]
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
+    """Return a stream without noise, and its exact table (bins, keys, buckets)."""
+    one = ProductSource(tmp_path_factory.mktemp("surface"), product_strategy(total=True))
+    events = [(FIRST_BIN + bin, carrier, delay) for bin, carrier, delay in some_events(3, BINS)]
+    one.append_events(events)
+    one.run_until(FIRST_BIN + BINS)
+    one.close()
+    table = np.zeros((BINS, len(LABELS), BUCKETS), np.int64)
+    for (bin, cell), count in recount(events).items():
+        table[bin - FIRST_BIN, cell // BUCKETS, cell % BUCKETS] += count
+    return one, table
+
+
+@asynccontextmanager
+async def asked(one: ProductSource) -> AsyncIterator[httpx.AsyncClient]:
+    app = create_app(one.store.reader())
+    await app.state.replicas.refresh()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://api") as client:
+        yield client
+
+
+def answer(one: ProductSource, path: str, **parameters: Any) -> Any:
+    async def run() -> httpx.Response:
+        async with asked(one) as client:
+            return await client.get(path, params=parameters)
+
+    response = asyncio.run(run())
+    if path == "/metrics":
+        return response.text
+    return response.json() if response.status_code == 200 else (response.status_code, response.json())
+
+
+def seconds(bin: int) -> float:
+    return (FIRST_BIN + bin) * BIN_US / 1e6
+
+
+def test_all_keys_at_once_are_each_key_by_itself(counted: Counted) -> None:
+    one, table = counted
+    total = asyncio.run(view_of(one.store)).cells()
+    found = key_counts(total)
+    assert np.allclose(found.value, table.sum(axis=(0, 2)), atol=0.01)
+    for place in range(len(LABELS)):
+        alone = column_sum(total.design, place).of_range(total)
+        assert alone.value == pytest.approx(np.asarray(found.value)[place])
+        assert (alone.law, alone.rounding) == (found.law, found.rounding)
+
+
+def test_metrics_name_every_key_beside_the_total(counted: Counted) -> None:
+    one, table = counted
+    samples = {
+        (sample.name, sample.labels.get("key")): sample.value
+        for family in text_string_to_metric_families(answer(one, "/metrics"))
+        for sample in family.samples
+    }
+    assert samples["private_counts_running", None] == pytest.approx(table.sum(), abs=0.01)
+    for place, key in enumerate(LABELS):
+        truth = table[:, place].sum()
+        assert samples["private_counts_key_running", key] == pytest.approx(truth, abs=0.01)
+        lower, upper = (samples[f"private_counts_key_running_{end}", key] for end in ("lower", "upper"))
+        assert lower <= samples["private_counts_key_running", key] <= upper
+    assert ("private_counts_running", "UA") not in samples
+
+
+def test_prometheus_charts_every_key(counted: Counted) -> None:
+    one, table = counted
+    times = {"start": seconds(1), "end": seconds(BINS), "step": BIN_US / 1e6}
+    for metric, axis in (("private_counts_key_bin", False), ("private_counts_key_running", True)):
+        data = answer(one, "/api/v1/query_range", query=f'{metric}{{stream="{STREAM}"}}', **times)["data"]
+        found = {one["metric"]["key"]: [float(v) for _, v in one["values"]] for one in data["result"]}
+        assert list(found) == LABELS
+        for place, key in enumerate(LABELS):
+            truth = table[:, place].sum(axis=1)
+            assert np.allclose(found[key], truth.cumsum() if axis else truth, atol=0.01)
+    some = answer(
+        one, "/api/v1/query", query='private_counts_key_bin_stderr{key=~"UA|AA"}', time=seconds(BINS)
+    )
+    assert [found["metric"]["key"] for found in some["data"]["result"]] == ["UA", "AA"]
+    assert answer(one, "/api/v1/label/key/values")["data"] == sorted(LABELS)
+    rows = answer(one, "/api/v1/rows", query='private_counts_key_bin{key="7"}', **times)
+    assert np.allclose([row["value"] for row in rows], table[:, 2].sum(axis=1), atol=0.01)
+    assert {row["key"] for row in rows} == {"7"}
+
+
+def test_rows_are_flat(counted: Counted) -> None:
+    one, table = counted
+    span = {"stream": STREAM, "start": seconds(2), "end": seconds(7)}
+    part = table[2:7]
+    rows = answer(one, "/api/v1/rows/keys", **span)
+    assert [row["key"] for row in rows] == LABELS
+    assert np.allclose([row["value"] for row in rows], part.sum(axis=(0, 2)), atol=0.01)
+    assert all(row["lower"] <= row["value"] <= row["upper"] and row["private"] is False for row in rows)
+    assert [row["key"] for row in answer(one, "/api/v1/rows/keys", key="AA", **span)] == ["AA"]
+    rows = answer(one, "/api/v1/rows/cdf", key="UA", **span)
+    assert [row["upto"] for row in rows] == np.linspace(LOW, HIGH, BUCKETS + 1)[1:].tolist()
+    assert [row["consistent"] for row in rows] == part[:, 0].sum(axis=0).cumsum().tolist()
+    same = answer(one, f"/v1/streams/{STREAM}/quantile", q=["0.5", "0.9"], start=seconds(2), end=seconds(7))
+    rows = answer(one, "/api/v1/rows/quantile", q=["0.5", "0.9"], **span)
+    assert [row["value"] for row in rows] == [found["value"] for found in same["quantiles"]]
+    assert all(all(not isinstance(cell, dict | list) for cell in row.values()) for row in rows)
+
+
+def test_rows_that_cannot_be_are_refused_in_one_line(counted: Counted) -> None:
+    one, _ = counted
+    for path, parameters, status in (
+        ("keys", {"stream": "nothing"}, 404),
+        ("keys", {}, 422),
+        ("keys", {"stream": STREAM, "key": "LH"}, 400),
+        ("cdf", {"stream": STREAM, "start": seconds(0) + 0.1}, 400),
+        ("quantile", {"stream": STREAM, "q": "2"}, 400),
+    ):
+        found, body = answer(one, f"/api/v1/rows/{path}", **parameters)
+        assert found == status, (path, body)
+        assert "\n" not in body["error"]
+
+
+def test_everything_that_the_dashboards_ask_is_answered(counted: Counted) -> None:
+    one, _ = counted
+    boards = sorted((Path(__file__).parents[3] / "deploy/grafana/dashboards").glob("*.json"))
+    assert boards
+    for board in boards:
+        found = json.loads(board.read_text())
+        named = {"stream": STREAM, "key": "(UA|AA)"}
+
+        def filled(text: str, named: dict[str, str] = named) -> str:
+            for name, value in named.items():
+                text = text.replace(f"${name}", value)
+            assert "$" not in text, text
+            return text
+
+        queries = [filled(target["expr"]) for panel in found["panels"] for target in panel["targets"]]
+        assert len(queries) >= 10
+        for query in queries:
+            times = {"start": seconds(1), "end": seconds(BINS), "step": BIN_US / 1e6}
+            data = answer(one, "/api/v1/query_range", query=query, **times)["data"]
+            assert len(data["result"]) == (2 if "_key_" in query else 1), query
+            assert all(len(series["values"]) == BINS for series in data["result"])
+        for variable in found["templating"]["list"]:
+            match = re.fullmatch(r"label_values\((.+), (\w+)\)", filled(variable["query"]["query"]))
+            assert match is not None, variable
+            values = answer(one, f"/api/v1/label/{match[2]}/values", **{"match[]": match[1]})["data"]
+            assert values == ([STREAM] if match[2] == "stream" else sorted(LABELS))
+
+
+@pytest.mark.slow  # imports pandas, polars and pyarrow
+def test_both_clients_and_the_terminal_give_distributions(counted: Counted) -> None:
+    one, table = counted
+
+    @asynccontextmanager
+    async def reader():  # type: ignore[no-untyped-def]
+        yield one.store.reader()
+
+    async def run() -> None:
+        with listen("127.0.0.1", 0) as listener:
+            server = asyncio.create_task(serve_on(listener, reader))
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            async with AsyncClient(url) as client:
+                for _ in range(1_000):
+                    if await client.streams():
+                        break
+                    await asyncio.sleep(0.01)
+                cdf = await client.cdf(STREAM, seconds(1), seconds(5), key="AA")
+                found = await client.quantile(STREAM, [0.5, 0.9], seconds(1), seconds(5), key="AA")
+                single = await client.quantile(STREAM, 0.9, seconds(1), seconds(5), key="AA")
+                count = await client.count(STREAM, key="AA")
+                with pytest.raises(ClientError, match="not on the public list"):
+                    await client.cdf(STREAM, key="LH")
+            truth = table[1:5, 1].sum(axis=0).cumsum()
+            assert cdf.consistent.tolist() == truth.tolist()
+            assert (cdf.lower <= truth + 0.01).all()
+            assert (cdf.upper >= truth - 0.01).all()
+            assert (cdf.key, cdf.private, len(cdf)) == ("AA", False, BUCKETS)
+            assert count.value == pytest.approx(table[:, 1].sum(), abs=0.01)
+            assert found.level.tolist() == [0.5, 0.9]
+            assert (found.value[1:] == single.value).all()
+            assert ((found.lower <= found.value) & (found.value <= found.upper)).all()
+            await asyncio.to_thread(blocking, url, cdf.columns(), found.columns())
+            server.cancel()
+            await asyncio.gather(server, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def blocking(url: str, cdf: dict[str, Any], quantiles: dict[str, Any]) -> None:
+    with Client(url) as client:
+        for found, columns in (
+            (client.cdf(STREAM, seconds(1), seconds(5), key="AA"), cdf),
+            (client.quantile(STREAM, [0.5, 0.9], seconds(1), seconds(5), key="AA"), quantiles),
+        ):
+            assert all((column == columns[name]).all() for name, column in found.columns().items())
+            assert {"lower", "upper"} < set(found.to_pandas().columns) == set(found.to_polars().columns)
+            assert found.to_pandas()["value"].tolist() == found.to_polars()["value"].to_list()
+        series = client.series(STREAM, kind="bin", key="AA")
+        assert series.to_pandas()["value"].sum() == pytest.approx(
+            client.count(STREAM, key="AA").value, abs=0.05
+        )
+    span = ["--start", f"{seconds(1):.6f}", "--end", f"{seconds(5):.6f}", "--for-key", "AA"]
+    asked = ["query", STREAM, "--url", url, *span]
+    said = CliRunner().invoke(main, [*asked, "--cdf", "--format", "csv"])
+    rows = list(csv.DictReader(io.StringIO(said.output)))
+    assert [float(row["value"]) for row in rows] == cdf["value"].tolist()
+    levels = ["--quantile", "0.5", "--quantile", "0.9"]
+    said = CliRunner().invoke(main, [*asked, *levels, "--format", "json"])
+    assert json.loads(said.output)["value"] == quantiles["value"].tolist()
+    shown = CliRunner().invoke(main, [*asked, *levels])
+    assert "NOT PRIVATE" in shown.output
+    both = CliRunner().invoke(main, [*asked, "--cdf", *levels])
+    assert both.exit_code != 0
+
+
+def test_no_event_has_no_quantile(tmp_path: Path) -> None:
+    one = ProductSource(tmp_path, product_strategy())
+    one.append_events([(FIRST_BIN, "UA", 5)])
+    one.run_until(FIRST_BIN + 2)
+    one.close()
+    [row] = answer(one, "/api/v1/rows/quantile", stream=STREAM, q="0.5", key="AA")
+    assert row["value"] is None
