@@ -265,7 +265,7 @@ class Closer:
                 return
             last_bin = state.released_bin + len(noise.errors)
         counts = await self._store.read_cells(self._name, first_bin, last_bin, width)
-        release = make_release(state, self._strategy, counts, noise, self._make_nonce())
+        release = make_release(state, self._strategy, counts, noise, self._make_nonce(), self._noise)
         reply = await self._store.release(self._name, release)
         if reply is Reply.STRATEGY:
             raise OperatorError(f"stream {self._name}: another strategy was started under its name; stop one")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 
 from dphist import plan_product, plan_tree
 from dphist.product.planner import TOTAL_SHARE, check_load
 from dphist.tree.decoder import LARGEST_DECODED_SCALE
-from dphist.tree.design import Release
+from dphist.tree.design import Release, TreeDesign
+from dphist.window import WindowDesign
 from stream_app.config import StreamSettings, declared
+from stream_app.config.settings import WindowSettings
 from stream_app.core.cells import Cells
 from stream_app.core.noise_pages import LARGEST_DRAWS, can_draw_ahead
 from stream_app.core.strategy import Strategy
@@ -38,13 +41,23 @@ def planned(stream: StreamSettings) -> Strategy:
 
 
 def _planned(stream: StreamSettings, release: Release) -> Strategy:
-    time, privacy, tree = stream.time, stream.privacy, stream.tree
+    if stream.window is not None:
+        return _planned_with_windows(stream, stream.window, release)
     if stream.keys is not None or stream.value is not None:
         return _planned_over_axes(stream, release)
+    return Strategy(stream.name, stream.source.identity, declared(stream), _planned_tree(stream, release))
+
+
+def _planned_tree(stream: StreamSettings, release: Release, part: Fraction = Fraction(1)) -> TreeDesign:
+    """Return the tree over all events. Args: part, of epsilon, that it may spend.
+
+    Raises: OperatorError.
+    """
+    time, privacy, tree = stream.time, stream.privacy, stream.tree
     try:
         design = plan_tree(
             horizon=time.epoch_bins,
-            epsilon=privacy.epsilon,
+            epsilon=privacy.epsilon * part,
             workload=tree.workload,
             release=release,
             neighbours=privacy.neighbours,
@@ -55,7 +68,29 @@ def _planned(stream: StreamSettings, release: Release) -> Strategy:
         _check_decodable(release, design.scales)
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}.tree: {refusal}") from None
-    return Strategy(stream.name, stream.source.identity, declared(stream), design)
+    return design
+
+
+def _planned_with_windows(stream: StreamSettings, window: WindowSettings, release: Release) -> Strategy:
+    part = 1 - window.share
+    tree = _planned_tree(stream, release, part)
+    time = replace(tree, epsilon=stream.privacy.epsilon, shares=tuple(share * part for share in tree.shares))
+    public = declared(stream)
+    cells = Cells.of(public)
+    over_keys = stream.value is None  # one histogram of the keys; else one of the value for each key
+    histograms = 1 if over_keys else cells.width // (cells.buckets.count if cells.buckets else 1)
+    try:
+        design = WindowDesign(
+            time,
+            window.length_us // stream.time.bin_us,
+            histograms,
+            cells.width // histograms,
+            window.mechanism,
+            window.share,
+        )
+    except ValueError as refusal:
+        raise OperatorError(f"streams.{stream.name}: {refusal}") from None
+    return Strategy(stream.name, stream.source.identity, public, time, cells.width, window=design)
 
 
 def _check_decodable(release: Release, scales: Iterable[Fraction]) -> None:

@@ -28,6 +28,7 @@ from stream_app.api.schemas import (
     StreamDetail,
     StreamSummary,
 )
+from stream_app.api.windows import described
 from stream_app.core.alerts.states import State
 from stream_app.core.epoch_view import EpochView
 from stream_app.core.instants import format_instant
@@ -86,6 +87,7 @@ def detail(view: StreamView) -> StreamDetail:
             "level_stderrs": [math.sqrt(variance) for variance in design.variances],
             "release": design.release,
             "axes": axes_of(view.strategy),
+            "windows": described(view),
             "epochs": [_epoch(view, epoch) for epoch in view.epochs],
         }
     )

@@ -21,10 +21,11 @@ def released(view: StreamView) -> dict[str, object]:
 
 def span_of(view: StreamView, query: RangeQuery) -> Span:
     """Return the bins that a query asks for. Raises: QueryError."""
-    return view.bins_between(_time("start", query.start), _time("end", query.end))
+    return view.bins_between(parsed_time("start", query.start), parsed_time("end", query.end))
 
 
-def _time(parameter: str, text: str | None) -> int | None:
+def parsed_time(parameter: str, text: str | None) -> int | None:
+    """Return an instant in microseconds. Raises: QueryError."""
     try:
         return None if text is None else parse_instant(text)
     except ValueError as error:

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
-from stream_app.api import answers, distribution, errors, formats, sse
+from stream_app.api import answers, distribution, errors, formats, sse, windows
 from stream_app.api.access import may_read
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.schemas import (
@@ -30,6 +30,8 @@ from stream_app.api.schemas import (
     SeriesQuery,
     StreamDetail,
     StreamList,
+    WindowAnswer,
+    WindowQuery,
 )
 from stream_app.core.query import StreamView
 
@@ -122,6 +124,14 @@ async def quantile(request: Request, replica: Known, query: Annotated[QuantileQu
         return await run_in_threadpool(
             answered, request, replica, lambda view: distribution.quantiles(view, query)
         )
+
+
+@router.get("/streams/{stream}/window", response_model=WindowAnswer)
+async def window(request: Request, replica: Known, query: Annotated[WindowQuery, Query()]) -> Response:
+    """One tumbling window: its histogram as it was released once, cumulative counts, quantiles."""
+    assert replica.view is not None
+    await run_in_threadpool(windows.calibrate, replica.view, query)
+    return answered(request, replica, lambda view: windows.window(view, query))
 
 
 @router.get("/streams/{stream}/nodes", response_model=NodesAnswer)

@@ -60,6 +60,15 @@ class QuantileQuery(CdfQuery):
     ]
 
 
+class WindowQuery(NoQuery):
+    """A complete window by its end, and which of its histograms and quantiles."""
+
+    end: Annotated[Time, Field(description="the end of a window; the last complete one if left out")] = None
+    key: Annotated[str | None, Field(description="one of the keys, where each has a histogram")] = None
+    confidence: BandConfidence = 0.95
+    q: Annotated[list[float], Field(max_length=100, description="quantiles of the value, if wanted")] = []
+
+
 class SeriesQuery(CountQuery):
     """A series over a range. ``step`` and ``window`` are numbers of bins."""
 
@@ -182,6 +191,16 @@ class AxesAnswer(BaseModel):
     columns: list[ColumnsAnswer]
 
 
+class WindowsAnswer(BaseModel):
+    """How a stream's tumbling windows are released."""
+
+    mechanism: str
+    bins: int = Field(description="bins in a window")
+    epsilon: str = Field(description="what each histogram gets, for one event added or removed")
+    histograms: int = Field(description="histograms in a window: one, or one for each key")
+    buckets: int
+
+
 class StreamDetail(StreamSummary):
     """A stream with its tree and epochs: with /nodes, all that is needed to compute every answer."""
 
@@ -191,6 +210,9 @@ class StreamDetail(StreamSummary):
     level_stderrs: list[float] = Field(description="standard deviation of one node's noise, per level")
     release: str
     axes: AxesAnswer | None = Field(default=None, description="null: a node is one number")
+    windows: WindowsAnswer | None = Field(
+        default=None, description="null: no tumbling windows beside the tree"
+    )
     epochs: list[EpochAnswer]
 
 
@@ -248,6 +270,38 @@ class QuantilesAnswer(Released):
     end: str
     confidence: float
     quantiles: list[EstimatedQuantile]
+
+
+class WindowQuantile(BaseModel):
+    """A quantile of a window's value."""
+
+    q: float
+    value: float | None = Field(description="within its likeliest bucket; null where no event is seen")
+    interval: tuple[float, float] | None = Field(
+        description="edges of buckets, from the band; null where the error depends on the data"
+    )
+
+
+class WindowAnswer(Released):
+    """The histogram of one window, released once."""
+
+    key: str | None
+    start: str
+    end: str
+    mechanism: str
+    epsilon: str
+    confidence: float
+    sorted: bool = Field(description="true: counts in rising order, without saying whose they are")
+    upto: list[float] | None = Field(description="end of each bucket of the value; null for other counts")
+    keys: list[str] | None = Field(description="whose the counts are, where they are of keys")
+    count: list[float]
+    stderr: list[float] | None = Field(description="null where the error depends on the data")
+    cumulative: list[float]
+    lower: list[float] | None = Field(description="a band around all cumulative counts at once")
+    upper: list[float] | None
+    consistent: list[int] = Field(description="the nearest whole cumulative counts that never fall; biased")
+    quantiles: list[WindowQuantile]
+    note: str
 
 
 class NodesAnswer(Released):

@@ -6,11 +6,13 @@ from fractions import Fraction
 from typing import Any
 
 from dphist.product.axis import LARGEST_BUCKETS, LARGEST_KEYS
+from dphist.window import window_mechanisms
 from stream_app.config import values
 from stream_app.config.document import Section
-from stream_app.config.settings import KeySettings, StreamSettings, ValueSettings
+from stream_app.config.settings import KeySettings, StreamSettings, ValueSettings, WindowSettings
 from stream_app.core.cells import OTHER
 
+WINDOW_SHARE = Fraction(4, 5)  # of epsilon; the rest counts all events over time
 _LONGEST_KEY = 200
 _LARGEST_END = Fraction(10**15)
 
@@ -24,6 +26,7 @@ def read_keys(section: Section) -> KeySettings | None:
         names=section.take("list", _names),
         other=section.take("other", values.flag, True),
         total=section.take("total", values.flag, False),
+        window=_read_window(section, "sorted_isotonic"),
     )
     section.finish()
     if settings.other and OTHER in settings.names:
@@ -41,12 +44,12 @@ def read_value(section: Section) -> ValueSettings | None:
     """Read the range of a value and its buckets. Raises: ConfigError."""
     if not section.written:
         return None
-    section.not_built(("mode",))
     settings = ValueSettings(
         field=section.take("field", values.text),
         low=section.take("min", _end),
         high=section.take("max", _end),
         buckets=section.take("buckets", _buckets),
+        window=_read_window(section, "dawa"),
     )
     section.finish()
     if settings.low >= settings.high:
@@ -54,8 +57,42 @@ def read_value(section: Section) -> ValueSettings | None:
     return settings
 
 
+def _read_window(section: Section, mechanism: str) -> WindowSettings | None:
+    """Read how an axis is released. Args: mechanism, the default of this axis."""
+    mode = section.take("mode", values.one_of("tree", "window"), "tree")
+    length_us = section.take("window", values.positive_duration_us, 0)
+    name = section.take("mechanism", values.one_of(*window_mechanisms()), mechanism)
+    share = section.take("share", values.positive_fraction, WINDOW_SHARE)
+    if mode == "window":
+        if not length_us:
+            raise section.error("window", "is missing; say how long a window is, for example 1d")
+        if share >= 1:
+            raise section.error("share", "must be below 1: the rest of epsilon counts all events over time")
+        return WindowSettings(length_us, name, share)
+    for key in ("window", "mechanism", "share"):
+        if key in section.names():
+            raise section.error(key, "belongs to windows; write mode: window beside it, or take it out")
+    return None
+
+
+def _check_windows(section: Section, stream: StreamSettings) -> None:
+    """Refuse windows that do not fit the stream's time or axes. Raises: ConfigError."""
+    window, time = stream.window, stream.time
+    if window is None:
+        return
+    key = "value.window" if stream.value and stream.value.window else "keys.window"
+    bins, rest = divmod(window.length_us, time.bin_us)
+    if rest or time.epoch_bins % max(bins, 1):
+        raise section.error(key, "must be whole bins, and time.epoch whole windows; change one of them")
+    if stream.value is not None and stream.keys is not None and stream.keys.window is not None:
+        raise section.error("keys.mode", "is for keys without a value; with one, write value.mode: window")
+    if stream.keys is not None and stream.keys.total:
+        raise section.error("keys.total", "belongs to trees; take it out: all events are counted anyway")
+
+
 def check_axes(section: Section, stream: StreamSettings) -> None:
-    """Refuse axes that read the same place of a record as the time does. Raises: ConfigError."""
+    """Refuse axes that read where the time is read, and windows that do not fit. Raises: ConfigError."""
+    _check_windows(section, stream)
     time = stream.time.field
     if time == "@timestamp" and stream.cell_fields:
         raise section.error("time.field", "@timestamp is not built yet beside keys or value; name a field")
@@ -75,15 +112,26 @@ def declared_axes(stream: StreamSettings) -> dict[str, Any]:
             "list": list(stream.keys.names),
             "other": stream.keys.other,
             "total": stream.keys.total,
-        }
+        } | _declared_window(stream.keys.window)
     if stream.value is not None:
         found["value"] = {
             "field": stream.value.field,
             "min": str(stream.value.low),
             "max": str(stream.value.high),
             "buckets": stream.value.buckets,
-        }
+        } | _declared_window(stream.value.window)
     return found
+
+
+def _declared_window(window: WindowSettings | None) -> dict[str, Any]:
+    if window is None:
+        return {}
+    return {
+        "mode": "window",
+        "window_us": window.length_us,
+        "mechanism": window.mechanism,
+        "share": str(window.share),
+    }
 
 
 def _names(value: Any) -> tuple[str, ...]:

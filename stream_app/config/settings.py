@@ -218,6 +218,15 @@ class TreeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowSettings:
+    """Tumbling windows: their length, the mechanism that releases each, and its part of epsilon."""
+
+    length_us: int
+    mechanism: str
+    share: Fraction
+
+
+@dataclass(frozen=True, slots=True)
 class KeySettings:
     """The keys that are counted apart, a public list.
 
@@ -226,22 +235,28 @@ class KeySettings:
         names: the list.
         other: whether events with another key, or none, count under "other"; else they are refused.
         total: whether the total over keys is measured too, at a share of epsilon of its own.
+        window: the counts of all keys together are released in windows; None: each key's tree over time.
     """
 
     field: str
     names: tuple[str, ...]
     other: bool
     total: bool
+    window: WindowSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ValueSettings:
-    """A value whose distribution is counted: ``buckets`` of equal width from ``low`` to ``high``."""
+    """A value whose distribution is counted: ``buckets`` of equal width from ``low`` to ``high``.
+
+    With ``window`` it is released in windows, each once; else it is counted live, for any range of time.
+    """
 
     field: str
     low: Fraction
     high: Fraction
     buckets: int
+    window: WindowSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +271,11 @@ class StreamSettings:
     late: LatePolicy
     keys: KeySettings | None = None
     value: ValueSettings | None = None
+
+    @property
+    def window(self) -> WindowSettings | None:
+        """The windows that its cells are released in, if they are."""
+        return next((axis.window for axis in (self.value, self.keys) if axis and axis.window), None)
 
     @property
     def cell_fields(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dphist.consistency.isotonic import isotonic
 from dphist.tree.published_error import published_prefix_variances
 from dphist.tree.series import series_variance
 from stream_app.core.epoch_view import EpochView, Float64Array
-from stream_app.core.records import Int64Array
+from stream_app.core.records import ROWS, Int64Array
 from stream_app.core.strategy import Strategy
 
 
@@ -42,5 +42,5 @@ def running_variances(strategy: Strategy, epochs: Sequence[EpochView]) -> Float6
             own = series_variance(design, epoch.bins, "running", np.arange(epoch.bins))
         else:
             own = published_prefix_variances(design)[: epoch.bins]
-        columns.append(columns[-1][-1] + strategy.width * own)
+        columns.append(columns[-1][-1] + strategy.released_width(ROWS) * own)
     return np.concatenate(columns)

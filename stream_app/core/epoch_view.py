@@ -14,7 +14,9 @@ from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
 from dphist.tree.law import WeightedNoise
 from dphist.tree.published_error import published_law, published_rounding
 from dphist.tree.upward import UNITS_PER_COUNT
-from stream_app.core.records import ROWS, EpochRecord, Int64Array
+from dphist.window import WindowDesign
+from stream_app.core.records import ROWS, WINDOWS, EpochRecord, Int64Array
+from stream_app.core.strategy import Strategy
 from stream_app.core.visible import visible_bins
 
 Float64Array = NDArray[np.float64]
@@ -41,18 +43,22 @@ class Span(NamedTuple):
 class EpochView(ABC):
     """One epoch: its released nodes and its running counts as first published."""
 
-    def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
+    def __init__(
+        self, record: EpochRecord, design: TreeDesign, width: int, window: WindowDesign | None = None
+    ) -> None:
         self.record = record
         self.design = design
         self.width = width
+        self._window = window
+        self._windows = [np.zeros((0, window.cells if window else 0), np.int64)]
         self._published = [np.zeros((0, width), np.int64)]
         self._whole: tuple[int, dict[View, Estimate]] = (0, {})
 
     @staticmethod
-    def of(record: EpochRecord, design: TreeDesign, width: int) -> EpochView:
-        """Return an empty view of an epoch."""
-        kind = AnticipatingEpoch if design.release == "anticipating" else CausalEpoch
-        return kind(record, design, width)
+    def of(record: EpochRecord, strategy: Strategy) -> EpochView:
+        """Return an empty view of an epoch without axes beside time."""
+        kind = AnticipatingEpoch if strategy.design.release == "anticipating" else CausalEpoch
+        return kind(record, strategy.design, strategy.released_width(ROWS), strategy.window)
 
     @property
     @abstractmethod
@@ -92,19 +98,35 @@ class EpochView(ABC):
             self._published = [np.concatenate(self._published)]
         return self._published[0]
 
+    @property
+    def windows(self) -> Int64Array:
+        """Return the histograms of complete windows, shape (windows, cells), in units of 2^-16."""
+        if len(self._windows) > 1:
+            self._windows = [np.concatenate(self._windows)]
+        return self._windows[0]
+
     def missing(self, visible_seq: int) -> Iterable[Missing]:
         """Yield what has to be read to know all that is visible."""
         bins, shape = visible_bins(self.record, visible_seq), self.design.shape
         have = {level: len(self.nodes(level)) for level in shape.levels} | {ROWS: len(self.published)}
+        if self._window is not None:
+            have[WINDOWS] = len(self.windows)
         for level, first in have.items():
-            rows = (bins if level == ROWS else shape.completed_count(bins, level)) - first
+            rows = self._rows_after(level, bins) - first
             if rows > 0:
                 yield Missing(self.record.epoch, level, first, rows)
 
+    def _rows_after(self, level: int, bins: int) -> int:
+        if level == WINDOWS and self._window is not None:
+            return bins // self._window.bins
+        return bins if level == ROWS else self.design.shape.completed_count(bins, level)
+
     def append(self, level: int, values: Int64Array) -> None:
-        """Take the next rows of a level (or of ROWS)."""
+        """Take the next rows of a level (or of ROWS, or of WINDOWS)."""
         if level == ROWS:
             self._published.append(values)
+        elif level == WINDOWS:
+            self._windows.append(values)
         else:
             self._append_nodes(level, values)
 
@@ -129,8 +151,10 @@ class EpochView(ABC):
 class CausalEpoch(EpochView):
     """An epoch whose estimates come from complete nodes and grow better as more of them complete."""
 
-    def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
-        super().__init__(record, design, width)
+    def __init__(
+        self, record: EpochRecord, design: TreeDesign, width: int, window: WindowDesign | None = None
+    ) -> None:
+        super().__init__(record, design, width, window)
         self._forest = ReleasedForest(design, width)
 
     @property
@@ -172,8 +196,10 @@ class CausalEpoch(EpochView):
 class AnticipatingEpoch(EpochView):
     """An epoch whose published running counts are final: every answer is a difference of two of them."""
 
-    def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
-        super().__init__(record, design, width)
+    def __init__(
+        self, record: EpochRecord, design: TreeDesign, width: int, window: WindowDesign | None = None
+    ) -> None:
+        super().__init__(record, design, width, window)
         nothing = np.zeros((0, width), np.int64)
         self._nodes = {level: [nothing] for level in design.shape.levels}
 

@@ -91,7 +91,7 @@ def draw_pages(strategy: Strategy, noise: NoiseSource) -> Iterator[bytes]:
     if strategy.product is not None:
         errors = draw_errors(strategy.product, noise)
     else:
-        drawn = draw_epoch_noise(design, noise, strategy.width)
+        drawn = draw_epoch_noise(design, noise, strategy.released_width(ROWS))
         errors = decode_noise(design, drawn)
     for page in range(geometry.pages):
         bins = geometry.bins_of(page)

@@ -17,7 +17,7 @@ from dphist.tree.law import LawTable
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
 from stream_app.core.epoch_view import EpochView, Float64Array
-from stream_app.core.records import Int64Array
+from stream_app.core.records import ROWS, Int64Array
 from stream_app.core.strategy import Strategy
 
 
@@ -37,7 +37,7 @@ class PublishedErrors:
     def of(cls, strategy: Strategy, key: int | None = None) -> PublishedErrors:
         """Return those of a stream's total, or of one key of its list."""
         columns = None if strategy.product is None else column_sum(strategy.product, key)
-        return cls(strategy.design, strategy.width, columns)
+        return cls(strategy.design, strategy.released_width(ROWS), columns)
 
     def laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
         """Return the laws of ranges [a, b), one a row."""

@@ -24,7 +24,7 @@ from stream_app.core.epoch_view import EpochView, Float64Array, Kind, Missing, S
 from stream_app.core.instants import format_instant
 from stream_app.core.product_epoch import AxesEpoch, ProductEpoch, PublishedAxesEpoch
 from stream_app.core.published_series import PublishedErrors, published_points
-from stream_app.core.records import EpochRecord, Int64Array, PublicState
+from stream_app.core.records import ROWS, EpochRecord, Int64Array, PublicState
 from stream_app.core.strategy import Strategy
 
 
@@ -152,7 +152,7 @@ class StreamView:
         product = self.strategy.product
         if product is not None:
             return (ProductEpoch if self.strategy.released_levels else PublishedAxesEpoch)(record, product)
-        return EpochView.of(record, self.strategy.design, self.strategy.width)
+        return EpochView.of(record, self.strategy)
 
     # -- keys ---------------------------------------------------------------------------------------
 
@@ -164,6 +164,8 @@ class StreamView:
         place = self.place_of(key)
         if key is None or place is None:
             return self
+        if self.strategy.product is None:
+            raise QueryError("key: this stream counts keys in windows only; ask for /window", "key")
         if key not in self._of_key:
             own = copy(self)
             own.epochs = [epoch.of_key(place) for epoch in self.epochs if isinstance(epoch, AxesEpoch)]
@@ -304,7 +306,7 @@ class StreamView:
 
     def _joined(self, estimates: Iterable[Estimate]) -> Estimate:
         """Add independent estimates, each over all its cells."""
-        parts, width = list(estimates), 1 if self.strategy.product else self.strategy.width
+        parts, width = list(estimates), 1 if self.strategy.product else self.strategy.released_width(ROWS)
         if width == 1 and len(parts) == 1 and isinstance(parts[0].value, float):
             return parts[0]
         return Estimate(

@@ -164,6 +164,7 @@ class TileAppend:
 
 
 ROWS = -1  # the level number of published rows in a TileKey
+WINDOWS = -2  # that of the histograms of complete windows
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from dphist.tree.release import BinReleases
 from dphist.tree.series import series_laws, series_variance
 from dphist.tree.upward import UNITS_PER_COUNT
 from dphist.tree.weights import rounding_bounds
+from dphist.window import WindowDesign
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.product_release import (
@@ -36,6 +37,7 @@ from stream_app.core.product_release import (
 from stream_app.core.records import ROWS, Int64Array, Release, StreamState, TileAppend
 from stream_app.core.strategy import Strategy, canonical_json
 from stream_app.core.tiles import tile_appends
+from stream_app.core.window_release import close_windows, joined_state, split_state
 
 CONFIDENCE = 0.95
 
@@ -63,7 +65,12 @@ class RowLink:
 
 
 def make_release(
-    state: StreamState, strategy: Strategy, counts: Int64Array, noise: NoiseSource | BinsNoise, nonce: str
+    state: StreamState,
+    strategy: Strategy,
+    counts: Int64Array,
+    noise: NoiseSource | BinsNoise,
+    nonce: str,
+    window_noise: NoiseSource | None = None,
 ) -> Release:
     """Noise the next sealed bins of the running epoch.
 
@@ -74,10 +81,11 @@ def make_release(
         counts: exact counts of the bins after it, shape (bins, width). SECRET.
         noise: where to draw from (causal), or what was drawn for these very bins before the epoch.
         nonce: names this attempt, so that its rows differ from those of any other.
+        window_noise: where the mechanism of a stream with windows draws from.
     Raises: ValueError for bins beyond the epoch; never showing a count.
     Cost: causal, one call of the noise source a level; about 200 microseconds a bin for its row.
     """
-    releases, counter = _closed(state, strategy, counts, noise)
+    releases, counter = _closed(strategy, state.counter, counts, noise, window_noise)
     first_bin = state.released_bin + 1
     rows = list(_chained(state, strategy, releases, nonce))
     return Release(
@@ -95,10 +103,29 @@ def make_release(
 
 
 def _closed(
-    state: StreamState, strategy: Strategy, counts: Int64Array, noise: NoiseSource | BinsNoise
+    strategy: Strategy,
+    held: bytes,
+    counts: Int64Array,
+    noise: NoiseSource | BinsNoise,
+    window_noise: NoiseSource | None,
 ) -> tuple[BinReleases, bytes]:
     """Return what these bins make public, and the counter's new state."""
-    design, width, held = strategy.design, strategy.width, state.counter
+    if strategy.window is None:
+        return _counted(strategy, held, counts, noise)
+    if window_noise is None:
+        raise ValueError("window_noise: this stream has windows, which need noise of their own")
+    tree, open_cells = split_state(strategy.window, held)
+    releases, tree = _counted(strategy, tree, counts.sum(axis=1, keepdims=True), noise)
+    windows, open_cells = close_windows(strategy.window, releases.first_bin, open_cells, counts, window_noise)
+    shown = replace(releases, levels=(*releases.levels, windows))
+    return shown, joined_state(tree, open_cells)
+
+
+def _counted(
+    strategy: Strategy, held: bytes, counts: Int64Array, noise: NoiseSource | BinsNoise
+) -> tuple[BinReleases, bytes]:
+    """Return what the tree over time makes public, and the counter's new state."""
+    design, width = strategy.design, strategy.released_width(ROWS)
     if isinstance(noise, BinsNoise):
         if strategy.product is not None:
             return publish_columns(strategy.product, held, counts, noise)
@@ -165,7 +192,19 @@ def _columns(strategy: Strategy, releases: BinReleases, position: int) -> dict[s
     nodes = releases.bin(position).nodes
     if strategy.product is not None:
         return {"nodes": [], "node_hashes": [[n.level, n.index, columns_hash(n.values)] for n in nodes]}
-    return {"nodes": [[node.level, node.index, node.values.tolist()] for node in nodes]}
+    shown: dict[str, object] = {"nodes": [[node.level, node.index, node.values.tolist()] for node in nodes]}
+    if strategy.window is not None:
+        shown["windows"] = _windows(strategy.window, releases, position)
+    return shown
+
+
+def _windows(design: WindowDesign, releases: BinReleases, position: int) -> list[list[object]]:
+    """Return the window that a bin completes, if it does: its index in the epoch and the tiles' hash."""
+    index, rest = divmod(releases.first_bin + position + 1, design.bins)
+    if rest:
+        return []
+    windows = releases.levels[-1]
+    return [[index - 1, columns_hash(windows.values[index - 1 - windows.first_index])]]
 
 
 def _errors(design: TreeDesign, releases: BinReleases) -> Iterator[tuple[float, float]]:

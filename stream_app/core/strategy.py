@@ -16,8 +16,9 @@ from typing import Any
 
 from dphist.product.design import ProductDesign
 from dphist.tree.design import TreeDesign
+from dphist.window import WindowDesign
 from stream_app.core.cells import Cells
-from stream_app.core.records import ROWS
+from stream_app.core.records import ROWS, WINDOWS
 
 
 def canonical_json(value: object) -> bytes:
@@ -36,6 +37,7 @@ class Strategy:
         design: the planned tree over time; its horizon is the epoch in bins.
         width: cells per bin (1 without keys and values).
         product: the shares of all axes, where there are keys or values; its tree over time is ``design``.
+        window: how the cells are released in tumbling windows; ``design`` then counts all events together.
     """
 
     stream: str
@@ -44,15 +46,16 @@ class Strategy:
     design: TreeDesign
     width: int = 1
     product: ProductDesign | None = None
+    window: WindowDesign | None = None
 
     def released_width(self, level: int) -> int:
-        """Return how many numbers a node of a level holds, or a published row (level ``ROWS``).
+        """Return how many numbers a node of a level holds, a published row (``ROWS``) or a window.
 
         Over several axes a causal stream publishes the running count of the total only: all else follows
         from the nodes. An anticipating one publishes every column's, and no nodes.
         """
         if self.product is None:
-            return self.width
+            return 1 if self.window is not None and level != WINDOWS else self.width
         return 1 if level == ROWS and self.design.release == "causal" else self.product.columns
 
     @property
@@ -60,6 +63,19 @@ class Strategy:
         """Return the levels whose nodes are released."""
         shown = self.product is None or self.design.release == "causal"
         return self.design.shape.levels if shown else ()
+
+    @property
+    def tile_levels(self) -> Sequence[int]:
+        """Return everything that tiles are made of."""
+        return (ROWS, *self.released_levels, *(() if self.window is None else (WINDOWS,)))
+
+    def rows_after(self, level: int, bins: int) -> int:
+        """Return how many rows of a level the first so many bins of an epoch release."""
+        if level == ROWS:
+            return bins
+        if level == WINDOWS and self.window is not None:
+            return bins // self.window.bins
+        return self.design.shape.completed_count(bins, level) if level in self.released_levels else 0
 
     @cached_property
     def cells(self) -> Cells:
@@ -78,6 +94,8 @@ class Strategy:
         }
         if self.product is not None:
             fields["product"] = self.product.to_json()
+        if self.window is not None:
+            fields["window"] = self.window.to_json()
         return canonical_json(fields)
 
     @classmethod
@@ -101,11 +119,13 @@ def _parsed(text: bytes | str) -> Strategy:
         raise ValueError(
             f"strategy version {fields.get('v')!r} is not known here; use the release that wrote it"
         )
+    design = TreeDesign.from_json(fields["design"])
     return Strategy(
         stream=fields["stream"],
         source=fields["source"],
         declared=fields["declared"],
-        design=TreeDesign.from_json(fields["design"]),
+        design=design,
         width=fields["width"],
         product=ProductDesign.from_json(fields["product"]) if "product" in fields else None,
+        window=WindowDesign.from_json(fields["window"], design) if "window" in fields else None,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from stream_app.core.records import ROWS, EpochRecord
+from stream_app.core.records import EpochRecord
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry, TileSlice
 
@@ -39,10 +39,7 @@ def _shown(epoch: EpochRecord, visible_seq: int) -> EpochRecord:
 
 def visible_rows(strategy: Strategy, epoch: EpochRecord, visible_seq: int, level: int) -> int:
     """Return how many rows of a level (or of ``ROWS``) a reader may see: nodes are complete or secret."""
-    bins = visible_bins(epoch, visible_seq)
-    if level == ROWS:
-        return bins
-    return strategy.design.shape.completed_count(bins, level) if level in strategy.released_levels else 0
+    return strategy.rows_after(level, visible_bins(epoch, visible_seq))
 
 
 def invisible_slices(
@@ -52,17 +49,14 @@ def invisible_slices(
 
     Args: all epochs of the stream; the last released bin.
     """
-    shape = strategy.design.shape
     slices: list[TileSlice] = []
     for epoch in epochs:
         released = min(released_bin, last_bin_of(epoch)) - epoch.first_bin + 1
         visible = visible_bins(epoch, visible_seq)
         if released <= visible:
             continue
-        for level in (ROWS, *strategy.released_levels):
-            shown, held = (
-                n if level == ROWS else shape.completed_count(n, level) for n in (visible, released)
-            )
+        for level in strategy.tile_levels:
+            shown, held = (strategy.rows_after(level, bins) for bins in (visible, released))
             geometry = TileGeometry(strategy.released_width(level))
             slices += geometry.slices(epoch.epoch, level, shown, held - shown)
     return slices

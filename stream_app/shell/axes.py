@@ -7,12 +7,16 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.table import Table
 
+from dphist.plan_report import in_decimals
 from dphist.product.columns import column_sum
 from dphist.product.design import ProductDesign
 from dphist.product.planner import Load
+from dphist.window_error import window_error
 from stream_app.config import StreamSettings
+from stream_app.config.values import format_duration
 from stream_app.plans import planned
 
 
@@ -38,6 +42,40 @@ def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
     )
     table.caption_justify = "left"
     return table
+
+
+def windows_table(streams: Iterable[StreamSettings]) -> Table | None:
+    """Return one row for each stream that releases windows; None where none does.
+
+    Raises: OperatorError where a plan cannot be.
+    """
+    found = [(stream, planned(stream).window) for stream in streams if stream.window is not None]
+    if not found:
+        return None
+    table = Table(title="Windows", title_justify="left")
+    for heading in ("stream", "window", "mechanism"):
+        table.add_column(heading)
+    for heading in ("histograms x buckets", "epsilon of windows / tree", "error of a bucket"):
+        table.add_column(heading, justify="right")
+    for stream, design in found:
+        if design is not None and stream.window is not None:
+            error = window_error(design.mechanism, design.buckets, design.epsilon, 0.95)
+            table.add_row(
+                stream.name,
+                format_duration(stream.window.length_us),
+                design.mechanism,
+                f"{design.histograms:,} x {design.buckets:,}",
+                f"{in_decimals(stream.privacy.epsilon * design.share)} / "
+                f"{in_decimals(stream.privacy.epsilon * (1 - design.share))}",
+                "depends on the data" if error is None else f"{_mean(error.bucket_stderr):,.1f}",
+            )
+    table.caption = "error of a bucket: root of the mean squared error over all buckets, in events"
+    table.caption_justify = "left"
+    return table
+
+
+def _mean(stderr: NDArray[np.float64]) -> float:
+    return math.sqrt(float((stderr**2).mean()))
 
 
 def _row(name: str, product: ProductDesign) -> list[str]:

@@ -146,7 +146,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
       stream-app plan --config examples/flights.yaml --target-rmse 20
       stream-app plan --config examples/flights.yaml --stream departures --plot error.png
     """
-    from stream_app.shell.axes import axes_table
+    from stream_app.shell.axes import axes_table, windows_table
     from stream_app.shell.explain import plan_table
     from stream_app.shell.plan import chosen_streams, comparisons, epsilons_for
 
@@ -157,7 +157,9 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
             click.echo(line)
         return 0
     plain = tuple(one for one in streams if not one.cell_fields)
-    for table in (plan_table(plain), axes_table(streams), *comparisons(plain, plot)):
+    trees = tuple(one for one in streams if not one.cell_fields or one.window)
+    tables = (plan_table(trees), axes_table(streams), windows_table(streams), *comparisons(plain, plot))
+    for table in tables:
         if table is not None:
             Console().print(table)
     return 0

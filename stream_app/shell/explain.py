@@ -44,7 +44,7 @@ def _plan_row(stream: StreamSettings, strategy: Strategy) -> list[str]:
         " x ".join(map(str, design.branching)),
         ", ".join(f"{float(share):.3f}" for share in design.shares),
         f"{math.sqrt(design.mean_squared_error(stream.tree.workload)):,.1f}",
-        f"{strategy.width * nodes / design.horizon:,.2f} / {strategy.width * design.shape.height:,}",
+        f"{nodes / design.horizon:,.2f} / {design.shape.height:,}",
     ]
 
 

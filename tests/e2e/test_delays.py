@@ -46,6 +46,13 @@ streams:
     privacy: {{epsilon: 1.0e9, not_private: true}}
     keys: {{field: origin, list: [{", ".join(AIRPORTS)}], other: false, total: true}}
     value: {{field: delay_minutes, min: {LOW}, max: {HIGH}, buckets: {(HIGH - LOW) // MINUTES}}}
+  daily:
+    source: {{file: "{flights}", replay: {{from: {instant(0)}, to: {instant(HOURS)}, speed: max}}}}
+    time: {{field: scheduled, format: iso8601, bin: 1h, epoch: {HOURS}h}}
+    privacy: {{epsilon: 1.0e9, not_private: true}}
+    keys: {{field: origin, list: [{", ".join(AIRPORTS)}], other: false}}
+    value: {{field: delay_minutes, min: {LOW}, max: {HIGH}, buckets: {(HIGH - LOW) // MINUTES},
+      mode: window, window: 24h, mechanism: dawa}}
 """)
     exact = delays(flights)
     with Service(["run", "--config", "app.yaml"], tmp_path) as service:
@@ -73,4 +80,15 @@ streams:
                 # Where exactly 95 % are below an edge, the buckets up to the next flight are in as well.
                 assert 100 * int((values < high - MINUTES).sum()) <= 95 * len(values)
                 assert 100 * int((values < low + MINUTES).sum()) >= 95 * len(values)
+        for day in range(HOURS // 24):
+            for airport in AIRPORTS:
+                found = get(port, "/v1/streams/daily/window", end=instant(24 * day + 24), key=airport, q=0.95)
+                some = [exact.get((hour, airport), []) for hour in range(24 * day, 24 * day + 24)]
+                values = np.array([delay for hour in some for delay in hour])
+                below = [int((values < edge).sum()) for edge in found["upto"][:-1]]
+                assert found["consistent"] == [*below, len(values)]
+                assert found["count"] == pytest.approx(np.diff([0, *below, len(values)]), abs=1e-2)
+                assert found["quantiles"][0]["interval"] is None
+        ledger = get(port, "/v1/streams/daily/privacy")
+        assert ledger["source_epsilon"] == "2000000000"
         assert service.interrupt() == 0

@@ -18,7 +18,7 @@ import numpy as np
 from dphist.noise import Int64Array
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
-from stream_app.core.records import GENESIS, ROWS, EpochRecord, LedgerEntry, Release
+from stream_app.core.records import GENESIS, ROWS, WINDOWS, EpochRecord, LedgerEntry, Release
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry
 from tests.simulator.given_noise import Draw, node_sums
@@ -81,6 +81,8 @@ class Watch:
                 self.see_node(epoch, level, index, values, where)
             for level, index, digest in fields.get("node_hashes", []):
                 self.see_hash((epoch, level, index), digest, where)
+            for index, digest in fields.get("windows", []):
+                self.see_hash((epoch, WINDOWS, index), digest, where)
             if "columns_hash" in fields:
                 self.see_hash((epoch, ROWS, bin), fields["columns_hash"], where)
             else:
@@ -132,12 +134,14 @@ def released_columns(release: Release, strategy: Strategy) -> dict[tuple[int, in
 def groups_of(strategy: Strategy) -> list[tuple[TreeDesign, slice]]:
     """Return which columns share a tree over time, in the order in which they are drawn."""
     if strategy.product is None:
-        return [(strategy.design, slice(0, strategy.width))]
+        return [(strategy.design, slice(0, strategy.released_width(ROWS)))]
     return [(group.design, group.columns) for group in strategy.product.groups]
 
 
 def columns_of(strategy: Strategy, counts: Int64Array) -> Int64Array:
     """Return exact counts of columns, (bins, columns), from those of cells."""
+    if strategy.window is not None:
+        return np.asarray(counts.sum(axis=1, keepdims=True))
     return counts if strategy.product is None else strategy.product.columns_of(counts)
 
 
@@ -153,7 +157,7 @@ def check_noise(
     sums = node_sums(strategy.design.shape, counts)
     residues: dict[int, list[Int64Array]] = {}
     for (level, index), values in released_columns(release, strategy).items():
-        if level != ROWS:
+        if level not in (ROWS, WINDOWS):
             residues.setdefault(level, []).append(values - sums[level, index])
     for level, noise in residues.items():
         for design, columns in groups_of(strategy):
@@ -185,6 +189,8 @@ def check_drawn_ahead(
             drawing = [draw.values for draw in draws[first : first + height]]
             errors = decode_noise(design, drawing)
             for (level, index), row in released.items():
+                if level == WINDOWS:
+                    continue
                 exact = (totals[index] << 16) if level == ROWS else sums[level, index]
                 noise = errors[index] if level == ROWS else drawing[level - 1][index]
                 if (exact[columns] + noise).tolist() != row[columns].tolist():
@@ -206,6 +212,24 @@ def check_drawn_ahead(
             f"bins {release.first_bin} to {release.last_bin}: not their exact counts plus the noise that was "
             f"drawn for epoch {epoch.epoch}"
         )
+
+
+def check_windows(
+    release: Release, history: History, strategy: Strategy, draws: list[Draw], used: set[int]
+) -> None:
+    """Check that each histogram of each window is its exact counts plus one unused draw of its scale."""
+    design = strategy.window
+    if design is None:
+        return
+    counts = history.epoch_counts(history.epochs[-1], release.last_bin)
+    for (level, index), row in released_columns(release, strategy).items():
+        if level != WINDOWS:
+            continue
+        exact = counts[index * design.bins : (index + 1) * design.bins].sum(axis=0)
+        noise = row - (exact << 16)
+        for histogram in noise.reshape(design.histograms, design.buckets):
+            if (histogram % 2**16).any() or not _use_draw(1 / design.epsilon, histogram >> 16, draws, used):
+                raise Broken(f"window {index} is not its exact counts plus one unused draw of its scale")
 
 
 def _use_draw(scale: Fraction, noise: Int64Array, draws: list[Draw], used: set[int]) -> bool:

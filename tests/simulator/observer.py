@@ -6,7 +6,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from stream_app.core.records import ROWS, Apply, Cut, EpochRecord, Release, Reply, StreamState
-from tests.simulator.checks import Broken, History, Watch, check_drawn_ahead, check_ledger, check_noise
+from tests.simulator.checks import (
+    Broken,
+    History,
+    Watch,
+    check_drawn_ahead,
+    check_ledger,
+    check_noise,
+    check_windows,
+)
 from tests.simulator.given_noise import Draw
 from tests.simulator.recount import PartitionHistory, Place, Rules, recount
 from tests.simulator.schedule import BIN_US, SOURCE, STREAM
@@ -100,6 +108,7 @@ class Observer:
             check_drawn_ahead(release, self.history, strategy, self.draws, self.watch.epoch_draws)
         else:
             check_noise(release, self.history, strategy, self.draws, self.watch.used_draws)
+        check_windows(release, self.history, strategy, self.draws, self.watch.used_draws)
         entries = await self.world.store.ledger(SOURCE)
         check_ledger(entries, epoch, release.first_bin * BIN_US, (release.last_bin + 1) * BIN_US)
 
@@ -137,8 +146,8 @@ class Observer:
                 epoch.bins if epoch.last_bin is None else epoch.last_bin - epoch.first_bin + 1
             )
             bins = max(0, min(visible_seq + 1, last) - epoch.first_seq)
-            for level in (ROWS, *strategy.released_levels):
-                count = bins if level == ROWS else strategy.design.shape.completed_count(bins, level)
+            for level in strategy.tile_levels:
+                count = strategy.rows_after(level, bins)
                 width = strategy.released_width(level)
                 values = await self.reader.tile_rows(STREAM, epoch.epoch, level, 0, count, width)
                 first = epoch.first_bin if level == ROWS else 0

@@ -14,6 +14,7 @@ from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
+from dphist.window import WindowDesign
 from stream_app.core.strategy import Strategy
 from tests.simulator.faults import Fault
 from tests.simulator.log import LogPlan
@@ -21,6 +22,7 @@ from tests.simulator.log import LogPlan
 BIN_US = 2_000_000
 START_US = 850_000_000 * BIN_US
 FIRST_BIN = START_US // BIN_US
+WINDOW_SHARE = Fraction(3, 4)
 KEYS = ("a", "b", "c")
 STREAM = "visits"
 SOURCE = "log"
@@ -63,6 +65,7 @@ class Schedule:
     keys: int = 1
     buckets: int = 1
     total: bool = False
+    window: int = 0  # bins; with windows, the cells are released in them and the tree counts all events
     epsilon: Fraction = Fraction(1)
     release: Release = "anticipating"
     workers: int = 1
@@ -87,13 +90,14 @@ class Schedule:
         """Return the stream's tree; every level has another scale."""
         shape = TreeShape(self.branching)
         total = sum(range(1, shape.height + 1))
-        shares = tuple(Fraction(level, total) for level in shape.levels)
+        part = 1 - WINDOW_SHARE if self.window else 1
+        shares = tuple(Fraction(level, total) * part for level in shape.levels)
         return TreeDesign(shape, self.horizon, self.epsilon, shares, release=self.release)
 
     @property
     def product(self) -> ProductDesign | None:
         """Return the shares of all axes where there are keys or values; no two groups share a scale."""
-        if self.keys == self.buckets == 1:
+        if self.keys == self.buckets == 1 or self.window:
             return None
         shape = TreeShape((2, -(-self.buckets // 2)) if self.buckets > 1 else (1,))
         shares = (Fraction(3, 10), Fraction(7, 10)) if self.buckets > 1 else (Fraction(1),)
@@ -124,7 +128,10 @@ class Schedule:
             declared["keys"] = {"field": "key", "list": list(KEYS[: self.keys]), "other": False}
         if self.buckets > 1:
             declared["value"] = {"field": "value", "min": "0", "max": "10", "buckets": self.buckets}
-        return Strategy(STREAM, SOURCE, declared, self.design, self.width, self.product)
+        window = None
+        if self.window:
+            window = WindowDesign(self.design, self.window, self.keys, self.buckets, "identity", WINDOW_SHARE)
+        return Strategy(STREAM, SOURCE, declared, self.design, self.width, self.product, window)
 
     def without_trouble(self) -> Schedule:
         """Return the same stream and log on a calm day."""
@@ -147,6 +154,7 @@ def draw_schedule(seed: int) -> Schedule:
         keys=keys,
         buckets=buckets,
         total=axes.random() < 0.5,
+        window=axes.choice([0, 0, 1, horizon // 2 if horizon % 2 == 0 else horizon]) if buckets > 1 else 0,
         workers=rng.choice([1, 1, 2]),
         fault_rate=rng.choice([0.0, 0.02, 0.1, 0.3]),
         longest_delay_us=rng.choice([1_000, BIN_US // 10, BIN_US]),

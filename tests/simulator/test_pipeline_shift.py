@@ -20,6 +20,7 @@ import pytest
 from dphist.noise import Int64Array, Scale
 from dphist.tree import decoder
 from dphist.tree.design import Release, TreeDesign
+from dphist.window import WindowDesign
 from stream_app.core.records import StreamState
 from tests.simulator.checks import columns_of, groups_of
 from tests.simulator.given_noise import RememberedNoise
@@ -94,9 +95,13 @@ class _NoiseOfEpochs:
         self._keys = keys
         self._drawn: RememberedNoise = drawn
         self._change = change
+        self._windows_of, self._histograms = -1, 0
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         """Return the noise of the next nodes of this scale's level, moved by the change in their bins."""
+        window = self._strategy.window
+        if window is not None and Fraction(scale) == 1 / window.epsilon:
+            return self._of_window(window, scale)
         groups = [(design.scales, columns) for design, columns in groups_of(self._strategy)]
         [(level, columns)] = [
             (scales.index(Fraction(scale)) + 1, columns) for scales, columns in groups if scale in scales
@@ -118,6 +123,23 @@ class _NoiseOfEpochs:
             drawn = random.Random(f"{self._seed} {epoch} {level} {index} {columns.start}")
             values[index - first] = [drawn.randrange(-50, 51) for _ in range(values.shape[1])] + moved
         return self._drawn.remember(scale, values)
+
+    def _of_window(self, window: WindowDesign, scale: Scale) -> Int64Array:
+        """Return the noise of the next histogram of the next window that the running epoch completes."""
+        state = self._store.state
+        assert state is not None
+        if self._windows_of != state.seq:
+            self._windows_of, self._histograms = state.seq, 0
+        done = (state.released_bin + 1 - state.epoch.first_bin) // window.bins
+        later, histogram = divmod(self._histograms, window.histograms)
+        self._histograms += 1
+        first = state.epoch.first_bin + (done + later) * window.bins
+        drawn = random.Random(f"{self._seed} {first} {histogram}")
+        noise = np.array([drawn.randrange(-50, 51) for _ in range(window.buckets)], dtype=np.int64)
+        for bin in range(first, first + window.bins):
+            for bucket in range(window.buckets):
+                noise[bucket] += self._change.get((bin, histogram * window.buckets + bucket), 0)
+        return self._drawn.remember(scale, noise)
 
     def _changed(self, bin: int) -> Int64Array:
         cells = [[self._change.get((bin, cell), 0) for cell in range(self._strategy.width)]]

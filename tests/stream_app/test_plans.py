@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stream_app.config import StreamSettings, load
-from stream_app.config.settings import KeySettings, ValueSettings
+from stream_app.config.settings import KeySettings, ValueSettings, WindowSettings
 from stream_app.plans import planned
 from stream_app.ports import OperatorError
 
@@ -55,3 +55,18 @@ def test_noise_that_takes_longer_to_draw_than_to_use_is_refused():
     fast = replace(fast, time=replace(fast.time, bin_us=500_000))
     with pytest.raises(OperatorError, match="fewer keys or buckets, or longer bins"):
         planned(fast)
+
+
+def test_windows_take_their_share_and_the_tree_the_rest():
+    window = WindowSettings(24 * FLIGHTS.time.bin_us, "dawa", Fraction(3, 4))
+    value = ValueSettings("delay", Fraction(0), Fraction(1), 10, window)
+    keys = KeySettings("carrier", ("AA", "UA"), True, False)
+    over_values = planned(replace(FLIGHTS, keys=keys, value=value))
+    assert over_values.window is not None
+    assert (over_values.window.histograms, over_values.window.buckets, over_values.width) == (3, 10, 30)
+    assert over_values.window.epsilon == FLIGHTS.privacy.epsilon * Fraction(3, 4)
+    assert over_values.design.epsilon == FLIGHTS.privacy.epsilon
+    assert sum(over_values.design.shares) <= Fraction(1, 4)
+    over_keys = planned(replace(FLIGHTS, keys=replace(keys, window=window)))
+    assert over_keys.window is not None
+    assert (over_keys.window.histograms, over_keys.window.buckets) == (1, 3)

@@ -77,6 +77,9 @@ def test_a_live_stream_is_read_exactly(tmp_path):
     assert settings.redis.api_url == settings.redis.url == "redis://localhost:6379/0"
 
 
+WINDOWED = "keys: {field: c, list: [a], mode: window, window: 1h}"
+
+
 @pytest.mark.parametrize(
     ("written", "instead", "expected"),
     [
@@ -146,7 +149,46 @@ def test_a_live_stream_is_read_exactly(tmp_path):
             'value.min "x": must be',
         ),
         ("departures:", "departures:\n    value: {field: d, min: 0, max: 1, buckets: 1}", "from 2 to 1024"),
-        ("departures:", "departures:\n    value: {field: d, mode: window}", "value.mode is not built yet"),
+        (
+            "departures:",
+            "departures:\n    value: {field: d, min: 0, max: 1, buckets: 2, mode: wide}",
+            'value.mode "wide": must be one of',
+        ),
+        (
+            "departures:",
+            "departures:\n    value: {field: d, min: 0, max: 1, buckets: 2, mode: window}",
+            "value.window is missing",
+        ),
+        (
+            "departures:",
+            "departures:\n    value: {field: d, min: 0, max: 1, buckets: 2, mechanism: dawa}",
+            "value.mechanism belongs to windows",
+        ),
+        (
+            "departures:",
+            "departures:\n    value: {field: d, min: 0, max: 1, buckets: 2, mode: window, window: 7h}",
+            "value.window must be whole bins, and time.epoch whole windows",
+        ),
+        (
+            "departures:",
+            "departures:\n    keys: {field: c, list: [a], mode: window, window: 1h, share: 1}",
+            "keys.share must be below 1",
+        ),
+        (
+            "departures:",
+            "departures:\n    keys: {field: c, list: [a], mode: window, window: 1h, mechanism: quadtree}",
+            'keys.mechanism "quadtree": must be one of',
+        ),
+        (
+            "departures:",
+            f"departures:\n    {WINDOWED}\n    value: {{field: d, min: 0, max: 1, buckets: 2}}",
+            "keys.mode is for keys without a value",
+        ),
+        (
+            "departures:",
+            f"departures:\n    {WINDOWED.replace('mode', 'total: true, mode')}",
+            "keys.total belongs to trees",
+        ),
         ("departures:", "departures:\n    late: ignore", 'departures.late "ignore": must be one of next_bin'),
         (
             "departures:",

@@ -81,7 +81,7 @@ def test_variances_are_those_of_the_answers() -> None:
 def test_variances_of_an_anticipating_epoch_are_those_of_its_published_values() -> None:
     design = plan_tree(16, 1, release="anticipating")
     strategy = replace(view_of([SPARSE], 16).strategy, design=design)
-    epoch = EpochView.of(EpochRecord(0, 5, 16, 1, strategy.hash), design, 1)
+    epoch = EpochView.of(EpochRecord(0, 5, 16, 1, strategy.hash), strategy)
     epoch.append(ROWS, np.zeros((9, 1), np.int64))
     found = running_variances(strategy, [epoch])
     assert found == pytest.approx([published_variance(design, 0, t) for t in range(10)])

@@ -69,3 +69,20 @@ def test_what_cannot_be_planned_is_refused_in_one_line(
     assert refused.exit_code == 2
     assert said in refused.output
     assert len(refused.output.splitlines()) == 1
+
+
+def test_windows_are_shown_with_their_error(tmp_path: Path) -> None:
+    config = tmp_path / "app.yaml"
+    config.write_text("""
+streams:
+  delays:
+    source: {file: flights.ndjson, format: ndjson}
+    time: {field: at, format: iso8601, bin: 1h, grace: 5m, epoch: 7d}
+    privacy: {epsilon: 1.0}
+    value: {field: delay, min: 0, max: 100, buckets: 20, mode: window, window: 1d, mechanism: identity}
+""")
+    shown = CliRunner().invoke(main, ["plan", "--config", str(config)])
+    assert shown.exit_code == 0
+    assert "identity" in shown.output
+    # Discrete Laplace noise of scale 5/4: standard deviation 1.73.
+    assert "1.7" in shown.output

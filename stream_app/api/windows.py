@@ -1,0 +1,116 @@
+"""Answers about tumbling windows: a window's histogram, its cumulative counts and quantiles. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dphist.consistency.trellis import consistent_cdf
+from dphist.product.answers import Cdf
+from dphist.window import WindowDesign
+from dphist.window_error import WindowError, window_error
+from stream_app.api.distribution import in_values
+from stream_app.api.ranges import edges_of, parsed_time, released
+from stream_app.api.schemas import WindowAnswer, WindowQuantile, WindowQuery, WindowsAnswer
+from stream_app.core.cells import Buckets
+from stream_app.core.ledger import in_words
+from stream_app.core.query import QueryError, StreamView
+from stream_app.core.window_view import window_ending
+
+_KNOWN = "The error does not depend on the data; the band holds all cumulative counts at once."
+_UNKNOWN = "What this mechanism errs by depends on the data, so no error is stated."
+
+
+def described(view: StreamView) -> WindowsAnswer | None:
+    """Describe how a stream's windows are released; None where it has none."""
+    design = view.strategy.window
+    if design is None:
+        return None
+    return WindowsAnswer(
+        mechanism=design.mechanism,
+        bins=design.bins,
+        epsilon=in_words(design.epsilon),
+        histograms=design.histograms,
+        buckets=design.buckets,
+    )
+
+
+def calibrate(view: StreamView, query: WindowQuery) -> None:
+    """Compute the errors that an answer needs, which takes a second the first time, and remember them."""
+    if view.strategy.window is not None:
+        _error(view.strategy.window, query.confidence)
+
+
+def window(view: StreamView, query: WindowQuery) -> WindowAnswer:
+    """Answer one window of one key. Raises: QueryError."""
+    found = window_ending(view, parsed_time("end", query.end))
+    design = view.strategy.window
+    assert design is not None
+    error, buckets = _error(design, query.confidence), view.strategy.cells.buckets
+    counts = found.counts[_histogram(view, design, query.key)]
+    cumulative = counts.cumsum()
+    band = None
+    if error is not None:
+        band = Cdf(cumulative, error.cumulative_stderr, error.reach, query.confidence)
+    keys = view.strategy.cells.keys
+    by_key = buckets is None and keys is not None and design.attributed
+    whole = consistent_cdf(cumulative, max(0, round(float(cumulative[-1]))))
+    return WindowAnswer.model_validate(
+        released(view)
+        | edges_of(view, found.span)
+        | {
+            "key": query.key,
+            "mechanism": design.mechanism,
+            "epsilon": in_words(design.epsilon),
+            "confidence": query.confidence,
+            "sorted": not design.attributed,
+            "upto": buckets.edges[1:].tolist() if buckets is not None and design.attributed else None,
+            "keys": list(keys.labels) if by_key and keys is not None else None,
+            "count": counts.tolist(),
+            "stderr": None if error is None else error.bucket_stderr.tolist(),
+            "cumulative": cumulative.tolist(),
+            "lower": None if band is None else band.lower.tolist(),
+            "upper": None if band is None else band.upper.tolist(),
+            "consistent": whole.tolist(),
+            "quantiles": _quantiles(design, buckets, cumulative, band, query),
+            "note": _UNKNOWN if error is None else _KNOWN,
+        }
+    )
+
+
+def _error(design: WindowDesign, confidence: float) -> WindowError | None:
+    return window_error(design.mechanism, design.buckets, design.epsilon, confidence)
+
+
+def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:
+    """Return which histogram a question is about."""
+    if design.histograms == 1:
+        if key is not None:
+            raise QueryError("key: a window of this stream holds all keys together; leave key out", "key")
+        return 0
+    place = view.place_of(key)
+    if place is None:
+        raise QueryError("key: a window has a histogram for each key; name one", "key")
+    return place
+
+
+def _quantiles(
+    design: WindowDesign,
+    buckets: Buckets | None,
+    cumulative: np.ndarray[tuple[int], np.dtype[np.float64]],
+    band: Cdf | None,
+    query: WindowQuery,
+) -> list[WindowQuantile]:
+    """Return quantiles of the value: inverted from the band, or without an interval where there is none."""
+    if not query.q:
+        return []
+    if buckets is None or not design.attributed:
+        raise QueryError("q: quantiles are of a value, and these counts are not by value; leave q out", "q")
+    if not all(0.0 < q < 1.0 for q in query.q):
+        raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
+    if band is not None:
+        found = [in_values(band, band.quantile(q), buckets) for q in query.q]
+        return [WindowQuantile(q=one.q, value=one.value, interval=one.interval) for one in found]
+    nothing = np.zeros_like(cumulative)
+    alone = Cdf(cumulative, nothing, nothing, query.confidence)
+    points = [in_values(alone, alone.quantile(q), buckets) for q in query.q]
+    return [WindowQuantile(q=one.q, value=one.value, interval=None) for one in points]

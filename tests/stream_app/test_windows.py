@@ -1,0 +1,191 @@
+"""Tumbling windows through the whole service: released once, with their last bin, and equal to a recount."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from dphist.tree.design import Release
+from dphist.window import WindowDesign
+from stream_app.api.app import create_app
+from stream_app.core.epoch_view import Span
+from stream_app.core.records import ROWS, WINDOWS
+from stream_app.core.strategy import Strategy
+from stream_app.core.window_release import split_state
+from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, design_of
+from tests.stream_app.product_stream import (
+    BUCKETS,
+    CARRIERS,
+    ProductSource,
+    product_strategy,
+    recount,
+    some_events,
+    view_of,
+)
+
+WINDOW = 3  # bins; an epoch is two windows
+BINS = 10
+KEYS = len(CARRIERS) + 1
+
+
+def window_strategy(
+    mechanism: str = "dawa",
+    epsilon: Fraction = NO_NOISE,
+    release: Release = "anticipating",
+    over_keys: bool = False,
+) -> Strategy:
+    """Return a strategy of windows of delays for each carrier, or of the carriers' loads."""
+    share = Fraction(4, 5)
+    time = replace(design_of((2, 3), epsilon), shares=((1 - share) / 2,) * 2, release=release)
+    histograms, buckets = (1, KEYS) if over_keys else (KEYS, BUCKETS)
+    design = WindowDesign(time, WINDOW, histograms, buckets, mechanism, share)
+    plain = product_strategy(epsilon, value=not over_keys)
+    return replace(plain, design=time, width=design.cells, product=None, window=design)
+
+
+def placed(seed: int, bins: int) -> list[tuple[float, Any, Any]]:
+    return [(FIRST_BIN + bin, carrier, delay) for bin, carrier, delay in some_events(seed, bins)]
+
+
+def counted(events: list[tuple[float, Any, Any]], bins: int = BINS) -> np.ndarray:
+    table = np.zeros((bins, KEYS, BUCKETS), np.int64)
+    for (bin, cell), count in recount(events).items():
+        table[bin - FIRST_BIN, cell // BUCKETS, cell % BUCKETS] += count
+    return table
+
+
+def run(directory: Path, strategy: Strategy, events: list[tuple[float, Any, Any]]) -> ProductSource:
+    """Count and release, with loops that end and begin anew inside windows and between them."""
+    one = ProductSource(directory, strategy)
+    for start, stop in ((0, 2), (2, 4), (4, 7), (7, 10)):
+        one.append_events(event for event in events if start <= event[0] - FIRST_BIN < stop)
+        one.run_until(FIRST_BIN + stop)
+    one.close()
+    return one
+
+
+async def ask(client: httpx.AsyncClient, path: str) -> tuple[int, dict[str, Any]]:
+    answer = await client.get(f"/v1/streams/{STREAM}/{path}".rstrip("/"))
+    return answer.status_code, answer.json()
+
+
+def with_client(one: ProductSource, check: Any) -> None:
+    async def inside() -> None:
+        app = create_app(one.store.reader())
+        await app.state.replicas.refresh()
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+            await check(client)
+
+    asyncio.run(inside())
+
+
+@pytest.mark.parametrize("release", ["anticipating", "causal"])
+@pytest.mark.parametrize("mechanism", ["dawa", "cdf_tree", "adaptive_tree"])
+def test_without_noise_windows_and_totals_are_the_recount(
+    tmp_path: Path, mechanism: str, release: Release
+) -> None:
+    events = placed(3, BINS)
+    truth = counted(events)
+    one = run(tmp_path, window_strategy(mechanism, release=release), events)
+    view = asyncio.run(view_of(one.store))
+    assert view.count(Span(FIRST_BIN + 1, FIRST_BIN + 9)).value == pytest.approx(truth[1:9].sum(), abs=1e-2)
+
+    async def check(client: httpx.AsyncClient) -> None:
+        # Ten bins: two epochs of two windows; the last one is still open.
+        for window in range(3):
+            end = (FIRST_BIN + WINDOW * (window + 1)) * BIN_US // 10**6
+            for place, key in enumerate([*CARRIERS, "other"]):
+                status, found = await ask(client, f"window?end={end}&key={key}&q=0.5&q=0.9")
+                exact = truth[WINDOW * window : WINDOW * (window + 1), place].sum(axis=0)
+                assert status == 200
+                assert np.allclose(found["count"], exact, atol=1e-2)
+                assert found["consistent"] == exact.cumsum().tolist()
+                for answer in found["quantiles"]:
+                    bucket = int(np.argmax(exact.cumsum() >= answer["q"] * exact.sum()))
+                    assert -10 + 5 * bucket <= answer["value"] <= -5 + 5 * bucket
+                    known = mechanism == "cdf_tree"
+                    assert (answer["interval"] is not None) == known
+                    assert not known or answer["interval"][0] <= answer["value"] <= answer["interval"][1]
+        status, last = await ask(client, "window?key=AA")
+        assert (status, last["end"]) == (200, found["end"])
+        assert (last["mechanism"], last["epsilon"]) == (mechanism, "800000000")
+        status, running = await ask(client, "count")
+        assert (status, round(running["value"])) == (200, truth.sum())
+
+    with_client(one, check)
+
+
+def test_sorted_counts_say_how_skewed_the_load_is(tmp_path: Path) -> None:
+    events = placed(4, BINS)
+    one = run(tmp_path, window_strategy("sorted_isotonic", over_keys=True), events)
+    labels = [*CARRIERS, "other"]
+    loads = np.zeros((BINS, KEYS), np.int64)
+    for bin, carrier, _ in events:
+        name = str(carrier) if isinstance(carrier, str | int) else ""
+        loads[int(bin) - FIRST_BIN, labels.index(name if name in CARRIERS else "other")] += 1
+
+    async def check(client: httpx.AsyncClient) -> None:
+        end = (FIRST_BIN + WINDOW) * BIN_US // 10**6
+        status, found = await ask(client, f"window?end={end}")
+        assert status == 200
+        assert (found["sorted"], found["keys"], found["upto"]) == (True, None, None)
+        assert np.allclose(found["count"], np.sort(loads[:WINDOW].sum(axis=0)), atol=1e-2)
+        detail = (await ask(client, ""))[1]
+        assert detail["windows"]["mechanism"] == "sorted_isotonic"
+        for path, word in [
+            ("window?key=AA", "leave key out"),
+            ("window?q=0.5", "not by value"),
+            (f"window?end={end + 10}", "no window ends there"),
+            ("count?key=AA", "windows only"),
+            ("cdf", "no value"),
+        ]:
+            status, refused = await ask(client, path)
+            assert status == 400, path
+            assert word in refused["error"]
+
+    with_client(one, check)
+
+
+def test_a_window_is_released_once_with_its_last_bin_and_vouched_for(tmp_path: Path) -> None:
+    strategy = window_strategy("identity", Fraction(1))
+    one = run(tmp_path, strategy, placed(5, BINS))
+
+    async def read() -> None:
+        reader = one.store.reader()
+        rows = [json.loads(row) for _, row in await reader.rows(STREAM, 0, 99)]
+        told = [(row["bin"] - FIRST_BIN, row["windows"]) for row in rows if row["windows"]]
+        assert [(bin, windows[0][0]) for bin, windows in told] == [(2, 0), (5, 1), (8, 0)]
+        for (bin, [[index, digest]]), epoch in zip(told, (0, 0, 1), strict=True):
+            held = await reader.tile_rows(STREAM, epoch, WINDOWS, index, 1, strategy.width)
+            assert hashlib.sha256(held.astype("<i8").tobytes()).hexdigest() == digest, bin
+        with pytest.raises(ValueError, match="1 are visible"):
+            await reader.tile_rows(STREAM, 1, WINDOWS, 0, 2, strategy.width)
+        assert rows[0]["published"] == (await reader.tile_rows(STREAM, 0, ROWS, 0, 1, 1))[0].tolist()
+        # The open window's exact counts are in the counter's secret state, and nowhere else.
+        state = await one.store.load(STREAM)
+        assert state is not None
+        assert strategy.window is not None
+        _, cells = split_state(strategy.window, state.counter)
+        assert cells.tolist() == counted(placed(5, BINS))[9].ravel().tolist()
+        with pytest.raises(ValueError, match="damaged"):
+            split_state(strategy.window, state.counter[1:])
+
+    asyncio.run(read())
+
+
+def test_strategies_without_windows_have_the_text_that_they_had(tmp_path: Path) -> None:
+    plain = product_strategy()
+    assert "window" not in json.loads(plain.to_json())
+    strategy = window_strategy()
+    assert Strategy.from_json(strategy.to_json()) == strategy
+    assert json.loads(strategy.to_json())["window"]
