@@ -3,8 +3,8 @@
     python -m benchmarks.delays
 
 A day of departures from each of New York's airports, in the middle of three days of hours at epsilon 1,
-noised in 2,000 seeded runs of the real release. Every run is a key of one wide strategy: keys have independent
-noise of equal laws, so thousands of runs take seconds. A band holds if it holds all cumulative counts.
+noised in 2,000 seeded runs of the real release. Every run is a key of one wide strategy: keys have noise of
+equal laws, independent, so thousands of runs take seconds. A band holds if it holds all cumulative counts.
 """
 
 from __future__ import annotations
