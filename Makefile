@@ -14,7 +14,7 @@ SEED ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo demo-kafka kafka test check simulate chaos clean
-.PHONY: bench bench-ingest bench-api bench-alerts bench-accuracy bench-mechanisms
+.PHONY: bench bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
 	@echo "Private live counts over event streams. Needs Python 3.11+; everything else is set up on first use."
@@ -77,6 +77,9 @@ bench: $(STAMP) ## ratio tables with JSON results under benchmarks/results
 
 bench-api: $(STAMP) ## 500 followers and 200 questions a second while bins close
 	$(BIN)/python -m benchmarks.api
+
+bench-page: $(STAMP) ## how soon the pages stand with 100,000 released bins
+	$(BIN)/python -m benchmarks.page
 
 bench-alerts: $(STAMP) ## alert rules: calibration, delay after a shift, cost of 10,000
 	$(BIN)/python -m benchmarks.alerts

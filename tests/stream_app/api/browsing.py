@@ -6,9 +6,10 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from stream_app.alert_watch import AlertWatcher
 from stream_app.api.app import listen, serve_on
@@ -17,6 +18,26 @@ from stream_app.ports import PublicReader
 from stream_app.state.memory import MemoryStore
 from stream_app.state.memory_alerts import MemoryAlertStore
 from tests.stream_app.published import Published
+
+DEBIAN_CHROMIUM = Path("/usr/bin/chromium")
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """Start a headless Chromium; it ends with the context."""
+    with sync_playwright() as playwright:
+        found = str(DEBIAN_CHROMIUM) if DEBIAN_CHROMIUM.exists() else None
+        chromium = playwright.chromium.launch(executable_path=found, args=QUIET)
+        yield chromium
+        chromium.close()
 
 
 class WithAlerts:
@@ -46,9 +67,9 @@ class Backstage:
         self.port = 0
         self._server: Any = None
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = 60) -> Any:
         """Run a coroutine in the loop and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     def stream(self, counts: list[int], **options: Any) -> Published:
         """Open a stream and release counts."""

@@ -1,0 +1,96 @@
+"""How soon the pages show something with 10^5 released bins; JSON under results/.
+
+    python -m benchmarks.page            (make bench-page)
+
+A service over a memory store and a headless Chromium on the same machine, each page opened anew several
+times with an empty cache. Two streams of 100,000 bins are served, causal and anticipating. Measured from the
+start of navigation: the browser's first contentful paint, and when the first chart stands (on the overview
+the last card). For comparison the same page over a stream of 100 bins: what is left of the ratio is what the
+bins cost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from playwright.sync_api import Browser, sync_playwright
+
+from dphist.tree.design import Release
+from tests.services import chromium
+from tests.stream_app.api.browsing import Backstage
+from tests.stream_app.published import Published
+
+RESULTS = Path(__file__).parent / "results" / "page.json"
+BINS, FEW, TIMES = 100_000, 100, 5
+_STAMP = """() => {
+  const paint = performance.getEntriesByName("first-contentful-paint")[0];
+  return [paint ? paint.startTime : null, performance.now()];
+}"""
+
+
+def release(behind: Backstage, name: str, bins: int, kind: Release) -> None:
+    """Release so many bins of a stream."""
+    stream = Published(behind.store, name=name, source=name, epoch_bins=131_072, release=kind)
+    behind.run(stream.open(), timeout_s=600)
+    counts = np.random.default_rng(11).poisson(40, bins).tolist()
+    for start in range(0, bins, 5_000):
+        behind.run(stream.close(counts[start : start + 5_000], show=False), timeout_s=600)
+    behind.run(stream.show(), timeout_s=600)
+
+
+def opened(browser: Browser, address: str, ready: str) -> tuple[float, float]:
+    """Open a page anew; return first paint and the instant at which something stands, in seconds."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.goto(address, wait_until="commit")
+    page.wait_for_selector(ready)
+    paint_ms, ready_ms = page.evaluate(_STAMP)
+    context.close()
+    return paint_ms / 1e3, ready_ms / 1e3
+
+
+def measured() -> dict[str, Any]:
+    """Measure all pages."""
+    behind = Backstage()
+    try:
+        for kind in ("causal", "anticipating"):
+            release(behind, f"{kind}-many", BINS, kind)
+            release(behind, f"{kind}-few", FEW, kind)
+        address = behind.start()
+        pages = {"overview": ("/", "article:nth-of-type(4) .number[data-seq]")}
+        for kind in ("causal", "anticipating"):
+            for size in ("few", "many"):
+                pages[f"{kind}, {size}"] = (f"/streams/{kind}-{size}", "#running-chart[data-points]")
+        load = [round(one, 1) for one in os.getloadavg()]
+        found: dict[str, Any] = {"processors": os.cpu_count(), "load_average": load}
+        found |= {"bins": {"few": FEW, "many": BINS}, "times": TIMES, "pages": {}}
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=str(chromium()), args=["--no-sandbox"])
+            for name, (path, ready) in pages.items():
+                runs = [opened(browser, address + path, ready) for _ in range(TIMES)]
+                paints, readies = zip(*runs, strict=True)
+                found["pages"][name] = {
+                    "first_paint_s": round(statistics.median(paints), 3),
+                    "first_paint_worst_s": round(max(paints), 3),
+                    "first_chart_s": round(statistics.median(readies), 3),
+                    "first_chart_worst_s": round(max(readies), 3),
+                }
+                print(f"{name:20}", found["pages"][name], flush=True)
+            browser.close()
+    finally:
+        behind.close()
+    return found
+
+
+def main() -> None:
+    """Measure, print, write."""
+    RESULTS.write_text(json.dumps(measured(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
