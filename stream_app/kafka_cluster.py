@@ -117,8 +117,11 @@ async def reach(cluster: Cluster) -> None:
             failure = OperatorError(
                 f"kafka: {server}: {refusal.verify_message}; correct kafka.ssl.ca.location"
             )
-        except (OSError, errors.KafkaError) as unreachable:
-            failure = unreachable
+        except OSError as unreachable:
+            words = unreachable.strerror or "no connection"
+            failure = ConnectionError(f"kafka: {server}: {words}; is it running?")
+        except errors.KafkaError as refusal:
+            failure = refusal
         else:
             connection.close()
             return

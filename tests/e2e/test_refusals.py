@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from stream_app.shell.commands import main
 from stream_app.state.embedded import find_server
 from tests.e2e.flights import configuration
 from tests.e2e.service import Service, free_port
@@ -100,17 +101,13 @@ def test_two_services_on_one_directory(tmp_path, text):
 
 
 def test_every_command_explains_itself_with_an_example():
-    told = subprocess.run(
-        [sys.executable, "-m", "stream_app", "--help"], capture_output=True, text=True, check=True
+    assert {"run", "worker", "api", "replay", "produce", "check-config", "privacy", "plan"} <= set(
+        main.commands
     )
-    commands = [
-        line.split()[0] for line in told.stdout.partition("Commands:")[2].splitlines() if line.strip()
-    ]
-    assert {"run", "worker", "api", "replay", "produce", "check-config", "privacy", "plan"} <= set(commands)
-    for command in commands:
-        arguments = [sys.executable, "-m", "stream_app", command, "--help"]
-        page = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
-        assert f"stream-app {command}" in page.partition("Example")[2]
+    for command in main.commands:
+        page = CliRunner().invoke(main, [command, "--help"], prog_name="stream-app")
+        assert page.exit_code == 0
+        assert f"stream-app {command}" in page.output.partition("Example")[2]
 
 
 def _with_port(text: str, port: int) -> str:
