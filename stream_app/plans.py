@@ -6,18 +6,28 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
 from dphist import plan_product, plan_tree
+from dphist.privacy import sensitivity
 from dphist.product.planner import TOTAL_SHARE, check_load
 from dphist.tree.decoder import LARGEST_DECODED_SCALE
 from dphist.tree.design import Release, TreeDesign
+from dphist.tree.node_design import NodeDesign
+from dphist.tree.node_shares import plan_node_shares
 from dphist.window import WindowDesign
+from dphist.workloads import PREFIX, Workload
 from stream_app.config import StreamSettings, declared
 from stream_app.config.settings import WindowSettings
 from stream_app.core.cells import Cells
 from stream_app.core.noise_pages import LARGEST_DRAWS, can_draw_ahead
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
+
+# Above, planning takes too long for a start (two seconds here), and the stored strategy gets too large.
+LARGEST_SHARED_BY_NODE = 2**16
+# Nearly all of the gain is there by then; 300 take ten times as long for a thousandth.
+ITERATIONS = 40
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +55,12 @@ def _planned(stream: StreamSettings, release: Release) -> Strategy:
         return _planned_with_windows(stream, stream.window, release)
     if stream.keys is not None or stream.value is not None:
         return _planned_over_axes(stream, release)
-    return Strategy(stream.name, stream.source.identity, declared(stream), _planned_tree(stream, release))
+    tree = _planned_tree(stream, release)
+    try:
+        design = _with_shares_of_nodes(stream, tree) if release == "anticipating" else tree
+    except ValueError as refusal:
+        raise OperatorError(f"streams.{stream.name}.tree: {refusal}") from None
+    return Strategy(stream.name, stream.source.identity, declared(stream), design)
 
 
 def _planned_tree(stream: StreamSettings, release: Release, part: Fraction = Fraction(1)) -> TreeDesign:
@@ -63,7 +78,7 @@ def _planned_tree(stream: StreamSettings, release: Release, part: Fraction = Fra
             neighbours=privacy.neighbours,
             max_events=privacy.max_events,
             branching=tree.branching,
-            shares=tree.shares,
+            shares=tree.shares if isinstance(tree.shares, tuple) else None,
         )
         _check_decodable(release, design.scales)
     except ValueError as refusal:
@@ -93,6 +108,38 @@ def _planned_with_windows(stream: StreamSettings, window: WindowSettings, releas
     return Strategy(stream.name, stream.source.identity, public, time, cells.width, window=design)
 
 
+def _with_shares_of_nodes(stream: StreamSettings, design: TreeDesign) -> TreeDesign | NodeDesign:
+    """Return a tree with a share per node where it is asked for, or pays and nothing is asked."""
+    privacy, tree = stream.privacy, stream.tree
+    few = design.horizon <= LARGEST_SHARED_BY_NODE
+    # With less noise than one event, hardly any value differs from the truth, and laws are not merged.
+    noisy = privacy.epsilon <= sensitivity(privacy.max_events, privacy.neighbours)
+    if tree.shares == "node" and not (few and noisy):
+        raise ValueError(
+            f"shares: per node are for epochs of at most {LARGEST_SHARED_BY_NODE:,} bins and an epsilon "
+            "of at most 1 for each counted event; write level"
+        )
+    by_default = tree.shares is None and tree.branching is None and tree.workload == PREFIX
+    if tree.shares != "node" and not (by_default and few and noisy and design.shape.height > 1):
+        return design
+    return _shares_of_nodes(design, tree.workload)
+
+
+@lru_cache(maxsize=64)
+def _shares_of_nodes(design: TreeDesign, workload: Workload) -> NodeDesign:
+    log.info("planning a share of epsilon for each node of an epoch of %d bins", design.horizon)
+    return plan_node_shares(
+        design.horizon,
+        design.epsilon,
+        "anticipating",
+        design.neighbours,
+        design.sensitivity // sensitivity(1, design.neighbours),
+        design.branching,
+        workload,
+        ITERATIONS,
+    )
+
+
 def _check_decodable(release: Release, scales: Iterable[Fraction]) -> None:
     if release == "anticipating" and max(scales) > LARGEST_DECODED_SCALE:
         raise ValueError("epsilon needs noise beyond 2^32 a node; use a larger one, or release: causal")
@@ -102,6 +149,10 @@ def _planned_over_axes(stream: StreamSettings, release: Release) -> Strategy:
     time, privacy, tree = stream.time, stream.privacy, stream.tree
     public = declared(stream)
     cells = Cells.of(public)
+    if tree.shares == "node":
+        raise OperatorError(
+            f"streams.{stream.name}.tree.shares: per node are not built yet for keys and values; write level"
+        )
     try:
         product = plan_product(
             time.epoch_bins,
@@ -114,7 +165,7 @@ def _planned_over_axes(stream: StreamSettings, release: Release) -> Strategy:
             neighbours=privacy.neighbours,
             max_events=privacy.max_events,
             branching=tree.branching,
-            shares=tree.shares,
+            shares=tree.shares if isinstance(tree.shares, tuple) else None,
         )
         _check_decodable(release, (scale for group in product.groups for scale in group.design.scales))
         check_load(product, time.bin_us)

@@ -23,6 +23,7 @@ from dphist.tree.decoder import WEIGHT_BITS, decoder_weights
 from dphist.tree.design import LARGEST_SCALE, TreeDesign
 from dphist.tree.law import NoiseGroup, WeightedNoise, discrete_laplace_variance
 from dphist.tree.node_design import NodeDesign
+from dphist.tree.node_laws import whole_law
 from dphist.tree.published_error import published_law, published_prefix_variances
 from dphist.tree.weights import live_weights
 
@@ -140,7 +141,7 @@ class EpochLevels:
         The bound is in units of 2^-16, as ``DecoderWeights.rounding_units``.
         """
         total, units = self._total_law
-        groups: list[tuple[float, int, float]] = []
+        groups: list[tuple[float, float, float]] = []
         rounding = 0.0
         digits = [int(digit) for digit in self.digits(epochs)]
         # Of one node: how its error is made of its own noise and of the totals below.
@@ -162,7 +163,10 @@ class EpochLevels:
         if isinstance(design, TreeDesign) and design.release == "causal":
             weights = live_weights(design, design.horizon)
             return weights.law(), weights.rounding_units
-        return published_law(design, 0, design.horizon), decoder_weights(design).rounding_units
+        rounding = decoder_weights(design).rounding_units
+        if isinstance(design, NodeDesign):  # unmerged: its weights are scaled above
+            return whole_law(design, 0, design.horizon), rounding
+        return published_law(design, 0, design.horizon), rounding
 
 
 def range_weights_of_epochs(design: EpochLevels, epochs: int, inside: Sequence[float]) -> list[FloatArray]:

@@ -167,7 +167,7 @@ class EpochLevelsCounter:
         value = float(counts[0]) if self.width == 1 else counts
         rounding /= UNITS_PER_COUNT
         if within is not None:
-            law = WeightedNoise.of([*law.groups, *within.law.groups])
+            law = WeightedNoise.joined([law, within.law])
             value, rounding = value + within.value, rounding + within.rounding
         return Estimate(value, law.variance, law, rounding)
 

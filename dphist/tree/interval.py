@@ -101,7 +101,7 @@ class _Search:
     def __init__(self, laws: LawTable, confidence: float, lattice: bool) -> None:
         self.laws, self.confidence, self.lattice = laws, confidence, lattice
         allowed = (1.0 - confidence) * TAIL_SHARE
-        self.error = (2 if lattice else 3) * allowed + _FLOATING_ERROR
+        self.error = (2 if lattice else 3) * allowed + _FLOATING_ERROR + laws.slacks
         reach, far = tail_bounds(laws, (1.0 - confidence, allowed))
         if lattice:
             self.largest = np.floor(reach).astype(np.int64)
@@ -149,7 +149,7 @@ class _Search:
             if len(edges) == 2 and edges[1] - edges[0] < 8:
                 kept.append(np.arange(*edges))
                 continue
-            decay = np.zeros((len(rows), len(edges) - 1))
+            decay = laws.gaussian(2.0 * np.pi * edges[1:] / period[:, 0])
             for weight, copies, variance in laws.columns(len(edges)):
                 turns = weight * edges / period
                 sine = np.sin(np.pi * turns) ** 2
@@ -168,7 +168,7 @@ class _Search:
         starts[-1] = self.frequencies + 1
         edges = 2.0 * np.pi * np.array(starts) / self.period[:, np.newaxis]
         low, high = edges[:, :-1], edges[:, 1:]
-        decay = np.zeros_like(low)
+        decay = self.laws.gaussian(high)
         low, high = low[:, np.newaxis], high[:, np.newaxis]
         for weight, copies, variance in self.laws.columns(decay.shape[1]):
             least = copies * np.log1p(2.0 * variance * (weight * low / np.pi) ** 2)
@@ -180,7 +180,7 @@ class _Search:
         theta = 2.0 * np.pi * series / period
         coefficients = self._coefficients(rows, series, theta)
         visible = np.abs(coefficients).max(axis=0) > _NEGLIGIBLE
-        error = self.error + np.abs(coefficients[:, ~visible]).sum(axis=1)
+        error = self.error[rows] + np.abs(coefficients[:, ~visible]).sum(axis=1)
         theta, coefficients = theta[:, visible], coefficients[:, visible]
         step, offset = self.step[rows], 0.5 if self.lattice else 0.0
 
@@ -203,11 +203,7 @@ class _Search:
     def _coefficients(
         self, rows: NDArray[np.int64], series: NDArray[np.int64], theta: FloatArray
     ) -> FloatArray:
-        decay = np.zeros_like(theta)
-        for weight, copies, variance in self.laws.take(rows).columns(len(series)):
-            sine = np.sin(0.5 * weight * theta[:, np.newaxis])
-            decay += (copies * np.log1p(2.0 * variance * sine**2)).sum(axis=1)
-        characteristic = np.exp(-decay)
+        characteristic = np.exp(-self.laws.take(rows).decay(theta))
         if self.lattice:
             inside = series <= (self.period[rows, np.newaxis] - 1) / 2
             return np.where(

@@ -19,6 +19,8 @@ FloatArray = NDArray[np.float64]
 
 # Doubles that intermediate arrays may hold: two megabytes, about a processor's cache.
 _CELLS = 2**18
+# Noise of this scale stands for Laplace noise: on no lattice, and beyond what any design draws.
+SMOOTH_SCALE = 2.0**45
 # In standard deviations; a lattice search may look at six times as many frequencies.
 _LARGEST_MIXED_LATTICE = 1024.0
 
@@ -39,11 +41,24 @@ def discrete_laplace_variance(scale: float) -> float:
 
 
 class NoiseGroup(NamedTuple):
-    """``copies`` independent discrete Laplace variables of one scale, each times ``weight``."""
+    """``copies`` independent discrete Laplace variables of one scale, each times ``weight``.
+
+    The law is infinitely divisible, so that copies need not be whole (``merged_noise.py``).
+    """
 
     weight: float
-    copies: int
+    copies: float
     scale: float
+
+
+class Gaussian(NamedTuple):
+    """The Gaussian part of merged laws: its curve, and the frequency up to which there is one."""
+
+    curve: float = 0.0
+    until: float = math.inf
+
+
+NOT_MERGED = Gaussian()
 
 
 @dataclass(frozen=True)
@@ -53,43 +68,81 @@ class WeightedNoise:
     Groups of equal weight (up to sign: the variables are symmetric) and scale are merged and sorted, so equal
     laws compare and hash alike and intervals can be cached by law.
 
+    Where many variables were merged into few groups, ``gaussian.curve`` min(t, ``gaussian.until``)^2 adds to
+    minus the logarithm of the characteristic function at t, and ``slack`` bounds what merging moves a
+    probability by.
+
     >>> WeightedNoise.of([(0.5, 2, 10.0), (-0.5, 1, 10.0)]).groups
     (NoiseGroup(weight=0.5, copies=3, scale=10.0),)
     """
 
     groups: tuple[NoiseGroup, ...]
+    gaussian: Gaussian = NOT_MERGED
+    slack: float = 0.0
 
     @classmethod
-    def of(cls, groups: Iterable[tuple[float, int, float]]) -> WeightedNoise:
+    def of(
+        cls,
+        groups: Iterable[tuple[float, float, float]],
+        gaussian: Gaussian = NOT_MERGED,
+        slack: float = 0.0,
+    ) -> WeightedNoise:
         """Merge (weight, copies, scale) triples into a law."""
-        merged: dict[tuple[float, float], int] = {}
+        merged: dict[tuple[float, float], float] = {}
         for weight, copies, scale in groups:
             if weight and copies:
                 key = (abs(weight), scale)
                 merged[key] = merged.get(key, 0) + copies
-        return cls(tuple(NoiseGroup(w, n, s) for (w, s), n in sorted(merged.items(), reverse=True)))
+        rows = tuple(NoiseGroup(w, n, s) for (w, s), n in sorted(merged.items(), reverse=True))
+        return cls(rows, gaussian, slack)
+
+    @classmethod
+    def joined(cls, laws: Iterable[WeightedNoise], copies: int = 1) -> WeightedNoise:
+        """Return the law of the sum of independent errors, so many copies of each."""
+        parts = list(laws)
+        return cls.of(
+            ((w, n * copies, s) for part in parts for w, n, s in part.groups),
+            Gaussian(
+                copies * sum(part.gaussian.curve for part in parts),
+                min((part.gaussian.until for part in parts), default=math.inf),
+            ),
+            copies * sum(part.slack for part in parts),
+        )
 
     @cached_property
     def variance(self) -> float:
         """The exact variance: sum of copies * weight^2 * variance of one variable."""
-        return math.fsum(n * w * w * discrete_laplace_variance(s) for w, n, s in self.groups)
+        discrete = math.fsum(n * w * w * discrete_laplace_variance(s) for w, n, s in self.groups)
+        return discrete + 2.0 * self.gaussian.curve
 
 
 @dataclass(frozen=True)
 class LawTable:
     """Many laws at once: row i is the sum over columns g of ``copies[i, g]`` variables, each times
     ``weights[i, g]`` >= 0 and of scale ``scales[i, g]``; zero copies fill up short rows.
+
+    ``curve``, ``until`` and ``slack``, (laws,), are those of ``WeightedNoise``; None: nothing is merged.
     """
 
     weights: FloatArray
     copies: FloatArray
     scales: FloatArray
+    curve: FloatArray | None = None
+    until: FloatArray | None = None
+    slack: FloatArray | None = None
 
     @classmethod
     def of(cls, laws: Sequence[WeightedNoise]) -> LawTable:
         """Lay laws side by side."""
         shape = (len(laws), max((len(law.groups) for law in laws), default=0))
-        table = cls(np.zeros(shape), np.zeros(shape), np.ones(shape))
+        table = cls(
+            np.zeros(shape),
+            np.zeros(shape),
+            np.ones(shape),
+            np.array([law.gaussian.curve for law in laws]),
+            np.array([law.gaussian.until for law in laws]),
+            np.array([law.slack for law in laws]),
+        )
         for row, law in enumerate(laws):
             for column, (weight, copies, scale) in enumerate(law.groups):
                 table.weights[row, column] = weight
@@ -97,21 +150,76 @@ class LawTable:
                 table.scales[row, column] = scale
         return table
 
+    @classmethod
+    def of_columns(cls, columns: Sequence[tuple[FloatArray, FloatArray, FloatArray]], laws: int) -> LawTable:
+        """Put columns of (weights, copies, scales), each of shape (laws,), side by side."""
+        if not columns:
+            nothing = np.zeros((laws, 0))
+            return cls(nothing, nothing, nothing)
+        return cls(*(np.stack(rows, axis=1) for rows in zip(*columns, strict=True)))
+
+    @classmethod
+    def joined(cls, tables: Sequence[LawTable]) -> LawTable:
+        """Return the laws of the sums of independent errors, row by row."""
+        return cls(
+            np.hstack([table.weights for table in tables]),
+            np.hstack([table.copies for table in tables]),
+            np.hstack([table.scales for table in tables]),
+            np.sum([table.curves for table in tables], axis=0),
+            np.min([table.ends for table in tables], axis=0),
+            np.sum([table.slacks for table in tables], axis=0),
+        )
+
     def __len__(self) -> int:
         return len(self.weights)
+
+    @property
+    def curves(self) -> FloatArray:
+        """The Gaussian part of every law."""
+        return np.zeros(len(self)) if self.curve is None else self.curve
+
+    @property
+    def ends(self) -> FloatArray:
+        """The frequency up to which every law has its Gaussian part."""
+        return np.full(len(self), np.inf) if self.until is None else self.until
+
+    @property
+    def slacks(self) -> FloatArray:
+        """The slack of every law."""
+        return np.zeros(len(self)) if self.slack is None else self.slack
 
     def law(self, row: int) -> WeightedNoise:
         """Return one of the laws by itself."""
         columns = (self.weights[row].tolist(), self.copies[row].tolist(), self.scales[row].tolist())
-        return WeightedNoise.of((weight, int(n), scale) for weight, n, scale in zip(*columns, strict=True))
+        groups = ((w, int(n) if n.is_integer() else n, s) for w, n, s in zip(*columns, strict=True))
+        gaussian = Gaussian(float(self.curves[row]), float(self.ends[row]))
+        return WeightedNoise.of(groups, gaussian, float(self.slacks[row]))
 
     def take(self, rows: NDArray[np.int64]) -> LawTable:
         """Return some of the laws."""
-        return LawTable(self.weights[rows], self.copies[rows], self.scales[rows])
+        groups = self.weights[rows], self.copies[rows], self.scales[rows]
+        return LawTable(*groups, self.curves[rows], self.ends[rows], self.slacks[rows])
 
     def scaled(self, factors: FloatArray) -> LawTable:
         """Return the laws of the sums times one factor per law."""
-        return LawTable(self.weights * factors[:, np.newaxis], self.copies, self.scales)
+        weights = self.weights * factors[:, np.newaxis]
+        curves, ends = self.curves * factors**2, self.ends / factors
+        return LawTable(weights, self.copies, self.scales, curves, ends, self.slacks)
+
+    def repeated(self, copies: FloatArray | int) -> LawTable:
+        """Return the laws of sums of so many independent errors, one number of copies per law or for all."""
+        each = np.broadcast_to(np.asarray(copies, np.float64), len(self))
+        copied = self.copies * each[:, np.newaxis]
+        return LawTable(self.weights, copied, self.scales, self.curves * each, self.ends, self.slacks * each)
+
+    def with_merged(self, curve: FloatArray, until: FloatArray, slack: FloatArray) -> LawTable:
+        """Return the laws with what merging leaves of terms that are not groups (``WeightedNoise``)."""
+        return LawTable(self.weights, self.copies, self.scales, curve, until, slack)
+
+    def gaussian(self, theta: FloatArray) -> FloatArray:
+        """Return the Gaussian parts at theta, (laws, points)."""
+        reached = np.minimum(theta, self.ends[:, np.newaxis])
+        return np.asarray(self.curves[:, np.newaxis] * reached**2)
 
     @cached_property
     def variances(self) -> FloatArray:
@@ -121,7 +229,16 @@ class LawTable:
 
     def deviations(self) -> FloatArray:
         """Return the standard deviation of every law."""
-        return np.asarray(np.sqrt((self.copies * self.weights**2 * self.variances).sum(axis=1)))
+        variances = (self.copies * self.weights**2 * self.variances).sum(axis=1) + 2.0 * self.curves
+        return np.asarray(np.sqrt(np.maximum(variances, 0.0)))
+
+    def decay(self, theta: FloatArray) -> FloatArray:
+        """Return minus the logarithm of the characteristic functions at theta, (laws, points)."""
+        total = self.gaussian(theta)
+        for weight, copies, variance in self.columns(theta.shape[1]):
+            sine = np.sin(0.5 * weight * theta[:, np.newaxis])
+            total += (copies * np.log1p(2.0 * variance * sine**2)).sum(axis=1)
+        return total
 
     def columns(self, points: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
         """Yield (weights, copies, variances) of some columns of groups after others, each (laws, groups, 1).
@@ -149,4 +266,5 @@ class LawTable:
         multiples = np.where(present, self.weights / units[:, np.newaxis], 1.0)
         whole = (multiples == np.rint(multiples)).all(axis=1)
         small = (multiples == 1.0).all(axis=1) | (self.deviations() <= _LARGEST_MIXED_LATTICE * units)
-        return np.where(whole & small, units, 0.0)
+        smooth = (present & (self.scales >= SMOOTH_SCALE)).any(axis=1)
+        return np.where(whole & small & ~smooth, units, 0.0)

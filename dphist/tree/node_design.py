@@ -6,6 +6,7 @@ is a whole number of 4096ths: few different scales, sums without rounding, two b
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from dphist.noise import checked_scale
 from dphist.privacy import Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
-from dphist.tree.design import LARGEST_SCALE, Release
+from dphist.tree.design import LARGEST_SCALE, Release, TreeDesign
 from dphist.tree.epoch_nodes import by_parent, node_counts, to_children
 from dphist.tree.law import discrete_laplace_variance
 from dphist.tree.node_error import anticipating_error, causal_error, prefix_variances
@@ -185,6 +186,25 @@ class NodeDesign:
             release=fields["release"],
         )
 
+    def to_json(self) -> str:
+        """Return ``to_bytes`` as one line of text: the shares in base 64 under ``share_parts``."""
+        header, _, body = self.to_bytes().partition(b"\n")
+        fields = json.loads(header) | {"share_parts": base64.b64encode(body).decode()}
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> NodeDesign:
+        """Read what ``to_json`` wrote, checking everything again, every path's sum included.
+
+        Raises: ValueError for text that is no design.
+        """
+        fields = json.loads(text)
+        if not isinstance(fields, Mapping) or not isinstance(fields.get("share_parts"), str):
+            raise ValueError("node design: share_parts is missing")
+        body = base64.b64decode(fields["share_parts"], validate=True)
+        header = {key: value for key, value in fields.items() if key != "share_parts"}
+        return cls.from_bytes(json.dumps(header).encode() + b"\n" + body)
+
     def _looked_up(self, values: Mapping[int, float], not_measured: float) -> tuple[FloatArray, ...]:
         table = np.full(WHOLE + 1, not_measured)
         table[list(values)] = list(values.values())
@@ -205,6 +225,15 @@ class NodeDesign:
             raise ValueError("share_parts: a leaf has none; every bin needs a share above zero")
         if int(path.max()) > WHOLE:
             raise ValueError(f"share_parts: a path adds up to {int(path.max())}/{WHOLE} > 1; lower them")
+
+
+def design_from_json(text: str | bytes) -> TreeDesign | NodeDesign:
+    """Read what either kind of design wrote as ``to_json``.
+
+    Raises: ValueError for text that is no design.
+    """
+    kind = NodeDesign if "share_parts" in json.loads(text) else TreeDesign
+    return kind.from_json(text)
 
 
 def single_children(shape: TreeShape, horizon: int, level: int) -> bool:

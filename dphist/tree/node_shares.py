@@ -57,11 +57,13 @@ def plan_node_shares(
     max_events: int = 1,
     branching: Sequence[int] | None = None,
     workload: Workload | WorkloadText = PREFIX,
+    iterations: int = _ITERATIONS,
 ) -> NodeDesign:
     """Return the tree with a share per node that has the least expected error for the declared workload.
 
     Guarantee: the design's own (epsilon in total for one epoch); shares are whole 4096ths.
-    Args: as ``plan_tree``; branching root to leaf, where it is not to be searched.
+    Args: as ``plan_tree``; branching root to leaf, where it is not to be searched;
+        iterations of L-BFGS at most: 40 leave less than 0.1 % of the error to be gained.
     Raises: ValueError naming the argument.
     Cost: a few seconds up to 2^16 bins, a minute at 2^20: plan once and store the design.
 
@@ -78,7 +80,13 @@ def plan_node_shares(
         raise ValueError(f"horizon: {horizon} bins do not fit branching {shape.branching}; raise a factor")
     problem = _Problem(shape, horizon, rate, release, asked)
     return NodeDesign(
-        shape, horizon, budget, problem.rounded(problem.solve()[1]), neighbours, sensitivity, release
+        shape,
+        horizon,
+        budget,
+        problem.rounded(problem.solve(iterations)[1]),
+        neighbours,
+        sensitivity,
+        release,
     )
 
 

@@ -1,6 +1,6 @@
 """Laws of many published ranges at once on level-uniform trees, in O(height^2) a range.
 
-``published_error.py`` walks over all nodes. Here nodes are grouped: all complete nodes of a level decode
+``node_laws.whole_law`` walks over all nodes. Here nodes are grouped: all complete nodes of a level decode
 alike, so only three paths down the tree have nodes of their own, those to the bins at the range's two ends
 and to the epoch's last bin, whose nodes the horizon may cut off. Every other node is a complete child of a
 path node, wholly inside or outside the range, and so is all that is below it:
@@ -25,6 +25,8 @@ from dphist.tree.decoder import WEIGHT_BITS, DecoderWeights, decoder_weights
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.law import LawTable
+from dphist.tree.node_design import NodeDesign
+from dphist.tree.node_laws import can_merge, merged_laws, whole_law
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -33,13 +35,20 @@ Column = tuple[FloatArray, FloatArray, float]  # weights, copies, scale
 _UNIT = 2.0**-WEIGHT_BITS
 
 
-def published_laws(design: TreeDesign, starts: Int64Array, stops: Int64Array) -> LawTable:
+def published_laws(design: TreeDesign | NodeDesign, starts: Int64Array, stops: Int64Array) -> LawTable:
     """Return the exact laws of the errors of published ranges [a, b), one a row; of prefixes with a = 0.
 
     Guarantee: as ``published_error.published_law``, the same laws up to the order of summation.
-    Args: an anticipating design with shares per level; 0 <= a <= b <= horizon, each of shape (ranges,).
-    Cost: O(height^2 * ranges), in numpy; the decoder's weights, O(horizon), once a design.
+    Args: an anticipating design; 0 <= a <= b <= horizon, each of shape (ranges,).
+    Cost: O(height^2 * ranges), in numpy; the decoder's weights, O(horizon), once a design. With a share per
+        node as ``node_laws.merged_laws``; O(nodes) a range where nodes are few.
     """
+    if isinstance(design, NodeDesign):
+        if can_merge(design):
+            return merged_laws(design, starts, stops)
+        return LawTable.of(
+            [whole_law(design, a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+        )
     columns = [column for column in _Walk(design, starts, stops).columns() if column[1].any()]
     shape = (len(starts), len(columns))
     table = LawTable(np.zeros(shape), np.zeros(shape), np.ones(shape))

@@ -8,8 +8,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.interval import half_widths
+from dphist.tree.node_design import WHOLE, NodeDesign
 from stream_app.api.distribution import axes_of
 from stream_app.api.ranges import edge, edges_of, released, span_of
 from stream_app.api.schemas import (
@@ -35,6 +37,7 @@ from stream_app.core.instants import format_instant
 from stream_app.core.ledger import in_words, statement
 from stream_app.core.query import QueryError, Series, StreamView
 from stream_app.core.records import LedgerEntry
+from stream_app.core.strategy import Strategy
 from stream_app.core.visible import last_bin_of
 
 DEFAULT_CONFIDENCE = 0.95
@@ -83,8 +86,8 @@ def detail(view: StreamView) -> StreamDetail:
         | {
             "strategy_hash": view.strategy.hash,
             "branching": list(design.branching),
-            "level_epsilons": [str(epsilon) for epsilon in design.level_epsilons],
-            "level_stderrs": [math.sqrt(variance) for variance in design.variances],
+            "shares": view.strategy.shares,
+            **_levels(design),
             "release": design.release,
             "axes": axes_of(view.strategy),
             "windows": described(view),
@@ -174,7 +177,7 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
         raise QueryError(
             f"level: {level} is not there; the tree has levels 1 to {design.shape.height}", "level"
         )
-    values, product = epoch.nodes(level), view.strategy.product
+    values = epoch.nodes(level)
     limit = min(query.limit, max(1, MOST_NUMBERS // values.shape[1]))
     return NodesAnswer.model_validate(
         released(view)
@@ -183,11 +186,31 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
             "level": level,
             "first": query.first,
             "node_bins": design.shape.widths[level],
-            "scale": None if product else float(design.scales[level - 1]),
+            **_scales(view.strategy, level, range(query.first, query.first + limit)),
             "values": values[query.first : query.first + limit].tolist(),
             "nodes_released": len(values),
         }
     )
+
+
+def _levels(design: TreeDesign | NodeDesign) -> dict[str, list[str] | list[float]]:
+    """Return each level's epsilon and standard error of one node; with shares per node, of its best one."""
+    if isinstance(design, TreeDesign):
+        epsilons, variances = list(design.level_epsilons), list(design.variances)
+    else:
+        epsilons = [design.epsilon * int(parts.max()) / WHOLE for parts in design.share_parts]
+        variances = [float(own.min()) for own in design.node_variances]
+    return {
+        "level_epsilons": [str(epsilon) for epsilon in epsilons],
+        "level_stderrs": [math.sqrt(variance) for variance in variances],
+    }
+
+
+def _scales(strategy: Strategy, level: int, nodes: range) -> dict[str, float | list[float] | None]:
+    if isinstance(strategy.design, NodeDesign):
+        scales = strategy.design.node_scales[level - 1][nodes.start : nodes.stop]
+        return {"scale": None, "scales": scales.tolist()}
+    return {"scale": None if strategy.product else float(strategy.design.scales[level - 1])}
 
 
 def privacy(view: StreamView, ledger: Sequence[LedgerEntry]) -> PrivacyAnswer:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from dphist.privacy import exact
 from dphist.product.columns import column_sum
 from dphist.product.design import ProductDesign
 from dphist.product.planner import plan_product
@@ -14,6 +15,7 @@ from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.interval import half_width
 from dphist.tree.law import WeightedNoise
+from dphist.tree.node_design import NodeDesign
 from dphist.tree.planner import plan_tree
 from dphist.tree.published_error import published_law
 from dphist.tree.weights import range_weights
@@ -33,7 +35,7 @@ _DAY_US = 86_400_000_000
 class Shares:
     """A tree over time, with what is counted beside time. Args: key, its place; None for all keys."""
 
-    time: TreeDesign
+    time: TreeDesign | NodeDesign
     product: ProductDesign | None
     key: int | None = None
 
@@ -84,9 +86,12 @@ def replanned(strategy: Strategy, epsilon: float, key: int | None = None) -> Sha
         "neighbours": design.neighbours,
         "max_events": 1 if per_user is None else per_user.max_events,
         "branching": tree["branching"],
-        "shares": tree["shares"],
+        "shares": tree["shares"] if isinstance(tree["shares"], list) else None,
     }
     product = strategy.product
+    if isinstance(design, NodeDesign):
+        # The best shares hardly depend on epsilon, and a new plan would take seconds.
+        return Shares(replace(design, epsilon=exact(asked["epsilon"])), None)
     if product is None:
         return Shares(plan_tree(**asked), None)
     again = plan_product(
@@ -107,7 +112,7 @@ def _joined(view: StreamView, shares: Shares, span: Span) -> WeightedNoise:
     """Join the laws of a range's parts: epochs have independent noise."""
     parts = [(epoch, epoch.within(span)) for epoch in view.epochs]
     laws = [shares.law(epoch.bins, part) for epoch, part in parts if part.start < part.stop]
-    return WeightedNoise.of(group for law in laws for group in law.groups)
+    return WeightedNoise.joined(laws)
 
 
 def _questions(view: StreamView, now: Shares, then: Shares, confidence: float) -> list[PreviewQuestion]:
@@ -129,7 +134,7 @@ def _questions(view: StreamView, now: Shares, then: Shares, confidence: float) -
 
 
 @lru_cache(maxsize=8192)
-def _law(design: TreeDesign, bins: int, part: Span) -> WeightedNoise:
-    if design.release == "anticipating":
+def _law(design: TreeDesign | NodeDesign, bins: int, part: Span) -> WeightedNoise:
+    if isinstance(design, NodeDesign) or design.release == "anticipating":
         return published_law(design, part.start, part.stop)
     return range_weights(design, bins, part.start, part.stop).law()

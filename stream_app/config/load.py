@@ -109,7 +109,9 @@ def declared(stream: StreamSettings) -> dict[str, Any]:
             "workload": tree.workload.declared(),
             "release": tree.release,
             "branching": None if tree.branching is None else list(tree.branching),
-            "shares": None if tree.shares is None else [str(share) for share in tree.shares],
+            "shares": [str(share) for share in tree.shares]
+            if isinstance(tree.shares, tuple)
+            else tree.shares,
         },
         "late": stream.late,
     } | declared_axes(stream)
@@ -344,15 +346,18 @@ def _tree(section: Section) -> TreeSettings:
         workload=section.take("workload", values.workload, PREFIX),
         release=section.take("release", values.one_of("anticipating", "causal"), "anticipating"),
         branching=section.take("branching", values.branching, None),
-        shares=section.take("shares", values.fractions, None),
+        shares=section.take("shares", values.shares, None),
     )
     section.finish()
-    if settings.shares is not None and settings.branching is None:
-        raise section.error("shares", "need branching beside them: one share per level")
-    if settings.shares is not None and len(settings.shares) != len(settings.branching or ()):
-        raise section.error("shares", "must be as many as the levels in branching")
-    if settings.shares is not None and sum(settings.shares) > 1:
-        raise section.error("shares", "add up to more than 1; lower them: their sum is what is spent")
+    if settings.shares == "node" and settings.release == "causal":
+        raise section.error("shares", "per node are served with release: anticipating only; write level")
+    if isinstance(settings.shares, tuple):
+        if settings.branching is None:
+            raise section.error("shares", "need branching beside them: one share per level")
+        if len(settings.shares) != len(settings.branching):
+            raise section.error("shares", "must be as many as the levels in branching")
+        if sum(settings.shares) > 1:
+            raise section.error("shares", "add up to more than 1; lower them: their sum is what is spent")
     return settings
 
 

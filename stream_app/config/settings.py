@@ -13,6 +13,7 @@ from dphist.tree.design import Release
 from dphist.workloads import Workload
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.bins import LatePolicy
+from stream_app.core.strategy import Shares
 
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
 
@@ -209,12 +210,15 @@ class PrivacySettings:
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """The tree over time; None leaves a choice to the planner."""
+    """The tree over time; None leaves a choice to the planner.
+
+    Args: shares of the levels, or what is planned one for: "level" or "node".
+    """
 
     workload: Workload
     release: Release
     branching: tuple[int, ...] | None
-    shares: tuple[Fraction, ...] | None
+    shares: tuple[Fraction, ...] | Shares | None
 
 
 @dataclass(frozen=True, slots=True)

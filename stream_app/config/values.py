@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from dphist.privacy import exact
 from dphist.workloads import Workload
 from stream_app.core.instants import parse_instant
+from stream_app.core.strategy import Shares
 
 Word = TypeVar("Word", bound=str)
 
@@ -128,6 +129,15 @@ def fractions(value: Any) -> tuple[Fraction, ...]:
     if not isinstance(value, list) or not value:
         raise ValueError("must be a list of numbers, for example [0.5, 0.5]")
     return tuple(positive_fraction(item) for item in value)
+
+
+def shares(value: Any) -> tuple[Fraction, ...] | Shares:
+    """Read shares of the levels, or the word for what a share is planned for."""
+    if value in ("level", "node"):
+        return "level" if value == "level" else "node"
+    if isinstance(value, str):
+        raise ValueError("must be level, node, or a list of numbers, for example [0.5, 0.5]")
+    return fractions(value)
 
 
 def workload(value: Any) -> Workload:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dphist.consistency.isotonic import isotonic
+from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_prefix_variances
 from dphist.tree.series import series_variance
 from stream_app.core.epoch_view import EpochView, Float64Array
@@ -38,9 +39,9 @@ def running_variances(strategy: Strategy, epochs: Sequence[EpochView]) -> Float6
     """Return the variance of the running count at every measured edge, as now known: (measured bins + 1,)."""
     design, columns = strategy.design, [np.zeros(1)]
     for epoch in epochs:
-        if design.release == "causal":
-            own = series_variance(design, epoch.bins, "running", np.arange(epoch.bins))
-        else:
+        if isinstance(design, NodeDesign) or design.release == "anticipating":
             own = published_prefix_variances(design)[: epoch.bins]
+        else:
+            own = series_variance(design, epoch.bins, "running", np.arange(epoch.bins))
         columns.append(columns[-1][-1] + strategy.released_width(ROWS) * own)
     return np.concatenate(columns)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
 from dphist.tree.law import WeightedNoise
+from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_law, published_rounding
 from dphist.tree.upward import UNITS_PER_COUNT
 from dphist.window import WindowDesign
@@ -44,7 +45,11 @@ class EpochView(ABC):
     """One epoch: its released nodes and its running counts as first published."""
 
     def __init__(
-        self, record: EpochRecord, design: TreeDesign, width: int, window: WindowDesign | None = None
+        self,
+        record: EpochRecord,
+        design: TreeDesign | NodeDesign,
+        width: int,
+        window: WindowDesign | None = None,
     ) -> None:
         self.record = record
         self.design = design
@@ -57,8 +62,10 @@ class EpochView(ABC):
     @staticmethod
     def of(record: EpochRecord, strategy: Strategy) -> EpochView:
         """Return an empty view of an epoch without axes beside time."""
-        kind = AnticipatingEpoch if strategy.design.release == "anticipating" else CausalEpoch
-        return kind(record, strategy.design, strategy.released_width(ROWS), strategy.window)
+        design, width = strategy.design, strategy.released_width(ROWS)
+        if isinstance(design, NodeDesign) or design.release == "anticipating":
+            return AnticipatingEpoch(record, design, width, strategy.window)
+        return CausalEpoch(record, design, width, strategy.window)
 
     @property
     @abstractmethod
@@ -151,6 +158,8 @@ class EpochView(ABC):
 class CausalEpoch(EpochView):
     """An epoch whose estimates come from complete nodes and grow better as more of them complete."""
 
+    design: TreeDesign
+
     def __init__(
         self, record: EpochRecord, design: TreeDesign, width: int, window: WindowDesign | None = None
     ) -> None:
@@ -197,7 +206,11 @@ class AnticipatingEpoch(EpochView):
     """An epoch whose published running counts are final: every answer is a difference of two of them."""
 
     def __init__(
-        self, record: EpochRecord, design: TreeDesign, width: int, window: WindowDesign | None = None
+        self,
+        record: EpochRecord,
+        design: TreeDesign | NodeDesign,
+        width: int,
+        window: WindowDesign | None = None,
     ) -> None:
         super().__init__(record, design, width, window)
         nothing = np.zeros((0, width), np.int64)

@@ -14,6 +14,7 @@ import numpy as np
 from dphist.product.columns import ColumnSum, column_sum
 from dphist.tree.design import TreeDesign
 from dphist.tree.law import LawTable
+from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
 from stream_app.core.epoch_view import EpochView, Float64Array
@@ -29,7 +30,7 @@ class PublishedErrors:
         published where there are several axes.
     """
 
-    design: TreeDesign
+    design: TreeDesign | NodeDesign
     width: int
     columns: ColumnSum | None
 
@@ -43,8 +44,7 @@ class PublishedErrors:
         """Return the laws of ranges [a, b), one a row."""
         if self.columns is not None:
             return self.columns.published_laws(starts, stops)
-        one = published_laws(self.design, starts, stops)
-        return LawTable(one.weights, one.copies * self.width, one.scales)
+        return published_laws(self.design, starts, stops).repeated(self.width)
 
     def rounding(self) -> float:
         """Return what integer arithmetic adds at most to a running count, in counts."""
@@ -75,20 +75,11 @@ def published_points(
     tables = [errors.laws(low, high) for low, high in partial]
     if whole.any():
         one = errors.laws(np.array([0]), np.array([horizon]))
-        alike = np.broadcast_to(one.weights, (len(starts), one.weights.shape[1]))
-        scales = np.broadcast_to(one.scales, alike.shape)
-        tables.append(LawTable(alike, one.copies * whole[:, np.newaxis], scales))
+        tables.append(one.take(np.zeros(len(starts), np.int64)).repeated(whole.astype(np.float64)))
     if not tables:
         nothing = np.zeros((len(starts), 0))
         return LawTable(nothing, nothing, nothing), rounding
-    return (
-        LawTable(
-            np.hstack([table.weights for table in tables]),
-            np.hstack([table.copies for table in tables]),
-            np.hstack([table.scales for table in tables]),
-        ),
-        rounding,
-    )
+    return LawTable.joined(tables), rounding
 
 
 def _place(

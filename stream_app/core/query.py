@@ -312,7 +312,7 @@ class StreamView:
         return Estimate(
             value=float(sum(np.sum(part.value) for part in parts)),
             variance=width * sum(part.variance for part in parts),
-            law=WeightedNoise.of((w, n * width, s) for part in parts for w, n, s in part.law.groups),
+            law=WeightedNoise.joined((part.law for part in parts), width),
             rounding=width * sum(part.rounding for part in parts),
         )
 

@@ -18,6 +18,7 @@ from dphist.tree.anticipating_step import AnticipatingSnapshot, BinsNoise, relea
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.design import TreeDesign
 from dphist.tree.interval import half_widths
+from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
 from dphist.tree.release import BinReleases
@@ -207,10 +208,10 @@ def _windows(design: WindowDesign, releases: BinReleases, position: int) -> list
     return [[index - 1, columns_hash(windows.values[index - 1 - windows.first_index])]]
 
 
-def _errors(design: TreeDesign, releases: BinReleases) -> Iterator[tuple[float, float]]:
+def _errors(design: TreeDesign | NodeDesign, releases: BinReleases) -> Iterator[tuple[float, float]]:
     """Yield variance and half width of each running count, in counts: the same for every cell."""
     points = np.arange(releases.first_bin, releases.first_bin + len(releases))
-    if design.release == "anticipating":
+    if isinstance(design, NodeDesign) or design.release == "anticipating":
         published = published_laws(design, np.zeros_like(points), points + 1)
         published_half_widths, _ = half_widths(published, CONFIDENCE)
         reaches = published_half_widths + published_rounding(design, 0)

@@ -12,13 +12,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from dphist.product.design import ProductDesign
 from dphist.tree.design import TreeDesign
+from dphist.tree.node_design import NodeDesign, design_from_json
 from dphist.window import WindowDesign
 from stream_app.core.cells import Cells
 from stream_app.core.records import ROWS, WINDOWS
+
+Shares = Literal["level", "node"]
 
 
 def canonical_json(value: object) -> bytes:
@@ -34,7 +37,8 @@ class Strategy:
         stream: the stream's name.
         source: the identity under which the ledger adds up (topic or file).
         declared: the public part of the stream's configuration, JSON values only.
-        design: the planned tree over time; its horizon is the epoch in bins.
+        design: the planned tree over time, with a share of epsilon per level or per node; its horizon is
+            the epoch in bins.
         width: cells per bin (1 without keys and values).
         product: the shares of all axes, where there are keys or values; its tree over time is ``design``.
         window: how the cells are released in tumbling windows; ``design`` then counts all events together.
@@ -43,10 +47,19 @@ class Strategy:
     stream: str
     source: str
     declared: Mapping[str, Any]
-    design: TreeDesign
+    design: TreeDesign | NodeDesign
     width: int = 1
     product: ProductDesign | None = None
     window: WindowDesign | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.design, NodeDesign) and self.design.release == "causal":
+            raise ValueError("strategy: shares per node are served anticipating only; plan shares per level")
+
+    @property
+    def shares(self) -> Shares:
+        """Return what has a share of epsilon: each level, or each node."""
+        return "node" if isinstance(self.design, NodeDesign) else "level"
 
     def released_width(self, level: int) -> int:
         """Return how many numbers a node of a level holds, a published row (``ROWS``) or a window.
@@ -119,7 +132,7 @@ def _parsed(text: bytes | str) -> Strategy:
         raise ValueError(
             f"strategy version {fields.get('v')!r} is not known here; use the release that wrote it"
         )
-    design = TreeDesign.from_json(fields["design"])
+    design = design_from_json(fields["design"])
     return Strategy(
         stream=fields["stream"],
         source=fields["source"],
@@ -127,5 +140,11 @@ def _parsed(text: bytes | str) -> Strategy:
         design=design,
         width=fields["width"],
         product=ProductDesign.from_json(fields["product"]) if "product" in fields else None,
-        window=WindowDesign.from_json(fields["window"], design) if "window" in fields else None,
+        window=_window(fields["window"], design) if "window" in fields else None,
     )
+
+
+def _window(text: str, design: TreeDesign | NodeDesign) -> WindowDesign:
+    if isinstance(design, NodeDesign):
+        raise ValueError("strategy: windows are released beside shares per level only")
+    return WindowDesign.from_json(text, design)

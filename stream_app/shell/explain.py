@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
+from dphist.tree.design import TreeDesign
+from dphist.tree.node_design import WHOLE, NodeDesign
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.values import format_duration
 from stream_app.core.instants import format_instant
@@ -42,10 +44,17 @@ def _plan_row(stream: StreamSettings, strategy: Strategy) -> list[str]:
         f"{design.horizon:,} bins of {format_duration(stream.time.bin_us)}",
         in_words(design.epsilon),
         " x ".join(map(str, design.branching)),
-        ", ".join(f"{float(share):.3f}" for share in design.shares),
+        _shares(design),
         f"{math.sqrt(design.mean_squared_error(stream.tree.workload)):,.1f}",
         f"{nodes / design.horizon:,.2f} / {design.shape.height:,}",
     ]
+
+
+def _shares(design: TreeDesign | NodeDesign) -> str:
+    if isinstance(design, TreeDesign):
+        return ", ".join(f"{float(share):.3f}" for share in design.shares)
+    means = (float(parts.mean()) / WHOLE for parts in design.share_parts)
+    return "per node, on average " + ", ".join(f"{mean:.3f}" for mean in means)
 
 
 def promises(settings: Settings) -> Iterator[str]:

@@ -18,10 +18,12 @@ import numpy as np
 from dphist.noise import Int64Array
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
+from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.node_design import NodeDesign
 from stream_app.core.records import GENESIS, ROWS, WINDOWS, EpochRecord, LedgerEntry, Release
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry
-from tests.simulator.given_noise import Draw, node_sums
+from tests.simulator.given_noise import Draw, drawn_together, node_sums
 from tests.simulator.recount import PartitionHistory
 
 Counts = tuple[int, ...]
@@ -131,7 +133,7 @@ def released_columns(release: Release, strategy: Strategy) -> dict[tuple[int, in
     return found
 
 
-def groups_of(strategy: Strategy) -> list[tuple[TreeDesign, slice]]:
+def groups_of(strategy: Strategy) -> list[tuple[TreeDesign | NodeDesign, slice]]:
     """Return which columns share a tree over time, in the order in which they are drawn."""
     if strategy.product is None:
         return [(strategy.design, slice(0, strategy.released_width(ROWS)))]
@@ -161,6 +163,7 @@ def check_noise(
             residues.setdefault(level, []).append(values - sums[level, index])
     for level, noise in residues.items():
         for design, columns in groups_of(strategy):
+            assert isinstance(design, TreeDesign), "shares per node are released anticipating"
             scale = design.scales[level - 1]
             if not _use_draw(scale, np.array(noise)[:, columns], draws, used):
                 raise Broken(
@@ -174,26 +177,35 @@ def check_drawn_ahead(
 ) -> None:
     """Check that everything released is exact sums plus the noise of one drawing, the epoch's for ever.
 
-    A drawing is one draw a level, root side first, group after group. ``kept`` says which drawings can be
-    those of each epoch: each release leaves fewer, and there must be one that no other epoch has.
+    A drawing is a run of draws, each for all nodes of a level that have one scale, group after group.
+    ``kept`` says which drawings can be those of each epoch: each release leaves fewer, and there must be one
+    that no other epoch has.
     """
-    epoch, groups, height = history.epochs[-1], groups_of(strategy), strategy.design.shape.height
+    epoch, groups = history.epochs[-1], groups_of(strategy)
     counts = columns_of(strategy, history.epoch_counts(epoch, release.last_bin))
     sums, totals = node_sums(strategy.design.shape, counts), counts.cumsum(axis=0)
     released = released_columns(release, strategy)
-    scales = [scale for design, _ in groups for scale in design.scales]
+    scales = [call.scale for design, _ in groups for call in drawn_together(design)]
 
     def could_be(start: int) -> bool:
-        for place, (design, columns) in enumerate(groups):
-            first = start + place * height
-            drawing = [draw.values for draw in draws[first : first + height]]
+        for design, columns in groups:
+            drawing = [
+                np.zeros((count, columns.stop - columns.start), np.int64)
+                for count in node_counts(design.shape, design.horizon)
+            ]
+            measured = set()
+            for call in drawn_together(design):
+                drawing[call.level - 1][call.nodes] = draws[start].values
+                measured |= {(call.level, node) for node in call.nodes}
+                start += 1
             errors = decode_noise(design, drawing)
             for (level, index), row in released.items():
                 if level == WINDOWS:
                     continue
                 exact = (totals[index] << 16) if level == ROWS else sums[level, index]
                 noise = errors[index] if level == ROWS else drawing[level - 1][index]
-                if (exact[columns] + noise).tolist() != row[columns].tolist():
+                held = exact[columns] * (level == ROWS or (level, index) in measured)
+                if (held + noise).tolist() != row[columns].tolist():
                     return False
         return True
 

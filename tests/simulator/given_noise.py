@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dphist.noise import Int64Array, Scale, SeededNoise
 from dphist.tree.design import TreeDesign
+from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.node_design import NodeDesign
 from dphist.tree.shape import TreeShape
 
 Node = tuple[int, int]  # level, index
@@ -36,6 +38,28 @@ def shifted(shape: TreeShape, noise: Mapping[Node, Int64Array], change: Int64Arr
     """Return Z + R change, for a change of the counts per bin and cell."""
     sums = node_sums(shape, change)
     return {node: value + sums.get(node, 0) for node, value in noise.items()}
+
+
+class DrawnTogether(NamedTuple):
+    """Nodes whose noise is drawn in one call: some of a level that have one scale."""
+
+    level: int
+    scale: Fraction
+    nodes: list[int]
+
+
+def drawn_together(design: TreeDesign | NodeDesign) -> list[DrawnTogether]:
+    """Return the calls that draw a whole epoch's noise, levels from the root side, small shares first."""
+    counts = node_counts(design.shape, design.horizon)
+    if isinstance(design, TreeDesign):
+        levels = zip(design.shape.levels, design.scales, counts, strict=True)
+        return [DrawnTogether(level, scale, list(range(count))) for level, scale, count in levels]
+    calls = []
+    for level, parts in zip(design.shape.levels, design.share_parts, strict=True):
+        for part in sorted(set(parts.tolist()) - {0}):
+            nodes = [index for index, own in enumerate(parts.tolist()) if own == part]
+            calls.append(DrawnTogether(level, Fraction(design.scale_of_part[part]), nodes))
+    return calls
 
 
 @dataclass(frozen=True)

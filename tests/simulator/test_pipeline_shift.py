@@ -20,10 +20,12 @@ import pytest
 from dphist.noise import Int64Array, Scale
 from dphist.tree import decoder
 from dphist.tree.design import Release, TreeDesign
+from dphist.tree.node_design import NodeDesign
 from dphist.window import WindowDesign
 from stream_app.core.records import StreamState
+from stream_app.core.strategy import Shares
 from tests.simulator.checks import columns_of, groups_of
-from tests.simulator.given_noise import RememberedNoise
+from tests.simulator.given_noise import RememberedNoise, drawn_together
 from tests.simulator.log import Log
 from tests.simulator.neighbours import Cell, binned, some_record
 from tests.simulator.pipeline import Pipeline, Ports
@@ -91,6 +93,9 @@ class _NoiseOfEpochs:
         self._seed = schedule.seed
         self._strategy = schedule.strategy
         self._design = schedule.design
+        groups = groups_of(schedule.strategy)
+        self._calls = [(call, columns) for design, columns in groups for call in drawn_together(design)]
+        self._called = 0
         self._store = store
         self._keys = keys
         self._drawn: RememberedNoise = drawn
@@ -99,29 +104,30 @@ class _NoiseOfEpochs:
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         """Return the noise of the next nodes of this scale's level, moved by the change in their bins."""
-        window = self._strategy.window
+        window, horizon = self._strategy.window, self._design.horizon
         if window is not None and Fraction(scale) == 1 / window.epsilon:
             return self._of_window(window, scale)
-        groups = [(design.scales, columns) for design, columns in groups_of(self._strategy)]
-        [(level, columns)] = [
-            (scales.index(Fraction(scale)) + 1, columns) for scales, columns in groups if scale in scales
-        ]
-        width, horizon = self._design.shape.widths[level], self._design.horizon
         if self._design.release == "anticipating":
             # Nothing ends an epoch early here, so all before it are full.
-            epoch, first = self._keys.epoch, 0
+            epoch = self._keys.epoch
             first_bin = FIRST_BIN + epoch * horizon
+            (level, expected, nodes), columns = self._calls[self._called % len(self._calls)]
+            self._called += 1
+            assert scale == expected
         else:
+            [(level, columns)] = [(call.level, own) for call, own in self._calls if call.scale == scale]
             state = self._store.state
             assert state is not None
             epoch, first_bin = state.epoch.epoch, state.epoch.first_bin
             first = self._design.shape.completed_count(state.released_bin + 1 - first_bin, level)
+            nodes = list(range(first, first + (shape if isinstance(shape, int) else shape[0])))
+        width = self._design.shape.widths[level]
         values = np.zeros(shape, dtype=np.int64)
-        for index in range(first, first + len(values)):
+        for place, index in enumerate(nodes):
             bins = range(first_bin + index * width, first_bin + min((index + 1) * width, horizon))
             moved = sum(self._changed(bin)[columns] for bin in bins)
             drawn = random.Random(f"{self._seed} {epoch} {level} {index} {columns.start}")
-            values[index - first] = [drawn.randrange(-50, 51) for _ in range(values.shape[1])] + moved
+            values[place] = [drawn.randrange(-50, 51) for _ in range(values.shape[1])] + moved
         return self._drawn.remember(scale, values)
 
     def _of_window(self, window: WindowDesign, scale: Scale) -> Int64Array:
@@ -158,9 +164,11 @@ def public(schedule: Schedule, log: Log, change: Mapping[Cell, int]) -> dict[str
     return {"rows": watch.rows, "nodes": watch.nodes, "visible_at": watch.seen_at_us}
 
 
-def neighbouring_transcripts(seed: int, release: Release) -> tuple[dict[str, Any], dict[str, Any]]:
+def neighbouring_transcripts(
+    seed: int, release: Release, shares: Shares = "level"
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return all that is public of a log, and of a neighbour whose noise hides what it lacks."""
-    schedule = replace(draw_schedule(seed).without_trouble(), release=release)
+    schedule = replace(draw_schedule(seed).without_trouble(), release=release, shares=shares)
     outages = tuple(action for action in draw_schedule(seed).actions if action.deed is Deed.OUTAGE)
     schedule = replace(schedule, actions=outages, exact_cuts=True)
     log = World(schedule).log
@@ -176,10 +184,14 @@ def neighbouring_transcripts(seed: int, release: Release) -> tuple[dict[str, Any
     return public(batches, neighbour, change), expected
 
 
-@pytest.mark.parametrize("release", ["anticipating", "causal"])
+@pytest.mark.parametrize(
+    ("release", "shares"), [("anticipating", "level"), ("anticipating", "node"), ("causal", "level")]
+)
 @pytest.mark.parametrize("seed", seeds(quick=2, all=30))
-def test_the_public_transcript_depends_on_counts_plus_noise_alone(seed: int, release: Release) -> None:
-    neighbour, expected = neighbouring_transcripts(seed, release)
+def test_the_public_transcript_depends_on_counts_plus_noise_alone(
+    seed: int, release: Release, shares: Shares
+) -> None:
+    neighbour, expected = neighbouring_transcripts(seed, release, shares)
     assert neighbour == expected
 
 
@@ -187,7 +199,7 @@ def test_a_decoder_that_rounds_values_is_caught(monkeypatch: pytest.MonkeyPatch)
     """Mutant: estimates are rounded to even counts where a rounded difference should be added."""
     exact = decoder.decode_nodes
 
-    def rounded(design: TreeDesign, noise: Any) -> Any:
+    def rounded(design: TreeDesign | NodeDesign, noise: Any) -> Any:
         estimates, leaves = exact(design, noise)
         assert leaves is not None
         return estimates, np.rint(leaves / 2.0**17).astype(np.int64) << 17

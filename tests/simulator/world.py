@@ -15,6 +15,7 @@ import numpy as np
 
 from dphist.product.design import ProductDesign
 from dphist.tree.design import TreeDesign
+from dphist.tree.node_design import NodeDesign
 from dphist.tree.release import BinReleases
 from stream_app import noise_ahead
 from stream_app.core import noise_pages, release
@@ -273,7 +274,7 @@ async def _in_this_thread(call: Callable[..., Any], *arguments: Any) -> Any:
     return call(*arguments)
 
 
-def errors_once(design: TreeDesign, releases: BinReleases) -> Iterable[tuple[float, float]]:
+def errors_once(design: TreeDesign | NodeDesign, releases: BinReleases) -> Iterable[tuple[float, float]]:
     """Compute the errors of a design's bins once: they depend on no count and cost more than all else."""
     return _errors_of(design, releases.first_bin, len(releases))
 
@@ -286,7 +287,7 @@ def _running_errors_once(
 
 
 @lru_cache(maxsize=1024)
-def _errors_of(design: TreeDesign, first_bin: int, bins: int) -> tuple[tuple[float, float], ...]:
+def _errors_of(design: TreeDesign | NodeDesign, first_bin: int, bins: int) -> tuple[tuple[float, float], ...]:
     nothing = np.zeros((bins, 1), dtype=np.int64)
     return tuple(_ERRORS(design, BinReleases(design.shape, first_bin, (), nothing)))
 

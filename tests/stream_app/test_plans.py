@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from dphist.tree.design import TreeDesign
+from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.node_design import NodeDesign
 from stream_app.config import StreamSettings, load
 from stream_app.config.settings import KeySettings, ValueSettings, WindowSettings
+from stream_app.core.noise_pages import draw_pages
+from stream_app.core.strategy import Strategy
 from stream_app.plans import planned
 from stream_app.ports import OperatorError
+from tests.simulator.given_noise import Draw, RememberedNoise, drawn_together
 
 (FLIGHTS,) = load(Path(__file__).parents[2] / "examples" / "flights.yaml", {}).streams
 
 
 def test_the_plan_spends_no_more_than_epsilon_and_covers_the_epoch():
-    design = planned(FLIGHTS).design
+    design = planned(replace(FLIGHTS, tree=replace(FLIGHTS.tree, shares="level"))).design
+    assert isinstance(design, TreeDesign)
     assert design.horizon == 8_760 <= design.shape.capacity
     assert sum(design.level_epsilons) <= 1
 
@@ -70,3 +81,82 @@ def test_windows_take_their_share_and_the_tree_the_rest():
     over_keys = planned(replace(FLIGHTS, keys=replace(keys, window=window)))
     assert over_keys.window is not None
     assert (over_keys.window.histograms, over_keys.window.buckets) == (1, 3)
+
+
+def test_a_new_running_count_gets_a_share_for_every_node() -> None:
+    strategy = planned(FLIGHTS)
+    design = strategy.design
+    assert isinstance(design, NodeDesign)
+    assert strategy.shares == "node"
+    level = planned(replace(FLIGHTS, tree=replace(FLIGHTS.tree, shares="level"))).design
+    assert isinstance(level, TreeDesign)
+    assert design.mean_squared_error() < 0.945 * level.mean_squared_error()
+
+
+@pytest.mark.parametrize("tree", [{"release": "causal"}, {"branching": (24, 365)}, {"shares": "level"}])
+def test_what_is_asked_for_stays_a_share_for_every_level(tree: dict[str, Any]) -> None:
+    assert planned(replace(FLIGHTS, tree=replace(FLIGHTS.tree, **tree))).shares == "level"
+
+
+def test_shares_per_node_are_planned_on_a_given_tree() -> None:
+    tree = replace(FLIGHTS.tree, branching=(24, 365), shares="node")
+    design = planned(replace(FLIGHTS, tree=tree)).design
+    assert isinstance(design, NodeDesign)
+    assert design.branching == (24, 365)
+
+
+def test_more_epsilon_than_one_event_needs_gets_shares_per_level_and_node_is_refused() -> None:
+    generous = replace(FLIGHTS, privacy=replace(FLIGHTS.privacy, epsilon=Fraction(3)))
+    assert planned(generous).shares == "level"
+    asked = replace(generous, tree=replace(FLIGHTS.tree, shares="node"))
+    with pytest.raises(OperatorError, match=r"streams\.departures\.tree: shares: per node .* write level"):
+        planned(asked)
+
+
+def test_a_strategy_with_shares_per_node_is_its_text() -> None:
+    strategy = planned(FLIGHTS)
+    again = Strategy.from_json(strategy.to_json())
+    assert again == strategy
+    assert again.hash == strategy.hash
+    assert again.to_json() == strategy.to_json()
+
+
+def test_a_stored_path_that_adds_up_to_more_than_one_is_refused() -> None:
+    fields = json.loads(planned(FLIGHTS).to_json())
+    design = json.loads(fields["design"])
+    parts = np.frombuffer(base64.b64decode(design["share_parts"]), "<u2").copy()
+    parts[-1] += 1
+    design["share_parts"] = base64.b64encode(parts.tobytes()).decode()
+    fields["design"] = json.dumps(design)
+    with pytest.raises(ValueError, match="a path adds up to 4097/4096"):
+        Strategy.from_json(json.dumps(fields))
+
+
+def test_strategies_of_before_keep_their_text() -> None:
+    """Running streams are known by this hash: shares per node must not have changed it."""
+    text = (
+        b'{"declared":{"late":"next_bin"},"design":"{\\"branching\\":[2,2],\\"epsilon\\":\\"1/1\\",\\"horizon\\":4,'
+        b'\\"neighbours\\":\\"add_remove\\",\\"release\\":\\"anticipating\\",\\"sensitivity\\":1,\\"shares\\":'
+        b'[\\"1/2\\",\\"1/2\\"]}","source":"log","stream":"s","v":1,"width":1}'
+    )
+    assert Strategy.from_json(text).to_json() == text
+
+
+def test_every_path_of_drawn_noise_costs_at_most_epsilon() -> None:
+    """Grey box: the scales that noise is really drawn with, added up along every path in exact fractions."""
+    strategy = planned(FLIGHTS)
+    design, draws = strategy.design, list[Draw]()
+    for _ in draw_pages(strategy, RememberedNoise(1, draws)):
+        pass
+    losses = [[Fraction(0)] * count for count in node_counts(design.shape, design.horizon)]
+    for call, draw in zip(drawn_together(design), draws, strict=True):
+        assert draw.scale == call.scale
+        assert len(draw.values) == len(call.nodes)
+        for node in call.nodes:
+            losses[call.level - 1][node] = Fraction(design.sensitivity) / draw.scale
+    widths = design.shape.widths[1:]
+    largest = max(
+        sum(losses[level][bin // width] for level, width in enumerate(widths))
+        for bin in range(design.horizon)
+    )
+    assert Fraction(999, 1000) < largest <= design.epsilon
