@@ -28,6 +28,8 @@ from stream_app.ports import OperatorError
 LARGEST_SHARED_BY_NODE = 2**16
 # Nearly all of the gain is there by then; 300 take ten times as long for a thousandth.
 ITERATIONS = 40
+# Of the total: counts over many epochs add totals, which get no worse than with shares per level.
+TOTAL_WEIGHT = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,10 @@ def planned(stream: StreamSettings) -> Strategy:
 
 
 def _planned(stream: StreamSettings, release: Release) -> Strategy:
+    if stream.tree.shares == "node" and (stream.keys or stream.value):
+        raise OperatorError(
+            f"streams.{stream.name}.tree.shares: per node are not built yet for keys and values; write level"
+        )
     if stream.window is not None:
         return _planned_with_windows(stream, stream.window, release)
     if stream.keys is not None or stream.value is not None:
@@ -137,6 +143,7 @@ def _shares_of_nodes(design: TreeDesign, workload: Workload) -> NodeDesign:
         design.branching,
         workload,
         ITERATIONS,
+        TOTAL_WEIGHT,
     )
 
 
@@ -149,10 +156,6 @@ def _planned_over_axes(stream: StreamSettings, release: Release) -> Strategy:
     time, privacy, tree = stream.time, stream.privacy, stream.tree
     public = declared(stream)
     cells = Cells.of(public)
-    if tree.shares == "node":
-        raise OperatorError(
-            f"streams.{stream.name}.tree.shares: per node are not built yet for keys and values; write level"
-        )
     try:
         product = plan_product(
             time.epoch_bins,

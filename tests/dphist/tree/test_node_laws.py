@@ -26,7 +26,7 @@ from tests.dphist.tree.strategies import branchings, random_parts
 def planned(horizon: int) -> NodeDesign:
     """The plan that a service starts with."""
     branching = plan_tree(horizon, 1, release="anticipating").branching
-    return plan_node_shares(horizon, 1, branching=branching, iterations=40)
+    return plan_node_shares(horizon, 1, branching=branching, iterations=40, total_weight=0.1)
 
 
 @st.composite
