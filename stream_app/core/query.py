@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.product.columns import ColumnSum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from dphist.tree.law import LawTable, WeightedNoise
@@ -79,6 +80,7 @@ class StreamView:
         self._running: dict[tuple[Kind, View], Float64Array] = {}
         self._consistent: tuple[int, Int64Array] = (-1, np.zeros(0, np.int64))
         self._of_key: dict[str, StreamView] = {}
+        self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, kept by those who ask for them
         self._key: int | None = None  # the place of the one key that is shown
 
     # -- what is visible ----------------------------------------------------------------------------

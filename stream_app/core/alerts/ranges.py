@@ -51,13 +51,15 @@ class Question:
         return self.keys is not None or self.below is not None
 
 
-def question_of(condition: Condition, view: StreamView, point: float | None = None) -> Question | None:
+def question_of(
+    condition: Condition, view: StreamView, span: Span, point: float | None = None
+) -> Question | None:
     """Return what a condition asks now; None where its stream cannot be asked that, or not yet.
 
-    Args: point, of a quantile or a share, if it is another one than the threshold.
+    Args: span, all visible bins; point, of a quantile or a share, if it is another one than the threshold.
     """
     bins = None if condition.window_us is None else condition.window_us // view.binning.bin_us
-    cells, (first, stop) = view.strategy.cells, view.span
+    cells, (first, stop) = view.strategy.cells, span
     keys = places_of(condition, cells)
     unknown = keys is not None and len(keys) < len(condition.keys)
     if unknown or stop == first or (bins is not None and stop - bins < first):
@@ -66,8 +68,8 @@ def question_of(condition: Condition, view: StreamView, point: float | None = No
     if condition.measure in ("quantile", "cdf"):
         return None if buckets is None else of_value(condition, question, buckets, point)
     if condition.measure == "ks":
-        span = _reference(condition, view)
-        return None if buckets is None or span is None else replace(question, below=0, reference=span)
+        compared = _reference(condition, view, span)
+        return None if buckets is None or compared is None else replace(question, below=0, reference=compared)
     return question
 
 
@@ -106,12 +108,17 @@ def places_of(condition: Condition, cells: Cells) -> Places:
     if not condition.keys:
         return None
     labels = () if cells.keys is None else cells.keys.labels
-    return tuple(place for place, label in enumerate(labels) if label in condition.keys)
+    return _places(labels, condition.keys)
 
 
-def _reference(condition: Condition, view: StreamView) -> Span | None:
+@lru_cache(maxsize=2**14)
+def _places(labels: tuple[str, ...], keys: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(place for place, label in enumerate(labels) if label in keys)
+
+
+def _reference(condition: Condition, view: StreamView, visible: Span) -> Span | None:
     """Return the bins that a distribution is compared with; None where not all of them are released."""
-    reference, binning, (first, stop) = condition.reference, view.binning, view.span
+    reference, binning, (first, stop) = condition.reference, view.binning, visible
     assert reference is not None
     if reference.from_us is not None and reference.to_us is not None:
         edges = binning.bin_of(np.array([reference.from_us, reference.to_us], dtype=np.int64))
@@ -127,8 +134,10 @@ class Ranges:
 
     def __init__(self, view: StreamView) -> None:
         self.view = view
+        self.span = view.span
         self._cells: dict[Span | None, RangeSum] = {}
         self._estimates: dict[Question, Estimate] = {}
+        self._laws: dict[tuple[object, ...], Estimate] = {}
         self._histograms: dict[tuple[Span | None, Places], Histogram] = {}
 
     def value(self, question: Question) -> float:
@@ -174,13 +183,25 @@ class Ranges:
     def _estimate(self, question: Question) -> Estimate:
         span = self._span(question)
         if question.over_cells:
-            return self._columns(question).of_range(self._cells_of(span))
+            return self._over_cells(question, span)
         return self.view.running() if span is None else self.view.count(span)
 
+    def _over_cells(self, question: Question, span: Span | None) -> Estimate:
+        """Return a sum of columns with its law, which is the same for as many other keys."""
+        total, columns = self._cells_of(span), self._columns(question)
+        many = None if question.keys is None else len(question.keys)
+        kind = (span, many, question.below, question.of_all, question.of_below)
+        if kind not in self._laws:
+            self._laws[kind] = columns.of_range(total)
+        return replace(self._laws[kind], value=columns.value_of(total))
+
     def _columns(self, question: Question) -> ColumnSum:
-        product = self.view.strategy.product
-        assert product is not None  # else it has neither keys nor values
-        return columns_of(product, question)
+        asked = replace(question, bins=None, reference=None)
+        if asked not in self.view.sums:
+            product = self.view.strategy.product
+            assert product is not None  # else it has neither keys nor values
+            self.view.sums[asked] = columns_of(product, asked)
+        return self.view.sums[asked]
 
     def _two(self, question: Question) -> tuple[Histogram, Histogram]:
         now = self._histogram(self._span(question), question.keys)
@@ -197,7 +218,7 @@ class Ranges:
         return self._cells[span]
 
     def _span(self, question: Question) -> Span | None:
-        stop = self.view.span.stop
+        stop = self.span.stop
         return None if question.bins is None else Span(stop - question.bins, stop)
 
 
@@ -220,16 +241,9 @@ def columns_asked(condition: Condition, product: ProductDesign, cells: Cells) ->
 
 
 def columns_of(product: ProductDesign, question: Question) -> ColumnSum:
-    """Return the weighted sum of released columns that a question asks for, made once."""
-    return _columns_of(product, question.keys, question.below, question.of_all, question.of_below)
-
-
-@lru_cache(maxsize=2**14)
-def _columns_of(
-    product: ProductDesign, keys: Places, below: int | None, of_all: float, of_below: float
-) -> ColumnSum:
-    if below is None:
-        return ColumnSum(product, keys)
-    weights = np.full(product.values.buckets, of_all)
-    weights[:below] += of_below
-    return ColumnSum(product, keys, weights)
+    """Return the weighted sum of released columns that a question asks for."""
+    if question.below is None:
+        return ColumnSum(product, question.keys)
+    weights = np.full(product.values.buckets, question.of_all)
+    weights[: question.below] += question.of_below
+    return ColumnSum(product, question.keys, weights)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dphist.tree.estimate import Estimate
-from dphist.tree.interval import half_width, half_widths
+from dphist.tree.interval import half_width, half_widths, tail_bounds
 from dphist.tree.law import LawTable
 from stream_app.core.alerts.ranges import Question, Ranges, question_of
 from stream_app.core.alerts.rules import OF_VALUES, Rule
@@ -20,6 +20,21 @@ _FEW = 16
 Shown = tuple[float | None, float | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """A margin, or two bounds on it where nothing that matters lies between them."""
+
+    least: float
+    most: float
+
+    def for_distance(self, beyond: float) -> float:
+        """Return what decides about a distance as the margin itself does."""
+        return self.most if beyond >= self.most else math.inf
+
+
+_UNKNOWN = Margin(0.0, math.inf)
+
+
 @dataclass(frozen=True)
 class Reading:
     """What a rule sees at one release, in events (ks: in shares).
@@ -27,7 +42,7 @@ class Reading:
     Args:
         beyond: how far past its threshold the estimate is; negative on its near side.
         margin: the least distance from the threshold that noise alone crosses with probability at most
-            1 - confidence; infinite where nobody needs it, as the estimate is on the near side.
+            1 - confidence; infinite where the estimate is within it, a bound where it is far beyond it.
         beyond_clear: how far it is past the value at which a firing alert ends.
         show: the value and its standard error in the condition's own terms, for those who are told; None
             where there is none.
@@ -59,16 +74,17 @@ def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
         millisecond for each of those that is past some rule's threshold; two bands for a distance that is.
     """
     ranges = Ranges(view)
-    questions = [question_of(rule.condition, view) for rule in rules]
+    questions = [question_of(rule.condition, view, ranges.span) for rule in rules]
     beyond = [_beyond(rule, question, ranges) for rule, question in zip(rules, questions, strict=True)]
-    asked: dict[float, dict[Question, None]] = defaultdict(dict)
+    asked: dict[float, dict[Question, list[float]]] = defaultdict(lambda: defaultdict(list))
     for rule, question, far in zip(rules, questions, beyond, strict=True):
         if question is not None and far is not None and far[0] >= 0 and rule.condition.measure != "ks":
-            asked[rule.confidence][question] = None
-    margin_of: dict[tuple[float, Question], float] = {}
-    for confidence, some in asked.items():
-        least = margins([ranges.estimate(question) for question in some], confidence)
-        margin_of |= {(confidence, question): margin for question, margin in zip(some, least, strict=True)}
+            asked[rule.confidence][question].append(far[0])
+    margin_of = {
+        (confidence, question): margin
+        for confidence, some in asked.items()
+        for question, margin in _decisive_margins(some, confidence, ranges).items()
+    }
     return [
         None if question is None or far is None else _reading(rule, question, far, margin_of, ranges)
         for rule, question, far in zip(rules, questions, beyond, strict=True)
@@ -84,10 +100,60 @@ def margins(estimates: Sequence[Estimate], confidence: float) -> list[float]:
     two_sided = 2 * confidence - 1
     if not estimates or two_sided <= 0:
         return [one.rounding for one in estimates]
-    if len(estimates) <= _FEW:  # one by one they are remembered: the laws of a tree come back
-        return [half_width(one.law, two_sided).value + one.rounding for one in estimates]
-    halves, _ = half_widths(LawTable.of([one.law for one in estimates]), two_sided)
-    return [float(m) for m in halves + np.array([one.rounding for one in estimates])]
+    laws = list(dict.fromkeys(one.law for one in estimates))
+    if len(laws) <= _FEW:  # one by one they are remembered: the laws of a tree come back
+        halves = [half_width(law, two_sided).value for law in laws]
+    else:
+        halves = half_widths(LawTable.of(laws), two_sided)[0].tolist()
+    half_of = dict(zip(laws, halves, strict=True))
+    return [half_of[one.law] + one.rounding for one in estimates]
+
+
+def _decisive_margins(
+    asked: Mapping[Question, Sequence[float]], confidence: float, ranges: Ranges
+) -> dict[Question, Margin]:
+    """Return margins that decide about these distances as the exact ones do.
+
+    What is beyond a bound from above, or within one from below, needs no inversion of a law: an alert that
+    has fired for hours costs nothing.
+    """
+    questions = list(asked)
+    estimates = [ranges.estimate(question) for question in questions]
+    low, high = margin_bounds(estimates, confidence)
+    found = {
+        question: Margin(least, most) for question, least, most in zip(questions, low, high, strict=True)
+    }
+    open_ones = [
+        place
+        for place, distances in enumerate(asked.values())
+        if any(low[place] <= far <= high[place] for far in distances)
+    ]
+    exact = margins([estimates[place] for place in open_ones], confidence)
+    return found | {questions[place]: Margin(one, one) for place, one in zip(open_ones, exact, strict=True)}
+
+
+def margin_bounds(estimates: Sequence[Estimate], confidence: float) -> tuple[list[float], list[float]]:
+    """Return for each estimate two bounds on its margin, from below and from above.
+
+    Guarantee: from above by Chernoff's bound; from below by that of Paley and Zygmund on the square of the
+        error, whose fourth moment is known exactly: P(|S| > t sd) >= (1 - t^2)^2 sd^4 / E S^4.
+    """
+    beyond, known = 1.0 - confidence, list(dict.fromkeys(one.law for one in estimates))
+    laws, place = LawTable.of(known), {law: row for row, law in enumerate(known)}
+    rounding = np.array([one.rounding for one in estimates], np.float64)
+    variance = laws.deviations() ** 2
+    fourth = 3.0 * variance**2 + (
+        laws.copies * laws.weights**4 * (laws.variances + 3.0 * laws.variances**2)
+    ).sum(axis=1)
+    kurtosis = np.divide(fourth, variance**2, out=np.full_like(variance, np.inf), where=variance > 0)
+    # The law is symmetric, so half of it lies on each side.
+    part = 1.0 - np.sqrt(np.minimum(2.0 * beyond * kurtosis, 1.0))
+    low, high = np.sqrt(part * variance), np.where(variance > 0, np.inf, 0.0)
+    noisy = np.flatnonzero(variance > 0)
+    if len(noisy) and beyond < 0.5:
+        high[noisy] = tail_bounds(laws.take(noisy), (2.0 * beyond,))[0]
+    rows = [place[one.law] for one in estimates]
+    return (low[rows] - rounding).tolist(), (high[rows] + rounding).tolist()
 
 
 def _beyond(rule: Rule, question: Question | None, ranges: Ranges) -> tuple[float, float] | None:
@@ -101,7 +167,7 @@ def _beyond(rule: Rule, question: Question | None, ranges: Ranges) -> tuple[floa
             distance = ranges.distance(question)
             found = [distance - threshold, distance - clear]
         elif condition.measure in OF_VALUES:
-            back = question if rule.clear is None else question_of(condition, ranges.view, clear)
+            back = question if rule.clear is None else question_of(condition, ranges.view, ranges.span, clear)
             assert back is not None
             found = [ranges.value(question), ranges.value(back)]
         else:
@@ -117,12 +183,12 @@ def _reading(
     rule: Rule,
     question: Question,
     far: tuple[float, float],
-    margin_of: dict[tuple[float, Question], float],
+    margin_of: Mapping[tuple[float, Question], Margin],
     ranges: Ranges,
 ) -> Reading:
     beyond, back = far
     if rule.condition.measure != "ks":
-        margin = margin_of.get((rule.confidence, question), math.inf)
+        margin = margin_of.get((rule.confidence, question), _UNKNOWN).for_distance(beyond)
     elif beyond > 0:
         certain = ranges.certain_distance(question, rule.confidence)
         value = ranges.distance(question)

@@ -7,8 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from stream_app.core.alerts.readings import Reading, margins, readings
+from dphist.tree.estimate import Estimate
+from dphist.tree.law import WeightedNoise
+from stream_app.core.alerts.readings import Reading, margin_bounds, margins, readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import Moment, State, evaluate, retire, watch_silence
 from stream_app.core.query import StreamView
@@ -130,23 +134,45 @@ def test_a_margin_is_the_quantile_of_the_noise(confidence: float) -> None:
         await stream.open()
         await stream.close([5, 5, 5])
         view = await view_of(stream)
-        one = rule("sum(departures, 1h) > -1e6", confidence=confidence)
-        [reading] = readings([one], view)
-        assert reading is not None
+        last = view.count(view.span._replace(start=view.span.stop - 1))
+        [margin] = margins([last], confidence)
         scale = float(view.strategy.design.scales[-1])
         a = np.exp(-1.0 / scale)
 
         def beyond(m: float) -> float:  # P(Z > m) for a whole m: a^(m + 1) / (1 + a)
             return float(a ** (np.floor(m) + 1) / (1 + a))
 
-        assert beyond(reading.margin) <= 1 - confidence + 1e-9
+        assert beyond(margin) <= 1 - confidence + 1e-9
         if confidence > 0.5:
-            assert beyond(reading.margin - 1) > 1 - confidence
-        assert reading.margin == pytest.approx(
-            margins([view.count(view.span._replace(start=view.span.stop - 1))], confidence)[0]
-        )
+            assert beyond(margin - 1) > 1 - confidence
+        for distance in (-1.0, 0.0, margin - 0.25, margin, margin + 0.25, 2 * margin + 1, 40 * margin + 40):
+            for comparison in (">", ">=", "<", "<="):
+                away = distance if comparison[0] == ">" else -distance
+                text = f"sum(departures, 1h) {comparison} {float(last.value) - away:.12f}"
+                one = rule(text, confidence=confidence)
+                [reading] = readings([one], view)
+                assert reading is not None
+                holds = reading.beyond >= margin if comparison[1:] else reading.beyond > margin
+                assert reading.past(one) is (holds and reading.beyond >= 0), text
 
     asyncio.run(run())
+
+
+noise_groups = st.lists(
+    st.tuples(st.floats(0.05, 2.0), st.integers(1, 40), st.floats(0.3, 200.0)), min_size=1, max_size=5
+)
+
+
+@given(noise_groups, st.floats(0.5, 0.9999), st.floats(0.0, 2.0))
+def test_bounds_hold_the_margin(
+    groups: list[tuple[float, int, float]], confidence: float, rounding: float
+) -> None:
+    law = WeightedNoise.of(groups)
+    estimate = Estimate(0.0, law.variance, law, rounding)
+    [exact], ([low], [high]) = margins([estimate], confidence), margin_bounds([estimate], confidence)
+    assert low <= exact <= high
+    if confidence > 0.6:
+        assert high < 12 * estimate.stderr + rounding
 
 
 def test_past_is_strict_where_the_comparison_is() -> None:
