@@ -23,7 +23,7 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.records import Reply, StreamState
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
-from stream_app.lease import Lease
+from stream_app.lease import LEASE_S, Lease
 from stream_app.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.opening import agrees, open_stream
 from stream_app.ports import Clock, NoiseKeys, OperatorError, Source, Store, Witness
@@ -32,6 +32,7 @@ MOST_BINS = 256  # bins in one release: one fsync for all of them, and never a l
 POLL_S = 0.02  # how soon to ask again for bins that are due while a partition has not reached its cut
 KEEP_LEASE_US = 1_000_000
 FOLLOW_S = 0.5  # how soon a worker that does not close a stream looks again
+PATIENCE_S = 2 * LEASE_S
 RETRY_S = 0.5
 NOISE_LOST = "its stored noise was lost"
 
@@ -135,15 +136,23 @@ class Closer:
     async def agree(self) -> None:
         """Return when store and witness agree; who does not close the stream waits for the one who does.
 
-        Raises: as ``open``.
+        Raises: as ``open``; OperatorError where another worker closes it under keys that this one lacks.
         """
+        followed_s = 0.0
         while True:
             if await self._leads():
                 await self.open()
                 return
             if await agrees(self._store, self._witness, self._strategy):
-                return
+                if await self._ahead.shares_keys():
+                    return
+                if followed_s > PATIENCE_S:  # somebody alive keeps the lease, or it would be ours by now
+                    raise OperatorError(
+                        f"stream {self._name}: another worker closes it, and this one has no keys of its "
+                        "stored noise; give all workers one secrets.key_file, or write tree.release: causal"
+                    )
             await asyncio.sleep(FOLLOW_S)
+            followed_s += FOLLOW_S
 
     async def run(self) -> None:
         """Close and publish until cancelled, which may happen at any await; a replay returns at its end."""

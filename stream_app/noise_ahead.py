@@ -79,6 +79,28 @@ class NoiseAhead:
         stop = min(last_bin + 1 - state.epoch.first_bin, geometry.bins_of(number).stop)
         return part_of_page(geometry, self._page[2], range(first, stop))
 
+    async def shares_keys(self) -> bool:
+        """Return whether this worker could go on with the noise of the running epoch, were it to close it.
+
+        It can with a causal stream, and where there is no epoch that has bins to release.
+        """
+        while True:
+            state = await self._store.load(self._stream)
+            if state is None or state.epoch.end_reason is not None:
+                return True
+            strategy = Strategy.from_json(state.strategy)
+            first_bin = state.released_bin + 1
+            if strategy.design.release == "causal" or first_bin >= state.epoch.first_bin + state.epoch.bins:
+                return True
+            try:
+                await self.of_bins(strategy, state, first_bin)
+            except NoiseLost:
+                now = await self._store.load(self._stream)
+                if now is None or (now.noise, now.released_bin) == (state.noise, state.released_bin):
+                    return False  # and not a page that was spent while we looked for it
+            else:
+                return True
+
     async def settle(self, strategy: Strategy, state: StreamState) -> None:
         """Destroy the keys and delete the pages that no release needs any more; cheap if there are none."""
         if strategy.design.release == "causal":

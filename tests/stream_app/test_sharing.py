@@ -6,12 +6,17 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stream_app.closer import Closer
 from stream_app.lease import Lease
+from stream_app.ports import OperatorError
+from stream_app.vault.key_files import KeyFiles
+from stream_app.vault.shared_key import SharedKey
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
@@ -165,5 +170,78 @@ def test_a_lease_is_asked_for_again_before_it_ends_and_begins_a_term_when_it_lap
         await lease.give_up()
         assert await Lease(one.store, STREAM, "b", 60).held()
         assert not await lease.held()
+
+    asyncio.run(run())
+
+
+AHEAD = strategy_of(replace(design_of((2, 3)), release="anticipating"))
+
+
+@pytest.fixture
+def ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+    """Yield a service with one stream whose noise is drawn ahead, and workers of little patience."""
+    monkeypatch.setattr("stream_app.closer.FOLLOW_S", 0.01)
+    monkeypatch.setattr("stream_app.closer.PATIENCE_S", 0.03)
+    with closing(OneSource(tmp_path, AHEAD)) as one:
+        one.witness = OneWriter()
+        yield one
+
+
+def with_keys(one: OneSource, name: str, keys: Any) -> Closer:
+    """Start a worker with keys of its own."""
+    one.keys = keys
+    return worker(one, name)
+
+
+@pytest.mark.parametrize("secret", [None, b"other" * 8])
+def test_a_worker_without_the_keys_of_the_one_that_closes_is_refused(
+    ahead: OneSource, tmp_path: Path, secret: bytes | None
+) -> None:
+    """On another machine without a shared secret, or with another one."""
+
+    def keys(name: str, own: bytes) -> Any:
+        return KeyFiles(tmp_path / name) if secret is None else SharedKey(own)
+
+    async def run() -> None:
+        await with_keys(ahead, "a", keys("a", b"right" * 8)).agree()
+        with pytest.raises(OperatorError, match=r"give all workers one secrets\.key_file"):
+            await with_keys(ahead, "b", keys("b", secret or b"")).agree()
+        assert await ahead.epochs() == [(0, FIRST_BIN, 1)]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_worker_with_the_same_keys_may_follow(ahead: OneSource, tmp_path: Path, shared: bool) -> None:
+    """On one machine, or with one secret."""
+    keys = [SharedKey(b"right" * 8) if shared else KeyFiles(tmp_path / "keys") for _ in range(2)]
+
+    async def run() -> None:
+        leader = with_keys(ahead, "a", keys[0])
+        await leader.agree()
+        await with_keys(ahead, "b", keys[1]).agree()
+        await count_to(ahead, leader, FIRST_BIN + 6, FIRST_BIN)
+        await leader.close_due()  # an epoch further, its pages spent
+        await with_keys(ahead, "c", keys[1]).agree()
+
+    asyncio.run(run())
+
+
+def test_who_lacks_the_keys_of_a_worker_that_is_gone_takes_over_and_ends_its_epoch(
+    ahead: OneSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nobody to agree with: the noise is lost, and the epoch's record says so."""
+    monkeypatch.setattr("stream_app.closer.PATIENCE_S", 5.0)
+
+    async def run() -> None:
+        ahead.keys = KeyFiles(tmp_path / "a")
+        await worker(ahead, "a", lease_s=0.05).agree()
+        ahead.clock.now_us += 60_000
+        second = with_keys(ahead, "b", KeyFiles(tmp_path / "b"))
+        await count_to(ahead, second, FIRST_BIN + 2, FIRST_BIN)
+        await second.close_due()
+        state = await ahead.store.load(STREAM)
+        assert state is not None
+        assert state.epoch.epoch == 1
 
     asyncio.run(run())
