@@ -25,14 +25,15 @@ export function drawLevels(u, levels) {
 
 export function drawMarks(u, marks) {
   onPaper(u, (paper, ratio, font) => {
-    for (const { at, name, kind } of marks) {
-      if (at < u.scales.x.min || at > u.scales.x.max) continue;
+    const shown = marks.filter(({ at }) => at >= u.scales.x.min && at <= u.scales.x.max);
+    shown.forEach(({ at, name, kind }, row) => {
       const x = u.valToPos(at, "x", true);
       const ink = colour(INK[kind] ?? "--muted");
       stroke(paper, [[x, u.bbox.top], [x, u.bbox.top + u.bbox.height]], ink, ratio, []);
       const after = x < u.bbox.left + u.bbox.width / 2;
-      text(paper, `${name} ${kind}`, x + (after ? 5 : -5) * ratio, u.bbox.top + 10 * ratio, ink, font, after ? "left" : "right");
-    }
+      // A line each, so that changes close together can be read.
+      text(paper, `${name} ${kind}`, x + (after ? 5 : -5) * ratio, u.bbox.top + (10 + 15 * row) * ratio, ink, font, after ? "left" : "right");
+    });
   });
 }
 
@@ -69,6 +70,9 @@ function stroke(paper, points, ink, width, dash) {
 }
 
 function text(paper, words, x, y, ink, font, align = "left") {
-  Object.assign(paper, { font, fillStyle: ink, textAlign: align, textBaseline: "alphabetic" });
+  const around = { strokeStyle: colour("--card"), lineWidth: 4 * (window.devicePixelRatio || 1), lineJoin: "round" };
+  Object.assign(paper, { font, fillStyle: ink, textAlign: align, textBaseline: "alphabetic", ...around });
+  paper.setLineDash([]);
+  paper.strokeText(words, x, y);
   paper.fillText(words, x, y);
 }

@@ -22,10 +22,10 @@ export function saveJson(name, answer) {
 // Args: canvases, laid out in columns as wide as the first; lines of text above them.
 export function savePng(name, [title, ...lines], canvases, labels = []) {
   const ratio = window.devicePixelRatio || 1;
-  const across = canvases.length > 3 ? 3 : 1;
+  const across = labels.length ? 3 : 1; // small multiples side by side
   const [width, height] = [canvases[0].width, canvases[0].height + (labels.length ? 22 * ratio : 0)];
   const head = (34 + 18 * lines.length) * ratio;
-  const paper = make("canvas", { width: width * across + 32 * ratio, height: head + Math.ceil(canvases.length / across) * height + 16 * ratio });
+  const paper = make("canvas", { width: Math.max(width * across, 560 * ratio) + 32 * ratio, height: head + Math.ceil(canvases.length / across) * height + 16 * ratio });
   const ink = paper.getContext("2d");
   ink.fillStyle = colour("--card");
   ink.fillRect(0, 0, paper.width, paper.height);

@@ -33,7 +33,7 @@ class StreamCard {
   show(told) {
     this.told = told;
     const { running, sparkline } = told;
-    this.about.textContent = `${told.source}, counted per ${told.bin.replace(/^1 /, "")}, ε = ${told.epsilon} an epoch`;
+    this.about.textContent = `Counted per ${told.bin.replace(/^1 /, "")}, ε = ${told.epsilon} an epoch`;
     if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
     this.value.textContent = running ? words.count(running.value) : "–";
     this.value.dataset.seq = String(told.seq);

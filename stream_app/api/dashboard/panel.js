@@ -103,7 +103,7 @@ export class Panel {
   caption() {
     const { page } = this;
     const { start, end } = page.range();
-    const until = instant(end, page.binSeconds);
+    const until = instant(page.whole().end, page.binSeconds);
     return [
       `${page.stream}${page.key === null ? "" : `, ${page.key}`}: ${this.heading.textContent}`,
       `${period(start, end, page.binSeconds)} UTC, released until ${until}. ε = ${page.detail.epsilon} an epoch.`,

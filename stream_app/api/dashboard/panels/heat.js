@@ -11,7 +11,7 @@ const LEFT = 58, RIGHT = 24, TOP = 8, BOTTOM = 26;
 
 export class Heat extends Panel {
   constructor(page) {
-    super(page, "heat", "Value over time", "Each cell is a number of events: the darker, the more. Point at a cell, or walk with the arrow keys, for its number and error.");
+    super(page, "heat", "Heat map", "Each cell is a number of events: the darker, the more. Point at a cell, or walk with the arrow keys, for its number and error.");
     this.canvas = make("canvas", { className: "heat", id: "heat-chart", tabIndex: 0, role: "img", "aria-describedby": "chart-keys" });
     this.scale = make("p", { className: "heat-scale" });
     this.body.append(this.canvas, this.scale);
@@ -32,7 +32,7 @@ export class Heat extends Panel {
   }
 
   show(answer, page) {
-    this.heading.textContent = `${page.field[0].toUpperCase()}${page.field.slice(1)} over time`;
+    this.heading.textContent = `Heat map of ${page.field} over time`;
     this.most = Math.max(1, ...answer.counts.flat());
     this.canvas.dataset.points = String(answer.counts.length * (answer.edges.length - 1));
     const [least, most] = [answer.edges[0], answer.edges.at(-1)].map(amount);

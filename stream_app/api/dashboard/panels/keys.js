@@ -4,7 +4,7 @@ import { bold, make } from "../elements.js";
 import { Panel } from "../panel.js";
 import { drawSparkline } from "../sparkline.js";
 import { grid } from "../tables.js";
-import { between, count, error, period } from "../words.js";
+import { between, count, error } from "../words.js";
 
 const MOST = 12, SLICES = 60;
 
@@ -89,6 +89,6 @@ export class Keys extends Panel {
   }
 
   labels() {
-    return this.answer.keys.map(({ key, value, interval }) => `${key}  ${count(value)} ± ${error((interval[1] - interval[0]) / 2)}, ${period(this.answer.start[0], this.answer.end.at(-1), 86400)}`);
+    return this.answer.keys.map(({ key, value, interval }) => `${key}  ${count(value)} ± ${error((interval[1] - interval[0]) / 2)}`);
   }
 }
