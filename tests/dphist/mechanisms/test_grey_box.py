@@ -29,7 +29,7 @@ def neighbours(data, name):
 
 
 @pytest.mark.parametrize("name", sorted({*names()} - PARTITIONED))
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_no_transcript_loses_more_than_epsilon(name, data, privacy_loss):
     one, other = neighbours(data, name)
@@ -39,7 +39,7 @@ def test_no_transcript_loses_more_than_epsilon(name, data, privacy_loss):
 
 
 @pytest.mark.parametrize("name", sorted(PARTITIONED))
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_the_partition_has_noise_for_both_buckets_of_an_event_and_the_rest_loses_no_more_than_its_share(
     name, data, two_transcripts
