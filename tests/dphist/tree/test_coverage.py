@@ -2,7 +2,7 @@
 
 A year of hours is too long to draw 20,000 times node by node, so its runs are drawn from the law itself, a
 term for every weight: the sum of n discrete Laplace variables is a difference of two negative binomial ones.
-Real counters are run over a shorter epoch. All bounds are 5 standard errors: a false alarm once in two million.
+Real counters are run over a shorter epoch. Bounds are 5 standard errors: a false alarm once in two million.
 """
 
 from __future__ import annotations
