@@ -91,8 +91,8 @@ class Load:
         """Return the load of a design."""
         shape, horizon = design.time.shape, design.time.horizon
         if design.time.release == "anticipating":
-            drawn, row_bytes = epoch_draws(design), 8 * design.columns
-            return cls(drawn / horizon, -(-drawn // horizon), row_bytes * horizon, row_bytes * horizon)
+            drawn, numbers = epoch_draws(design), design.columns * horizon
+            return cls(drawn / horizon, -(-drawn // horizon), 8 * numbers, 4 * numbers)
         nodes = sum(shape.completed_count(horizon, level) for level in shape.levels)
         most = max(len(shape.completed_by(bin)) for bin in {horizon - 1, *_last_bins(shape, horizon)})
         return cls(design.columns * nodes / horizon, design.columns * most, 8 * design.columns * nodes)

@@ -24,7 +24,7 @@ from stream_app.core.strategy import Strategy
 LARGEST_PAGE_BYTES = 1 << 20
 BINS_PER_PAGE = 1024  # finer pages are spent sooner; each costs a key step and a field in the store
 LARGEST_DRAWS = 10_000_000  # noise draws an epoch: about a minute; beyond this a stream stays causal
-_VALUE = np.dtype("<i8")
+_VALUE, _NARROW = np.dtype("<i8"), np.dtype("<i4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,14 @@ def draw_pages(strategy: Strategy, noise: NoiseSource) -> Iterator[bytes]:
     for page in range(geometry.pages):
         bins = geometry.bins_of(page)
         nodes = bins_noise(design, drawn, errors, bins.start, bins.stop).nodes if drawn else ()
-        rows = (errors[bins.start : bins.stop], *nodes)
-        yield b"".join(values.astype(_VALUE).tobytes() for values in rows)
+        yield _packed(np.concatenate((errors[bins.start : bins.stop], *nodes)))
+
+
+def _packed(rows: Int64Array) -> bytes:
+    """Return a page's rows, four bytes a number where that holds all of them: nearly always."""
+    limits = np.iinfo(_NARROW)
+    narrow = bool(rows.min() >= limits.min and rows.max() <= limits.max)
+    return rows.astype(_NARROW if narrow else _VALUE).tobytes()
 
 
 def read_page(geometry: PageGeometry, page: int, data: bytes) -> BinsNoise:
@@ -106,9 +112,11 @@ def read_page(geometry: PageGeometry, page: int, data: bytes) -> BinsNoise:
     Raises: ValueError for bytes of another length.
     """
     rows = geometry.rows_of(page)
-    if len(data) != _VALUE.itemsize * geometry.width * sum(rows):
+    numbers = geometry.width * sum(rows)
+    kinds = [kind for kind in (_NARROW, _VALUE) if len(data) == kind.itemsize * numbers]
+    if not kinds:
         raise ValueError(f"noise page {page}: {len(data)} bytes are not those of its bins; it is damaged")
-    values = np.frombuffer(data, _VALUE).astype(np.int64).reshape(-1, geometry.width)
+    values = np.frombuffer(data, kinds[0]).astype(np.int64).reshape(-1, geometry.width)
     errors, *nodes = np.split(values, np.cumsum(rows)[:-1])
     return BinsNoise(geometry.bins_of(page).start, errors, tuple(nodes))
 

@@ -161,6 +161,7 @@ class TileAppend:
     key: TileKey
     offset_bytes: int
     data: bytes  # little-endian int64
+    fills: bool = False  # the tile is full then, and never changes again
 
 
 ROWS = -1  # the level number of published rows in a TileKey

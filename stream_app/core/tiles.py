@@ -91,12 +91,15 @@ def tile_appends(epoch: int, level: int, first: int, values: Int64Array) -> list
     if values.ndim != 2 or values.dtype != np.int64:
         raise ValueError(f"tile rows need shape (rows, width) of int64, not {values.shape} of {values.dtype}")
     rows, width = values.shape
-    return [
-        TileAppend(
-            piece.key, piece.offset_bytes, values[piece.rows, piece.cells].astype(_LITTLE_ENDIAN).tobytes()
+    geometry = TileGeometry(width)
+    appends = []
+    for piece in geometry.slices(epoch, level, first, rows):
+        data = values[piece.rows, piece.cells].astype(_LITTLE_ENDIAN).tobytes()
+        full_bytes = geometry.rows_per_tile * (piece.cells.stop - piece.cells.start) * _VALUE_BYTES
+        appends.append(
+            TileAppend(piece.key, piece.offset_bytes, data, piece.offset_bytes + len(data) == full_bytes)
         )
-        for piece in TileGeometry(width).slices(epoch, level, first, rows)
-    ]
+    return appends
 
 
 def join_slices(count: int, width: int, pieces: Iterator[tuple[TileSlice, bytes]]) -> Int64Array:

@@ -275,7 +275,11 @@ class RedisStore:
                 *(release.strategy_hash, release.epoch, release.expected_seq, release.expected_head),
                 *(release.first_bin, release.last_bin, release.head, release.counter),
                 *release.rows,
-                *(part for append in release.tiles for part in (append.offset_bytes, append.data)),
+                *(
+                    part
+                    for append in release.tiles
+                    for part in (append.offset_bytes, append.data, int(append.fills))
+                ),
             ],
         )
 

@@ -7,15 +7,18 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import redis
 
-from stream_app.core.records import Reply
+from stream_app.core.records import ROWS, Reply
+from stream_app.core.tiles import tile_appends
 from stream_app.ports import OperatorError
+from stream_app.state.keys import StreamKeys
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import SERVERS, Servers, Stores
-from tests.contracts.examples import FIRST_BIN, NEXT_EPOCH, TEXT, WIDTH, apply
-from tests.contracts.test_store import opened, release
+from tests.contracts.examples import FIRST_BIN, NEXT_EPOCH, TEXT, WIDTH, apply, release_of
+from tests.contracts.test_store import cut_and_seal, loaded, opened, release
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +41,28 @@ async def test_tiles_keep_only_what_was_visible(servers: Servers, server: str, v
     row = WIDTH * 8
     expected = {b"-1": visible * row, b"1": visible // 2 * row, b"2": visible * row}
     assert lengths == {level: length for level, length in expected.items() if length}
+    raw.delete(*raw.keys(f"dp:{{{stores.stream}}}:*"))
+    await store.close()
+    raw.close()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_full_tile_takes_no_more_room_than_it_needs(servers: Servers, server: str) -> None:
+    """Redis gives a string that grows room for as much again, which a tile that never changes wastes."""
+    store = RedisStore(servers[server].worker_url)
+    stores = Stores(store, None, f"full-{server}")  # type: ignore[arg-type]
+    raw = redis.Redis.from_url(servers[server].operator_url)
+    await opened(stores)
+    values = np.arange(32 * 1024).reshape(32, 1024)
+    for bin, rows in enumerate(np.split(values, [17])):
+        state = await loaded(stores)
+        await cut_and_seal(stores, state.released_bin + 1)
+        appends = tile_appends(0, ROWS, [0, 17][bin], rows)
+        assert [append.fills for append in appends] == [bin == 1]
+        assert await store.release(stores.stream, replace(release_of(state, 1), tiles=appends)) == Reply.DONE
+    key = StreamKeys(stores.stream).tile(appends[0].key)
+    assert raw.get(key) == values.astype("<i8").tobytes()
+    assert raw.memory_usage(key) < 1.3 * raw.strlen(key)
     raw.delete(*raw.keys(f"dp:{{{stores.stream}}}:*"))
     await store.close()
     raw.close()

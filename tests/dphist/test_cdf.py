@@ -1,6 +1,7 @@
 """Trees for cumulative counts: shapes and errors against the paper's theorems and brute force."""
 
 import math
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -133,6 +134,44 @@ def test_never_worse_than_equal_17_or_the_best_factorization(bins):
     assert best_tree(bins).squared_error(1.0) < equal_17
     exact = best_tree(bins, padding=False).squared_error(1.0)
     assert best_tree(bins).squared_error(1.0) <= exact
+
+
+def brute_force_optimum(bins):
+    """The least error of all factorizations with equal budgets: what the paper's integer program finds."""
+
+    @cache
+    def least(rest, height):
+        # With equal budgets the error is 4 m h^2 sum of (k - 1): the order does not count.
+        if height == 1:
+            return rest - 1
+        options = [
+            k - 1 + least(rest // k, height - 1)
+            for k in range(2, rest // 2 ** (height - 1) + 1)
+            if rest % k == 0
+        ]
+        return min(options, default=math.inf)
+
+    heights = range(1, bins.bit_length())
+    return min(4 * bins * h**2 * least(bins, h) for h in heights)
+
+
+def test_exact_trees_are_the_papers_optimum_for_every_number_of_bins():
+    for bins in [*range(2, 400), 17**3, 19**3, 2**15, 6**6, 30**3, 2310, 5040, 9973, 7 * 1009]:
+        found = best_tree(bins, budgets="equal", padding=False).squared_error(1.0)
+        assert found == pytest.approx(brute_force_optimum(bins), rel=1e-12), bins
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("total_known", [True, False])
+def test_below_the_equal_17_tree_for_every_number_of_bins(total_known):
+    generator = np.random.default_rng(17)
+    for bins in [*range(18, 70), *generator.integers(70, 2**20, 8).tolist()]:
+        height = 1
+        while 17**height < bins:
+            height += 1
+        equal_17 = tree_of(bins, (17,) * height, total_known=total_known, budgets="equal")
+        best = best_tree(bins, total_known=total_known)
+        assert best.squared_error(1.0) < equal_17.squared_error(1.0), bins
 
 
 def test_factorizations_are_all_of_them():

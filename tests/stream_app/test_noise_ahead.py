@@ -236,6 +236,16 @@ def test_pages_together_are_the_whole_drawing() -> None:
         read_page(geometry, 0, bytes(8))
 
 
+@pytest.mark.parametrize(
+    ("error", "bytes_a_number"), [(2**31 - 1, 4), (-(2**31), 4), (2**31, 8), (-(2**40), 8)]
+)
+def test_a_page_is_as_narrow_as_its_largest_number_allows(error: int, bytes_a_number: int) -> None:
+    geometry = PageGeometry(2, 1, ())
+    page = noise_pages._packed(np.array([[7], [error]]))
+    assert len(page) == 2 * bytes_a_number
+    assert read_page(geometry, 0, page).errors.tolist() == [[7], [error]]
+
+
 def test_pages_over_several_axes_hold_the_errors_of_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 4)
     strategy = product_strategy(Fraction(1, 10**6), total=True, release="anticipating")

@@ -3,7 +3,7 @@
 -- KEYS: state, epochs, chain, open_bins, then the cells of each bin, the users of the window that ends with
 --       the last bin (there may be none), then the tiles
 -- ARGV: strategy hash, epoch, expected seq, expected head, first bin, last bin, new head, counter,
---       a row for each bin, then for each tile: its length before and what to append
+--       a row for each bin, then for each tile: its length before, what to append, whether it is full then
 local state, epochs, chain, open_bins = unpack(KEYS, 1, 4)
 local strategy_hash, epoch, expected_seq, expected_head = unpack(ARGV, 1, 4)
 local first_bin, last_bin, head, counter = unpack(ARGV, 5, 8)
@@ -25,8 +25,8 @@ end
 if tonumber(last_bin) > tonumber(held[6]) then return 'not_sealed' end
 
 local function tile(i)
-  local argument = GIVEN_ARGUMENTS + bins + 2 * i - 1
-  return KEYS[GIVEN_KEYS + bins + 1 + i], tonumber(ARGV[argument]), ARGV[argument + 1]
+  local argument = GIVEN_ARGUMENTS + bins + 3 * i - 2
+  return KEYS[GIVEN_KEYS + bins + 1 + i], tonumber(ARGV[argument]), ARGV[argument + 1], ARGV[argument + 2]
 end
 for i = 1, tiles do
   local key, length = tile(i)
@@ -39,8 +39,10 @@ for i = 1, bins do
 end
 redis.call('UNLINK', KEYS[GIVEN_KEYS + bins + 1])
 for i = 1, tiles do
-  local key, _, data = tile(i)
+  local key, _, data, fills = tile(i)
   redis.call('APPEND', key, data)
+  -- A string that grows has room to grow further, up to as much again; one that is set has not.
+  if fills == '1' then redis.call('SET', key, redis.call('GET', key)) end
 end
 redis.call('ZREMRANGEBYSCORE', open_bins, first_bin, last_bin)
 redis.call('HSET', state, 'seq', seq, 'head', head, 'released_bin', last_bin, 'counter', counter)

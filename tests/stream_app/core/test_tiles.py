@@ -33,6 +33,8 @@ def test_what_is_appended_is_read_back(width: int, steps: list[int], data: st.Da
             held = tiles.get(append.key, b"")
             assert len(held) == append.offset_bytes
             tiles[append.key] = held + append.data
+            cells = min(width - append.key.cell_block * 1024, 1024)
+            assert append.fills == (len(tiles[append.key]) == TileGeometry(width).rows_per_tile * cells * 8)
         done += step
     assert all(len(tile) <= LARGEST_TILE_BYTES for tile in tiles.values())
     first = data.draw(st.integers(0, total))
