@@ -53,7 +53,7 @@ CONTENDERS = {
     "efpa": Contender("efpa", "EFPA", differs="noise on real and imaginary parts, as its guarantee needs"),
     "p_hp": Contender("p_hp", "P-HP", differs="does not set negative counts to zero"),
     "structure_first": Contender(
-        "structure_first", "StructureFirst", differs="branching 8 in a bucket's tree"
+        "structure_first", "StructureFirst", differs="absolute deviations, trees of branching 8 in buckets"
     ),
     "greedy_h": Contender("greedy_h", "GreedyH: DAWA without partition"),
     "partition_laplace": Contender("partition_laplace", "Partition+Laplace"),
