@@ -24,6 +24,7 @@ const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Preview]
 const REFRESH_MS = 1000;
 const SHARE_OF_SERVER = 4; // a panel that took t seconds rests for at least three times as long
 const PRIVACY_MS = 15000;
+const ALERTS_MS = 3000;
 
 const panels = new Map(); // by kind
 const inSight = new Set();
@@ -195,6 +196,15 @@ async function showPicker() {
   at("picker").hidden = names.length < 2;
 }
 
+// Rules are decided a moment after the release that they are about.
+async function refreshAlerts() {
+  const { alerts } = await get(`${streamPath(page.stream)}/marks`);
+  if (JSON.stringify(alerts) === JSON.stringify(page.alerts)) return;
+  page.alerts = alerts;
+  addPanels();
+  panels.forEach((panel) => stale.add(panel));
+}
+
 async function refreshPrivacy() {
   showPrivacy(await get(`${streamPath(page.stream)}/privacy`));
 }
@@ -222,4 +232,5 @@ watchTheme(() => panels.forEach((panel) => panel.restyle()));
 document.addEventListener("visibilitychange", refresh);
 setInterval(() => { if (page.detail && (behind || stale.size)) refresh(); }, REFRESH_MS);
 setInterval(() => { if (page.detail && !document.hidden) refreshPrivacy().catch(() => {}); }, PRIVACY_MS);
+setInterval(() => { if (page.detail && !document.hidden) refreshAlerts().catch(() => {}); }, ALERTS_MS);
 start().catch(() => setConnection("lost"));

@@ -1,4 +1,4 @@
-// Events by value and time: the darker, the more.
+// Events by value and time: the stronger the colour, the more.
 
 import { bold, make } from "../elements.js";
 import { colour } from "../frame.js";
@@ -11,7 +11,7 @@ const LEFT = 58, RIGHT = 24, TOP = 8, BOTTOM = 26;
 
 export class Heat extends Panel {
   constructor(page) {
-    super(page, "heat", "Heat map", "Each cell is a number of events: the darker, the more. Point at a cell, or walk with the arrow keys, for its number and error.");
+    super(page, "heat", "Heat map", "Each cell is a number of events: the stronger the colour, the more. Point at a cell, or walk with the arrow keys, for its number and error.");
     this.canvas = make("canvas", { className: "heat", id: "heat-chart", tabIndex: 0, role: "img", "aria-describedby": "chart-keys" });
     this.scale = make("p", { className: "heat-scale" });
     this.body.append(this.canvas, this.scale);
@@ -153,6 +153,6 @@ export class Heat extends Panel {
 
   caption() {
     const [title, range] = super.caption();
-    return [title, range, `The darkest cell stands for ${count(this.most)} events.`];
+    return [title, range, `The strongest colour stands for ${count(this.most)} events.`];
   }
 }
