@@ -172,7 +172,10 @@ class AlertMark(BaseModel):
     measure: str
     window_bins: int | None = Field(description="bins of the window; null for the running count")
     comparison: str | None
-    threshold_events: float | None = Field(description="threshold as events in the window")
+    threshold: float | None = Field(description="as it is written")
+    threshold_events: float | None = Field(description="of counts and rates, as events in the window")
+    keys: list[str] = Field(description="what is counted together; none for all")
+    level: float | None = Field(description="of a quantile, which one; of a CDF, the point")
     since: float = Field(description="when the condition began to hold, seconds since 1970")
     changed: float = Field(description="when the phase last changed, seconds since 1970")
     kind: str = Field(description="that change: pending, firing, resolved or inactive")

@@ -36,6 +36,7 @@ from stream_app.core.cells import Buckets
 from stream_app.core.epoch_view import Span
 from stream_app.core.query import QueryError, StreamView
 
+_OF_EVENTS = ("count", "sum", "rate")
 _OWN_POINT = "Each interval holds for its own point, not for the worst of many."
 
 
@@ -168,7 +169,7 @@ def _mark(view: StreamView, rule: str, state: State) -> AlertMark:
     last, condition = state.last, _condition(state.last["condition"])
     window_us = condition.window_us if condition else None
     events = None
-    if condition is not None and condition.threshold is not None:
+    if condition is not None and condition.threshold is not None and condition.measure in _OF_EVENTS:
         events = condition.events(condition.threshold)
     return AlertMark(
         rule=rule,
@@ -179,7 +180,10 @@ def _mark(view: StreamView, rule: str, state: State) -> AlertMark:
         measure=condition.measure if condition else last["condition"].partition("(")[0],
         window_bins=None if window_us is None else window_us // view.binning.bin_us,
         comparison=condition.comparison if condition else None,
+        threshold=condition.threshold if condition else None,
         threshold_events=events,
+        keys=list(condition.keys) if condition else [],
+        level=condition.level if condition else None,
         since=state.since_us / 1e6,
         changed=last["at_us"] / 1e6,
         kind=last["kind"],

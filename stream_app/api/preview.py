@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from dphist.privacy import exact
 from dphist.product.columns import column_sum
-from dphist.product.design import ProductDesign
 from dphist.product.planner import plan_product
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
-from dphist.tree.interval import half_width
+from dphist.tree.interval import half_widths
 from dphist.tree.law import WeightedNoise
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.planner import plan_tree
-from dphist.tree.published_error import published_law
 from dphist.tree.weights import range_weights
 from stream_app.api.panel_schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
 from stream_app.api.panels import edges_s, reach, slices_of
@@ -25,40 +26,20 @@ from stream_app.api.ranges import released
 from stream_app.core.bounding import PerUser
 from stream_app.core.epoch_view import Span
 from stream_app.core.ledger import in_words
-from stream_app.core.query import StreamView
+from stream_app.core.published_series import PublishedErrors, published_points
+from stream_app.core.query import QueryError, StreamView
 from stream_app.core.strategy import Strategy
 
 _DAY_US = 86_400_000_000
 
 
-@dataclass(frozen=True)
-class Shares:
-    """A tree over time, with what is counted beside time. Args: key, its place; None for all keys."""
-
-    time: TreeDesign | NodeDesign
-    product: ProductDesign | None
-    key: int | None = None
-
-    @classmethod
-    def of(cls, strategy: Strategy, key: int | None = None) -> Shares:
-        """Return a stream's own."""
-        return cls(strategy.design, strategy.product, key)
-
-    def law(self, bins: int, part: Span) -> WeightedNoise:
-        """Return the law of a range within an epoch of which ``bins`` bins are closed."""
-        if self.product is None:
-            return _law(self.time, bins, part)
-        laws = [_law(group.design, bins, part) for group in self.product.groups]
-        return column_sum(self.product, self.key).law(laws)
-
-
 def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
     """Set the intervals of a range's slices, and of some questions, beside those of another epsilon."""
-    slices, key = slices_of(view, query), view.place_of(query.key)
-    now = Shares.of(view.strategy, key)
-    then = replanned(view.strategy, query.epsilon, key)
+    slices, place = slices_of(view, query), view.place_of(query.key)
+    then = replanned(view.strategy, query.epsilon)
     released_counts = view.of_key(query.key)
     values = [float(released_counts.count(one).value) for one in slices]
+    widths = [_half_widths(view, one, place, slices, query.confidence) for one in (view.strategy, then)]
     return PreviewAnswer.model_validate(
         released(view)
         | edges_s(view, slices)
@@ -67,20 +48,37 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
             "preview_epsilon": f"{query.epsilon:g}",
             "confidence": query.confidence,
             "value": values,
-            "half_width": _half_widths(view, now, slices, query.confidence),
-            "preview_half_width": _half_widths(view, then, slices, query.confidence),
-            "questions": _questions(view, now, then, query.confidence),
+            "half_width": widths[0],
+            "preview_half_width": widths[1],
+            "questions": _questions(view, then, place, query.confidence),
         }
     )
 
 
-def replanned(strategy: Strategy, epsilon: float, key: int | None = None) -> Shares:
-    """Return what the planner would choose for the same declaration at another epsilon."""
-    design, tree = strategy.design, strategy.declared["tree"]
-    per_user = PerUser.of(strategy.declared)
+def replanned(strategy: Strategy, epsilon: float) -> Strategy:
+    """Return what the planner would choose for the same declaration at another epsilon.
+
+    Where the plan is long in the making (a share for every node) or leaves a part of epsilon to windows, the
+    stream's own shares are kept.
+    Raises: QueryError for an epsilon that no plan fits.
+    """
+    other = exact(f"{epsilon:.3g}")  # few of them, so that plans are remembered
+    try:
+        return _replanned(strategy, other)
+    except ValueError as refusal:
+        raise QueryError(f"epsilon: {epsilon:g} has no plan here ({refusal})", "epsilon") from None
+
+
+def _replanned(strategy: Strategy, other: Fraction) -> Strategy:
+    design = strategy.design
+    # Shares per node are planned for noise of an event and more; with less, they make laws long.
+    by_node = isinstance(design, NodeDesign) and other <= design.sensitivity
+    if by_node or strategy.window is not None:
+        return replace(strategy, design=replace(design, epsilon=other))
+    tree, per_user = strategy.declared["tree"], PerUser.of(strategy.declared)
     asked: dict[str, Any] = {
         "horizon": design.horizon,
-        "epsilon": f"{epsilon:.3g}",  # few of them, so that plans are remembered
+        "epsilon": other,
         "workload": tree["workload"],
         "release": design.release,
         "neighbours": design.neighbours,
@@ -89,52 +87,77 @@ def replanned(strategy: Strategy, epsilon: float, key: int | None = None) -> Sha
         "shares": tree["shares"] if isinstance(tree["shares"], list) else None,
     }
     product = strategy.product
-    if isinstance(design, NodeDesign):
-        # The best shares hardly depend on epsilon, and a new plan would take seconds.
-        return Shares(replace(design, epsilon=exact(asked["epsilon"])), None)
     if product is None:
-        return Shares(plan_tree(**asked), None)
+        return replace(strategy, design=plan_tree(**asked))
     again = plan_product(
         **asked,
         keys=product.keys.keys,
         buckets=product.values.buckets,
         total_share=product.keys.total_share,
     )
-    return Shares(again.time, again, key)
+    return replace(strategy, design=again.time, product=again)
 
 
-def _half_widths(view: StreamView, shares: Shares, slices: Sequence[Span], confidence: float) -> list[float]:
-    laws = [_joined(view, shares, one) for one in slices]
-    return [float(half) for half in reach([Estimate(0.0, law.variance, law) for law in laws], confidence)]
+def _half_widths(
+    view: StreamView, strategy: Strategy, place: int | None, slices: Sequence[Span], confidence: float
+) -> list[float]:
+    if strategy.design.release == "anticipating":
+        starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*slices, strict=True))
+        laws, _ = published_points(PublishedErrors.of(strategy, place), view.epochs, starts, stops)
+        halves, _ = half_widths(laws, confidence)
+    else:
+        joined = [_joined(view, strategy, place, one) for one in slices]
+        halves = reach([Estimate(0.0, law.variance, law) for law in joined], confidence)
+    return [float(half) for half in halves]
 
 
-def _joined(view: StreamView, shares: Shares, span: Span) -> WeightedNoise:
+def _joined(view: StreamView, strategy: Strategy, place: int | None, span: Span) -> WeightedNoise:
     """Join the laws of a range's parts: epochs have independent noise."""
-    parts = [(epoch, epoch.within(span)) for epoch in view.epochs]
-    laws = [shares.law(epoch.bins, part) for epoch, part in parts if part.start < part.stop]
-    return WeightedNoise.joined(laws)
+    parts = [(epoch.bins, epoch.within(span)) for epoch in view.epochs]
+    laws = [_causal_law(strategy, place, bins, part) for bins, part in parts if part.start < part.stop]
+    return WeightedNoise.of(group for law in laws for group in law.groups)
 
 
-def _questions(view: StreamView, now: Shares, then: Shares, confidence: float) -> list[PreviewQuestion]:
+def _causal_law(strategy: Strategy, place: int | None, bins: int, part: Span) -> WeightedNoise:
+    """Return the law of a range within an epoch of which ``bins`` bins are closed."""
+    if strategy.product is None:
+        assert isinstance(strategy.design, TreeDesign)  # shares per node are anticipating
+        return _law_over_time(strategy.design, bins, part)
+    laws = [_law_over_time(group.design, bins, part) for group in strategy.product.groups]
+    return column_sum(strategy.product, place).law(laws)
+
+
+@lru_cache(maxsize=8192)
+def _law_over_time(design: TreeDesign, bins: int, part: Span) -> WeightedNoise:
+    return range_weights(design, bins, part.start, part.stop).law()
+
+
+def _questions(
+    view: StreamView, then: Strategy, place: int | None, confidence: float
+) -> list[PreviewQuestion]:
     """Ask what people ask: a bin, a day, the running count, each at the end of a whole epoch."""
-    horizon = now.time.horizon
+    horizon = then.design.horizon
     day = 1 if view.binning.timezone else _DAY_US // view.binning.bin_us
     asked = {"the last bin of an epoch": 1}
     if 1 < day < horizon:
         asked["the last day of an epoch"] = day
     asked["a whole epoch, its running count at the end"] = horizon
+    spans = [Span(horizon - bins, horizon) for bins in asked.values()]
+    widths = [_whole_epoch(one, place, spans, confidence) for one in (view.strategy, then)]
     return [
-        PreviewQuestion(
-            question=words,
-            half_width=half_width(now.law(horizon, Span(horizon - bins, horizon)), confidence).value,
-            preview_half_width=half_width(then.law(horizon, Span(horizon - bins, horizon)), confidence).value,
-        )
-        for words, bins in asked.items()
+        PreviewQuestion(question=words, half_width=now, preview_half_width=other)
+        for words, now, other in zip(asked, *widths, strict=True)
     ]
 
 
-@lru_cache(maxsize=8192)
-def _law(design: TreeDesign | NodeDesign, bins: int, part: Span) -> WeightedNoise:
-    if isinstance(design, NodeDesign) or design.release == "anticipating":
-        return published_law(design, part.start, part.stop)
-    return range_weights(design, bins, part.start, part.stop).law()
+def _whole_epoch(
+    strategy: Strategy, place: int | None, spans: Sequence[Span], confidence: float
+) -> list[float]:
+    """Return half the width of intervals of ranges within an epoch that is complete."""
+    if strategy.design.release == "anticipating":
+        starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*spans, strict=True))
+        halves, _ = half_widths(PublishedErrors.of(strategy, place).laws(starts, stops), confidence)
+    else:
+        laws = [_causal_law(strategy, place, strategy.design.horizon, one) for one in spans]
+        halves = reach([Estimate(0.0, law.variance, law) for law in laws], confidence)
+    return [float(half) for half in halves]

@@ -62,17 +62,19 @@ export class StreamPage {
     return get(`${streamPath(this.stream)}/${path}`, { key: this.key, ...query });
   }
 
-  // Changes of alerts as marks on charts of time; only while all keys are shown, for rules are over all.
+  // The rules over what is shown: all events, or those of one key.
+  get rules() {
+    return this.alerts.filter(({ keys }) => (this.key === null ? keys.length === 0 : keys.length === 1 && keys[0] === this.key));
+  }
+
+  // Changes of alerts as marks on charts of time.
   get marks() {
-    if (this.key !== null) return [];
-    return this.alerts.map((one) => ({ at: one.changed, name: one.rule, kind: one.kind }));
+    return this.rules.map((one) => ({ at: one.changed, name: one.rule, kind: one.kind }));
   }
 
   // Thresholds of the rules that a chart can show. Args: which of them; scale, from events to the chart's unit.
   levels(fits, scale = 1) {
-    if (this.key !== null) return [];
-    const shown = this.alerts.filter((one) => one.threshold_events !== null && fits(one));
-    return shown.map((one) => ({ value: one.threshold_events * scale, name: `${one.rule}: ${one.comparison} ${one.threshold_events * scale}` }));
+    return this.rules.filter((one) => one.threshold_events !== null && fits(one)).map((one) => level(one, one.threshold_events * scale));
   }
 
   choose(chosen) {
@@ -116,6 +118,8 @@ export class StreamPage {
     return end - start >= least ? [start, end] : [Math.max(start - least, first), Math.min(start + least, last)];
   }
 }
+
+export const level = ({ rule, comparison }, value) => ({ value, name: `${rule}: ${comparison} ${+value.toPrecision(6)}` });
 
 function readRange(from, to) {
   const [start, end] = [seconds(from ?? ""), seconds(to ?? "")];

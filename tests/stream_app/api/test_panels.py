@@ -6,14 +6,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
+from dphist.tree.design import TreeDesign
+from dphist.tree.node_shares import plan_node_shares
 from stream_app.api.app import create_app
 from stream_app.api.overview import Glances
+from stream_app.api.preview import replanned
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import State, evaluate
 from stream_app.state.memory import MemoryStore
@@ -102,10 +106,10 @@ async def test_alerts_are_on_the_overview_and_as_marks_on_the_stream(api: Api) -
     assert (busy["changed"], busy["kind"], busy["value"]) == (start_of(48), "firing", 240.0)
     # A rule of a version that knows more is shown by its text alone.
     later = json.loads(states["busy"])
-    later["last"]["condition"] = "ks(departures, 7d) > 0.1"
+    later["last"]["condition"] = "skew(departures, 7d) > 0.1"
     api.app.state.replicas.alerts = {"later": State(**later).to_json()}
     (mark,) = (await api.json("marks"))["alerts"]
-    assert (mark["measure"], mark["threshold_events"], mark["phase"]) == ("ks", None, "firing")
+    assert (mark["measure"], mark["threshold_events"], mark["phase"]) == ("skew", None, "firing")
 
 
 def test_keys_agree_with_counts_and_series_of_each_key() -> None:
@@ -205,6 +209,35 @@ def test_a_preview_is_what_a_stream_with_that_epsilon_says(release: str) -> None
         assert min(found["preview_half_width"]) > max(found["half_width"])
 
     test()
+
+
+def test_a_preview_keeps_shares_of_nodes() -> None:
+    """Planning them takes long; with the stream's own shares, noise follows epsilon alone."""
+
+    async def run() -> None:
+        store = MemoryStore()
+        stream = Published(store, epoch_bins=64, release="anticipating")
+        design = plan_node_shares(64, "0.5", iterations=5)
+        stream.strategy = replace(stream.strategy, design=design)
+        await stream.open()
+        await stream.close([9] * 64)
+        app = create_app(store.reader())
+        await app.state.replicas.refresh()
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+            api = Api(app, client, store, stream)
+            own = await api.json("preview", epsilon=0.5, step=16)
+            assert own["preview_half_width"] == own["half_width"]
+            series = await api.json("series", kind="bin", step=16)
+            halves = (np.array(series["upper"]) - series["lower"]) / 2
+            assert own["half_width"] == pytest.approx(halves.tolist(), abs=1e-3)
+            tenth = np.array((await api.json("preview", epsilon=0.05, step=16))["preview_half_width"])
+            assert tenth == pytest.approx(10 * np.array(own["half_width"]), rel=0.02)
+            assert isinstance(replanned(stream.strategy, 2.0).design, TreeDesign)
+            status, body = await api.error("preview", epsilon=1e-15, step=16)
+            assert (status in (400, 422), "epsilon: 1e-15 has no plan here" in body["error"]) == (True, True)
+
+    asyncio.run(run())
 
 
 def test_a_preview_over_keys_and_values_is_of_the_key() -> None:

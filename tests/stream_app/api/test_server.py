@@ -189,7 +189,7 @@ async def test_the_page_of_the_api_covers_every_address(api: Api) -> None:
         "/v1/streams",
         "/v1/streams/{stream}",
         *(f"/v1/streams/{{stream}}/{name}" for name in ("count", "series", "cdf", "quantile")),
-        *(f"/v1/streams/{{stream}}/{name}" for name in ("nodes", "privacy", "events")),
+        *(f"/v1/streams/{{stream}}/{name}" for name in ("nodes", "privacy", "events", "window")),
         *(f"/v1/streams/{{stream}}/{name}" for name in ("keys", "heat", "quantiles", "preview", "marks")),
         "/healthz",
         "/readyz",

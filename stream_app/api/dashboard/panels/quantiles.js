@@ -1,6 +1,7 @@
 // Quantiles of the value over time, each read off the band of its slice.
 
 import { Panel } from "../panel.js";
+import { level } from "../state.js";
 import { AMOUNTS } from "../words.js";
 
 const SLICES = 32, WANTED = [0.5, 0.9];
@@ -25,6 +26,7 @@ export class Quantiles extends Panel {
     const lines = quantiles.map(({ q, value, lower, upper }, i) => ({ name: NAMES[q], value, lower, upper, quiet: i > 0 }));
     this.heading.textContent = `Quantiles of ${page.field}`;
     const bin = end.length ? Math.min(end[0] - start[0], 86400) : page.binSeconds;
-    this.band.show({ start, end, seq, lines, marks: page.marks }, bin, page.range());
+    const levels = page.rules.filter((one) => one.measure === "quantile" && WANTED.includes(one.level)).map((one) => level(one, one.threshold));
+    this.band.show({ start, end, seq, lines, levels, marks: page.marks }, bin, page.range());
   }
 }
