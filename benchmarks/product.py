@@ -3,7 +3,8 @@
     python -m benchmarks.product
 
 One bin from sealed exact counts in an embedded Redis (append-only file, fsync always) to a release that is on
-disk: read, noise, release; the noise is drawn ahead (one page is read and decrypted), or drawn then (causal).
+disk: read, noise, release. The noise is drawn ahead: one page is read and decrypted, or for a causal stream
+the vectors of the next bin are ready in memory.
 Seconds of the clock, and of this process' processor, median of the rounds.
 """
 
@@ -37,6 +38,7 @@ from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.noise_ahead import NoiseAhead
+from stream_app.noise_pool import NoisePool, vectors_of
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
@@ -66,6 +68,7 @@ class Opened(NamedTuple):
     store: RedisStore
     server: EmbeddedRedis
     ahead: NoiseAhead
+    pool: NoisePool
     seconds: float  # that drawing and storing the epoch's noise took
 
 
@@ -82,7 +85,9 @@ async def opened(strategy: Strategy) -> AsyncIterator[Opened]:
         record = EpochRecord(0, 0, strategy.design.horizon, 1, strategy.hash)
         await store.open_epoch("bench", strategy.to_json(), record, GENESIS, noise)
         await store.start_partition("bench", strategy.hash, "0", 0)
-        yield Opened(store, server, ahead, seconds)
+        causal = strategy.product is not None and strategy.design.release == "causal"
+        wanted = vectors_of(strategy.product) if causal and strategy.product else {}
+        yield Opened(store, server, ahead, NoisePool(SystemNoise(), wanted), seconds)
         await store.close()
 
 
@@ -112,7 +117,7 @@ async def close_one(opened: Opened, strategy: Strategy) -> dict[str, float]:
     bin = state.released_bin + 1
     counts = await store.read_cells("bench", bin, bin, strategy.width)
     times.append(time.perf_counter())
-    noise: NoiseSource | BinsNoise = SystemNoise()
+    noise: NoiseSource | BinsNoise = opened.pool
     if strategy.design.release == "anticipating":
         noise = await opened.ahead.of_bins(strategy, state, bin)
     release = make_release(state, strategy, counts, noise, nonce=str(bin))
@@ -138,6 +143,8 @@ async def closing(keys: int, release: Release) -> dict[str, float]:
         position, rounds = 0, []
         for bin in range(ROUNDS):
             position = await count(stream.store, strategy, bin, position)
+            while stream.pool.draw_one():
+                pass  # as the service does between two closings
             rounds.append(await close_one(stream, strategy))
     steps = {step: statistics.median(one[step] for one in rounds) for step in rounds[0]}
     return steps | {"drawing ahead, an epoch": stream.seconds}

@@ -3,7 +3,7 @@
     clock -> seal -> exact counts -> release -> read back -> witness -> publish at the next public instant
 
 Anticipating streams take a release's noise from what was stored before the epoch opened, and draw the next
-epoch's while the running one is in its second half.
+epoch's while the running one is in its second half. Causal ones over keys and values draw between closings.
 
 Visible <= witnessed <= released, at every moment and after any crash. A release whose reply is lost is never
 repeated from memory: the store is loaded again, and what it holds is the truth.
@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
+from stream_app import noise_ahead
 from stream_app.core.closing import next_public_instant_us
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import Reply, StreamState
@@ -25,6 +26,7 @@ from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.lease import LEASE_S, Lease
 from stream_app.noise_ahead import NoiseAhead, NoiseLost
+from stream_app.noise_pool import NoisePool, vectors_of
 from stream_app.opening import agrees, open_stream
 from stream_app.ports import Clock, NoiseKeys, OperatorError, Source, Store, Witness
 
@@ -84,6 +86,8 @@ class Closer:
         self._witness = witness
         self._noise = noise
         self._ahead = NoiseAhead(store, keys, noise, planned.stream, make_nonce)
+        self._pool: NoisePool | None = None
+        self._pool_wanted = asyncio.Event()
         self._next_epoch = asyncio.Event()
         self._next_number = 0  # the epoch whose noise is drawn next, once the running one is half over
         self._strategy = planned  # after open(): the strategy under which the stream runs
@@ -159,10 +163,12 @@ class Closer:
         try:
             async with asyncio.TaskGroup() as loops:
                 drawing = loops.create_task(_persistently(self._draw_ahead))
+                pooling = loops.create_task(_persistently(self._fill_pool))
                 closing = loops.create_task(_persistently(self._close))
                 loops.create_task(_persistently(self._publish))
                 await closing
                 drawing.cancel()
+                pooling.cancel()
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
@@ -176,6 +182,7 @@ class Closer:
             if self._finished:
                 return
             if all_due_released:
+                self._pool_wanted.set()
                 instant_us = self._declaration.closing.instant_us(next_bin)
                 if self._lease is not None:  # which has to be kept meanwhile
                     instant_us = min(instant_us, await self._clock.now_us() + KEEP_LEASE_US)
@@ -191,6 +198,19 @@ class Closer:
             await self._ahead.stored(self._strategy, number)
             if number == self._next_number:
                 self._next_epoch.clear()
+
+    async def _fill_pool(self) -> None:
+        """Between two closings, draw what the next one of a causal stream over many columns will ask for."""
+        while True:
+            await self._pool_wanted.wait()
+            self._pool_wanted.clear()
+            product = self._strategy.product
+            if product is None or product.time.release == "anticipating":
+                continue
+            if self._pool is None:
+                self._pool = NoisePool(self._noise, vectors_of(product))
+            while await noise_ahead.in_thread(self._pool.draw_one):
+                pass
 
     def _look_ahead(self, state: StreamState) -> None:
         last_bin = state.epoch.first_bin + state.epoch.bins - 1
@@ -264,7 +284,7 @@ class Closer:
     async def _release(self, state: StreamState, last_bin: int) -> None:
         """Noise sealed bins and offer the release; whatever the store answers, it is loaded again."""
         first_bin, width = state.released_bin + 1, self._strategy.width
-        noise: NoiseSource | BinsNoise = self._noise
+        noise: NoiseSource | BinsNoise = self._pool or self._noise
         if self._strategy.design.release == "anticipating":
             try:
                 noise = await self._ahead.of_bins(self._strategy, state, last_bin)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Coroutine, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from dphist.tree import decoder
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.node_design import NodeDesign
 from dphist.window import WindowDesign
+from stream_app import closer
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Shares
 from tests.simulator.checks import columns_of, groups_of
@@ -38,6 +41,10 @@ class GivenPipeline(Pipeline):
 
     def __init__(self, change: Mapping[Cell, int]) -> None:
         self.change = change
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Let nothing be drawn before the state is known that it is drawn for."""
+        return patch.object(closer, "vectors_of", lambda design: {})
 
     def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
         """Return loops whose noise knows which nodes it is drawn for."""
