@@ -24,6 +24,8 @@ POLL_S = 0.2  # well below the second at which releases become visible
 LONGEST_POLL_S = 5.0
 STALE_AFTER_S = 10.0
 _ROWS_A_READ = 2_000
+_FEW_ROWS = 64
+_WOKEN_A_TURN = 16
 
 
 class StreamReplica:
@@ -37,7 +39,7 @@ class StreamReplica:
         self.closed = False
         self._reader = reader
         self._recent: deque[tuple[int, bytes]] = deque(maxlen=RECENT_ROWS)
-        self._changed = asyncio.Event()
+        self._waiting: dict[asyncio.Future[None], None] = {}  # followers that know everything
 
     @property
     def seq(self) -> int:
@@ -80,6 +82,9 @@ class StreamReplica:
             return []
         if self._recent and self._recent[0][0] <= seq + 1:
             skipped = bisect_right(self._recent, seq, key=itemgetter(0))
+            new = len(self._recent) - skipped
+            if new <= _FEW_ROWS:  # a deque is quick at its ends only, and followers ask for the last row
+                return list(islice(reversed(self._recent), new))[::-1]
             return list(islice(self._recent, skipped, skipped + _ROWS_A_READ))
         return await self._reader.rows(self.stream, seq, _ROWS_A_READ)
 
@@ -87,12 +92,15 @@ class StreamReplica:
         """Return whether rows after ``seq`` exist, at the latest after the timeout or at closing."""
         deadline = time.monotonic() + timeout_s
         while self.seq <= seq and not self.closed:
-            changed, left = self._changed, deadline - time.monotonic()
+            changed = asyncio.get_running_loop().create_future()
+            self._waiting[changed] = None
             try:
-                async with asyncio.timeout(max(left, 0)):
-                    await changed.wait()
+                async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
+                    await changed
             except TimeoutError:
                 return False
+            finally:
+                self._waiting.pop(changed, None)
         return self.seq > seq
 
     def close(self) -> None:
@@ -101,8 +109,8 @@ class StreamReplica:
         self._wake()
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        waiting, self._waiting = self._waiting, {}
+        _wake_some(list(waiting))
 
     async def _new_rows(self, visible_seq: int) -> list[tuple[int, bytes]]:
         last = self._recent[-1][0] if self._recent else 0
@@ -117,6 +125,18 @@ class StreamReplica:
             rows.extend(page)
             after = page[-1][0]
         return rows
+
+
+def _wake_some(waiting: list[asyncio.Future[None]]) -> None:
+    """Wake some followers, and the others in later turns of the loop: between two turns it hears questions.
+
+    All at once, hundreds of followers would hold back every question for as long as they take together.
+    """
+    for changed in waiting[:_WOKEN_A_TURN]:
+        if not changed.done():
+            changed.set_result(None)
+    if rest := waiting[_WOKEN_A_TURN:]:
+        rest[0].get_loop().call_soon(_wake_some, rest)
 
 
 class Replicas:

@@ -55,7 +55,12 @@ def replica_of(request: Request, stream: str) -> StreamReplica:
     return replica
 
 
-Known = Annotated[StreamReplica, Depends(replica_of)]
+async def known_replica(request: Request, stream: str) -> StreamReplica:
+    """Return a stream's replica: awaited, for what is not would be sent to a thread and wait for one."""
+    return replica_of(request, stream)
+
+
+Known = Annotated[StreamReplica, Depends(known_replica)]
 Nothing = Annotated[NoQuery, Query()]
 
 
