@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from stream_app.alert_watch import AlertWatcher
 from stream_app.api.app import listen, serve_on
@@ -20,6 +20,7 @@ from stream_app.state.memory_alerts import MemoryAlertStore
 from tests.stream_app.published import Published
 
 DEBIAN_CHROMIUM = Path("/usr/bin/chromium")
+PATIENCE_MS = 15_000  # on a busy machine a page takes its time
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -33,6 +34,7 @@ QUIET = [
 @contextmanager
 def launched() -> Iterator[Browser]:
     """Start a headless Chromium; it ends with the context."""
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         found = str(DEBIAN_CHROMIUM) if DEBIAN_CHROMIUM.exists() else None
         chromium = playwright.chromium.launch(executable_path=found, args=QUIET)
