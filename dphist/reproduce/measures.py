@@ -88,6 +88,24 @@ def least_partition(*, counts: Int64Array, bucket_cost: float) -> Outcome:
     return {"buckets": edges.size - 1, "cost": _partition_cost(counts, edges, bucket_cost)}
 
 
+def equal_partitions(*, counts: Int64Array, bucket_cost: float) -> Outcome:
+    """Return the fewest and the most buckets among all partitions of least cost.
+
+    One unit of 2^-18 more or less for each bucket decides between equals, rounded deviations included.
+    """
+    lattice = 18
+    index = DeviationIndex(counts, lattice)
+    each = round(bucket_cost * 2**lattice)
+    costs = [
+        (length, index.of_length(length) + each) for length in interval_lengths(counts.size, all_lengths=True)
+    ]
+    fewest, most = (
+        least_cost_partition(counts.size, [(length, cost + unit) for length, cost in costs]).size - 1
+        for unit in (1, -1)
+    )
+    return {"fewest": fewest, "most": most}
+
+
 def private_partition_cost(
     *,
     mechanism: str,

@@ -1,5 +1,6 @@
 """What a trial measures, against sums written out here and mechanisms run here."""
 
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -67,6 +68,22 @@ def test_the_least_partition_is_the_least_of_all(bucket_cost):
     cost, buckets = brute_force_partition(COUNTS, bucket_cost)
     assert got["buckets"] == buckets
     assert got["cost"] == pytest.approx(cost, abs=1e-3)
+
+
+def test_equal_partitions_have_the_fewest_and_the_most_buckets_of_all_least_ones():
+    # Cutting off the last bin costs one bucket more and saves exactly its price in deviation.
+    counts = np.array([0, 0, 0, 6])
+    costs = {
+        tuple(edges): sum(
+            Fraction(sum(abs(x * len(part) - sum(part)) for x in part), len(part)) + 9 for part in parts
+        )
+        for cuts in range(8)
+        for edges in [[0, *(i + 1 for i in range(3) if cuts >> i & 1), 4]]
+        for parts in [[counts[a:b].tolist() for a, b in pairwise(edges)]]
+    }
+    buckets = [len(edges) - 1 for edges, cost in costs.items() if cost == min(costs.values())]
+    got = measures.equal_partitions(counts=counts, bucket_cost=9.0)
+    assert (got["fewest"], got["most"]) == (min(buckets), max(buckets)) == (1, 2)
 
 
 @pytest.mark.parametrize("mechanism", ["dawa", "p_hp", measures.AUTHORS_DAWA])
