@@ -53,6 +53,11 @@ def prometheus() -> Path | None:
     return _on_path("prometheus")
 
 
+def promtool() -> Path | None:
+    """Return the program that checks rules for Prometheus, or None where there is none."""
+    return _on_path("promtool")
+
+
 def alertmanager() -> Path | None:
     """Return the Alertmanager that receives alerts in tests, or None where there is none."""
     return _on_path("prometheus-alertmanager", "alertmanager")

@@ -5,25 +5,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
+from stream_app.api.app import listen, serve_on
+from stream_app.config import load
+from stream_app.core.alerts.states import evaluate
+from stream_app.shell.commands import main
 from stream_app.state.memory import MemoryStore
 from tests.e2e.service import free_port
 from tests.services import prometheus, required
 from tests.stream_app.api.test_server import served
+from tests.stream_app.declared import FIRST_BIN, STREAM
+from tests.stream_app.product_stream import ProductSource, product_strategy, view_of
 from tests.stream_app.published import Published
 
 
 @contextlib.contextmanager
-def scraping(target: str, directory: Path) -> Iterator[str]:
+def scraping(target: str, directory: Path, rules: str = "") -> Iterator[str]:
     """Run a Prometheus that scrapes one target every 200 ms; yield its address."""
     config = directory / "prometheus.yml"
+    (directory / "rules.yml").write_text(rules or "groups: []\n")
     config.write_text(
-        "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
+        "global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}\n"
+        f"rule_files: ['{directory / 'rules.yml'}']\n"
         f"scrape_configs: [{{job_name: counts, static_configs: [{{targets: ['{target}']}}]}}]\n"
     )
     port = free_port()
@@ -57,6 +67,73 @@ def test_prometheus_scrapes_and_answers(tmp_path: Path) -> None:
                 await seen(url, second)
 
     asyncio.run(run())
+
+
+RULES = """\
+streams:
+  clicks:
+    source: {{file: clicks.ndjson}}
+    time: {{field: at, format: iso8601, bin: 1h, grace: 0s, epoch: 1d}}
+    privacy: {{epsilon: 1.0}}
+    keys: {{field: carrier, list: [UA, AA, "7"]}}
+alerts: {{rules: {{busy: {{when: "{when}", labels: {{team: web}}}}, quiet: {{when: "{quiet}"}}}}}}
+"""
+
+
+@pytest.mark.slow
+def test_prometheus_holds_every_key_and_passes_on_what_fires(tmp_path: Path) -> None:
+    one = ProductSource(tmp_path, product_strategy())
+    events = [(FIRST_BIN + 0.5, carrier, 5) for carrier in ["UA"] * 30 + ["AA"] * 7]
+    one.append_events(events)
+    one.run_until(FIRST_BIN + 1)
+    when, quiet = f"count({STREAM}['UA']) > 20", f"count({STREAM}['AA']) > 20"
+    (tmp_path / "app.yaml").write_text(RULES.format(when=when, quiet=quiet).replace("clicks:", f"{STREAM}:"))
+    exported = CliRunner().invoke(main, ["export-alerts", "--config", str(tmp_path / "app.yaml")])
+    assert exported.exit_code == 0, exported.output
+    rules = load(tmp_path / "app.yaml", {}).alerts.rules
+
+    async def run() -> None:
+        states: dict[str, bytes] = {}
+        view = await view_of(one.store)
+        for name, state in evaluate(rules, {}, view, now_us=1).states.items():
+            states[name] = state.to_json()
+        assert set(states) == {"busy"}
+        reader = one.store.reader()
+        reader.alerts = lambda: asyncio.sleep(0, states)  # type: ignore[method-assign]
+
+        @asynccontextmanager
+        async def readers() -> AsyncIterator[object]:
+            yield reader
+
+        with listen("127.0.0.1", 0) as listener:
+            server = asyncio.create_task(serve_on(listener, readers))  # type: ignore[arg-type]
+            with scraping(f"127.0.0.1:{listener.getsockname()[1]}", tmp_path, exported.output) as url:
+                await passed_on(url)
+            server.cancel()
+            await asyncio.gather(server, return_exceptions=True)
+
+    asyncio.run(run())
+    one.close()
+
+
+async def passed_on(url: str) -> None:
+    """Wait until a Prometheus holds all keys, and one alert that fires."""
+    found: dict[str, float] = {}
+    firing: list[dict] = []
+    async with httpx.AsyncClient(base_url=url) as client:
+        for _ in range(300):
+            with contextlib.suppress(httpx.TransportError, KeyError):
+                query = {"query": "private_counts_key_running"}
+                answer = (await client.get("/api/v1/query", params=query)).json()
+                found = {one["metric"]["key"]: float(one["value"][1]) for one in answer["data"]["result"]}
+                firing = (await client.get("/api/v1/alerts")).json()["data"]["alerts"]
+                if firing and len(found) == 4:
+                    break
+            await asyncio.sleep(0.1)
+    assert found == pytest.approx({"UA": 30, "AA": 7, "7": 0, "other": 0}, abs=0.01)
+    [alert] = firing
+    assert alert["state"] == "firing"
+    assert (alert["labels"]["alertname"], alert["labels"]["team"]) == ("busy", "web")
 
 
 async def seen(url: str, answer: dict, above: float | None = None) -> None:
