@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stream_app.api.errors import reply
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+PAGE_FILES = "/dashboard/"  # many to a page, cheap, and no question about anything
 LARGEST_BODY_BYTES = 16_384
 LARGEST_QUERY_BYTES = 8_192
 _MOST_CLIENTS = 10_000
@@ -117,7 +118,8 @@ class Access:
             return 414, f"the question is longer than {LARGEST_QUERY_BYTES:,} bytes; shorten it", {}
         if int(headers.get("content-length", 0)) > LARGEST_BODY_BYTES:
             return 413, f"the body is larger than {LARGEST_BODY_BYTES:,} bytes; shorten it", {}
-        wait_s = self._budgets.take(reader.name if reader else address)
+        counted = not scope["path"].startswith(PAGE_FILES)
+        wait_s = self._budgets.take(reader.name if reader else address) if counted else 0.0
         if wait_s > 0:
             more = {"Retry-After": str(max(1, round(wait_s)))}
             return 429, f"more than {self._rules.requests_per_s:g} requests a second; ask more slowly", more

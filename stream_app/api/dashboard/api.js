@@ -2,6 +2,16 @@
 
 export class ApiError extends Error {
   name = "ApiError";
+
+  constructor(line, status) {
+    super(line);
+    this.status = status;
+  }
+
+  // Whether the same question may be answered a little later.
+  get passing() {
+    return this.status === 429 || this.status >= 500;
+  }
 }
 
 export async function get(path, query = {}, signal = undefined) {
@@ -10,7 +20,7 @@ export async function get(path, query = {}, signal = undefined) {
   const text = search.toString();
   const response = await fetch(text ? `${path}?${text}` : path, { signal });
   const body = await response.json();
-  if (!response.ok) throw new ApiError(body.error ?? `${path} answered ${response.status}`);
+  if (!response.ok) throw new ApiError(body.error ?? `${path} answered ${response.status}`, response.status);
   return body;
 }
 

@@ -62,7 +62,7 @@ export class Panel {
       this.element.dataset.seq = String(this.answer.seq);
       this.fillTable();
     } catch (error) {
-      if (error.name !== "ApiError") throw error;
+      if (error.name !== "ApiError" || error.passing) throw error;
       this.element.classList.add("failed");
       say(this.note, error.message);
     }

@@ -12,7 +12,8 @@ from typing import Any
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from stream_app.alert_watch import AlertWatcher
-from stream_app.api.app import listen, serve_on
+from stream_app.api.access import AccessRules
+from stream_app.api.app import EVERYBODY, listen, serve_on
 from stream_app.core.alerts.rules import Rule
 from stream_app.ports import PublicReader
 from stream_app.state.memory import MemoryStore
@@ -86,7 +87,7 @@ class Backstage:
         self.run(watcher.look())
         return watcher
 
-    def start(self) -> str:
+    def start(self, rules: AccessRules = EVERYBODY) -> str:
         """Serve, on the same port as before; return the address."""
 
         @asynccontextmanager
@@ -95,7 +96,7 @@ class Backstage:
 
         listener = listen("127.0.0.1", self.port)
         self.port = listener.getsockname()[1]
-        self._server = asyncio.run_coroutine_threadsafe(serve_on(listener, reader), self._loop)
+        self._server = asyncio.run_coroutine_threadsafe(serve_on(listener, reader, rules), self._loop)
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:

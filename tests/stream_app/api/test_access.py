@@ -85,10 +85,11 @@ def test_a_key_opens_its_streams_and_hides_the_others_everywhere() -> None:
     async def run() -> None:
         async with asking(AccessRules(keys=KEYS)) as client:
             for headers, seen in ((bearer("k-all"), {"clicks", "views"}), (basic("k-one"), {"clicks"})):
-                listed = (await client.get("/v1/streams", headers=headers)).json()["streams"]
-                assert {one["stream"] for one in listed} == seen
+                for path in ("/v1/streams", "/v1/overview"):
+                    listed = (await client.get(path, headers=headers)).json()["streams"]
+                    assert {one["stream"] for one in listed} == seen
                 for name in ("clicks", "views"):
-                    for path in ("", "/count", "/series", "/nodes", "/privacy"):
+                    for path in ("", "/count", "/series", "/nodes", "/privacy", "/marks"):
                         response = await client.get(f"/v1/streams/{name}{path}", headers=headers)
                         assert response.status_code == (200 if name in seen else 404), (name, path)
                 values = (await client.get("/api/v1/label/stream/values", headers=headers)).json()
@@ -127,6 +128,9 @@ def test_limits_answer_in_one_line() -> None:
             assert statuses == [200] * 4 + [429]
             late = await client.get("/v1/streams")
             assert (late.headers["retry-after"], "2 requests a second" in late.text) == ("1", True)
+            # A page of many files is read whole: its questions are what is counted.
+            files = [(await client.get("/dashboard/style.css")).status_code for _ in range(9)]
+            assert files == [200] * 9
         async with asking(AccessRules()) as client:
             assert (await client.get("/v1/streams?" + "x" * 9_000)).status_code == 414
             assert (await client.post("/api/v1/query", content=b"x" * 20_000)).status_code == 413

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from stream_app.api.access import AccessRules
 from stream_app.state.memory import MemoryStore
 from tests.stream_app.api.browsing import Backstage, opened
 from tests.stream_app.published import Published
@@ -193,6 +194,19 @@ def test_a_stream_before_its_first_release(browser: Browser, backstage: Backstag
         expect(page.locator("#interval")).to_contain_text("Nothing is released yet")
         backstage.run(stream.close([5, 5]))
         shows_seq(page, 2)
+
+
+def test_a_reader_who_is_slowed_down_sees_everything_later(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([40] * 200, epoch_bins=256)
+    address = backstage.start(AccessRules(requests_per_s=3)) + PAGE
+    with opened(browser, address, expect_errors=True) as page:
+        refused: list[str] = []
+        page.on("response", lambda one: refused.append(one.url) if one.status == 429 else None)
+        for name in ("running", "bins", "rate", "preview"):
+            page.locator(f"#{name}").scroll_into_view_if_needed()
+            expect(page.locator(f"#{name}")).to_have_attribute("data-seq", "200")
+        assert refused
+        assert not [one for one in refused if "/v1/" not in one]
 
 
 def test_bins_of_calendar_days(browser: Browser, backstage: Backstage) -> None:
