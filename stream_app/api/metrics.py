@@ -86,8 +86,8 @@ class _Released(Collector):
         }
         for view in self._views:
             keys = view.strategy.cells.keys
-            if keys is None or view.released_until_us is None:
-                continue
+            if keys is None or view.strategy.product is None or view.released_until_us is None:
+                continue  # no keys, or keys in windows only
             counts = key_counts(view.cells())
             interval, private = counts.interval(DEFAULT_CONFIDENCE), str(view.declaration.private).lower()
             columns = {"": counts.value, "_lower": interval.lower, "_upper": interval.upper}

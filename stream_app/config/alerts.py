@@ -121,6 +121,9 @@ def _check(condition: Condition, streams: Mapping[str, StreamSettings]) -> None:
 def _check_axes(condition: Condition, stream: StreamSettings) -> None:
     """Refuse keys that are not on the list, values where there are none, points that are no edges."""
     cells = Cells.of(declared_axes(stream))
+    if stream.window is not None and (condition.keys or condition.measure in OF_VALUES):
+        line = f"keys and values of {stream.name} are released in windows; rules need mode: tree"
+        raise condition.error("stream", line)
     for key in condition.keys:
         if cells.keys is None:
             raise condition.error(f"key {key}", f"{stream.name} has no keys; take them out")

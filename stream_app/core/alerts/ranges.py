@@ -18,7 +18,7 @@ from dphist.product.design import ProductDesign
 from dphist.product.distance import Distance, ks_distance, ks_estimate
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
-from stream_app.core.alerts.rules import Condition
+from stream_app.core.alerts.rules import OF_VALUES, Condition
 from stream_app.core.cells import Buckets, Cells
 from stream_app.core.epoch_view import Span
 from stream_app.core.query import StreamView
@@ -62,7 +62,8 @@ def question_of(
     cells, (first, stop) = view.strategy.cells, span
     keys = places_of(condition, cells)
     unknown = keys is not None and len(keys) < len(condition.keys)
-    if unknown or stop == first or (bins is not None and stop - bins < first):
+    in_windows = view.strategy.product is None and (keys is not None or condition.measure in OF_VALUES)
+    if unknown or in_windows or stop == first or (bins is not None and stop - bins < first):
         return None
     question, buckets = Question(bins, keys), cells.buckets
     if condition.measure in ("quantile", "cdf"):

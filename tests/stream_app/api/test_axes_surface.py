@@ -22,6 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from dphist.product.columns import column_sum, key_counts
 from stream_app.api.app import create_app, listen, serve_on
 from stream_app.client import AsyncClient, Client, ClientError
+from stream_app.core.alerts.readings import readings
+from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.shell.commands import main
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
 from tests.stream_app.product_stream import (
@@ -35,6 +37,8 @@ from tests.stream_app.product_stream import (
     some_events,
     view_of,
 )
+from tests.stream_app.test_windows import run as run_windows
+from tests.stream_app.test_windows import window_strategy
 
 BINS = 8
 LABELS = [*CARRIERS, "other"]
@@ -250,6 +254,21 @@ def blocking(url: str, cdf: dict[str, Any], quantiles: dict[str, Any]) -> None:
     assert "NOT PRIVATE" in shown.output
     both = CliRunner().invoke(main, [*asked, "--cdf", *levels])
     assert both.exit_code != 0
+
+
+def test_keys_in_windows_have_no_series_and_no_rules(tmp_path: Path) -> None:
+    one = run_windows(tmp_path, window_strategy(), [(FIRST_BIN + 0.5, "UA", 5)] * 9)
+    text = answer(one, "/metrics")
+    assert f'private_counts_running{{private="false",stream="{STREAM}"}} 9.0' in text
+    assert "private_counts_key_running{" not in text
+    assert answer(one, "/api/v1/label/key/values")["data"] == []
+    assert answer(one, "/api/v1/rows/keys", stream=STREAM)[0] == 400
+    view = asyncio.run(view_of(one.store))
+    bins = f"{BIN_US // 1_000_000}s"
+    conditions = (f"sum({STREAM}['UA'], {bins})", f"quantile({STREAM}, 0.5, {bins})", f"count({STREAM})")
+    texts = [f"{one} > 5" for one in conditions]
+    found = readings([Rule(text, text, parse_condition(text)) for text in texts], view)
+    assert [reading is None for reading in found] == [True, True, False]
 
 
 def test_no_event_has_no_quantile(tmp_path: Path) -> None:

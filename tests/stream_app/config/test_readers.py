@@ -108,6 +108,14 @@ def test_a_rule_over_axes_is_checked_with_the_place_of_its_error(when: str, more
     assert "alerts.rules.busy." in str(refusal.value)
 
 
+def test_a_rule_over_windows_is_refused() -> None:
+    windows = DELAYS.replace("buckets: 60}", "buckets: 60, mode: window, window: 1d}")
+    for when in ("quantile(delays, 0.5, 1h) > 5", "sum(delays['UA'], 1h) > 5"):
+        with pytest.raises(ConfigError, match=r"character \d+: keys and values of delays are released in"):
+            read(f'{windows}alerts: {{rules: {{busy: {{when: "{when}"}}}}}}\n')
+    read(f'{windows}alerts: {{rules: {{busy: {{when: "sum(delays, 1h) > 5"}}}}}}\n')
+
+
 def test_a_topic_of_alerts_needs_a_cluster_and_holds_nothing_else() -> None:
     rules = 'alerts: {rules: {busy: {when: "count(clicks) > 5"}}, topic: clicks.alerts}\n'
     with pytest.raises(ConfigError, match="kafka is missing"):
