@@ -9,6 +9,7 @@ from dphist.mechanisms.ranges import range_sums
 from dphist.noise import SeededNoise
 
 TRIALS = 4
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
