@@ -102,9 +102,8 @@ def selected(views: Sequence[StreamView], selector: Selector | None) -> Iterator
     """Yield the series that a selector wants; all without one."""
     for view in views:
         common = {"stream": view.strategy.stream, "private": str(view.declaration.private).lower()}
-        keys = view.strategy.cells.keys
-        # Keys that are released in windows have no counts of their own over time.
-        of_keys = () if keys is None or view.strategy.product is None else keys.labels
+        keys = view.strategy.axes.keys
+        of_keys = () if keys is None else keys.labels
         for metrics, labels in ((METRICS, (None,)), (KEY_METRICS, of_keys)):
             for name, (quantity, part, _) in metrics.items():
                 for key in labels:

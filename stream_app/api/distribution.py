@@ -72,7 +72,7 @@ def axes_of(strategy: Strategy) -> AxesAnswer | None:
 
 def _cdf(view: StreamView, query: CdfQuery) -> tuple[Cdf, Buckets, dict[str, object]]:
     """Return the distribution, its buckets, and what its answers have in common."""
-    buckets, span = view.strategy.cells.buckets, span_of(view, query)
+    buckets, span = view.strategy.axes.buckets, span_of(view, query)
     if buckets is None:
         raise QueryError("this stream has no value, so no distribution; ask for /count", "stream")
     found = Histogram.of(view.cells(span), view.place_of(query.key)).cdf(query.confidence)

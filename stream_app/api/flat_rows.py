@@ -63,7 +63,7 @@ async def quantile(request: Request, query: Annotated[QuantileRows, Query()]) ->
 
 def key_rows(view: StreamView, query: KeyRows) -> Rows:
     """Return every key's count. Raises: QueryError for a stream without keys."""
-    declared = view.strategy.cells.keys
+    declared = view.strategy.axes.keys
     if declared is None:
         raise QueryError("this stream has no keys; ask for /count", "stream")
     wanted = view.place_of(query.key)

@@ -85,9 +85,9 @@ class _Released(Collector):
             for part, name in ends.items()
         }
         for view in self._views:
-            keys = view.strategy.cells.keys
-            if keys is None or view.strategy.product is None or view.released_until_us is None:
-                continue  # no keys, or keys in windows only
+            keys = view.strategy.axes.keys
+            if keys is None or view.released_until_us is None:
+                continue
             counts = key_counts(view.cells())
             interval, private = counts.interval(DEFAULT_CONFIDENCE), str(view.declaration.private).lower()
             columns = {"": counts.value, "_lower": interval.lower, "_upper": interval.upper}

@@ -66,7 +66,7 @@ def edges_s(view: StreamView, slices: Sequence[Span]) -> dict[str, object]:
 
 def keys(view: StreamView, query: KeysQuery) -> KeysAnswer:
     """Return the keys with the largest estimates, each over the range and in every slice."""
-    declared = view.strategy.cells.keys
+    declared = view.strategy.axes.keys
     if declared is None:
         raise QueryError("this stream has no keys; configure keys, and start another stream", "stream")
     slices = slices_of(view, query)
@@ -201,7 +201,7 @@ def _condition(text: str) -> Condition | None:
 
 
 def _buckets(view: StreamView) -> Buckets:
-    buckets = view.strategy.cells.buckets
+    buckets = view.strategy.axes.buckets
     if buckets is None:
         raise QueryError("this stream has no value, so no distribution; ask for /count", "stream")
     return buckets

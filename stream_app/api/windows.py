@@ -87,10 +87,14 @@ def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:
         if key is not None:
             raise QueryError("key: a window of this stream holds all keys together; leave key out", "key")
         return 0
-    place = view.place_of(key)
-    if place is None:
-        raise QueryError("key: a window has a histogram for each key; name one", "key")
-    return place
+    keys = view.strategy.cells.keys
+    assert keys is not None
+    if key is None or key not in keys.labels:
+        known = ", ".join(keys.labels[:10])
+        raise QueryError(
+            f"key: a window has a histogram for each key; name one, for example of {known}", "key"
+        )
+    return keys.labels.index(key)
 
 
 def _quantiles(

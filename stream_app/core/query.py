@@ -166,8 +166,6 @@ class StreamView:
         place = self.place_of(key)
         if key is None or place is None:
             return self
-        if self.strategy.product is None:
-            raise QueryError("key: this stream counts keys in windows only; ask for /window", "key")
         if key not in self._of_key:
             own = copy(self)
             own.epochs = [epoch.of_key(place) for epoch in self.epochs if isinstance(epoch, AxesEpoch)]
@@ -179,9 +177,11 @@ class StreamView:
         """Return a key's place in the list. Raises: QueryError for a key that is not on it."""
         if key is None:
             return None
-        keys = self.strategy.cells.keys
+        keys = self.strategy.axes.keys
         if keys is None or key not in keys.labels:
             known = "this stream has no keys" if keys is None else f"known are {_some(keys.labels)}"
+            if self.strategy.window is not None:
+                known = "this stream has keys in windows only; ask for /window"
             raise QueryError(f"key: {key[:80]!r} is not on the public list; {known}", "key")
         return keys.labels.index(key)
 

@@ -95,6 +95,11 @@ class Strategy:
         """The declared cells of a bin."""
         return Cells.of(self.declared)
 
+    @property
+    def axes(self) -> Cells:
+        """The keys and buckets that answers over any range of time have: none where windows have them."""
+        return self.cells if self.window is None else Cells()
+
     def to_json(self) -> bytes:
         """Return the canonical text that is stored and hashed."""
         fields = {

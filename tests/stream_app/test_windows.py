@@ -121,6 +121,10 @@ def test_without_noise_windows_and_totals_are_the_recount(
         assert (last["mechanism"], last["epsilon"]) == (mechanism, "800000000")
         status, running = await ask(client, "count")
         assert (status, round(running["value"])) == (200, truth.sum())
+        # Whoever reads all streams sees one without keys that can be asked for over any time.
+        for path in ("/metrics", "/v1/overview", "/v1/streams", "/api/v1/labels"):
+            assert (await client.get(path)).status_code == 200, path
+        assert "private_counts_key_running{" not in (await client.get("/metrics")).text
 
     with_client(one, check)
 
@@ -148,6 +152,7 @@ def test_sorted_counts_say_how_skewed_the_load_is(tmp_path: Path) -> None:
             (f"window?end={end + 10}", "no window ends there"),
             ("count?key=AA", "windows only"),
             ("cdf", "no value"),
+            ("keys", "no keys"),
         ]:
             status, refused = await ask(client, path)
             assert status == 400, path

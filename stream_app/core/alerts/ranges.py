@@ -59,7 +59,7 @@ def question_of(
     Args: span, all visible bins; point, of a quantile or a share, if it is another one than the threshold.
     """
     bins = None if condition.window_us is None else condition.window_us // view.binning.bin_us
-    cells, (first, stop) = view.strategy.cells, span
+    cells, (first, stop) = view.strategy.axes, span
     keys = places_of(condition, cells)
     unknown = keys is not None and len(keys) < len(condition.keys)
     in_windows = view.strategy.product is None and (keys is not None or condition.measure in OF_VALUES)
@@ -176,7 +176,7 @@ class Ranges:
             return None, None
         if condition.measure == "cdf":
             return int(counts[question.below - 1]) / int(counts[-1]), None
-        buckets, level = self.view.strategy.cells.buckets, condition.level
+        buckets, level = self.view.strategy.axes.buckets, condition.level
         assert buckets is not None
         assert level is not None
         return _quantile(counts, level, buckets), None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dphist.consistency.trellis import consistent_cdf, trellis
+from dphist.consistency.trellis import consistent_cdf, rising_cdfs, trellis
 
 PENALTIES = {
     "absolute": lambda counts, value: np.abs(counts - value),
@@ -88,9 +88,35 @@ def test_the_cost_does_not_depend_on_the_total(error):
     assert len(set(path[:-1].tolist())) == 1
 
 
+@settings(derandomize=True)
+@given(st.integers(1, 8), st.integers(1, 6), st.integers(0, 10**6))
+def test_running_cdfs_rise_in_time_and_in_value_and_err_no_more(times, bins, seed):
+    rng = np.random.default_rng(seed)
+    exact = rng.integers(0, 5, (times, bins)).cumsum(axis=0).cumsum(axis=1)
+    noisy = np.array([consistent_cdf(row + rng.laplace(0, 4, bins), int(row[-1])) for row in exact])
+    found = rising_cdfs(noisy)
+    assert (np.diff(found, axis=0) >= 0).all()
+    assert (np.diff(found, axis=1) >= 0).all()
+    assert np.abs(found - exact).max() <= np.abs(noisy - exact).max()
+    np.testing.assert_array_equal(rising_cdfs(found), found)
+    np.testing.assert_array_equal(rising_cdfs(exact), exact)
+
+
+def test_rising_in_time_lowers_both_errors():
+    rng = np.random.default_rng(2)
+    exact = rng.integers(0, 3, (60, 40)).cumsum(axis=0).cumsum(axis=1)
+    noisy = np.array([consistent_cdf(row + rng.laplace(0, 30, 40), int(row[-1])) for row in exact])
+    before, after = noisy - exact, rising_cdfs(noisy) - exact
+    assert np.abs(after).mean() < 0.8 * np.abs(before).mean()
+    assert (after**2).mean() < 0.8 * (before**2).mean()
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
+        (lambda: rising_cdfs([[2, 1]]), "one of them falls"),
+        (lambda: rising_cdfs([1, 2]), "shape"),
+        (lambda: rising_cdfs([[0.5]]), "whole"),
         (lambda: consistent_cdf([], 3), "m >= 1"),
         (lambda: consistent_cdf([1.0], -1), "at least 0"),
         (lambda: consistent_cdf([1.0], 2.5), "whole number"),
