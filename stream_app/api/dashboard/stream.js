@@ -117,6 +117,11 @@ async function load(panel) {
   if (again.delete(panel)) await load(panel);
 }
 
+function loadRested() {
+  const now = performance.now();
+  for (const panel of stale) if (inSight.has(panel) && panel.restUntil < now) load(panel);
+}
+
 // Read what the stream says of itself, then let the panels that are in sight and have rested follow.
 async function refresh() {
   if (document.hidden || refreshing) return;
@@ -125,8 +130,7 @@ async function refresh() {
     await refreshing;
     showControls(page);
     addPanels();
-    const now = performance.now();
-    for (const panel of stale) if (panel.restUntil < now) load(panel);
+    loadRested();
   } catch (error) {
     behind = true;
     if (!(error instanceof ApiError)) setConnection("connecting");
@@ -174,7 +178,10 @@ function listen() {
     onRelease,
     onState: (state) => {
       setConnection(state === "closed" ? "lost" : state);
-      if (state === "live") panels.forEach((panel) => stale.add(panel)); // what was missed, or a stream that began anew
+      if (state === "live") { // what was missed, or a stream that began anew
+        behind = true;
+        panels.forEach((panel) => stale.add(panel));
+      }
       if (state === "closed") setTimeout(() => start().catch(() => setConnection("lost")), 5000);
     },
   });
@@ -230,7 +237,11 @@ at("stream-select").addEventListener("change", (event) => window.location.assign
 listenToControls(page);
 watchTheme(() => panels.forEach((panel) => panel.restyle()));
 document.addEventListener("visibilitychange", refresh);
-setInterval(() => { if (page.detail && (behind || stale.size)) refresh(); }, REFRESH_MS);
+setInterval(() => {
+  if (!page.detail || document.hidden) return;
+  if (behind) refresh();
+  else loadRested();
+}, REFRESH_MS);
 setInterval(() => { if (page.detail && !document.hidden) refreshPrivacy().catch(() => {}); }, PRIVACY_MS);
 setInterval(() => { if (page.detail && !document.hidden) refreshAlerts().catch(() => {}); }, ALERTS_MS);
 start().catch(() => setConnection("lost"));

@@ -84,6 +84,18 @@ def test_thousands_of_bins_at_once_cost_few_redraws(browser: Browser, backstage:
         assert 2 <= len(asked) <= 30  # two a second at most, while 2,000 releases arrived
 
 
+def test_a_quiet_stream_is_left_in_peace(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([5] * 50)
+    with opened(browser, backstage.start() + PAGE) as page:
+        shows_seq(page, 50)
+        page.wait_for_timeout(3_000)
+        asked: list[str] = []
+        page.on("request", lambda one: asked.append(one.url.rpartition("/")[2]))
+        page.wait_for_timeout(4_000)
+        assert set(asked) <= {"marks", "privacy"}
+        assert len(asked) <= 4
+
+
 def band_width(page: Page) -> int:
     """Return the summed widths of the intervals in the table of bins."""
     rows = page.locator("#bins-table tbody tr").all_inner_texts()
