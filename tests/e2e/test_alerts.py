@@ -1,12 +1,13 @@
-"""From an event in a file to a real Alertmanager, and to a webhook, over a kill -9 of everything."""
+"""From an event in Kafka to a real Alertmanager, a webhook and a topic, over a kill -9 of everything."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import subprocess
 import threading
-import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,23 +16,30 @@ from typing import Any
 
 import httpx
 import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from tests.e2e.service import Service, answers, free_port, get
+from tests.brokers import Topic
+from tests.e2e.service import Service, free_port, get
 from tests.services import alertmanager, required
 
 CONFIG = """\
+kafka: {{bootstrap_servers: "{servers}"}}
 streams:
   clicks:
-    source: {{file: clicks.ndjson}}
-    time: {{field: at, format: iso8601, bin: 1s, grace: 500ms, epoch: 1h}}
+    source: {{topic: {events}}}
+    time: {{field: at, format: iso8601, bin: 1s, grace: 1s, epoch: 1h}}
     privacy: {{epsilon: 1.0e9, not_private: true}}
+    keys: {{field: country, list: [FR, DE]}}
+outputs: [{{stream: clicks, topic: {events}.private}}]
 api: {{port: {port}}}
 alerts:
   rules:
-    busy: {{when: "sum(clicks, 8s) > 100", labels: {{team: web}}}}
-    busier: {{when: "sum(clicks, 8s) > 150", labels: {{team: web}}}}
+    busy: {{when: "sum(clicks['FR'], 8s) > 100", labels: {{team: web}}}}
+    busier: {{when: "sum(clicks['FR', 'DE'], 8s) > 150", labels: {{team: web}}}}
+    never: {{when: "sum(clicks['DE'], 8s) > 100", labels: {{team: web}}}}
   webhooks: ["http://127.0.0.1:{hook}/"]
   alertmanagers: ["http://127.0.0.1:{manager}"]
+  topic: {alerts}
 """
 
 
@@ -99,53 +107,41 @@ def groups(port: int) -> list[list[str]]:
     return [sorted(alert["labels"]["alertname"] for alert in group["alerts"]) for group in answer]
 
 
-def burst(file: Path, count: int) -> None:
-    """Write events of this moment."""
+def burst(topic: Topic, french: int, german: int) -> None:
+    """Send events of this moment."""
     at = (datetime.now(UTC) + timedelta(milliseconds=50)).isoformat()
-    with file.open("a") as events:
-        events.writelines(json.dumps({"at": at}) + "\n" for _ in range(count))
+    countries = ["FR"] * french + ["DE"] * german
+    asyncio.run(topic.send([json.dumps({"at": at, "country": country}).encode() for country in countries]))
 
 
-@pytest.mark.redis
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_an_event_reaches_alertmanager_and_a_restart_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    file, hook, groups_hook, port = tmp_path / "clicks.ndjson", Hook(), Hook(), free_port()
-    file.touch()
-    with managing(tmp_path / "manager", groups_hook.server_address[1]) as manager:
-        text = CONFIG.format(port=port, hook=hook.server_address[1], manager=manager)
-        (tmp_path / "app.yaml").write_text(text)
-        arguments = ["run", "--config", "app.yaml"]
-        with Service(arguments, tmp_path) as service:
-            released = lambda: get(port, "/v1/streams")["streams"][0]["seq"] >= 3  # noqa: E731
-            service.until_true(lambda: quietly(released), "bins are released")
-            burst(file, 200)
-            service.until_true(lambda: groups(manager) == [["busier", "busy"]], "both alerts in one group")
-            service.until_true(lambda: hook.kinds("busy") == ["firing"], "the webhook knows")
-            service.kill_everything()
-        time.sleep(1)
-        with Service(arguments, tmp_path) as service:
-            service.until_true(lambda: hook.kinds("busy") == ["firing", "resolved"], "it is resolved")
-            service.until_true(lambda: groups(manager) == [], "both are resolved")
-            burst(file, 120)
-            expected = ["firing", "resolved", "firing"]
-            service.until_true(lambda: hook.kinds("busy") == expected, "it fires again")
-            service.until_true(lambda: answers(port, "/v1/alerts"), "the API is back")
-            service.until_true(lambda: firing(port) == ["busy"], "the API shows it")
-            [alert] = [one for one in get(port, "/v1/alerts")["alerts"] if one["rule"] == "busy"]
-            assert (alert["phase"], alert["stream"], alert["private"]) == ("firing", "clicks", False)
-            metrics = httpx.get(f"http://127.0.0.1:{port}/metrics").text
-            assert 'private_counts_alert_firing{rule="busy",stream="clicks"} 1.0' in metrics
-            assert service.interrupt() == 0
-    assert hook.kinds("busier") == ["firing", "resolved"]
-    for one in (hook, groups_hook):
-        one.shutdown()
-        one.server_close()
+def told(topic: Topic) -> list[dict[str, Any]]:
+    """Return all records of a topic of alerts, in order."""
+
+    async def read() -> list[dict[str, Any]]:
+        place = TopicPartition(topic.name, 0)
+        async with AIOKafkaConsumer(bootstrap_servers=topic.servers, auto_offset_reset="earliest") as client:
+            client.assign([place])
+            end = (await client.end_offsets([place]))[place]
+            records = []
+            while len(records) < end:
+                records += (await client.getmany(place, timeout_ms=1_000)).get(place, [])
+        for record in records:
+            assert dict(record.headers) == {"content-type": b"application/cloudevents+json; charset=UTF-8"}
+        return [json.loads(record.value) | {"record key": record.key.decode()} for record in records]
+
+    return asyncio.run(read())
 
 
-def firing(port: int) -> list[str]:
-    """Return the rules that fire, as the API knows them."""
-    return [one["rule"] for one in get(port, "/v1/alerts")["alerts"] if one["phase"] == "firing"]
+def kinds(topic: Topic, rule: str) -> list[str]:
+    """Return what was told of a rule, each id once, in order."""
+    events = {event["id"]: event for event in told(topic) if event["subject"] == rule}
+    return [event["type"].rpartition(".")[2] for event in events.values()]
+
+
+def phase(port: int, rule: str) -> str:
+    """Return where a rule stands."""
+    phases = {one["rule"]: str(one["phase"]) for one in get(port, "/v1/alerts")["alerts"]}
+    return phases[rule]
 
 
 def quietly(condition: Any) -> bool:
@@ -154,3 +150,63 @@ def quietly(condition: Any) -> bool:
         return bool(condition())
     except (httpx.HTTPError, IndexError, KeyError, AssertionError):
         return False
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_an_event_reaches_all_targets_and_a_restart_loses_and_doubles_nothing(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    events, alerts = (asyncio.run(Topic.create(bootstrap_servers)) for _ in range(2))
+    hook, grouped, port = Hook(), Hook(), free_port()
+    with managing(tmp_path / "manager", grouped.server_address[1]) as manager:
+        names = {"events": events.name, "alerts": alerts.name, "servers": bootstrap_servers}
+        names["hook"] = str(hook.server_address[1])
+        (tmp_path / "app.yaml").write_text(CONFIG.format(port=port, manager=manager, **names))
+        arguments = ["run", "--config", "app.yaml"]
+        with Service(arguments, tmp_path) as service:
+            released = lambda: get(port, "/v1/streams")["streams"][0]["seq"] >= 3  # noqa: E731
+            service.until_true(lambda: quietly(released), "bins are released")
+            burst(events, 120, 60)
+            service.until_true(lambda: groups(manager) == [["busier", "busy"]], "both alerts in one group")
+            service.until_true(lambda: hook.kinds("busy") == ["firing"], "the webhook knows")
+            service.kill_everything()
+        with Service(arguments, tmp_path) as service:
+            service.until_true(lambda: quietly(lambda: phase(port, "busy") == "inactive"), "it is resolved")
+            service.until_true(lambda: groups(manager) == [], "both are resolved")
+            burst(events, 120, 0)
+            service.until_true(lambda: phase(port, "busy") == "firing", "it fires again")
+            service.until_true(lambda: groups(manager) == [["busy"]], "Alertmanager has it")
+            service.until_true(lambda: len(kinds(alerts, "busy")) == 3, "the topic has it")
+            service.until_true(
+                lambda: hook.kinds("busy") == ["firing", "resolved", "firing"], "the webhook too"
+            )
+            metrics = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+            assert 'private_counts_alert_firing{rule="busy",stream="clicks"} 1.0' in metrics
+            assert service.interrupt() == 0
+    found = told(alerts)
+    assert kinds(alerts, "busy") == ["firing", "resolved", "firing"]
+    assert kinds(alerts, "busier") == ["firing", "resolved"]
+    assert kinds(alerts, "never") == []
+    # The crash may have sent one record again, under its old id; no id stands for two transitions.
+    assert Counter(event["id"] for event in found).total() <= 6
+    assert len({(event["id"], json.dumps(event, sort_keys=True)) for event in found}) == 5
+    for event in found:
+        assert event["specversion"] == "1.0"
+        assert event["source"] == "/v1/streams/clicks"
+        assert event["record key"] == event["subject"] == event["data"]["rule"]
+        assert event["type"] == f"private-counts.alert.{event['data']['kind']}"
+        assert event["data"]["private"] is False
+        assert event["data"]["labels"] == {"team": "web"}
+        assert datetime.fromisoformat(event["time"]) >= datetime.fromisoformat(event["data"]["bin_end"])
+    assert hook.kinds("busier") == ["firing", "resolved"]
+    assert {key for key, _ in hook.got} == {event["id"] for event in found}  # one key wherever it is told
+    statuses = [body["status"] for _, body in grouped.got]
+    assert {"firing", "resolved"} <= set(statuses)
+    together = [{one["labels"]["alertname"] for one in body["alerts"]} for _, body in grouped.got]
+    assert {"busy", "busier"} in together
+    for one in (hook, grouped):
+        one.shutdown()
+        one.server_close()

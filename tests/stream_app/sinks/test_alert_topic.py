@@ -14,7 +14,7 @@ from stream_app.ports import NotDelivered
 from stream_app.sinks.alert_topic import TopicTarget, cloud_event
 from stream_app.state.memory_alerts import MemoryAlertStore
 from tests.brokers import Topic
-from tests.e2e.test_alert_topic import told
+from tests.e2e.test_alerts import told
 
 TOLD: dict[str, Any] = {
     "key": "k1",
