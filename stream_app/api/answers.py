@@ -186,7 +186,7 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
             "level": level,
             "first": query.first,
             "node_bins": design.shape.widths[level],
-            **_scales(view.strategy, level, range(query.first, query.first + limit)),
+            **_scales(view.strategy, level, range(query.first, min(query.first + limit, len(values)))),
             "values": values[query.first : query.first + limit].tolist(),
             "nodes_released": len(values),
         }
