@@ -111,8 +111,9 @@ class WindowDesign:
             release(self.mechanism, row, self.epsilon, noise=noise).counts
             for row in cells.reshape(self.histograms, self.buckets)
         ]
-        # What follows sees released values only.
-        values = np.clip(np.concatenate(rows), -_LARGEST_VALUE, _LARGEST_VALUE)
+        # What follows sees released values only; a mechanism that finds no number has found nothing.
+        found = np.nan_to_num(np.concatenate(rows), nan=0.0, posinf=_LARGEST_VALUE, neginf=-_LARGEST_VALUE)
+        values = np.clip(found, -_LARGEST_VALUE, _LARGEST_VALUE)
         return np.rint(values * UNITS_PER_COUNT).astype(np.int64)
 
     def to_json(self) -> str:

@@ -36,6 +36,8 @@ KEEP_LEASE_US = 1_000_000
 FOLLOW_S = 0.5  # how soon a worker that does not close a stream looks again
 PATIENCE_S = 2 * LEASE_S
 RETRY_S = 0.5
+PART_OF_INSTANT = 4  # of the time between two public instants: whoever is later has missed one
+MOST_MISSED = 10  # in a row, then what is due is shown late: nobody is served by never
 NOISE_LOST = "its stored noise was lost"
 
 log = logging.getLogger(__name__)
@@ -224,10 +226,15 @@ class Closer:
 
     async def _publish(self) -> None:
         """Make what is witnessed visible at public instants; a missed instant waits for the next one."""
+        missed = 0
         while not (self._finished and self._published_seq == self._witnessed_seq == self._released_seq):
-            now_us = await self._wall.now_us()
-            await self._wall.sleep_until_us(next_public_instant_us(now_us, self._publish_every_us))
-            await self.show_released()
+            instant_us = next_public_instant_us(await self._wall.now_us(), self._publish_every_us)
+            await self._wall.sleep_until_us(instant_us)
+            # How long the loop was busy follows the events: whoever comes late waits for the next instant.
+            late_us = await self._wall.now_us() - instant_us
+            missed = missed + 1 if late_us > self._publish_every_us // PART_OF_INSTANT else 0
+            if missed % MOST_MISSED == 0:
+                await self.show_released()
 
     async def show_released(self) -> None:
         """Make visible what is released; this is the one moment at which a public witness is written."""
@@ -294,7 +301,12 @@ class Closer:
                 return
             last_bin = state.released_bin + len(noise.errors)
         counts = await self._store.read_cells(self._name, first_bin, last_bin, width)
-        release = make_release(state, self._strategy, counts, noise, self._make_nonce(), self._noise)
+        arguments = state, self._strategy, counts, noise, self._make_nonce(), self._noise
+        if self._strategy.window is None:
+            release = make_release(*arguments)
+        else:
+            # A mechanism may take long, and longer for some counts: cuts and other streams do not wait.
+            release = await noise_ahead.in_thread(make_release, *arguments)
         reply = await self._store.release(self._name, release)
         if reply is Reply.STRATEGY:
             raise OperatorError(f"stream {self._name}: another strategy was started under its name; stop one")

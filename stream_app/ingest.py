@@ -130,9 +130,14 @@ class Ingest:
                 await self._load(name)
             await self._start_partitions(name, partitions)
         self._owned = partitions
-        batches = await self._source.read(self._positions(partitions), await self._read_timeout_s(partitions))
-        for name in self._names:
-            await self._take_due_cuts(name, partitions)
+        timeout_s = await self._read_timeout_s(partitions)
+        try:
+            batches = await self._source.read(self._positions(partitions), timeout_s)
+        except OSError:
+            # What cannot be read must not hold the cuts back: a late one would move records of others.
+            await self._take_all_due_cuts(partitions)
+            raise
+        await self._take_all_due_cuts(partitions)
         for batch in batches:
             letters = [refusal for refusal in batch.refused if refusal.reason != Reason.TOMBSTONE]
             if letters:
@@ -140,6 +145,10 @@ class Ingest:
             for name in self._names:
                 await self._apply_batch(name, batch)
         return sum(len(batch.positions) + len(batch.refused) for batch in batches)
+
+    async def _take_all_due_cuts(self, partitions: Sequence[str]) -> None:
+        for name in self._names:
+            await self._take_due_cuts(name, partitions)
 
     async def _load(self, name: str) -> None:
         """Learn from the store where a stream stands."""
@@ -317,7 +326,7 @@ class Ingest:
             return None
         users = part.users[part.assignment.kept]
         windows = stream.windows.of(bins)
-        ids = user_ids([str(user) for user in users.tolist()], windows, part.batch.partition, self._user_key)
+        ids = user_ids([str(user) for user in users.tolist()], windows, self._user_key)
         return UserCap(per_user.max_events, ids, windows, key_mark(self._user_key))
 
     async def _count_refused(self, name: str, part: _Slice) -> None:

@@ -20,6 +20,7 @@ class Registry:
         self.answers: dict[str, Any] = {}
         self.asked: list[str] = []
         self.url = ""
+        self.missing: dict[str, Any] = {"error_code": 40403}  # the answer to any other path
 
     def register(self, schema_id: int, schema: Any, **more: Any) -> None:
         """Register a schema under an id."""
@@ -34,7 +35,7 @@ def serving(registry: Registry, port: int = 0) -> Iterator[Registry]:
         def do_GET(self) -> None:
             registry.asked.append(self.path)
             answer = registry.answers.get(self.path)
-            body = json.dumps({"error_code": 40403} if answer is None else answer).encode()
+            body = json.dumps(registry.missing if answer is None else answer).encode()
             self.send_response(404 if answer is None else 200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -70,7 +70,7 @@ def documented_keys() -> tuple[str, ...]:
           time: {field: t, format: s, bin: 1h, epoch: 1h}, privacy: {epsilon: 1},
           keys: {field: k, list: [a]}, value: {field: v, min: 0, max: 1, buckets: 2}},
           t: {source: {topic: f}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
-          privacy: {epsilon: 1, unit: {user: u, max_events: 1, keyed: true}}}}
+          privacy: {epsilon: 1, unit: {user: u, max_events: 1}}}}
         api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
         alerts: {rules: {r: {when: count(n) > 1}}}
     """

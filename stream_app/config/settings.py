@@ -182,14 +182,10 @@ class TimeSettings:
 
 @dataclass(frozen=True, slots=True)
 class UserSettings:
-    """The user as the unit: ``max_events`` of each count in an epoch; ``field`` names an event's user.
-
-    ``keyed`` says of a topic that all records of a user are in one partition.
-    """
+    """The user as the unit: ``max_events`` of each count in an epoch; ``field`` names an event's user."""
 
     field: str
     max_events: int
-    keyed: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from stream_app.config import values
 from stream_app.config.document import Section
-from stream_app.config.settings import StreamSettings, TopicSettings, UserSettings
+from stream_app.config.settings import StreamSettings, UserSettings
 
 MOST_EVENTS = 10_000
 
@@ -19,7 +19,6 @@ def read_unit(privacy: Section) -> Literal["event"] | UserSettings:
     settings = UserSettings(
         field=section.take("user", values.text),
         max_events=section.take("max_events", _max_events),
-        keyed=section.take("keyed", values.flag, False),
     )
     section.finish()
     return settings
@@ -31,19 +30,13 @@ def declared_unit(unit: Literal["event"] | UserSettings) -> Any:
 
 
 def check_unit(section: Section, stream: StreamSettings) -> None:
-    """Refuse a user where the time stands, or who may be in many partitions. Raises: ConfigError."""
+    """Refuse a user where the time stands. Raises: ConfigError."""
     unit, time = stream.privacy.unit, stream.time.field
     if unit == "event":
         return
     if unit.field == time or unit.field.startswith(f"{time}.") or time.startswith(f"{unit.field}."):
         raise section.error(
             "privacy.unit.user", f'"{unit.field}" is where time.field reads; name another field'
-        )
-
-    if isinstance(stream.source, TopicSettings) and not unit.keyed:
-        raise section.error(
-            "privacy.unit",
-            "needs a topic whose key is the user, for the cap holds in a partition; write keyed: true",
         )
 
 

@@ -1,8 +1,8 @@
 """How much one person may count: a window of bins for each epoch, and an id that nobody can read back.
 
 Without a cap one person's events would change a count by any number, and no noise would hide them. Of each
-user the first ``max_events`` records of a window count, in order of position. A record's window depends on
-its own bin alone, so one user's records never change which records of another user count.
+user the first ``max_events`` records of a window count, whatever partitions they are in. A record's window
+depends on its own bin alone, so one user's records never change which records of another user count.
 """
 
 from __future__ import annotations
@@ -85,24 +85,23 @@ def key_mark(key: bytes) -> bytes:
     return hashlib.blake2b(b"mark", digest_size=ID_BYTES, key=key).digest()
 
 
-def user_ids(users: Sequence[str], windows: Int64Array, partition: str, key: bytes) -> list[bytes]:
-    """Return a keyed hash of each record's user, partition and window: one user's windows do not meet.
+def user_ids(users: Sequence[str], windows: Int64Array, key: bytes) -> list[bytes]:
+    """Return a keyed hash of each record's user and window: one user's windows do not meet.
 
-    Guarantee: without the key an id tells nothing about the user; the same user of the same partition and
-        window always has the same id.
+    Guarantee: without the key an id tells nothing about the user; the same user of the same window always
+        has the same id, in every partition: the cap holds also where partitions are added, or a producer
+        spreads a user's records.
     Args: users, a text for each record; windows, shape (n,); key of 32 bytes, kept outside the store.
 
     >>> key = bytes(32)
-    >>> a, b, c, d = user_ids(["ann", "ann", "ann", "bob"], np.array([9, 9, 14, 9]), "0", key)
+    >>> a, b, c, d = user_ids(["ann", "ann", "ann", "bob"], np.array([9, 9, 14, 9]), key)
     >>> (a == b, a == c, a == d, len(a))
     (True, False, False, 16)
     """
     if len(key) != KEY_BYTES:
         raise ValueError(f"the key of user ids has {len(key)} bytes; it needs {KEY_BYTES}")
     keyed = {
-        window: hashlib.blake2b(
-            f"{len(partition)}:{partition}:{window}:".encode(), digest_size=ID_BYTES, key=key
-        )
+        window: hashlib.blake2b(f"{window}:".encode(), digest_size=ID_BYTES, key=key)
         for window in np.unique(windows).tolist()
     }
     seen: dict[tuple[int, str], bytes] = {}

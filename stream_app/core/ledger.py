@@ -95,12 +95,13 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     unit = "user" if entries and all(entry.unit == "user" for entry in entries) else "event"
     neighbours = "substitute" if any(e.neighbours == "substitute" for e in entries) else "add_remove"
     measurements = tuple(_measurement(epochs) for epochs in streams.values())
+    epsilon = sum((_cost(epochs, unit, neighbours) for epochs in streams.values()), Fraction(0))
     return Statement(
         source=source,
         unit=unit,
         neighbours=neighbours,
-        epsilon=sum((_cost(epochs, unit, neighbours) for epochs in streams.values()), Fraction(0)),
-        private=all(m.private for m in measurements),
+        epsilon=epsilon,
+        private=all(m.private for m in measurements) and epsilon <= LARGEST_PRIVATE_EPSILON,
         measurements=measurements,
     )
 
@@ -131,7 +132,7 @@ def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: 
     )
     if accept != ACCEPTED:
         raise ValueError(f'{measured}: write privacy.accept: "{ACCEPTED}" to accept that')
-    if told.private and told.epsilon > LARGEST_PRIVATE_EPSILON:
+    if all(one.private for one in told.measurements) and told.epsilon > LARGEST_PRIVATE_EPSILON:
         raise ValueError(
             f"{measured}, which protects nobody (at most {LARGEST_PRIVATE_EPSILON}): lower epsilon"
         )

@@ -213,6 +213,7 @@ class Reason(StrEnum):
     """Why a record is not counted: in dead letters and as the names of operator counters."""
 
     UNDECODABLE = "undecodable"
+    UNKNOWN_SCHEMA = "unknown_schema"  # its schema registry had no schema of its id when it was read
     MISSING_FIELD = "missing_field"
     NULL = "null"
     BAD_TIME = "bad_time"

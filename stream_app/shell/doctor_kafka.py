@@ -105,7 +105,7 @@ def keyed_by_user(what: str, events: Iterable[tuple[Any, bytes | None, int]]) ->
     >>> keyed_by_user("unit", [("ada", b"1", 0), ("ada", b"2", 1)]).state
     'warn'
     """
-    remedy = "send each record with its user as the key, or more than max_events of a user count"
+    remedy = "the cap holds, but the order of reading says which of their events count; key records by user"
     partitions: dict[str, set[int]] = defaultdict(set)
     keys: dict[str, set[bytes | None]] = defaultdict(set)
     key_partitions: dict[bytes | None, set[int]] = defaultdict(set)

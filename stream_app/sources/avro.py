@@ -43,7 +43,7 @@ class AvroDecoder:
     async def prepare(self, values: Iterable[bytes]) -> None:
         """Fetch the schemas of records, those that are not known yet.
 
-        Raises: OSError where the registry does not give one: the records are neither counted nor refused.
+        Raises: OSError where the registry does not answer: the records are neither counted nor refused.
         """
         ids = dict.fromkeys(map(_schema_id, values))
         await self._registry.fetch([schema_id for schema_id in ids if schema_id is not None])
@@ -72,6 +72,8 @@ class AvroDecoder:
     def _record(self, value: bytes) -> tuple[dict[str, Any] | Reason, Unit]:
         """Return a record as it was written, with the unit of its time."""
         schema_id = _schema_id(value)
+        if schema_id is not None and schema_id not in self._registry.known:
+            return Reason.UNKNOWN_SCHEMA, None
         schema = None if schema_id is None else self._registry.known[schema_id]
         if schema is None:
             return Reason.UNDECODABLE, None

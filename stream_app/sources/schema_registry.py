@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,6 +15,8 @@ import httpx
 from fastavro.schema import SchemaParseException, UnknownType
 
 TIMEOUT_S = 5.0
+ASK_AGAIN_S = 30.0  # about an id that the registry did not have
+MOST_ABSENT = 10_000  # of these are remembered
 _MARK = "written_as"  # stands for logicalType, which would make objects of numbers that may be out of range
 _UNITS: Mapping[Any, Unit] = {
     "timestamp-millis": "ms",
@@ -51,6 +55,10 @@ class Schema:
         return units.pop() if len(units) == 1 else "none" if units else None
 
 
+class _Absent(Exception):
+    """The registry answers, and has no such schema."""
+
+
 class SchemaRegistry:
     """The schemas of one registry.
 
@@ -61,18 +69,33 @@ class SchemaRegistry:
         self._url = url.rstrip("/")
         self._place = str(httpx.URL(url).copy_with(username=None, password=None))
         self.known: dict[int, Schema | None] = {}  # None: a schema that is not Avro
+        self._asked_at_s: dict[int, float] = {}  # of ids that the registry did not have then
 
     async def fetch(self, schema_ids: Sequence[int]) -> None:
-        """Fetch the schemas that are not known yet.
+        """Fetch the schemas that are not known yet; an id that the registry does not have stays unknown.
 
-        Raises: OSError where the registry does not answer, or has none of that id.
+        Anybody can write an id into a record. If its records waited for a schema, everything else in the
+        topic would wait with them, and everybody could see that such a record came.
+
+        Raises: OSError where the registry does not answer.
         """
-        missing = [schema_id for schema_id in schema_ids if schema_id not in self.known]
+        now_s = time.monotonic()
+        missing = [
+            schema_id
+            for schema_id in schema_ids
+            if schema_id not in self.known
+            and now_s >= self._asked_at_s.get(schema_id, -math.inf) + ASK_AGAIN_S
+        ]
         if not missing:
             return
         async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
             for schema_id in missing:
-                self.known[schema_id] = await self._schema(client, schema_id)
+                try:
+                    self.known[schema_id] = await self._schema(client, schema_id)
+                except _Absent:
+                    self._asked_at_s[schema_id] = now_s
+                    if len(self._asked_at_s) > MOST_ABSENT:
+                        del self._asked_at_s[next(iter(self._asked_at_s))]
 
     async def _schema(self, client: httpx.AsyncClient, schema_id: int) -> Schema | None:
         answer = await self._ask(client, f"/schemas/ids/{schema_id}")
@@ -105,13 +128,18 @@ class SchemaRegistry:
                 "start it, or correct source.schema_registry"
             ) from None
         try:
-            answer = response.raise_for_status().json()
-        except (httpx.HTTPStatusError, ValueError):
+            answer = response.json()
+        except ValueError:
+            answer = None
+        # Any other server may not find a path; a registry says in so many words that it has no such schema.
+        if isinstance(answer, dict) and str(answer.get("error_code")).startswith("404"):
+            raise _Absent
+        if response.is_error:
             answer = None
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
             raise ConnectionError(
-                f"schema registry {self._place}: no schema at {path} (HTTP {response.status_code}); its "
-                "records wait: register it there, or correct source.schema_registry"
+                f"schema registry {self._place}: gives no schemas (HTTP {response.status_code}); records "
+                "wait: mend it, or correct source.schema_registry"
             )
         return answer
 

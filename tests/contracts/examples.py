@@ -61,7 +61,7 @@ def capped(
     """Return a change of (bin, cell, user) records, of which ``max_events`` of a user count in each epoch."""
     plain = [(bin, cell, 1) for bin, cell, _ in records]
     change = apply(expected, new, plain, last_cut_bin=last_cut_bin, partition=partition)
-    ids = user_ids([user for _, _, user in records], WINDOWS.of(change.bins), partition, bytes(32))
+    ids = user_ids([user for _, _, user in records], WINDOWS.of(change.bins), bytes(32))
     return replace(change, cap=UserCap(max_events, ids, WINDOWS.of(change.bins), bytes(16)))
 
 

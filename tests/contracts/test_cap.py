@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_app.core.records import Reply, UserCap
+from stream_app.core.records import Cut, Reply, UserCap
 from stream_app.state.memory import MemoryStore
 from tests.contracts.conftest import Stores
-from tests.contracts.examples import BINS, FIRST_BIN, WIDTH, apply, capped
+from tests.contracts.examples import BINS, FIRST_BIN, HASH, WIDTH, apply, capped
 from tests.contracts.test_store import cut_and_seal, opened, release
 
 pytestmark = pytest.mark.anyio
@@ -50,6 +50,21 @@ async def test_order_of_position_decides_and_not_order_of_bins(stores: Stores) -
     records = [(FIRST_BIN + 1, 0, "ann"), (FIRST_BIN, 0, "ann")]
     await stores.store.apply(stores.stream, capped(0, 2, records, max_events=1))
     assert await counts(stores, FIRST_BIN + 1) == [[0, 0, 0], [1, 0, 0]]
+
+
+async def test_the_cap_holds_over_all_partitions(stores: Stores) -> None:
+    """Also where a partition was added, or a producer spreads a user's records."""
+    await opened(stores)
+    await stores.store.start_partition(stores.stream, HASH, "1", 0)
+    for partition in ("0", "1"):
+        records = [(FIRST_BIN, 0, "ann"), (FIRST_BIN, 1, "bob"), (FIRST_BIN, 0, "ann")]
+        change = capped(0, 3, records, max_events=3, partition=partition)
+        assert await stores.store.apply(stores.stream, change) == Reply.DONE
+    for partition in ("0", "1"):
+        await stores.store.take_cuts(stores.stream, HASH, partition, FIRST_BIN - 1, [Cut(FIRST_BIN, 3)])
+    await stores.store.seal(stores.stream, HASH, ["0", "1"], FIRST_BIN)
+    cells = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN, WIDTH)
+    assert cells.tolist() == [[3, 2, 0]]
 
 
 async def test_a_repeated_call_uses_nothing_up(stores: Stores) -> None:

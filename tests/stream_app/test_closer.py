@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -85,6 +86,42 @@ def test_nothing_is_visible_before_its_public_instant(one: OneSource) -> None:
         assert [seq for seq, _ in await reader.rows(STREAM, 0, 10)] == [1, 2, 3]
 
     asyncio.run(close())
+
+
+@pytest.mark.parametrize(
+    ("late_us", "shown"),
+    [([0, 0], 2), ([200_000, 0], 2), ([300_000, 0], 1), ([900_000] * 10, 1), ([900_000] * 9, 0)],
+)
+def test_a_missed_public_instant_waits_for_the_next(one: OneSource, late_us: list[int], shown: int) -> None:
+    """How late the loop comes to an instant follows the events; ten in a row are an overload."""
+
+    class BusyWall:
+        def __init__(self) -> None:
+            self.now = 0
+            self.late = iter(late_us)
+
+        async def now_us(self) -> int:
+            return self.now
+
+        async def sleep_until_us(self, instant_us: int) -> None:
+            late = next(self.late, None)
+            if late is None:
+                raise asyncio.CancelledError
+            self.now = instant_us + late
+
+    async def publish() -> int:
+        closer, times = one.closer(), []
+        closer._wall, closer._publish_every_us = BusyWall(), 1_000_000  # type: ignore[assignment]
+
+        async def note() -> None:
+            times.append(1)
+
+        closer.show_released = note  # type: ignore[method-assign]
+        with contextlib.suppress(asyncio.CancelledError):
+            await closer._publish()
+        return len(times)
+
+    assert asyncio.run(publish()) == shown
 
 
 def test_what_is_visible_was_witnessed_before(one: OneSource) -> None:

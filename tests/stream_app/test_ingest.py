@@ -155,6 +155,33 @@ def test_a_cut_that_is_due_at_the_apply_is_taken_first(one: OneSource) -> None:
     asyncio.run(count())
 
 
+def test_cuts_are_taken_on_time_also_while_nothing_can_be_read(one: OneSource) -> None:
+    """A record that holds up the reading must not move a record of somebody else's."""
+
+    async def count() -> None:
+        await one.closer().open()
+        ingest = one.ingest()
+        one.append(100)
+        await ingest.step()
+        one.append(101)
+        one.clock.set_bin(101.5)
+
+        async def no_answer(*_: Any) -> Any:
+            raise ConnectionError("schema registry: no answer")
+
+        read, ingest._source.read = ingest._source.read, no_answer  # type: ignore[method-assign]
+        with pytest.raises(OSError, match="no answer"):
+            await ingest.step()
+        one.append(100.5)  # late: the cut of bin 100 stands behind the event before
+        one.clock.set_bin(102.5)
+        ingest._source.read = read  # type: ignore[method-assign]
+        while await ingest.step():
+            pass
+        assert await one.cells(101) == {100: 1, 101: 2}
+
+    asyncio.run(count())
+
+
 def test_two_workers_count_each_event_once(one: OneSource) -> None:
     async def count() -> None:
         await one.closer().open()

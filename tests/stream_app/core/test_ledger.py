@@ -54,6 +54,15 @@ def test_one_measurement_that_protects_nobody_taints_the_source() -> None:
     assert told.sentences()[0].startswith("Not private")
 
 
+def test_a_sum_that_protects_nobody_is_not_called_private() -> None:
+    epochs = [entry(epoch=epoch, epsilon="1", unit="user", start_us=10 * epoch) for epoch in range(21)]
+    assert statement("file:a", epochs[:20]).private
+    told = statement("file:a", epochs)
+    assert not told.private
+    assert told.sentences()[0].startswith("Not private: epsilon 21 ")
+    assert "21 epochs, which add up for a user" in told.sentences()[1]
+
+
 @pytest.mark.parametrize("foreign", [{"source": "file:b"}, {"unit": "household"}])
 def test_what_the_rules_do_not_cover_is_refused(foreign: dict[str, str]) -> None:
     facts = {"source": "file:a", "unit": "event"} | foreign

@@ -113,7 +113,7 @@ class TestOverABroker:
         assert "does not exist; create it" in found[1].said
 
 
-KEYED = CONFIGURATION.replace("epsilon: 1}}", "epsilon: 1, unit: {{user: who, max_events: 4, keyed: true}}}}")
+KEYED = CONFIGURATION.replace("epsilon: 1}}", "epsilon: 1, unit: {{user: who, max_events: 4}}}}")
 
 
 @pytest.mark.kafka
@@ -169,7 +169,7 @@ def test_a_key_that_is_not_the_user(events: list[tuple[str, bytes, int]], words:
     finding = keyed_by_user("unit", events)
     assert finding.state == "warn"
     assert words in finding.said
-    assert "max_events of a user" in finding.said
+    assert "the cap holds" in finding.said
 
 
 def test_no_broker(tmp_path: Path) -> None:

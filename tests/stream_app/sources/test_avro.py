@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stream_app.kafka_cluster import Cluster
+from stream_app.sources import schema_registry
 from stream_app.sources.decode import Decoded, PlainField, TimeField
 from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
@@ -164,13 +165,30 @@ def test_a_schema_that_refers_to_others(registry: Registry) -> None:
     assert found.columns["user.id"].tolist() == ["ada"]
 
 
-def test_a_record_whose_schema_cannot_be_fetched_waits(registry: Registry) -> None:
+def test_a_schema_that_the_registry_does_not_have_costs_its_record_only(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.register(8, CLICK)
     decoder, value = decoder_of(registry), record(7, CLICK, {"user": None, "at": MOMENT})
-    with pytest.raises(OSError, match=r"no schema at /schemas/ids/7 \(HTTP 404\)") as told:
+    other = record(8, CLICK, {"user": None, "at": MOMENT})
+    for _ in range(2):
+        found = decoded(decoder, [value, other])
+        assert refusals(found) == [(0, "unknown_schema")]
+        assert found.kept.tolist() == [1]
+    assert registry.asked == ["/schemas/ids/7", "/schemas/ids/8"]
+    registry.register(7, CLICK)
+    monkeypatch.setattr(schema_registry, "ASK_AGAIN_S", 0.0)
+    assert decoded(decoder, [value]).kept.tolist() == [0]
+
+
+def test_records_wait_for_a_registry_that_gives_nothing(registry: Registry) -> None:
+    """A server that is no registry has no such path either; and no byte of a record is in the line."""
+    registry.missing = {"detail": "not found"}
+    decoder, value = decoder_of(registry), b"\0Ann was here"
+    with pytest.raises(OSError, match=r"gives no schemas \(HTTP 404\)") as told:
         decoded(decoder, [value])
     assert "\n" not in str(told.value)
-    registry.register(7, CLICK)
-    assert decoded(decoder, [value]).kept.tolist() == [0]
+    assert str(int.from_bytes(b"Ann ", "big")) not in str(told.value)
 
 
 def test_a_registry_that_is_away_is_one_clear_line_without_its_password() -> None:
@@ -187,6 +205,7 @@ def test_a_registry_that_is_away_is_one_clear_line_without_its_password() -> Non
 @pytest.mark.kafka
 def test_over_a_broker_no_record_is_lost_while_the_registry_is_away(bootstrap_servers: str) -> None:
     async def read(registry: Registry) -> list[int]:
+        registry.missing = {}  # what a proxy may say whose registry is away
         topic = await Topic.create(bootstrap_servers)
         good = record(7, CLICK, {"user": {"id": "ada"}, "at": MOMENT})
         await topic.send([good, b"not avro", good])
