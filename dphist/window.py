@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from dphist.mechanisms.base import LARGEST_TOTAL
 from dphist.mechanisms.registry import describe, names, release
-from dphist.noise import Int64Array, NoiseSource
+from dphist.noise import Int64Array, NoiseSource, SeededNoise
 from dphist.privacy import exact, path_epsilon
-from dphist.tree.counter import LARGEST_COUNT
 from dphist.tree.design import TreeDesign
 from dphist.tree.upward import UNITS_PER_COUNT
 
@@ -105,8 +105,8 @@ class WindowDesign:
         """
         if cells.dtype != np.int64 or cells.shape != (self.cells,):
             raise ValueError(f"counts: {cells.dtype} {cells.shape} given; int64 ({self.cells},) is needed")
-        if cells.min() < 0 or cells.sum(dtype=np.float64) > LARGEST_COUNT:
-            raise ValueError("counts: below 0, or above 2^45 in a window; check what is counted")
+        if cells.min() < 0 or cells.sum(dtype=np.float64) > LARGEST_TOTAL:
+            raise ValueError("counts: below 0, or above 2^42 in a window; check what is counted")
         rows = [
             release(self.mechanism, row, self.epsilon, noise=noise).counts
             for row in cells.reshape(self.histograms, self.buckets)
@@ -115,6 +115,18 @@ class WindowDesign:
         found = np.nan_to_num(np.concatenate(rows), nan=0.0, posinf=_LARGEST_VALUE, neginf=-_LARGEST_VALUE)
         values = np.clip(found, -_LARGEST_VALUE, _LARGEST_VALUE)
         return np.rint(values * UNITS_PER_COUNT).astype(np.int64)
+
+    def check_mechanism(self) -> None:
+        """Run the mechanism once over nothing: what it cannot do has to be known before anything is counted.
+
+        Raises: ValueError, as the mechanism words it.
+        Cost: that of one histogram.
+        """
+        nothing = np.zeros(self.buckets, np.int64)
+        try:
+            release(self.mechanism, nothing, self.epsilon, noise=SeededNoise(0))
+        except ValueError as refusal:
+            raise ValueError(f"mechanism: {self.mechanism}: {refusal}") from None
 
     def to_json(self) -> str:
         """Return the canonical text, without the tree; equal designs have equal texts."""

@@ -109,6 +109,7 @@ def _planned_with_windows(stream: StreamSettings, window: WindowSettings, releas
             window.mechanism,
             window.share,
         )
+        design.check_mechanism()
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}: {refusal}") from None
     return Strategy(stream.name, stream.source.identity, public, time, cells.width, window=design)

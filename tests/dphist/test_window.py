@@ -107,6 +107,21 @@ def test_every_mechanism_releases_a_window(mechanism: str) -> None:
     assert WindowDesign.from_json(text, design.time) == design
 
 
+def test_what_a_mechanism_cannot_do_is_known_before_anything_is_counted() -> None:
+    design_of("dawa", buckets=4096).check_mechanism()
+    with pytest.raises(ValueError, match="^mechanism: dawa_all: "):
+        design_of("dawa_all", histograms=1, buckets=2**14).check_mechanism()
+
+
+def test_a_value_that_is_no_number_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Found:
+        counts = np.array([np.nan, np.inf, -np.inf, 1.5])
+
+    monkeypatch.setattr("dphist.window.release", lambda *_, **__: Found)
+    released = design_of(histograms=1, buckets=4).release(np.zeros(4, np.int64), SystemNoise())
+    assert released.tolist() == [0, 2**62, -(2**62), 98_304]
+
+
 def test_all_two_dimensional_mechanisms_are_left_out() -> None:
     assert set(window_mechanisms()) == set(mechanisms.names(1))
     assert {"dawa", "cdf_tree", "sorted_isotonic"} <= set(window_mechanisms())
