@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -213,8 +213,13 @@ def _scales(strategy: Strategy, level: int, nodes: range) -> dict[str, float | l
     return {"scale": None if strategy.product else float(strategy.design.scales[level - 1])}
 
 
-def privacy(view: StreamView, ledger: Sequence[LedgerEntry]) -> PrivacyAnswer:
-    """State what is protected and how strongly. Args: the ledger of the stream's source."""
+def privacy(
+    view: StreamView, ledger: Sequence[LedgerEntry], may_read: Callable[[str], bool] = lambda _stream: True
+) -> PrivacyAnswer:
+    """State what is protected and how strongly.
+
+    Args: the ledger of the stream's source; may_read, whether a reader may know a stream by its name.
+    """
     design, source = view.strategy.design, view.strategy.source
     stated = statement(source, ledger)
     private, per_user = view.declaration.private and stated.private, view.declaration.per_user
@@ -234,7 +239,7 @@ def privacy(view: StreamView, ledger: Sequence[LedgerEntry]) -> PrivacyAnswer:
             "not_protected": (NOT_PROTECTED if per_user is None else NOT_PROTECTED_USERS)
             if private
             else ["Anybody: these values show every event."],
-            "ledger": [_ledger_row(view, entry) for entry in ledger],
+            "ledger": [_ledger_row(view, entry, may_read(entry.stream)) for entry in ledger],
         }
     )
 
@@ -271,11 +276,11 @@ def _summary(view: StreamView) -> dict[str, object]:
     }
 
 
-def _ledger_row(view: StreamView, entry: LedgerEntry) -> LedgerRow:
+def _ledger_row(view: StreamView, entry: LedgerEntry, named: bool) -> LedgerRow:
     epochs = view.epochs if entry.stream == view.strategy.stream else ()
     ends = {epoch.record.epoch: epoch.record.end_reason for epoch in epochs}
     return LedgerRow(
-        stream=entry.stream,
+        stream=entry.stream if named else "another stream",
         epoch=entry.epoch,
         start=format_instant(entry.start_us),
         end=format_instant(entry.end_us),

@@ -150,7 +150,7 @@ async def privacy(request: Request, replica: Known, _query: Nothing) -> PrivacyA
     """What is protected and how strongly: in words, in numbers, and the ledger of the source."""
     assert replica.view is not None
     ledger = all_replicas(request).ledgers.get(replica.view.strategy.source, ())
-    return answers.privacy(replica.view, ledger)
+    return answers.privacy(replica.view, ledger, lambda stream: may_read(request, stream))
 
 
 @router.get(

@@ -109,7 +109,7 @@ def test_every_mechanism_releases_a_window(mechanism: str) -> None:
 
 def test_what_a_mechanism_cannot_do_is_known_before_anything_is_counted() -> None:
     design_of("dawa", buckets=4096).check_mechanism()
-    with pytest.raises(ValueError, match="^mechanism: dawa_all: "):
+    with pytest.raises(ValueError, match=r"^mechanism: dawa_all: "):
         design_of("dawa_all", histograms=1, buckets=2**14).check_mechanism()
 
 

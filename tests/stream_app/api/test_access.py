@@ -26,11 +26,13 @@ KEYS = (
 
 
 @asynccontextmanager
-async def asking(rules: AccessRules, address: str = "10.0.0.9") -> AsyncIterator[httpx.AsyncClient]:
-    """Yield a client of a service with two streams, seen from an address."""
+async def asking(
+    rules: AccessRules, address: str = "10.0.0.9", source: str | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a client of a service with two streams, of sources of their own unless one is named."""
     store = MemoryStore()
     for name in ("clicks", "views"):
-        stream = Published(store, name=name, source=f"{name}.ndjson")
+        stream = Published(store, name=name, source=source or f"{name}.ndjson")
         await stream.open()
         await stream.close([1, 2, 3])
     app = create_app(store.reader(), rules)
@@ -103,6 +105,19 @@ def test_a_key_opens_its_streams_and_hides_the_others_everywhere() -> None:
             theirs = await client.get("/v1/streams/views/count", headers=bearer("k-one"))
             nobodys = await client.get("/v1/streams/nothing/count", headers=bearer("k-one"))
             assert theirs.json()["error"].replace("views", "nothing") == nobodys.json()["error"]
+
+    asyncio.run(run())
+
+
+def test_what_others_spend_on_a_source_is_shown_without_their_names() -> None:
+    async def run() -> None:
+        async with asking(AccessRules(keys=KEYS), source="events.ndjson") as client:
+            names = []
+            for headers in (bearer("k-all"), basic("k-one")):
+                told = (await client.get("/v1/streams/clicks/privacy", headers=headers)).json()
+                names.append(sorted(row["stream"] for row in told["ledger"]))
+                assert told["source_epsilon"] == "2"
+            assert names == [["clicks", "views"], ["another stream", "clicks"]]
 
     asyncio.run(run())
 
