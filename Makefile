@@ -61,7 +61,7 @@ test: $(STAMP) ## every test, with real services
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 --dist worksteal --durations 15
+	$(BIN)/pytest -n 3 --dist worksteal --durations 15
 
 simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000)
 	$(BIN)/python -m tests.simulator --schedules $(SCHEDULES)

@@ -48,8 +48,9 @@ def test_every_command_refuses_a_wrong_key(tmp_path, text, command):
 
 
 def test_a_key_of_a_later_release_is_refused_not_ignored(tmp_path, text):
-    line = refused(tmp_path, text.replace("time:", "value: {field: delay, mode: window}\n    time:"))
-    assert "streams.departures.value.mode is not built yet" in line
+    later = "value: {field: delay, min: 0, max: 60, buckets: 6}\n    tree: {shares: node}\n    time:"
+    line = refused(tmp_path, text.replace("time:", later))
+    assert "streams.departures.tree.shares: per node are not built yet for keys and values" in line
 
 
 def test_an_unreachable_redis(tmp_path, text):

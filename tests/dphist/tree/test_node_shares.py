@@ -63,8 +63,7 @@ def test_given_shapes_reach_what_was_measured(
     [
         (2**16, "anticipating", 385.0),
         (2**16, "causal", 826.5),
-        (2**20, "anticipating", 708.0),
-        (2**20, "causal", 1597.0),
+        # 2^20 takes a minute each: make bench-accuracy holds both against their anchors.
     ],
 )
 def test_plans_of_long_epochs_reach_the_anchors(horizon: int, release: str, anchor: float) -> None:
