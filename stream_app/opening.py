@@ -57,7 +57,7 @@ async def open_stream(
             start = _after_witness(state, head)
             await _restore_ledger(store, witness, strategy)
         elif state.epoch.end_reason is not None and not _finished(strategy, state):
-            start = _next(state)
+            start = _next(strategy, state)
         else:
             return strategy, state
         await _open(store, noise, strategy, start, accept)
@@ -133,12 +133,14 @@ class _Start(NamedTuple):
     """How the stream goes on: an epoch after a head, that may not begin before ``earliest_bin``.
 
     ``last`` is an epoch of before: under a cap of users, the new one ends where a window of that one's does.
+    ``carried`` is what levels over epochs know when it begins. SECRET.
     """
 
     record: EpochRecord
     head: str
     earliest_bin: int
     last: EpochRecord | None = None
+    carried: bytes = b""
 
 
 def _first(strategy: Strategy, head: RowLink | None, now_us: int) -> _Start:
@@ -152,7 +154,7 @@ def _first(strategy: Strategy, head: RowLink | None, now_us: int) -> _Start:
     return _Start(record, head.hash, head.bin + 1)
 
 
-def _next(state: StreamState) -> _Start:
+def _next(strategy: Strategy, state: StreamState) -> _Start:
     """Return the epoch after one that has ended. Late records still count, so their floor stays."""
     last = state.epoch
     record = EpochRecord(
@@ -163,7 +165,15 @@ def _next(state: StreamState) -> _Start:
         strategy_hash=last.strategy_hash,
         counts_from_bin=last.first_bin if last.counts_from_bin is None else last.counts_from_bin,
     )
-    return _Start(record, state.head, record.first_bin, last)
+    return _Start(record, state.head, record.first_bin, last, _carried(strategy, state))
+
+
+def _carried(strategy: Strategy, state: StreamState) -> bytes:
+    """Return what goes on from a complete epoch. After any other end, nodes over epochs begin anew: those
+    that were open are never released, so every event is still in at most one of each level.
+    """
+    is_complete = state.released_bin == state.epoch.first_bin + strategy.design.horizon - 1
+    return state.counter if strategy.over_epochs is not None and is_complete else b""
 
 
 def _after_witness(state: StreamState, head: RowLink) -> _Start:
@@ -204,7 +214,9 @@ async def _open(
     if await store.reserve(entry) is Reply.CONFLICT:
         return
     stored = await noise.stored(strategy, record.epoch)
-    reply = await store.open_epoch(strategy.stream, strategy.to_json(), record, start.head, stored)
+    reply = await store.open_epoch(
+        strategy.stream, strategy.to_json(), record, start.head, stored, start.carried
+    )
     if reply not in (Reply.DONE, Reply.ALREADY):
         noise.give_up()
 
@@ -239,7 +251,7 @@ def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
         epoch=record.epoch,
         start_us=declaration.binning.start_us(record.first_bin),
         end_us=declaration.binning.start_us(record.first_bin + record.bins),
-        epsilon=str(strategy.design.epsilon),
+        epsilon=str(strategy.epsilon),
         unit="event" if declaration.per_user is None else "user",
         strategy_hash=strategy.hash,
         private=declaration.private,

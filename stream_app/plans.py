@@ -13,6 +13,8 @@ from dphist.privacy import sensitivity
 from dphist.product.planner import TOTAL_SHARE, check_load
 from dphist.tree.decoder import LARGEST_DECODED_SCALE
 from dphist.tree.design import Release, TreeDesign
+from dphist.tree.epoch_levels import EpochLevels
+from dphist.tree.epoch_levels_planner import plan_epoch_levels
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.node_shares import plan_node_shares
 from dphist.window import WindowDesign
@@ -57,16 +59,46 @@ def _planned(stream: StreamSettings, release: Release) -> Strategy:
         raise OperatorError(
             f"streams.{stream.name}.tree.shares: per node are not built yet for keys and values; write level"
         )
+    if stream.tree.epochs is not None:
+        return _planned_over_epochs(stream, stream.tree.epochs, release)
     if stream.window is not None:
         return _planned_with_windows(stream, stream.window, release)
     if stream.keys is not None or stream.value is not None:
         return _planned_over_axes(stream, release)
-    tree = _planned_tree(stream, release)
+    design = _planned_alone(stream, release)
+    return Strategy(stream.name, stream.source.identity, declared(stream), design)
+
+
+def _planned_alone(
+    stream: StreamSettings, release: Release, part: Fraction = Fraction(1)
+) -> TreeDesign | NodeDesign:
+    """Return the tree of a stream without axes. Args: part, of epsilon, that it may spend."""
+    tree = _planned_tree(stream, release, part)
     try:
-        design = _with_shares_of_nodes(stream, tree) if release == "anticipating" else tree
+        return _with_shares_of_nodes(stream, tree) if release == "anticipating" else tree
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}.tree: {refusal}") from None
-    return Strategy(stream.name, stream.source.identity, declared(stream), design)
+
+
+def _planned_over_epochs(stream: StreamSettings, epochs: int, release: Release) -> Strategy:
+    """Return the epoch's tree and the levels over epochs, the parts of epsilon as planned for so many."""
+    at, privacy = f"streams.{stream.name}.tree.epochs", stream.privacy
+    if stream.keys is not None or stream.value is not None:
+        raise OperatorError(f"{at}: levels over epochs are not built yet for keys and values; take it out")
+    if privacy.unit != "event":
+        raise OperatorError(f"{at}: is for the event unit; a user has events in every epoch: take it out")
+    try:
+        levels = _epoch_levels(stream.time.epoch_bins, epochs, privacy.epsilon, release, privacy.neighbours)
+        design = _planned_alone(stream, release, levels.epoch.epsilon / privacy.epsilon)
+        levels = EpochLevels(design, privacy.epsilon, levels.branching, levels.epsilons)
+    except OperatorError:
+        raise
+    except ValueError as refusal:
+        raise OperatorError(f"{at}: {refusal}") from None
+    return Strategy(stream.name, stream.source.identity, declared(stream), design, over_epochs=levels)
+
+
+_epoch_levels = lru_cache(maxsize=64)(plan_epoch_levels)
 
 
 def _planned_tree(stream: StreamSettings, release: Release, part: Fraction = Fraction(1)) -> TreeDesign:

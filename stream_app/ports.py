@@ -60,6 +60,7 @@ class Store(Protocol):
         record: EpochRecord,
         head: str,
         noise: StoredNoise | None = None,
+        carried: bytes = b"",
     ) -> Reply:
         """Open ``record`` if its number and its first seq are greater than all that the stream has here.
 
@@ -69,8 +70,9 @@ class Store(Protocol):
         its end it is ended at its released bin for ever (``record`` then starts later than its end). If the
         chain goes on from another head than its own, rows that were never visible are discarded first:
         the witness holds other ones. Cells of bins before ``record.first_bin`` and the counter are
-        deleted, later cells stay. From here on ``noise`` is the epoch's, for ever; CONFLICT if a page of it
-        is not stored, so noise that somebody discarded meanwhile is never begun with.
+        deleted, later cells stay; the counter begins as ``carried`` (SECRET) if the chain goes on from its
+        own head, and empty otherwise. From here on ``noise`` is the epoch's, for ever; CONFLICT if a page of
+        it is not stored, so noise that somebody discarded meanwhile is never begun with.
         """
         ...
 

@@ -9,6 +9,7 @@ running count of the open epoch. Its predicted error is exact.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.noise import checked_scale
-from dphist.privacy import path_epsilon
-from dphist.tree.decoder import WEIGHT_BITS, decoder_weights
+from dphist.privacy import exact, path_epsilon
+from dphist.tree.decoder import WEIGHT_BITS, decoder_weights, scaled
 from dphist.tree.design import LARGEST_SCALE, TreeDesign
-from dphist.tree.law import NoiseGroup, WeightedNoise, discrete_laplace_variance
+from dphist.tree.law import LawTable, NoiseGroup, WeightedNoise, discrete_laplace_variance
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.node_laws import whole_law
 from dphist.tree.published_error import published_law, published_prefix_variances
+from dphist.tree.upward import VALUE_BITS
 from dphist.tree.weights import live_weights
 
 FloatArray = NDArray[np.float64]
@@ -156,6 +158,59 @@ class EpochLevels:
             groups += [(weight, copies * digits[level + 1], scale) for weight, copies, scale in made]
             rounding += digits[level + 1] * units
         return WeightedNoise.of(groups), rounding
+
+    @cached_property
+    def node_laws(self) -> tuple[tuple[WeightedNoise, float], ...]:
+        """The law of the error of one node's estimate, per level, lowest first, and its rounding bound.
+
+        As ``complete_law`` has them, but with an epoch's many terms merged where its design allows that.
+        """
+        law, units = self._total_law
+        if isinstance(self.epoch, NodeDesign):
+            law = published_law(self.epoch, 0, self.epoch.horizon)
+        rows = []
+        for level, k in enumerate(self.branching):
+            passed = self.children_weights[level] / (1 << WEIGHT_BITS)
+            parts = [WeightedNoise.of([(1.0 - passed, 1, self.scales[level])])]
+            if passed:
+                below = LawTable.of([law]).repeated(k).scaled(np.array([passed]))
+                parts.append(below.law(0))
+            law, units = WeightedNoise.joined(parts), units * k * passed + 0.5
+            rows.append((law, units))
+        return tuple(rows)
+
+    def completed(self, epochs: int) -> list[int]:
+        """Return the levels, from 0, of which a node is complete with the last of so many epochs."""
+        return [level for level, width in enumerate(self.widths) if epochs % width == 0]
+
+    def pooled(self, level: int, value: Int64Array, children: Int64Array) -> Int64Array:
+        """Return a node's estimate from its own value and its children's estimated sum, as the counter does.
+
+        Args: level, from 0; value, in counts; children, in units of 2^-16. Returns: units of 2^-16.
+        """
+        own = value << VALUE_BITS
+        return own + scaled(np.array([self.children_weights[level]]), children - own)
+
+    def at_epsilon(self, epsilon: Fraction, epoch: TreeDesign | NodeDesign) -> EpochLevels:
+        """Return the same levels with their parts of another epsilon. Args: an epoch's design at its part."""
+        parts = tuple(own * epsilon / self.epsilon for own in self.epsilons)
+        return EpochLevels(epoch, epsilon, self.branching, parts)
+
+    def to_json(self) -> str:
+        """Return the canonical text of the levels; the epoch's design has one of its own."""
+        fields = {
+            "branching": list(self.branching),
+            "epsilon": str(self.epsilon),
+            "epsilons": [str(epsilon) for epsilon in self.epsilons],
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str, epoch: TreeDesign | NodeDesign) -> EpochLevels:
+        """Read what ``to_json`` wrote, checking everything again. Raises: ValueError for other levels."""
+        fields = json.loads(text)
+        epsilons = tuple(exact(epsilon) for epsilon in fields["epsilons"])
+        return cls(epoch, exact(fields["epsilon"]), tuple(fields["branching"]), epsilons)
 
     @cached_property
     def _total_law(self) -> tuple[WeightedNoise, float]:

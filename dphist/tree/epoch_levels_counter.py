@@ -9,12 +9,11 @@ import numpy as np
 
 from dphist.noise import Int64Array, NoiseSource
 from dphist.tree.counter import LARGEST_COUNT
-from dphist.tree.decoder import scaled
 from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.estimate import Estimate
 from dphist.tree.law import WeightedNoise
 from dphist.tree.release import NodeRelease
-from dphist.tree.upward import UNITS_PER_COUNT, VALUE_BITS
+from dphist.tree.upward import UNITS_PER_COUNT
 
 _HEADER = struct.Struct("<4sHHQQ")
 _MAGIC = b"dpEL"
@@ -148,9 +147,7 @@ class EpochLevelsCounter:
             noise = self._noise.discrete_laplace(self.design.scales[level], (self.width,))
             values = exact + noise
             nodes.append(NodeRelease(level + 1, epoch // width, values))
-            own = values << VALUE_BITS
-            weight = np.array([self.design.children_weights[level]])
-            estimate = own + scaled(weight, children - own)
+            estimate = self.design.pooled(level, values, children)
         else:
             open_sums[-1] += estimate
         self._state = EpochLevelsSnapshot(epoch + 1, accumulators, open_sums)

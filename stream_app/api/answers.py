@@ -227,7 +227,7 @@ def privacy(
         released(view)
         | {
             "private": private,
-            "epsilon": in_words(design.epsilon),
+            "epsilon": in_words(view.strategy.epsilon),
             "unit": "event" if per_user is None else "user",
             "max_events": None if per_user is None else per_user.max_events,
             "neighbours": design.neighbours,
@@ -268,7 +268,7 @@ def _summary(view: StreamView) -> dict[str, object]:
     calendar = binning.timezone is not None
     return released(view) | {
         "source": view.strategy.source,
-        "epsilon": in_words(view.strategy.design.epsilon),
+        "epsilon": in_words(view.strategy.epsilon),
         "bin": f"1 day ({binning.timezone})" if calendar else length_in_words(binning.bin_us),
         "bin_seconds": None if calendar else binning.bin_us / 1e6,
         "start": format_instant(view.start_us),

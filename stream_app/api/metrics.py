@@ -61,7 +61,7 @@ class _Released(Collector):
         epsilon = gauge("epsilon", "Privacy loss of the stream per event")
         for view in self._views:
             labels = [view.strategy.stream, str(view.declaration.private).lower()]
-            epsilon.add_metric(labels, float(view.strategy.design.epsilon))
+            epsilon.add_metric(labels, float(view.strategy.epsilon))
             bins.add_metric(labels, view.visible_seq)
             if view.released_until_us is None:
                 continue

@@ -26,6 +26,7 @@ from stream_app.api.ranges import released
 from stream_app.core.bounding import PerUser
 from stream_app.core.epoch_view import Span
 from stream_app.core.ledger import in_words
+from stream_app.core.levels_view import EpochCovers
 from stream_app.core.published_series import PublishedErrors, published_points
 from stream_app.core.query import QueryError, StreamView
 from stream_app.core.strategy import Strategy
@@ -44,7 +45,7 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
         released(view)
         | edges_s(view, slices)
         | {
-            "epsilon": in_words(view.strategy.design.epsilon),
+            "epsilon": in_words(view.strategy.epsilon),
             "preview_epsilon": f"{query.epsilon:g}",
             "confidence": query.confidence,
             "value": values,
@@ -73,8 +74,11 @@ def _replanned(strategy: Strategy, other: Fraction) -> Strategy:
     design = strategy.design
     # Shares per node are planned for noise of an event and more; with less, they make laws long.
     by_node = isinstance(design, NodeDesign) and other <= design.sensitivity
-    if by_node or strategy.window is not None:
+    if strategy.over_epochs is None and (by_node or strategy.window is not None):
         return replace(strategy, design=replace(design, epsilon=other))
+    if strategy.over_epochs is not None:
+        epoch = replace(design, epsilon=design.epsilon * other / strategy.epsilon)
+        return replace(strategy, design=epoch, over_epochs=strategy.over_epochs.at_epsilon(other, epoch))
     tree, per_user = strategy.declared["tree"], PerUser.of(strategy.declared)
     asked: dict[str, Any] = {
         "horizon": design.horizon,
@@ -103,7 +107,9 @@ def _half_widths(
 ) -> list[float]:
     if strategy.design.release == "anticipating":
         starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*slices, strict=True))
-        laws, _ = published_points(PublishedErrors.of(strategy, place), view.epochs, starts, stops)
+        errors, over = PublishedErrors.of(strategy, place), strategy.over_epochs
+        covers = None if over is None else EpochCovers(over, view.epochs)
+        laws, _ = published_points(errors, view.epochs, starts, stops, covers)
         halves, _ = half_widths(laws, confidence)
     else:
         joined = [_joined(view, strategy, place, one) for one in slices]

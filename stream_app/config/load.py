@@ -112,7 +112,8 @@ def declared(stream: StreamSettings) -> dict[str, Any]:
             "shares": [str(share) for share in tree.shares]
             if isinstance(tree.shares, tuple)
             else tree.shares,
-        },
+        }
+        | ({} if tree.epochs is None else {"epochs": tree.epochs}),
         "late": stream.late,
     } | declared_axes(stream)
 
@@ -347,6 +348,7 @@ def _tree(section: Section) -> TreeSettings:
         release=section.take("release", values.one_of("anticipating", "causal"), "anticipating"),
         branching=section.take("branching", values.branching, None),
         shares=section.take("shares", values.shares, None),
+        epochs=section.take("epochs", values.epochs, None),
     )
     section.finish()
     if settings.shares == "node" and settings.release == "causal":

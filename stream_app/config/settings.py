@@ -208,13 +208,15 @@ class PrivacySettings:
 class TreeSettings:
     """The tree over time; None leaves a choice to the planner.
 
-    Args: shares of the levels, or what is planned one for: "level" or "node".
+    Args: shares of the levels, or what is planned one for: "level" or "node"; epochs, over how many the
+        running count since the stream's start is planned (None: no levels over epochs).
     """
 
     workload: Workload
     release: Release
     branching: tuple[int, ...] | None
     shares: tuple[Fraction, ...] | Shares | None
+    epochs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,13 @@ def workload(value: Any) -> Workload:
         raise ValueError(f"is no workload ({str(refusal).removeprefix('workload: ')})") from None
 
 
+def epochs(value: Any) -> int:
+    """Read a number of epochs that levels over them are planned for."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= 2**20:
+        raise ValueError("must be a whole number of epochs from 2 to 1048576, for example 64")
+    return value
+
+
 def branching(value: Any) -> tuple[int, ...]:
     """Read the numbers of children per level, from the root down."""
     if not isinstance(value, list) or not value or any(type(item) is not int or item < 2 for item in value):

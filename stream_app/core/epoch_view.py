@@ -16,7 +16,7 @@ from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_law, published_rounding
 from dphist.tree.upward import UNITS_PER_COUNT
 from dphist.window import WindowDesign
-from stream_app.core.records import ROWS, WINDOWS, EpochRecord, Int64Array
+from stream_app.core.records import OVER_EPOCHS, ROWS, WINDOWS, EpochRecord, Int64Array
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import visible_bins
 
@@ -57,15 +57,20 @@ class EpochView(ABC):
         self._window = window
         self._windows = [np.zeros((0, window.cells if window else 0), np.int64)]
         self._published = [np.zeros((0, width), np.int64)]
+        self._over_epochs: list[Int64Array] | None = None  # None: not measured
         self._whole: tuple[int, dict[View, Estimate]] = (0, {})
 
     @staticmethod
     def of(record: EpochRecord, strategy: Strategy) -> EpochView:
         """Return an empty view of an epoch without axes beside time."""
         design, width = strategy.design, strategy.released_width(ROWS)
+        view: EpochView
         if isinstance(design, NodeDesign) or design.release == "anticipating":
-            return AnticipatingEpoch(record, design, width, strategy.window)
-        return CausalEpoch(record, design, width, strategy.window)
+            view = AnticipatingEpoch(record, design, width, strategy.window)
+        else:
+            view = CausalEpoch(record, design, width, strategy.window)
+        view._over_epochs = None if strategy.over_epochs is None else []
+        return view
 
     @property
     @abstractmethod
@@ -112,12 +117,19 @@ class EpochView(ABC):
             self._windows = [np.concatenate(self._windows)]
         return self._windows[0]
 
+    @property
+    def over_epochs(self) -> Int64Array | None:
+        """Return the row of nodes over epochs that this one completes (``levels_release.py``), if it has."""
+        return self._over_epochs[0][0] if self._over_epochs else None
+
     def missing(self, visible_seq: int) -> Iterable[Missing]:
         """Yield what has to be read to know all that is visible."""
         bins, shape = visible_bins(self.record, visible_seq), self.design.shape
         have = {level: len(self.nodes(level)) for level in shape.levels} | {ROWS: len(self.published)}
         if self._window is not None:
             have[WINDOWS] = len(self.windows)
+        if self._over_epochs is not None:
+            have[OVER_EPOCHS] = len(self._over_epochs)
         for level, first in have.items():
             rows = self._rows_after(level, bins) - first
             if rows > 0:
@@ -126,6 +138,8 @@ class EpochView(ABC):
     def _rows_after(self, level: int, bins: int) -> int:
         if level == WINDOWS and self._window is not None:
             return bins // self._window.bins
+        if level == OVER_EPOCHS:
+            return int(bins == self.design.horizon)
         return bins if level == ROWS else self.design.shape.completed_count(bins, level)
 
     def append(self, level: int, values: Int64Array) -> None:
@@ -134,6 +148,8 @@ class EpochView(ABC):
             self._published.append(values)
         elif level == WINDOWS:
             self._windows.append(values)
+        elif level == OVER_EPOCHS and self._over_epochs is not None:
+            self._over_epochs.append(values)
         else:
             self._append_nodes(level, values)
 

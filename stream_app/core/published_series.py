@@ -18,6 +18,7 @@ from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
 from stream_app.core.epoch_view import EpochView, Float64Array
+from stream_app.core.levels_view import EpochCovers
 from stream_app.core.records import ROWS, Int64Array
 from stream_app.core.strategy import Strategy
 
@@ -54,11 +55,15 @@ class PublishedErrors:
 
 
 def published_points(
-    errors: PublishedErrors, epochs: Sequence[EpochView], starts: Int64Array, stops: Int64Array
+    errors: PublishedErrors,
+    epochs: Sequence[EpochView],
+    starts: Int64Array,
+    stops: Int64Array,
+    over: EpochCovers | None = None,
 ) -> tuple[LawTable, Float64Array]:
     """Return the laws of the errors of ranges, and bounds on their rounding, in counts.
 
-    Args: absolute bins, half-open, shape (points,).
+    Args: absolute bins, half-open, shape (points,); over, nodes over epochs that stand for whole ones.
     Cost: O(height^2 * points) for each partial epoch in a range, in numpy.
     """
     whole = np.zeros(len(starts), np.int64)
@@ -73,6 +78,13 @@ def published_points(
         rounding += np.where(touched, of_prefix * (1 + (low > 0)), 0.0)
         _place(partial, touched & ~complete, low, high)
     tables = [errors.laws(low, high) for low, high in partial]
+    if over is not None:
+        digits = over.digits(over.covers(starts, stops))
+        covered = digits @ np.array(over.design.widths, np.int64)
+        of_nodes, rounding_of_nodes = over.law_table(digits)
+        tables += of_nodes
+        whole -= covered
+        rounding += rounding_of_nodes - covered * of_prefix
     if whole.any():
         one = errors.laws(np.array([0]), np.array([horizon]))
         tables.append(one.take(np.zeros(len(starts), np.int64)).repeated(whole.astype(np.float64)))

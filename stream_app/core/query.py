@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +22,11 @@ from stream_app.core.consistent import consistent_running, running_variances
 from stream_app.core.declaration import Declaration
 from stream_app.core.epoch_view import EpochView, Float64Array, Kind, Missing, Span, View
 from stream_app.core.instants import format_instant
+from stream_app.core.levels_view import EpochCovers
 from stream_app.core.product_epoch import AxesEpoch, ProductEpoch, PublishedAxesEpoch
 from stream_app.core.published_series import PublishedErrors, published_points
 from stream_app.core.records import ROWS, EpochRecord, Int64Array, PublicState
+from stream_app.core.series_points import downsampled, point_ranges
 from stream_app.core.strategy import Strategy
 
 
@@ -78,6 +79,7 @@ class StreamView:
         self.visible_seq = 0
         self._strategy_text = strategy
         self._running: dict[tuple[Kind, View], Float64Array] = {}
+        self._covers: EpochCovers | None = None
         self._consistent: tuple[int, Int64Array] = (-1, np.zeros(0, np.int64))
         self._of_key: dict[str, StreamView] = {}
         self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, kept by those who ask for them
@@ -144,6 +146,7 @@ class StreamView:
         self.epochs, self.visible_seq = epochs, state.visible_seq
         self._running.clear()
         self._of_key.clear()
+        self._covers = None
 
     def _epochs_at(self, state: PublicState) -> list[EpochView]:
         """Return this view's epochs and fresh ones for those that the state adds."""
@@ -238,11 +241,12 @@ class StreamView:
     def count(self, span: Span) -> Estimate:
         """Return the number of events in a range of visible bins, as well as it is known now.
 
-        Guarantee: within each epoch the best linear unbiased estimate; exact variance and law.
+        Guarantee: within each epoch the best linear unbiased estimate, of whole epochs the nodes over them
+            where the stream has such; exact variance and law.
         Raises: QueryError if some of the bins were never measured.
         """
         self._check_measured(span)
-        return self._joined(epoch.estimate(part, "unbiased") for epoch, part in self._parts(span))
+        return self._joined(self._estimates(span, "unbiased"))
 
     def _check_measured(self, span: Span) -> None:
         if not self._measured(np.array([span.start]), np.array([span.stop]))[0]:
@@ -255,7 +259,7 @@ class StreamView:
     def running(self, view: View = "unbiased", stop: int | None = None) -> Estimate:
         """Return the number of events from the stream's first bin to the edge ``stop`` (None: the last)."""
         span = Span(self.span.start, self.span.stop if stop is None else stop)
-        return self._joined(epoch.estimate(part, view) for epoch, part in self._parts(span))
+        return self._joined(self._estimates(span, view))
 
     def series(
         self,
@@ -273,17 +277,20 @@ class StreamView:
         every step-th edge. As first published, bins and windows are sums of the bins' own nodes.
         Cost: O(bins) in numpy, and O(height^2) for each point returned.
         """
-        starts, stops = _ranges(kind, span, step, window, self.span.start)
+        starts, stops = point_ranges(kind, span, step, window, self.span.start)
         available = len(stops)
         keep = self._on_edge(stops) if kind == "running" else self._measured(starts, stops)
         starts, stops = starts[keep], stops[keep]
         running = self._running_values(kind, view)
         values = running[self._measured_before(stops)] - running[self._measured_before(starts)]
+        over = None if self._sums_own_nodes(kind, view) else self._over_epochs()
+        if over is not None:
+            values = values + over.gains(over.covers(starts, stops), running[self._measured_epochs()])
         shown = downsampled(values, points)
         spans = [Span(int(starts[i]), int(stops[i])) for i in shown]
         if self.strategy.design.release == "anticipating":
             errors = PublishedErrors.of(self.strategy, self._key)
-            laws, roundings = published_points(errors, self.epochs, starts[shown], stops[shown])
+            laws, roundings = published_points(errors, self.epochs, starts[shown], stops[shown], over)
             return Series(spans, values[shown], laws, roundings, available, available - len(stops))
         estimates = [self._point(kind, view, one) for one in spans]
         return Series(
@@ -296,9 +303,36 @@ class StreamView:
         )
 
     def _point(self, kind: Kind, view: View, span: Span) -> Estimate:
-        if view == "first_published" and kind != "running":
+        if self._sums_own_nodes(kind, view):
             return self._joined(epoch.bins_as_published(part) for epoch, part in self._parts(span))
-        return self._joined(epoch.estimate(part, view) for epoch, part in self._parts(span))
+        return self._joined(self._estimates(span, view))
+
+    def _sums_own_nodes(self, kind: Kind, view: View) -> bool:
+        """Return whether points add up what was released with each bin, and nothing else."""
+        causal = self.strategy.design.release == "causal"
+        return causal and view == "first_published" and kind != "running"
+
+    def _over_epochs(self) -> EpochCovers | None:
+        """Return the nodes over epochs, where the stream has levels of them."""
+        if self._covers is None and self.strategy.over_epochs is not None:
+            self._covers = EpochCovers(self.strategy.over_epochs, self.epochs)
+        return self._covers
+
+    def _measured_epochs(self) -> Int64Array:
+        """Return how many measured bins lie before each epoch, and in all."""
+        return np.cumsum([0, *(epoch.bins for epoch in self.epochs)])
+
+    def _estimates(self, span: Span, view: View) -> Iterable[Estimate]:
+        """Yield independent estimates of a range's parts: nodes over epochs, then what they leave."""
+        over, counted = self._over_epochs(), set[int]()
+        if over is not None:
+            [nodes] = over.covers(np.array([span.start]), np.array([span.stop])).nodes
+            yield from map(over.estimate, nodes)
+            counted = {place for node in nodes for place in range(node.first, node.first + node.epochs)}
+        for place, epoch in enumerate(self.epochs):
+            part = epoch.within(span)
+            if part.start < part.stop and place not in counted:
+                yield epoch.estimate(part, view)
 
     def _parts(self, span: Span) -> Iterable[tuple[EpochView, Span]]:
         for epoch in self.epochs:
@@ -360,30 +394,3 @@ class StreamView:
 
 def _some(labels: Sequence[str]) -> str:
     return ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
-
-
-def downsampled(values: Float64Array, points: int) -> Int64Array:
-    """Return which of the values to show, at most ``points``, rising: the first, the last, and the least and
-    the greatest of every stretch between them.
-
-    >>> downsampled(np.array([0.0, 1, 9, 1, 1, -5, 1, 0]), 6).tolist()
-    [0, 1, 2, 4, 5, 7]
-    """
-    if len(values) <= points:
-        return np.arange(len(values))
-    if points < 4:
-        return np.array([0, len(values) - 1])[-points:]
-    edges = np.linspace(1, len(values) - 1, (points - 2) // 2 + 1).astype(np.int64)
-    shown = {0, len(values) - 1}
-    for start, stop in pairwise(edges):
-        stretch = values[start:stop]
-        shown |= {int(start + stretch.argmin()), int(start + stretch.argmax())}
-    return np.array(sorted(shown), dtype=np.int64)
-
-
-def _ranges(kind: Kind, span: Span, step: int, window: int, first: int) -> tuple[Int64Array, Int64Array]:
-    if kind == "bin":
-        starts = np.arange(span.start, span.stop - step + 1, step)
-        return starts, starts + step
-    stops = np.arange(span.start + (step if kind == "running" else window), span.stop + 1, step)
-    return (np.full_like(stops, first) if kind == "running" else stops - window), stops

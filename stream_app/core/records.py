@@ -166,6 +166,7 @@ class TileAppend:
 
 ROWS = -1  # the level number of published rows in a TileKey
 WINDOWS = -2  # that of the histograms of complete windows
+OVER_EPOCHS = -3  # that of the nodes over epochs that an epoch completes: one row for a complete epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,19 @@ from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import AnticipatingSnapshot, BinsNoise, release_bins
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.design import TreeDesign
+from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.interval import half_widths
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
-from dphist.tree.release import BinReleases
+from dphist.tree.release import BinReleases, LevelRelease
 from dphist.tree.series import series_laws, series_variance
 from dphist.tree.upward import UNITS_PER_COUNT
 from dphist.tree.weights import rounding_bounds
 from dphist.window import WindowDesign
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
+from stream_app.core.levels_release import EpochsState, close_epoch, nodes_of_row
 from stream_app.core.product_release import (
     close_bins,
     columns_hash,
@@ -35,7 +37,7 @@ from stream_app.core.product_release import (
     running_errors,
     totals,
 )
-from stream_app.core.records import ROWS, Int64Array, Release, StreamState, TileAppend
+from stream_app.core.records import OVER_EPOCHS, ROWS, Int64Array, Release, StreamState, TileAppend
 from stream_app.core.strategy import Strategy, canonical_json
 from stream_app.core.tiles import tile_appends
 from stream_app.core.window_release import close_windows, joined_state, split_state
@@ -71,7 +73,7 @@ def make_release(
     counts: Int64Array,
     noise: NoiseSource | BinsNoise,
     nonce: str,
-    window_noise: NoiseSource | None = None,
+    late_noise: NoiseSource | None = None,
 ) -> Release:
     """Noise the next sealed bins of the running epoch.
 
@@ -82,11 +84,12 @@ def make_release(
         counts: exact counts of the bins after it, shape (bins, width). SECRET.
         noise: where to draw from (causal), or what was drawn for these very bins before the epoch.
         nonce: names this attempt, so that its rows differ from those of any other.
-        window_noise: where the mechanism of a stream with windows draws from.
+        late_noise: where that is drawn from which is drawn as it is released, whatever was drawn ahead: of
+            windows and of nodes over epochs.
     Raises: ValueError for bins beyond the epoch; never showing a count.
     Cost: causal, one call of the noise source a level; about 200 microseconds a bin for its row.
     """
-    releases, counter = _closed(strategy, state.counter, counts, noise, window_noise)
+    releases, counter = _closed(strategy, state.counter, counts, noise, late_noise)
     first_bin = state.released_bin + 1
     rows = list(_chained(state, strategy, releases, nonce))
     return Release(
@@ -108,18 +111,40 @@ def _closed(
     held: bytes,
     counts: Int64Array,
     noise: NoiseSource | BinsNoise,
-    window_noise: NoiseSource | None,
+    late_noise: NoiseSource | None,
 ) -> tuple[BinReleases, bytes]:
     """Return what these bins make public, and the counter's new state."""
-    if strategy.window is None:
+    if strategy.window is None and strategy.over_epochs is None:
         return _counted(strategy, held, counts, noise)
-    if window_noise is None:
-        raise ValueError("window_noise: this stream has windows, which need noise of their own")
+    if late_noise is None:
+        raise ValueError("late_noise: this stream has windows or levels over epochs, which need their own")
+    if strategy.over_epochs is not None:
+        return _counted_over_epochs(strategy, strategy.over_epochs, held, counts, noise, late_noise)
+    assert strategy.window is not None
     tree, open_cells = split_state(strategy.window, held)
     releases, tree = _counted(strategy, tree, counts.sum(axis=1, keepdims=True), noise)
-    windows, open_cells = close_windows(strategy.window, releases.first_bin, open_cells, counts, window_noise)
+    windows, open_cells = close_windows(strategy.window, releases.first_bin, open_cells, counts, late_noise)
     shown = replace(releases, levels=(*releases.levels, windows))
     return shown, joined_state(tree, open_cells)
+
+
+def _counted_over_epochs(
+    strategy: Strategy,
+    levels: EpochLevels,
+    held: bytes,
+    counts: Int64Array,
+    noise: NoiseSource | BinsNoise,
+    late_noise: NoiseSource,
+) -> tuple[BinReleases, bytes]:
+    """Return what the tree over time and, with an epoch's last bin, the levels over it make public."""
+    state = EpochsState.from_bytes(held)
+    releases, tree = _counted(strategy, state.tree, counts, noise)
+    state = replace(state, tree=tree, total=state.total + int(counts.sum()))
+    if releases.first_bin + len(releases) < strategy.design.horizon:
+        return releases, state.to_bytes()
+    row, state = close_epoch(levels, state, releases.published[-1], late_noise)
+    shown = LevelRelease(OVER_EPOCHS, 0, row[np.newaxis])
+    return replace(releases, levels=(*releases.levels, shown)), state.to_bytes()
 
 
 def _counted(
@@ -196,6 +221,10 @@ def _columns(strategy: Strategy, releases: BinReleases, position: int) -> dict[s
     shown: dict[str, object] = {"nodes": [[node.level, node.index, node.values.tolist()] for node in nodes]}
     if strategy.window is not None:
         shown["windows"] = _windows(strategy.window, releases, position)
+    if strategy.over_epochs is not None:
+        is_last = releases.first_bin + position + 1 == strategy.design.horizon
+        row = releases.levels[-1].values[0] if is_last else None
+        shown["over_epochs"] = [] if row is None else nodes_of_row(strategy.over_epochs, row)
     return shown
 
 

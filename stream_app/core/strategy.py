@@ -11,15 +11,17 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from dphist.product.design import ProductDesign
 from dphist.tree.design import TreeDesign
+from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.node_design import NodeDesign, design_from_json
 from dphist.window import WindowDesign
 from stream_app.core.cells import Cells
-from stream_app.core.records import ROWS, WINDOWS
+from stream_app.core.records import OVER_EPOCHS, ROWS, WINDOWS
 
 Shares = Literal["level", "node"]
 
@@ -42,6 +44,7 @@ class Strategy:
         width: cells per bin (1 without keys and values).
         product: the shares of all axes, where there are keys or values; its tree over time is ``design``.
         window: how the cells are released in tumbling windows; ``design`` then counts all events together.
+        over_epochs: the levels over epochs, whose part of epsilon ``design`` leaves to them.
     """
 
     stream: str
@@ -51,10 +54,18 @@ class Strategy:
     width: int = 1
     product: ProductDesign | None = None
     window: WindowDesign | None = None
+    over_epochs: EpochLevels | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.design, NodeDesign) and self.design.release == "causal":
             raise ValueError("strategy: shares per node are served anticipating only; plan shares per level")
+        if self.over_epochs is not None and not (self.width == 1 and self.over_epochs.epoch == self.design):
+            raise ValueError("strategy: levels over epochs count the total of streams without axes only")
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return what an event costs: the epoch's tree, and all levels over epochs."""
+        return self.design.epsilon if self.over_epochs is None else self.over_epochs.epsilon
 
     @property
     def shares(self) -> Shares:
@@ -64,9 +75,12 @@ class Strategy:
     def released_width(self, level: int) -> int:
         """Return how many numbers a node of a level holds, a published row (``ROWS``) or a window.
 
+        A complete epoch's row over epochs is that of ``levels_release.py``.
         Over several axes a causal stream publishes the running count of the total only: all else follows
         from the nodes. An anticipating one publishes every column's, and no nodes.
         """
+        if level == OVER_EPOCHS and self.over_epochs is not None:
+            return 1 + len(self.over_epochs.branching)
         if self.product is None:
             return 1 if self.window is not None and level != WINDOWS else self.width
         return 1 if level == ROWS and self.design.release == "causal" else self.product.columns
@@ -80,7 +94,8 @@ class Strategy:
     @property
     def tile_levels(self) -> Sequence[int]:
         """Return everything that tiles are made of."""
-        return (ROWS, *self.released_levels, *(() if self.window is None else (WINDOWS,)))
+        windows = () if self.window is None else (WINDOWS,)
+        return (ROWS, *self.released_levels, *windows, *(() if self.over_epochs is None else (OVER_EPOCHS,)))
 
     def rows_after(self, level: int, bins: int) -> int:
         """Return how many rows of a level the first so many bins of an epoch release."""
@@ -88,6 +103,8 @@ class Strategy:
             return bins
         if level == WINDOWS and self.window is not None:
             return bins // self.window.bins
+        if level == OVER_EPOCHS and self.over_epochs is not None:
+            return int(bins == self.design.horizon)
         return self.design.shape.completed_count(bins, level) if level in self.released_levels else 0
 
     @cached_property
@@ -114,6 +131,8 @@ class Strategy:
             fields["product"] = self.product.to_json()
         if self.window is not None:
             fields["window"] = self.window.to_json()
+        if self.over_epochs is not None:
+            fields["over_epochs"] = self.over_epochs.to_json()
         return canonical_json(fields)
 
     @classmethod
@@ -146,6 +165,7 @@ def _parsed(text: bytes | str) -> Strategy:
         width=fields["width"],
         product=ProductDesign.from_json(fields["product"]) if "product" in fields else None,
         window=_window(fields["window"], design) if "window" in fields else None,
+        over_epochs=EpochLevels.from_json(fields["over_epochs"], design) if "over_epochs" in fields else None,
     )
 
 

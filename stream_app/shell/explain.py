@@ -42,7 +42,7 @@ def _plan_row(stream: StreamSettings, strategy: Strategy) -> list[str]:
     return [
         stream.name,
         f"{design.horizon:,} bins of {format_duration(stream.time.bin_us)}",
-        in_words(design.epsilon),
+        in_words(strategy.epsilon),
         " x ".join(map(str, design.branching)),
         _shares(design),
         f"{math.sqrt(design.mean_squared_error(stream.tree.workload)):,.1f}",

@@ -124,6 +124,7 @@ class MemoryStore:
         record: EpochRecord,
         head: str,
         noise: StoredNoise | None = None,
+        carried: bytes = b"",
     ) -> Reply:
         """Open an epoch after the stream's last one, ending that where it stands."""
         check_epoch(record)
@@ -161,12 +162,13 @@ class MemoryStore:
                 state.end_epoch("a later epoch was opened")
         else:
             state.discard_invisible("the chain went on elsewhere")
+            carried = b""
         state.epochs.append(record)
         state.opening_head = state.head = head
         state.seq = record.first_seq - 1
         state.released_bin = record.first_bin - 1
         state.sealed_bin = max(state.sealed_bin, state.released_bin)
-        state.counter, state.noise = b"", nonce
+        state.counter, state.noise = carried, nonce
         for bin in [bin for bin in state.cells if bin < record.first_bin]:
             del state.cells[bin]
         return Reply.DONE

@@ -122,6 +122,7 @@ class RedisStore:
         record: EpochRecord,
         head: str,
         noise: StoredNoise | None = None,
+        carried: bytes = b"",
     ) -> Reply:
         """Open an epoch after the stream's last one, ending that where it stands."""
         check_epoch(record)
@@ -137,6 +138,7 @@ class RedisStore:
             *(strategy, record.strategy_hash, record.epoch, encode_epoch(record)),
             *(record.first_bin, record.first_bin + record.bins - 1, record.first_seq, head),
             *((noise.nonce, noise.pages) if noise else ("", 0)),
+            carried,
         )
         while True:
             forgotten, state, visible, epochs, held = await transaction(

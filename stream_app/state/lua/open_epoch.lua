@@ -2,13 +2,14 @@
 -- KEYS: state, strategy, epochs, visible, chain, open_bins, noise, then the cells of each bin to forget, then the
 --       tiles that hold what is released but not visible
 -- ARGV: strategy, strategy hash, epoch, record, first bin, last bin, first seq, head, nonce of the epoch's noise
---       (may be empty), number of its pages, seq and visible seq that the caller saw, number of bins to forget,
---       these bins, then the visible length of each tile
+--       (may be empty), number of its pages, the counter that it begins with if the chain goes on from its own
+--       head, seq and visible seq that the caller saw, number of bins to forget, these bins, then the visible length of each tile
 -- Replies: 'again' when the caller saw another state than the one that holds now
 local state, strategy, epochs, visible, chain, open_bins, noise = unpack(KEYS, 1, 7)
 local text, strategy_hash, epoch, record, first_bin, last_bin, first_seq, head = unpack(ARGV, 1, 8)
-local nonce, pages, seen_seq, seen_visible, bins_to_forget = unpack(ARGV, 9, 13)
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 7, 13
+local nonce, pages, carried, seen_seq, seen_visible, bins_to_forget = unpack(ARGV, 9, 14)
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 7, 14
+local counter = ''
 bins_to_forget = tonumber(bins_to_forget)
 
 local function last_bin_of(number, known)
@@ -77,8 +78,11 @@ if current then
 
   if tonumber(first_seq) ~= tonumber(held[2]) + 1 or head ~= held[3] then
     discard_invisible()
-  elseif redis.call('HEXISTS', epochs, current .. ':end_reason') == 0 then
-    end_epoch(current, held[4], 'a later epoch was opened')
+  else
+    counter = carried
+    if redis.call('HEXISTS', epochs, current .. ':end_reason') == 0 then
+      end_epoch(current, held[4], 'a later epoch was opened')
+    end
   end
   for i, bin in ipairs(forgotten) do
     redis.call('UNLINK', KEYS[GIVEN_KEYS + i])
@@ -96,5 +100,5 @@ redis.call('HSET', state,
   'seq', string.format('%.0f', tonumber(first_seq) - 1),
   'released_bin', string.format('%.0f', tonumber(first_bin) - 1),
   'sealed_bin', string.format('%.0f', sealed_bin),
-  'counter', '', 'noise', nonce)
+  'counter', counter, 'noise', nonce)
 return 'done'

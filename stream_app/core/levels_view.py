@@ -1,0 +1,130 @@
+"""Nodes over epochs as readers see them: which ranges of complete epochs they count, and how well.
+
+A range of complete epochs is covered by the largest released nodes that lie within it; what they leave are
+single epochs, with their own totals. A node's estimate is pooled with those of its children, so it is never
+worse than their sum; and it uses nothing outside the range, so it is independent of all else in an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dphist.tree.epoch_levels import EpochLevels
+from dphist.tree.estimate import Estimate
+from dphist.tree.law import LawTable
+from dphist.tree.upward import UNITS_PER_COUNT
+from stream_app.core.epoch_view import EpochView, Float64Array
+from stream_app.core.records import Int64Array
+
+
+class EpochNode(NamedTuple):
+    """A released node over epochs: its level from 0, the place of its first epoch, and how many it counts.
+
+    ``units``, shape (1,), is its estimate in units of 2^-16.
+    """
+
+    level: int
+    first: int
+    epochs: int
+    units: Int64Array
+
+    @property
+    def value(self) -> float:
+        """The estimate in counts."""
+        return float(self.units[0]) / UNITS_PER_COUNT
+
+
+class Covers(NamedTuple):
+    """The nodes within ranges: those of each different cover, and which cover each range has."""
+
+    nodes: list[tuple[EpochNode, ...]]
+    of: Int64Array
+
+
+class EpochCovers:
+    """The released nodes over the epochs of a stream, found by the ranges that they cover.
+
+    Args: all epochs, in order; places in this list stand for them.
+    Cost: O(epochs).
+    """
+
+    def __init__(self, design: EpochLevels, epochs: Sequence[EpochView]) -> None:
+        self.design = design
+        self._first_bins = np.array([epoch.record.first_bin for epoch in epochs], np.int64)
+        self._nodes: dict[tuple[int, int], EpochNode] = {}
+        for place, epoch in enumerate(epochs):
+            if epoch.over_epochs is not None:
+                self._add(epochs, place, epoch.over_epochs)
+
+    def _add(self, epochs: Sequence[EpochView], last: int, row: Int64Array) -> None:
+        """Add the nodes that an epoch completes, from what is below them."""
+        for level in self.design.completed(int(row[0])):
+            width, k = self.design.widths[level], self.design.branching[level]
+            first, below = last + 1 - width, width // k
+            if level:
+                children = sum(self._nodes[level - 1, first + n * below].units for n in range(k))
+            else:
+                children = sum(epochs[first + n].published[-1] for n in range(k))
+            units = self.design.pooled(level, row[level + 1 : level + 2], np.asarray(children))
+            self._nodes[level, first] = EpochNode(level, first, width, units)
+
+    def _node_from(self, first: int, stop: int) -> EpochNode | None:
+        """Return the largest node that begins with an epoch and ends before the place ``stop``."""
+        for level in range(len(self.design.widths) - 1, -1, -1):
+            node = self._nodes.get((level, first))
+            if node is not None and first + node.epochs <= stop:
+                return node
+        return None
+
+    def _covering(self, first: int, stop: int) -> Iterator[EpochNode]:
+        """Yield the nodes that count most of the epochs from one place to another, in order."""
+        while first < stop:
+            node = self._node_from(first, stop)
+            if node is not None:
+                yield node
+            first += 1 if node is None else node.epochs
+
+    def covers(self, starts: Int64Array, stops: Int64Array) -> Covers:
+        """Return the nodes within ranges of absolute bins [a, b), shape (points,)."""
+        first = np.searchsorted(self._first_bins, starts, side="left")
+        stop = np.searchsorted(self._first_bins + self.design.epoch.horizon, stops, side="right")
+        places, of = np.unique(first * (len(self._first_bins) + 1) + stop, return_inverse=True)
+        pairs = (divmod(place, len(self._first_bins) + 1) for place in places.tolist())
+        return Covers([tuple(self._covering(*pair)) for pair in pairs], of)
+
+    def gains(self, covers: Covers, totals: Float64Array) -> Float64Array:
+        """Return what nodes change in the sums of epochs' totals, one number a range, in counts.
+
+        Args: totals, the running sum of the epochs' counts before each and after the last: (epochs + 1,).
+        """
+        gains = [
+            sum(node.value - (totals[node.first + node.epochs] - totals[node.first]) for node in nodes)
+            for nodes in covers.nodes
+        ]
+        return np.array(gains, np.float64)[covers.of]
+
+    def digits(self, covers: Covers) -> Int64Array:
+        """Return how many nodes of each level ranges use, shape (ranges, levels)."""
+        digits = np.zeros((len(covers.nodes), len(self.design.branching)), np.int64)
+        for row, nodes in zip(digits, covers.nodes, strict=True):
+            for node in nodes:
+                row[node.level] += 1
+        return digits[covers.of]
+
+    def law_table(self, digits: Int64Array) -> tuple[list[LawTable], Float64Array]:
+        """Return the laws of the nodes' errors, to be joined, and the bounds on their rounding, in counts."""
+        tables, rounding = [], np.zeros(len(digits))
+        rows = np.zeros(len(digits), np.int64)
+        for (law, units), copies in zip(self.design.node_laws, digits.T, strict=True):
+            if copies.any():
+                tables.append(LawTable.of([law]).take(rows).repeated(copies.astype(np.float64)))
+                rounding += copies * units / UNITS_PER_COUNT
+        return tables, rounding
+
+    def estimate(self, node: EpochNode) -> Estimate:
+        """Return a node's count, with the exact law of its error."""
+        law, units = self.design.node_laws[node.level]
+        return Estimate(node.value, law.variance, law, units / UNITS_PER_COUNT)
