@@ -54,6 +54,14 @@ def planned(stream: StreamSettings) -> Strategy:
     return strategy
 
 
+def planned_for_one_epoch(stream: StreamSettings) -> TreeDesign | NodeDesign:
+    """Return the tree of a stream without axes if nothing were left to levels over epochs.
+
+    Raises: OperatorError where no tree fits what is asked.
+    """
+    return _planned_alone(stream, stream.tree.release)
+
+
 def _planned(stream: StreamSettings, release: Release) -> Strategy:
     if stream.tree.shares == "node" and (stream.keys or stream.value):
         raise OperatorError(

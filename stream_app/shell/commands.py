@@ -147,6 +147,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
       stream-app plan --config examples/flights.yaml --stream departures --plot error.png
     """
     from stream_app.shell.axes import axes_table, windows_table
+    from stream_app.shell.epochs import epochs_table
     from stream_app.shell.explain import plan_table
     from stream_app.shell.plan import chosen_streams, comparisons, epsilons_for
 
@@ -158,7 +159,8 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
         return 0
     plain = tuple(one for one in streams if not one.cell_fields)
     trees = tuple(one for one in streams if not one.cell_fields or one.window)
-    tables = (plan_table(trees), axes_table(streams), windows_table(streams), *comparisons(plain, plot))
+    own = (plan_table(trees), epochs_table(streams), axes_table(streams), windows_table(streams))
+    tables = (*own, *comparisons(plain, plot))
     for table in tables:
         if table is not None:
             Console().print(table)

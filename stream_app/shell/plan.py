@@ -53,6 +53,11 @@ def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[
             raise OperatorError(
                 f"--target-rmse: {stream.name} has keys or a value; name another with --stream"
             )
+        if stream.tree.epochs is not None:
+            raise OperatorError(
+                f"--target-rmse: {stream.name} has tree.epochs, and an epoch's tree a part of epsilon only; "
+                "take tree.epochs out to ask"
+            )
         design = planned(stream).design
         try:
             epsilon = least_epsilon(

@@ -144,6 +144,18 @@ MUTANTS = {
         "",
         contract.TestOpenEpoch().test_chain_that_went_on_elsewhere_discards_what_nobody_saw,
     ),
+    "a counter is carried over to another chain": Mutant(
+        "open_epoch",
+        "local counter = ''",
+        "local counter = carried",
+        contract.TestOpenEpoch().test_the_counter_is_carried_over_where_the_chain_goes_on_only,
+    ),
+    "no counter is carried over": Mutant(
+        "open_epoch",
+        "    counter = carried\n",
+        "",
+        contract.TestOpenEpoch().test_the_counter_is_carried_over_where_the_chain_goes_on_only,
+    ),
     "visible before released": Mutant(
         "publish",
         "visible < seq and seq <= released",

@@ -99,6 +99,20 @@ class TestOpenEpoch:
         bin = FIRST_BIN + BINS
         assert (await stores.store.read_cells(stores.stream, bin, bin, WIDTH)).tolist() == [[0, 3, 0]]
 
+    async def test_the_counter_is_carried_over_where_the_chain_goes_on_only(self, stores: Stores) -> None:
+        await opened(stores)
+        state = await release(stores, BINS)
+        store, stream = stores.store, stores.stream
+        open_next = store.open_epoch
+        assert await open_next(stream, TEXT, NEXT_EPOCH, state.head, None, b"secret\x00") == Reply.DONE
+        assert (await loaded(stores)).counter == b"secret\x00"
+        # A retry finds it opened, and changes nothing.
+        assert await open_next(stream, TEXT, NEXT_EPOCH, state.head, None, b"other") == Reply.ALREADY
+        assert (await loaded(stores)).counter == b"secret\x00"
+        elsewhere = replace(NEXT_EPOCH, epoch=4, first_bin=60, first_seq=30)
+        assert await open_next(stream, TEXT, elsewhere, "f" * 64, None, b"secret") == Reply.DONE
+        assert (await loaded(stores)).counter == b""
+
     async def test_early_next_epoch_ends_the_running_one_and_forgets_its_cells(self, stores: Stores) -> None:
         await opened(stores)
         cells = [(FIRST_BIN + 1, 0, 1), (FIRST_BIN + 2, 0, 1), (FIRST_BIN + 3, 0, 5)]

@@ -264,8 +264,11 @@ class StoresAgree(RuleBasedStateMachine):
         elsewhere=st.booleans(),
         nonce=nonces,
         pages=st.sampled_from([0, 0, 1, 2]),
+        carried=st.sampled_from([b"", b"counter"]),
     )
-    def open_next(self, skip: int, lost: int, number: int, elsewhere: bool, nonce: str, pages: int) -> None:
+    def open_next(
+        self, skip: int, lost: int, number: int, elsewhere: bool, nonce: str, pages: int, carried: bytes
+    ) -> None:
         state = self.state()
         record = EpochRecord(
             epoch=state.epoch.epoch + number,
@@ -276,7 +279,7 @@ class StoresAgree(RuleBasedStateMachine):
         )
         head = "d" * 64 if elsewhere or lost else state.head
         noise = StoredNoise(nonce, pages) if pages else None
-        self.both(lambda store, stream: store.open_epoch(stream, TEXT, record, head, noise))
+        self.both(lambda store, stream: store.open_epoch(stream, TEXT, record, head, noise, carried))
 
     @rule(nonce=nonces, page=st.integers(0, 2))
     def write_noise(self, nonce: str, page: int) -> None:

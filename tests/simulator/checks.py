@@ -20,7 +20,15 @@ from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.node_design import NodeDesign
-from stream_app.core.records import GENESIS, ROWS, WINDOWS, EpochRecord, LedgerEntry, Release
+from stream_app.core.records import (
+    GENESIS,
+    OVER_EPOCHS,
+    ROWS,
+    WINDOWS,
+    EpochRecord,
+    LedgerEntry,
+    Release,
+)
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry
 from tests.simulator.given_noise import Draw, drawn_together, node_sums
@@ -83,6 +91,8 @@ class Watch:
                 self.see_node(epoch, level, index, values, where)
             for level, index, digest in fields.get("node_hashes", []):
                 self.see_hash((epoch, level, index), digest, where)
+            for level, index, values in fields.get("over_epochs", []):
+                self.see_node(epoch, OVER_EPOCHS - level, index, values, where)
             for index, digest in fields.get("windows", []):
                 self.see_hash((epoch, WINDOWS, index), digest, where)
             if "columns_hash" in fields:
@@ -159,7 +169,7 @@ def check_noise(
     sums = node_sums(strategy.design.shape, counts)
     residues: dict[int, list[Int64Array]] = {}
     for (level, index), values in released_columns(release, strategy).items():
-        if level not in (ROWS, WINDOWS):
+        if level not in (ROWS, WINDOWS, OVER_EPOCHS):
             residues.setdefault(level, []).append(values - sums[level, index])
     for level, noise in residues.items():
         for design, columns in groups_of(strategy):
@@ -200,7 +210,7 @@ def check_drawn_ahead(
                 start += 1
             errors = decode_noise(design, drawing)
             for (level, index), row in released.items():
-                if level == WINDOWS:
+                if level in (WINDOWS, OVER_EPOCHS):
                     continue
                 exact = (totals[index] << 16) if level == ROWS else sums[level, index]
                 noise = errors[index] if level == ROWS else drawing[level - 1][index]
@@ -242,6 +252,30 @@ def check_windows(
         for histogram in noise.reshape(design.histograms, design.buckets):
             if (histogram % 2**16).any() or not _use_draw(1 / design.epsilon, histogram >> 16, draws, used):
                 raise Broken(f"window {index} is not its exact counts plus one unused draw of its scale")
+
+
+def check_over_epochs(
+    release: Release, history: History, strategy: Strategy, draws: list[Draw], used: set[int]
+) -> None:
+    """Check that each node over epochs is the exact count of complete ones in a row plus one unused draw."""
+    levels = strategy.over_epochs
+    row = released_columns(release, strategy).get((OVER_EPOCHS, 0))
+    if levels is None or row is None:
+        return
+    bins = strategy.design.horizon
+    for level in levels.completed(int(row[0])):
+        epochs = history.epochs[-levels.widths[level] :]
+        ends = [epoch.first_bin + bins - 1 for epoch in epochs]
+        overlap = any(end >= epoch.first_bin for end, epoch in zip(ends, epochs[1:], strict=False))
+        if len(epochs) < levels.widths[level] or overlap:
+            raise Broken(f"a node over {levels.widths[level]} epochs counts one that is not complete")
+        pairs = zip(epochs, ends, strict=True)
+        exact = sum(int(history.epoch_counts(epoch, end).sum()) for epoch, end in pairs)
+        noise = np.array([row[level + 1] - exact])
+        if not _use_draw(Fraction(levels.scales[level]), noise, draws, used):
+            raise Broken(
+                f"a node over {levels.widths[level]} epochs is not its exact count plus one unused draw"
+            )
 
 
 def _use_draw(scale: Fraction, noise: Int64Array, draws: list[Draw], used: set[int]) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 from dphist.tree.anticipating_step import BinsNoise
-from stream_app import noise_ahead
+from stream_app import noise_ahead, opening
+from stream_app.core.levels_release import EpochsState
 from stream_app.core.noise_pages import PageGeometry, draw_pages, read_page
 from stream_app.core.records import StoredNoise, StreamState
 from stream_app.core.strategy import Strategy
@@ -83,6 +84,20 @@ class OpensWithoutNoise(_MutantStore):
 
         def _is_stored(self, stream: str, noise: StoredNoise | None) -> bool:
             return True
+
+
+class CountsOverAnEarlyEnd(Pipeline):
+    """Nodes over epochs go on after an epoch that ended early, as if it had not been."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Carry over what complete epochs left, whatever the last one was."""
+
+        def carried(strategy: Strategy, state: StreamState) -> bytes:
+            if strategy.over_epochs is None:
+                return b""
+            return replace(EpochsState.from_bytes(state.counter), total=0, tree=b"").to_bytes()
+
+        return patch.object(opening, "_carried", carried)
 
 
 class SameNoiseTwice(Pipeline):

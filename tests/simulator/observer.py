@@ -13,6 +13,7 @@ from tests.simulator.checks import (
     check_drawn_ahead,
     check_ledger,
     check_noise,
+    check_over_epochs,
     check_windows,
 )
 from tests.simulator.given_noise import Draw
@@ -108,6 +109,7 @@ class Observer:
             check_drawn_ahead(release, self.history, strategy, self.draws, self.watch.epoch_draws)
         else:
             check_noise(release, self.history, strategy, self.draws, self.watch.used_draws)
+        check_over_epochs(release, self.history, strategy, self.draws, self.watch.used_draws)
         check_windows(release, self.history, strategy, self.draws, self.watch.used_draws)
         entries = await self.world.store.ledger(SOURCE)
         check_ledger(entries, epoch, release.first_bin * BIN_US, (release.last_bin + 1) * BIN_US)

@@ -13,6 +13,7 @@ import pytest
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
 from dphist.tree.design import Release, TreeDesign
+from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.shape import TreeShape
 from dphist.window import WindowDesign
@@ -67,6 +68,7 @@ class Schedule:
     keys: int = 1
     buckets: int = 1
     total: bool = False
+    over_epochs: bool = False  # nodes over two epochs and over four
     window: int = 0  # bins; with windows, the cells are released in them and the tree counts all events
     epsilon: Fraction = Fraction(1)
     release: Release = "anticipating"
@@ -91,15 +93,31 @@ class Schedule:
     @property
     def design(self) -> TreeDesign | NodeDesign:
         """Return the stream's tree; every level has another scale, or nearly every node has."""
-        shape = TreeShape(self.branching)
+        shape, epsilon = TreeShape(self.branching), self.epsilon * self.part_of_epochs
         if self.shares == "node" and self.release == "anticipating" and self.width == 1:
-            return NodeDesign(
-                shape, self.horizon, self.epsilon, random_parts(shape, self.horizon, self.horizon)
-            )
+            return NodeDesign(shape, self.horizon, epsilon, random_parts(shape, self.horizon, self.horizon))
         total = sum(range(1, shape.height + 1))
         part = 1 - WINDOW_SHARE if self.window else 1
         shares = tuple(Fraction(level, total) * part for level in shape.levels)
-        return TreeDesign(shape, self.horizon, self.epsilon, shares, release=self.release)
+        return TreeDesign(shape, self.horizon, epsilon, shares, release=self.release)
+
+    @property
+    def part_of_epochs(self) -> Fraction:
+        """Return the part of epsilon that levels over epochs leave to each one's tree."""
+        return Fraction(10, 17) if self.has_levels else Fraction(1)
+
+    @property
+    def has_levels(self) -> bool:
+        """Return whether there are levels over epochs: they are for streams without axes."""
+        return self.over_epochs and self.width == 1
+
+    @property
+    def levels(self) -> EpochLevels | None:
+        """Return the levels over epochs; no level has the scale of another one."""
+        if not self.has_levels:
+            return None
+        epsilons = (self.epsilon * Fraction(4, 17), self.epsilon * Fraction(3, 17))
+        return EpochLevels(self.design, self.epsilon, (2, 2), epsilons)
 
     @property
     def product(self) -> ProductDesign | None:
@@ -139,7 +157,7 @@ class Schedule:
         window = None
         if self.window:
             window = WindowDesign(self.design, self.window, self.keys, self.buckets, "identity", WINDOW_SHARE)
-        return Strategy(STREAM, SOURCE, declared, self.design, self.width, self.product, window)
+        return Strategy(STREAM, SOURCE, declared, self.design, self.width, self.product, window, self.levels)
 
     def without_trouble(self) -> Schedule:
         """Return the same stream and log on a calm day."""
@@ -173,6 +191,7 @@ def draw_schedule(seed: int) -> Schedule:
         actions=_draw_actions(bins, rng),
         release=random.Random(f"release {seed}").choice(["anticipating", "anticipating", "causal"]),
         shares=random.Random(f"shares {seed}").choice(["level", "node"]),
+        over_epochs=random.Random(f"over epochs {seed}").choice([False, True]),
     )
 
 

@@ -69,6 +69,12 @@ def losing(schedule: Schedule) -> Schedule:
     return replace(befallen(schedule, *[Deed.LOSE_NOISE] * 3), release="anticipating")
 
 
+def broken_off(schedule: Schedule) -> Schedule:
+    """Return the schedule with levels over short epochs, of which some end early."""
+    short = replace(losing(schedule), branching=(2,), horizon=2, keys=1, buckets=1, window=0)
+    return replace(short, over_epochs=True)
+
+
 def contended(schedule: Schedule) -> Schedule:
     """Return the schedule with two workers that come and go, and epochs that follow each other quickly."""
     return replace(
@@ -93,6 +99,7 @@ CAUGHT = [
     (noise_mutants.NeverOpenedWith, ahead, "plus the noise that was drawn for epoch"),
     (noise_mutants.DamageIgnored, losing, "plus the noise that was drawn for epoch"),
     (noise_mutants.OpensWithoutNoise, contended, "its noise was never lost"),
+    (noise_mutants.CountsOverAnEarlyEnd, broken_off, "counts one that is not complete"),
     (noise_mutants.SameNoiseTwice, ahead, "plus the noise that was drawn for epoch"),
 ]
 

@@ -22,6 +22,7 @@ import pytest
 from dphist.noise import Int64Array, Scale
 from dphist.tree import decoder
 from dphist.tree.design import Release, TreeDesign
+from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.node_design import NodeDesign
 from dphist.window import WindowDesign
 from stream_app import closer
@@ -114,6 +115,9 @@ class _NoiseOfEpochs:
         window, horizon = self._strategy.window, self._design.horizon
         if window is not None and Fraction(scale) == 1 / window.epsilon:
             return self._of_window(window, scale)
+        levels = self._strategy.over_epochs
+        if levels is not None and scale in levels.scales:
+            return self._over_epochs(levels.scales.index(float(scale)), levels, scale)
         if self._design.release == "anticipating":
             # Nothing ends an epoch early here, so all before it are full.
             epoch = self._keys.epoch
@@ -136,6 +140,16 @@ class _NoiseOfEpochs:
             drawn = random.Random(f"{self._seed} {epoch} {level} {index} {columns.start}")
             values[place] = [drawn.randrange(-50, 51) for _ in range(values.shape[1])] + moved
         return self._drawn.remember(scale, values)
+
+    def _over_epochs(self, level: int, levels: EpochLevels, scale: Scale) -> Int64Array:
+        """Return the noise of the node over epochs that the running one completes."""
+        state = self._store.state
+        assert state is not None
+        stop = state.epoch.first_bin + self._design.horizon
+        drawn = random.Random(f"{self._seed} {stop} over epochs {level}")
+        bins = range(stop - levels.widths[level] * self._design.horizon, stop)
+        moved = sum(int(self._changed(bin)[0]) for bin in bins)
+        return self._drawn.remember(scale, np.array([drawn.randrange(-50, 51) + moved], np.int64))
 
     def _of_window(self, window: WindowDesign, scale: Scale) -> Int64Array:
         """Return the noise of the next histogram of the next window that the running epoch completes."""
