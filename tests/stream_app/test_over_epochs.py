@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from dphist.tree.design import Release as ReleaseKind
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_levels import EpochLevels
+from stream_app.api.app import create_app
 from stream_app.closer import NOISE_LOST
 from stream_app.core import release
 from stream_app.core.epoch_view import Span
@@ -364,5 +366,28 @@ def test_the_ledger_has_the_whole_epsilon(one: OneSource) -> None:
         entries = await one.store.ledger(one.strategies[0].source)
         assert [Fraction(entry.epsilon) for entry in entries] == [NO_NOISE, NO_NOISE]
         assert one.strategies[0].design.epsilon == NO_NOISE / 2
+
+    asyncio.run(run())
+
+
+def test_the_api_answers_with_nodes_over_epochs_and_the_whole_epsilon(one: OneSource) -> None:
+    async def ask(client: httpx.AsyncClient, path: str) -> Any:
+        answer = await client.get(f"/v1/streams/{STREAM}/{path}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def run() -> None:
+        await run_until(one, FIRST_BIN + 6 * EPOCH + 2)
+        app = create_app(one.store.reader())
+        await app.state.replicas.refresh()
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+            start, end = (bin * BIN_US // 10**6 for bin in (FIRST_BIN, FIRST_BIN + 6 * EPOCH))
+            counted = await ask(client, f"count?start={start}&end={end}")
+            assert counted["value"] == pytest.approx(true_count(FIRST_BIN, FIRST_BIN + 6 * EPOCH), abs=0.01)
+            assert (await ask(client, "privacy"))["epsilon"] == str(NO_NOISE)
+            other = await ask(client, f"preview?epsilon=0.5&start={start}&end={end}")
+            assert (other["epsilon"], other["preview_epsilon"]) == (str(NO_NOISE), "0.5")
+            assert other["preview_half_width"][0] > 1 > other["half_width"][0]
 
     asyncio.run(run())

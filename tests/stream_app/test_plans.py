@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dphist.tree.design import TreeDesign
+from dphist.tree.design import Release, TreeDesign
+from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_prefix_variances
 from stream_app.config import StreamSettings, load
-from stream_app.config.settings import KeySettings, ValueSettings, WindowSettings
+from stream_app.config.settings import KeySettings, UserSettings, ValueSettings, WindowSettings
 from stream_app.core.noise_pages import draw_pages
 from stream_app.core.strategy import Strategy
 from stream_app.plans import planned
@@ -163,3 +164,33 @@ def test_every_path_of_drawn_noise_costs_at_most_epsilon() -> None:
         for bin in range(design.horizon)
     )
     assert Fraction(999, 1000) < largest <= design.epsilon
+
+
+WEEKS = replace(FLIGHTS, time=replace(FLIGHTS.time, epoch_bins=168), tree=replace(FLIGHTS.tree, epochs=16))
+
+
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+def test_levels_over_epochs_take_their_part_and_the_epoch_the_rest(release: Release) -> None:
+    strategy = planned(replace(WEEKS, tree=replace(WEEKS.tree, release=release)))
+    levels = strategy.over_epochs
+    assert levels is not None
+    assert levels.epoch == strategy.design
+    assert isinstance(strategy.design, NodeDesign) == (release == "anticipating")
+    assert strategy.epsilon == FLIGHTS.privacy.epsilon
+    assert strategy.design.epsilon + sum(levels.epsilons) <= strategy.epsilon
+    assert Strategy.from_json(strategy.to_json()) == strategy
+    assert strategy.declared["tree"]["epochs"] == 16
+    alone = planned(replace(WEEKS, tree=replace(WEEKS.tree, release=release, epochs=None)))
+    assert alone.over_epochs is None
+    assert "epochs" not in alone.declared["tree"]
+    added = EpochLevels(alone.design, alone.epsilon)
+    assert levels.mean_squared_error(16) < 0.6 * added.mean_squared_error(16)
+
+
+def test_levels_over_epochs_are_for_events_without_axes() -> None:
+    keys = KeySettings("carrier", ("AA", "UA"), True, False)
+    with pytest.raises(OperatorError, match=r"departures\.tree\.epochs: .*keys and values"):
+        planned(replace(WEEKS, keys=keys))
+    of_users = replace(WEEKS.privacy, unit=UserSettings("user", 3, False))
+    with pytest.raises(OperatorError, match=r"departures\.tree\.epochs: is for the event unit"):
+        planned(replace(WEEKS, privacy=of_users))

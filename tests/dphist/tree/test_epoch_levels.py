@@ -18,7 +18,9 @@ from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_levels import EpochLevels, range_weights_of_epochs
 from dphist.tree.epoch_levels_counter import EpochLevelsCounter, EpochLevelsSnapshot
 from dphist.tree.epoch_levels_planner import plan_epoch_levels
-from dphist.tree.law import WeightedNoise, discrete_laplace_variance
+from dphist.tree.interval import half_widths
+from dphist.tree.law import LawTable, WeightedNoise, discrete_laplace_variance
+from dphist.tree.node_shares import plan_node_shares
 from tests.dphist.tree.dense import least_squares_estimate
 
 
@@ -243,3 +245,26 @@ def test_a_bad_total_is_refused_without_showing_it(total: np.ndarray) -> None:
 def test_a_bad_plan_is_refused_in_one_line(arguments: tuple[object, ...]) -> None:
     with pytest.raises(ValueError, match=r"^(epochs|reserve): [^\n]*$"):
         plan_epoch_levels(*(arguments if len(arguments) > 2 else (*arguments, 1)))  # type: ignore[arg-type]
+
+
+@given(levels())
+def test_levels_have_one_text_and_the_law_of_a_node_is_that_of_its_epochs(design: EpochLevels) -> None:
+    assert EpochLevels.from_json(design.to_json(), design.epoch) == design
+    for width, (law, rounding) in zip(design.widths, design.node_laws, strict=True):
+        if design.widths.count(width) == 1:
+            whole, units = design.complete_law(width)
+            assert law.variance == pytest.approx(whole.variance)
+            assert rounding == pytest.approx(units)
+
+
+def test_the_law_of_a_node_over_epochs_with_a_share_per_node_is_merged() -> None:
+    """Thousands of terms become few, and intervals stay as wide as without merging, up to the slack."""
+    epoch = plan_node_shares(720, Fraction(1, 2), "anticipating", iterations=5)
+    design = EpochLevels(epoch, Fraction(1), (4, 2), (Fraction(1, 4), Fraction(1, 4)))
+    for width, (law, _) in zip(design.widths, design.node_laws, strict=True):
+        whole, _ = design.complete_law(width)
+        assert len(law.groups) < 50 < len(whole.groups)
+        assert law.variance == pytest.approx(whole.variance, rel=1e-9)
+        pair, levels_of = half_widths(LawTable.of([law, whole]), 0.95)
+        assert pair[0] == pytest.approx(pair[1], rel=1e-3)
+        assert min(levels_of) >= 0.95

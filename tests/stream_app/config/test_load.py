@@ -198,6 +198,11 @@ WINDOWED = "keys: {field: c, list: [a], mode: window, window: 1h}"
         ("departures:", "departures:\n    tree: {shares: [1]}", "tree.shares need branching"),
         (
             "departures:",
+            "departures:\n    tree: {epochs: 1}",
+            "tree.epochs 1: must be a whole number of epochs",
+        ),
+        (
+            "departures:",
             "departures:\n    tree: {branching: [10, 876], shares: [1/3, 0.6667]}",
             "tree.shares add up to more than 1",
         ),

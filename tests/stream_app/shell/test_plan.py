@@ -86,3 +86,16 @@ streams:
     assert "identity" in shown.output
     # Discrete Laplace noise of scale 5/4: standard deviation 1.73.
     assert "1.7" in shown.output
+
+
+def test_levels_over_epochs_are_set_beside_added_totals(tmp_path: Path) -> None:
+    config = tmp_path / "app.yaml"
+    config.write_text(TWO_STREAMS.replace("tree: {workload: sliding(24)}", "tree: {epochs: 12}"))
+    shown = CliRunner().invoke(main, ["plan", "--config", str(config), "--stream", "clicks"])
+    assert shown.exit_code == 0
+    assert "since the stream's start" in shown.output
+    asked = ["plan", "--config", str(config), "--stream", "clicks", "--target-rmse", "20"]
+    refused = CliRunner().invoke(main, asked)
+    assert refused.exit_code != 0
+    assert "clicks has tree.epochs" in refused.output
+    assert "since the stream's start" not in plan(tmp_path).output
