@@ -108,7 +108,7 @@ def _half_widths(
     if strategy.design.release == "anticipating":
         starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*slices, strict=True))
         errors, over = PublishedErrors.of(strategy, place), strategy.over_epochs
-        covers = None if over is None else EpochCovers(over, view.epochs)
+        covers = None if over is None else EpochCovers(over).grow(view.epochs)
         laws, _ = published_points(errors, view.epochs, starts, stops, covers)
         halves, _ = half_widths(laws, confidence)
     else:

@@ -47,17 +47,27 @@ class Covers(NamedTuple):
 class EpochCovers:
     """The released nodes over the epochs of a stream, found by the ranges that they cover.
 
-    Args: all epochs, in order; places in this list stand for them.
-    Cost: O(epochs).
+    Places in the list of all epochs stand for them; ``grow`` comes first.
     """
 
-    def __init__(self, design: EpochLevels, epochs: Sequence[EpochView]) -> None:
+    def __init__(self, design: EpochLevels) -> None:
         self.design = design
-        self._first_bins = np.array([epoch.record.first_bin for epoch in epochs], np.int64)
+        self._first_bins = np.zeros(0, np.int64)
         self._nodes: dict[tuple[int, int], EpochNode] = {}
-        for place, epoch in enumerate(epochs):
-            if epoch.over_epochs is not None:
-                self._add(epochs, place, epoch.over_epochs)
+        self._settled = 0  # epochs of which all is known
+
+    def grow(self, epochs: Sequence[EpochView]) -> EpochCovers:
+        """Take what is visible of all epochs, those of the last call first; return this object.
+
+        Cost: O(new epochs), and the time of reading the bounds of all.
+        """
+        self._first_bins = np.array([epoch.record.first_bin for epoch in epochs], np.int64)
+        for place in range(self._settled, len(epochs)):
+            row = epochs[place].over_epochs
+            if row is not None:
+                self._add(epochs, place, row)
+        self._settled = max(0, len(epochs) - 1)
+        return self
 
     def _add(self, epochs: Sequence[EpochView], last: int, row: Int64Array) -> None:
         """Add the nodes that an epoch completes, from what is below them."""

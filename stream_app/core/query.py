@@ -146,7 +146,8 @@ class StreamView:
         self.epochs, self.visible_seq = epochs, state.visible_seq
         self._running.clear()
         self._of_key.clear()
-        self._covers = None
+        if self._covers is not None:
+            self._covers.grow(epochs)
 
     def _epochs_at(self, state: PublicState) -> list[EpochView]:
         """Return this view's epochs and fresh ones for those that the state adds."""
@@ -315,7 +316,7 @@ class StreamView:
     def _over_epochs(self) -> EpochCovers | None:
         """Return the nodes over epochs, where the stream has levels of them."""
         if self._covers is None and self.strategy.over_epochs is not None:
-            self._covers = EpochCovers(self.strategy.over_epochs, self.epochs)
+            self._covers = EpochCovers(self.strategy.over_epochs).grow(self.epochs)
         return self._covers
 
     def _measured_epochs(self) -> Int64Array:

@@ -391,3 +391,24 @@ def test_the_api_answers_with_nodes_over_epochs_and_the_whole_epsilon(one: OneSo
             assert other["preview_half_width"][0] > 1 > other["half_width"][0]
 
     asyncio.run(run())
+
+
+def test_a_view_that_grows_answers_like_a_new_one(one: OneSource) -> None:
+    async def run() -> None:
+        view: StreamView | None = None
+        for bin in range(1, 7 * EPOCH):
+            await run_until(one, FIRST_BIN + bin)
+            fresh, reader = await view_of(one.store), one.store.reader()
+            state = await reader.public_state(STREAM)
+            assert state is not None
+            if view is None:
+                view = fresh
+            else:
+                width = view.strategy.released_width
+                wanted = view.missing(state)
+                blocks = [(w, await reader.tile_rows(STREAM, *w, width(w.level))) for w in wanted]
+                view.extend(state, blocks)
+            grown, new = view.running(), fresh.running()
+            assert (grown.value, grown.law, grown.rounding) == (new.value, new.law, new.rounding)
+
+    asyncio.run(run())
