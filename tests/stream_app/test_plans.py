@@ -191,6 +191,6 @@ def test_levels_over_epochs_are_for_events_without_axes() -> None:
     keys = KeySettings("carrier", ("AA", "UA"), True, False)
     with pytest.raises(OperatorError, match=r"departures\.tree\.epochs: .*keys and values"):
         planned(replace(WEEKS, keys=keys))
-    of_users = replace(WEEKS.privacy, unit=UserSettings("user", 3, False))
+    of_users = replace(WEEKS.privacy, unit=UserSettings("user", 3))
     with pytest.raises(OperatorError, match=r"departures\.tree\.epochs: is for the event unit"):
         planned(replace(WEEKS, privacy=of_users))
