@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -37,6 +37,7 @@ from tests.stream_app.core.test_release import after, state_of
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
 from tests.stream_app.product_stream import view_of
+from tests.stream_app.test_noise_ahead import Stopping
 
 EPOCH = 4  # bins
 BRANCHING = (2, 3)  # nodes of two and of six epochs
@@ -154,6 +155,41 @@ def test_a_lost_reply_at_the_roll_over_neither_repeats_nor_skips_a_node(
         assert found[0][0] + found[1][0] + found[2][0] == found[3][0]
 
     asyncio.run(run())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after_effect", [False, True])
+def test_a_worker_stopped_at_any_call_of_a_roll_over_leaves_each_node_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_effect: bool
+) -> None:
+    """From the last bins of the second epoch into the third: one value a node, whatever was lost."""
+    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(release, "_errors", errors_once)
+    stop, ended_alone = 0, False
+    while not ended_alone:
+        stop += 1
+        directory = tmp_path / str(stop)
+        directory.mkdir()
+        with closing(OneSource(directory, over_epochs(kind="anticipating"))) as one:
+            left = [stop]
+
+            async def run(one: OneSource = one, left: list[int] = left) -> None:
+                await run_until(one, FIRST_BIN + 2 * EPOCH - 1)
+                with suppress(asyncio.CancelledError):
+                    await run_until(one, FIRST_BIN + 2 * EPOCH + 1, Stopping(one.store, left, after_effect))
+                seen = await one.store.rows(STREAM, 0, 1000)
+                await run_until(one, FIRST_BIN + 4 * EPOCH)
+                assert (await one.store.rows(STREAM, 0, 1000))[: len(seen)] == seen
+                nodes = [node for row in (await nodes_in_rows(one)).values() for node in row]
+                assert [node[:2] for node in nodes] == [[1, 0], [1, 1]]
+                view = await view_of(one.store)
+                for index, (_, _, (value,)) in enumerate(nodes):
+                    epochs = view.epochs[2 * index : 2 * index + 2]
+                    assert value == sum(round(epoch.published[-1][0] / 2**16) for epoch in epochs)
+
+            asyncio.run(run())
+            ended_alone = left[0] > 0
+    assert stop > 15
 
 
 def test_an_epoch_that_ends_early_breaks_off_what_is_open(one: OneSource) -> None:
