@@ -122,7 +122,9 @@ async def passed_on(url: str) -> None:
     firing: list[dict] = []
     async with httpx.AsyncClient(base_url=url) as client:
         for _ in range(300):
-            with contextlib.suppress(httpx.TransportError, KeyError):
+            with contextlib.suppress(
+                httpx.TransportError, KeyError, ValueError
+            ):  # it starts: "Service Unavailable"
                 query = {"query": "private_counts_key_running"}
                 answer = (await client.get("/api/v1/query", params=query)).json()
                 found = {one["metric"]["key"]: float(one["value"][1]) for one in answer["data"]["result"]}
@@ -142,7 +144,7 @@ async def seen(url: str, answer: dict, above: float | None = None) -> None:
     values: list[float] = []
     async with httpx.AsyncClient(base_url=url) as client:
         for _ in range(300):
-            with contextlib.suppress(httpx.TransportError, IndexError):
+            with contextlib.suppress(httpx.TransportError, IndexError, ValueError):
                 values = [await value_of(client, metric) for metric in metrics]
                 if above is not None and values[0] > above:
                     return
