@@ -18,6 +18,8 @@ from tests.simulator.recount import Place
 from tests.simulator.schedule import BIN_US, START_US, Action, Deed, Schedule, draw_schedule
 from tests.simulator.world import World, run_schedule
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(60)
 
 

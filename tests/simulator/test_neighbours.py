@@ -15,6 +15,8 @@ from tests.simulator.neighbours import binned, moved, other_day, some_record
 from tests.simulator.schedule import BIN_US, draw_schedule, seeds
 from tests.simulator.world import World
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("seed", seeds(quick=4, all=60))
 def test_with_arrival_times_bins_depend_on_the_log_alone(seed: int) -> None:

@@ -36,6 +36,8 @@ from tests.simulator.pipeline import Pipeline, Ports
 from tests.simulator.schedule import FIRST_BIN, Deed, Schedule, draw_schedule, seeds
 from tests.simulator.world import World, run_world
 
+pytestmark = pytest.mark.slow
+
 
 class GivenPipeline(Pipeline):
     """The service under noise that is fixed for each node of each epoch, plus R times a change of counts."""

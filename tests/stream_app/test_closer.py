@@ -223,6 +223,7 @@ def test_a_set_back_under_a_running_closer_is_noticed(one: OneSource) -> None:
     asyncio.run(close())
 
 
+@pytest.mark.slow
 def test_bins_close_and_appear_by_themselves(one: OneSource) -> None:
     """The loops as they run: a clock that moves, events that arrive, rows that become visible."""
 

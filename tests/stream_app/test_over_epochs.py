@@ -39,6 +39,8 @@ from tests.stream_app.one_source import OneSource
 from tests.stream_app.product_stream import view_of
 from tests.stream_app.test_noise_ahead import Stopping
 
+pytestmark = pytest.mark.slow
+
 EPOCH = 4  # bins
 BRANCHING = (2, 3)  # nodes of two and of six epochs
 

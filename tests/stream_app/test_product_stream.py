@@ -34,6 +34,8 @@ from tests.stream_app.product_stream import (
     view_of,
 )
 
+pytestmark = pytest.mark.slow
+
 BINS = 9  # an epoch and a half
 
 

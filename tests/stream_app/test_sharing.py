@@ -21,6 +21,8 @@ from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
 
+pytestmark = pytest.mark.slow
+
 EXACT = strategy_of(design_of((2, 3)))
 
 

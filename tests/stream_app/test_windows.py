@@ -32,6 +32,8 @@ from tests.stream_app.product_stream import (
     view_of,
 )
 
+pytestmark = pytest.mark.slow
+
 WINDOW = 3  # bins; an epoch is two windows
 BINS = 10
 KEYS = len(CARRIERS) + 1

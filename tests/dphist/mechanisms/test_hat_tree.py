@@ -14,6 +14,8 @@ from dphist.mechanisms.ranges import spread_ranges
 from dphist.noise import SeededNoise
 from dphist.workloads import prefixes
 
+pytestmark = pytest.mark.slow
+
 PLANS = st.builds(
     HatPlan,
     size=st.integers(1, 30),

@@ -23,6 +23,8 @@ from dphist.tree.law import LawTable, WeightedNoise, discrete_laplace_variance
 from dphist.tree.node_shares import plan_node_shares
 from tests.dphist.tree.dense import least_squares_estimate
 
+pytestmark = pytest.mark.slow
+
 
 def small_design(release: Release = "anticipating", epsilon: int = 1) -> TreeDesign:
     return plan_tree(6, epsilon, release=release, branching=(2, 3))

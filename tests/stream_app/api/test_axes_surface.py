@@ -40,6 +40,8 @@ from tests.stream_app.product_stream import (
 from tests.stream_app.test_windows import run as run_windows
 from tests.stream_app.test_windows import window_strategy
 
+pytestmark = pytest.mark.slow
+
 BINS = 8
 LABELS = [*CARRIERS, "other"]
 Table = NDArray[np.int64]

@@ -32,6 +32,8 @@ from tests.stream_app.product_stream import (
     view_of,
 )
 
+pytestmark = pytest.mark.slow
+
 BINS = 8  # an epoch and a third
 EDGES = np.linspace(LOW, HIGH, BUCKETS + 1)
 TABLE = NDArray[np.int64]

@@ -113,6 +113,7 @@ def answering(body: bytes) -> Iterator[int]:
     thread.join()
 
 
+@pytest.mark.slow
 def test_a_taken_port_fails_unless_it_is_the_service_itself(folder: Path) -> None:
     with answering(b"somebody else") as port:
         found = examined(folder, port=port)
