@@ -14,7 +14,7 @@ SEED ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo demo-kafka kafka test check simulate chaos clean
-.PHONY: bench bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
+.PHONY: bench bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
 	@echo "Private live counts over event streams. Needs Python 3.11+; everything else is set up on first use."
@@ -74,6 +74,9 @@ bench-ingest: $(STAMP) ## events per second of the Kafka worker beside bare aiok
 
 bench: $(STAMP) ## ratio tables with JSON results under benchmarks/results
 	$(BIN)/python -m benchmarks
+
+bench-long: $(STAMP) ## how long an answer takes in an epoch of a million bins
+	$(BIN)/python -m benchmarks.long
 
 bench-api: $(STAMP) ## 500 followers and 200 questions a second while bins close
 	$(BIN)/python -m benchmarks.api

@@ -200,3 +200,12 @@ async def test_the_page_of_the_api_covers_every_address(api: Api) -> None:
         assert set(methods) == {"get"}
         assert methods["get"]["description"], path
     assert "docs.js" in (await api.get("/docs")).text
+
+
+def test_an_answer_does_not_wait_for_the_one_who_reads_it() -> None:
+    with (
+        listen("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
