@@ -37,12 +37,13 @@ from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
-from stream_app.state.safety import check_safety
+from stream_app.state.safety import Unreachable, check_safety
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 
 PREDECESSOR_S = 20.0
 REDIS_LOOK_EVERY_S = 0.2
+START_AGAIN_S = 1.0
 REPLAY_STRIDE_BINS = 256  # at full speed: bins that are cut, sealed and released in one step
 
 log = logging.getLogger(__name__)
@@ -128,8 +129,19 @@ async def _keep_running(server: EmbeddedRedis) -> None:
 async def run_worker(settings: Settings) -> None:
     """Count and release until cancelled, or until every stream is a replay that has ended.
 
+    Who is away while it starts is waited for, as the loops wait later.
+
     Raises: OperatorError, one line, where it cannot start or go on.
     """
+    while True:
+        try:
+            return await _start_and_run(settings)
+        except (ConnectionError, TimeoutError, Unreachable) as failure:
+            log.warning("%s; trying again", failure)
+        await asyncio.sleep(START_AGAIN_S)
+
+
+async def _start_and_run(settings: Settings) -> None:
     async with AsyncExitStack() as resources:
         directory = await resources.enter_async_context(_own_directory(settings))
         connected = await resources.enter_async_context(redis_server(settings))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from redis import exceptions
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -17,11 +18,15 @@ OLDEST_VERSION = (6, 2)
 _SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite")
 
 
+class Unreachable(OperatorError):
+    """Nobody answers there now: whoever has time may ask again."""
+
+
 async def check_safety(url: str, accept: str | None = None) -> None:
     """Return if the server behind a URL can be used and keeps what it acknowledges.
 
     Args: accept, None or the words of ``ACCEPT_LOSS``, which let a Redis pass that may lose writes.
-    Raises: OperatorError, one line that says what, where and the remedy.
+    Raises: OperatorError, one line that says what, where and the remedy; Unreachable is one.
     """
     if accept not in (None, ACCEPT_LOSS):
         raise OperatorError(f'redis.accept: {accept!r} is not known; write "{ACCEPT_LOSS}" or leave it out')
@@ -33,7 +38,8 @@ async def check_safety(url: str, accept: str | None = None) -> None:
         info = await execute(redis, "INFO")
         settings = await _settings(redis) if accept is None else {}
     except (RedisError, OSError) as error:
-        raise OperatorError(
+        refusal = Unreachable if _is_away(error) else OperatorError
+        raise refusal(
             f"redis.url: no use of {_place(redis)}: {_one_line(error)}; start it or correct the URL"
         ) from None
     finally:
@@ -43,6 +49,14 @@ async def check_safety(url: str, accept: str | None = None) -> None:
     if accept is None:
         for fault in _losses(info, settings):
             raise OperatorError(f'redis.url: {_place(redis)} {fault}, or say redis.accept: "{ACCEPT_LOSS}"')
+
+
+def _is_away(error: Exception) -> bool:
+    """Say whether the same question may be answered later, which a wrong password never is."""
+    refused = exceptions.AuthenticationError, exceptions.AuthorizationError
+    if isinstance(error, refused) or isinstance(error.__cause__, refused):  # the client wraps them
+        return False
+    return isinstance(error, OSError | exceptions.ConnectionError | exceptions.TimeoutError)
 
 
 def _unusable(info: Mapping[str, Any]) -> Iterator[str]:

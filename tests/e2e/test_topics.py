@@ -71,13 +71,12 @@ class Cell:
             asyncio.run(self.topic.send([value] * events, partition=partition))
             self.sent += events
 
-    def restart_redis(self) -> None:
-        """kill -9 of Redis, then start it over its file."""
+    def kill_redis(self) -> None:
+        """kill -9 of Redis; ``self.redis.restart()`` starts it over its file."""
         assert self.redis.pid is not None
         os.kill(self.redis.pid, signal.SIGKILL)
         while self.redis.running:
             time.sleep(0.05)
-        self.redis.restart()
 
     def rows(self, until: int) -> list[dict[str, object]]:
         """Return what is in the releases topic, once its running count has reached a number."""
@@ -127,7 +126,8 @@ def test_workers_come_and_go_and_every_event_counts_once(cell: Cell) -> None:
     # The first one leads and owns partitions: it goes without a word, and Redis starts anew.
     one.send_signal(signal.SIGKILL)
     cell.send(100)
-    cell.restart_redis()
+    cell.kill_redis()
+    cell.redis.restart()
     cell.send(50)
     rows = cell.rows(cell.sent)
     assert two.poll() is None, cell.said()
@@ -142,6 +142,22 @@ def test_workers_come_and_go_and_every_event_counts_once(cell: Cell) -> None:
     two.wait(30)
     _follow(cell, [sys.executable, str(REPOSITORY / "examples/releases_consumer.py")], f": {cell.sent} (")
     _follow(cell, [sys.executable, "-m", "faust", "-A", "examples.releases_agent", "worker"], " 0 events")
+
+
+def test_a_worker_waits_for_a_redis_that_is_away_as_it_starts(cell: Cell) -> None:
+    cell.kill_redis()
+    worker = cell.start("stream_app", "worker", "--config", "app.yaml")
+    cell.send(10)
+    deadline = time.monotonic() + PATIENCE_S
+    while "start it or correct the URL; trying again" not in cell.said():
+        assert worker.poll() is None, cell.said()
+        assert time.monotonic() < deadline, cell.said()
+        time.sleep(0.1)
+    cell.redis.restart()
+    cell.rows(30)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0, cell.said()
+    assert "Traceback" not in cell.said()
 
 
 def test_a_missing_topic_and_one_created_anew_are_refused_in_one_line(cell: Cell) -> None:

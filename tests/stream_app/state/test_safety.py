@@ -16,7 +16,7 @@ import redis
 from stream_app.ports import OperatorError
 from stream_app.state.connection import connect, execute
 from stream_app.state.embedded import find_server
-from stream_app.state.safety import ACCEPT_LOSS, check_safety
+from stream_app.state.safety import ACCEPT_LOSS, Unreachable, check_safety
 from tests.contracts.servers import server_paths
 
 SAFE = {"appendonly": "yes", "appendfsync": "always"}
@@ -139,6 +139,15 @@ def test_unreachable_redis_is_one_line_without_the_password(url: str, words: str
         asyncio.run(check_safety(url))
     assert "\n" not in str(refused.value)
     assert "pass" not in str(refused.value)
+
+
+@pytest.mark.redis
+def test_only_a_server_that_does_not_answer_is_worth_asking_again() -> None:
+    with pytest.raises(Unreachable):
+        asyncio.run(check_safety("redis://127.0.0.1:1/0"))
+    with server(**SAFE) as url, pytest.raises(OperatorError, match="invalid username") as refused:
+        asyncio.run(check_safety(url.replace("unix://", "unix://nobody:wrong@")))
+    assert not isinstance(refused.value, Unreachable)
 
 
 def test_only_the_exact_words_accept_losses() -> None:
