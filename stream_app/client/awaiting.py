@@ -20,7 +20,7 @@ class AsyncClient:
 
     Args:
         base_url: where it serves, for example http://127.0.0.1:8088.
-        key: an API key, where the service asks for one.
+        api_key: for a service that asks for one.
         timeout_s: how long an answer may take.
         transport: for tests and proxies; httpx's own if left out.
     Raises (every question): ClientError, one line; ValueError for a time without its zone.
@@ -33,12 +33,12 @@ class AsyncClient:
     def __init__(
         self,
         base_url: str,
-        key: str | None = None,
+        api_key: str | None = None,
         timeout_s: float = 10.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._http = httpx.AsyncClient(
-            base_url=base_url, headers=questions.credentials(key), timeout=timeout_s, transport=transport
+            base_url=base_url, headers=questions.credentials(api_key), timeout=timeout_s, transport=transport
         )
 
     async def __aenter__(self) -> Self:

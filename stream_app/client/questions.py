@@ -96,12 +96,14 @@ def refusal(response: httpx.Response) -> ClientError:
 
 def unreachable(failure: httpx.TransportError, base_url: httpx.URL) -> ClientError:
     """Return the error for a service that does not answer."""
+    if isinstance(failure, httpx.UnsupportedProtocol):
+        return ClientError(f"{base_url}: is not the address of a service; write it as http://HOST:PORT")
     return ClientError(f"{base_url}: not reached ({type(failure).__name__}); is it running there?")
 
 
-def credentials(key: str | None) -> dict[str, str]:
+def credentials(api_key: str | None) -> dict[str, str]:
     """Return the header that carries an API key."""
-    return {} if key is None else {"Authorization": f"Bearer {key}"}
+    return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
 
 class EventReader:

@@ -12,6 +12,8 @@ from dataclasses import asdict
 from typing import Literal
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -26,10 +28,10 @@ MOST_KEPT = 512
 
 
 @contextmanager
-def _service(url: str, key: str | None) -> Iterator[Client]:
+def _service(url: str, api_key: str | None) -> Iterator[Client]:
     """Yield a client whose refusals are the operator's one line."""
     try:
-        with Client(url, key) as client:
+        with Client(url, api_key) as client:
             yield client
     except (ClientError, ValueError) as refusal:
         raise OperatorError(str(refusal)) from None
@@ -44,7 +46,7 @@ def _service(url: str, key: str | None) -> Iterator[Client]:
 @click.option("--series", type=click.Choice(["running", "bin", "window"]), help="A series, not one count.")
 @click.option("--step", type=click.IntRange(min=1), default=1, show_default=True, help="Bins per point.")
 @click.option("--window", type=click.IntRange(min=1), help="Bins in a window, for --series window.")
-@click.option("--for-key", help="One key of the stream's list.  [default: all keys]")
+@click.option("--key", help="One key of the stream's list.  [default: all keys]")
 @click.option("--cdf", is_flag=True, help="The distribution of the value.")
 @click.option("--quantile", "levels", type=float, multiple=True, help="A quantile; may be repeated.")
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table")
@@ -52,14 +54,14 @@ def _service(url: str, key: str | None) -> Iterator[Client]:
 def query(
     stream: str,
     url: str,
-    key: str | None,
+    api_key: str | None,
     start: str | None,
     end: str | None,
     confidence: float,
     series: Literal["running", "bin", "window"] | None,
     step: int,
     window: int | None,
-    for_key: str | None,
+    key: str | None,
     cdf: bool,
     levels: tuple[float, ...],
     form: Form,
@@ -70,23 +72,23 @@ def query(
     Examples:
       stream-app query departures --start 2013-01-05T00:00:00Z --end 2013-01-06T00:00:00Z
       stream-app query departures --series bin --step 24 --format csv
-      stream-app query delays --for-key UA --quantile 0.5 --quantile 0.95
+      stream-app query delays --key UA --quantile 0.5 --quantile 0.95
       stream-app query delays --cdf --format csv
     """
     if sum((series is not None, cdf, bool(levels))) > 1:
         raise OperatorError("--series, --cdf and --quantile: ask for one of them at a time")
-    with _service(url, key) as client:
+    with _service(url, api_key) as client:
         if cdf:
-            _print_columns(client.cdf(stream, start, end, confidence, key=for_key), form)
+            _print_columns(client.cdf(stream, start, end, confidence, key=key), form)
         elif levels:
-            _print_columns(client.quantile(stream, levels, start, end, confidence, key=for_key), form)
+            _print_columns(client.quantile(stream, levels, start, end, confidence, key=key), form)
         elif series is not None:
             found = client.series(
-                stream, start, end, confidence, kind=series, step=step, window=window, key=for_key
+                stream, start, end, confidence, kind=series, step=step, window=window, key=key
             )
             _print_series(found, form)
         else:
-            _print_count(client.count(stream, start, end, confidence, key=for_key), form)
+            _print_count(client.count(stream, start, end, confidence, key=key), form)
     return 0
 
 
@@ -96,7 +98,7 @@ def query(
 @click.option("--after", type=click.IntRange(min=0), help="Begin after this release.  [default: the last]")
 @click.option("--releases", type=click.IntRange(min=1), help="End after so many releases.")
 @refusals_in_one_line
-def watch(stream: str, url: str, key: str | None, after: int | None, releases: int | None) -> int:
+def watch(stream: str, url: str, api_key: str | None, after: int | None, releases: int | None) -> int:
     """Follow the running count of STREAM: a live chart on a terminal, a line a release elsewhere.
 
     \b
@@ -104,7 +106,7 @@ def watch(stream: str, url: str, key: str | None, after: int | None, releases: i
       stream-app watch departures
     """
     console = Console()
-    with _service(url, key) as client:
+    with _service(url, api_key) as client:
         followed = _limited(client.follow(stream, after), releases)
         if console.is_terminal:
             _draw(console, stream, followed)
@@ -131,8 +133,8 @@ def _draw(console: Console, stream: str, releases: Iterator[Release]) -> None:
 
 def _line(release: Release) -> str:
     interval = release.interval
-    error = "" if interval is None else f"\t{interval[0]:.2f}\t{interval[1]:.2f}"
-    return f"{release.end}\t{release.value:.2f}{error}" + ("" if release.private else "\tNOT PRIVATE")
+    error = "" if interval is None else f"\t{interval[0]:z.2f}\t{interval[1]:z.2f}"
+    return f"{release.end}\t{release.value:z.2f}{error}" + ("" if release.private else "\tNOT PRIVATE")
 
 
 def _print_count(count: Count, form: Form) -> None:
@@ -143,8 +145,8 @@ def _print_count(count: Count, form: Form) -> None:
         writer = csv.writer(sys.stdout)
         writer.writerows([list(fields), list(fields.values())])
     else:
-        sure = f"{count.confidence:.6g}: {count.lower:,.2f} to {count.upper:,.2f}"
-        click.echo(f"{count.value:,.2f}  ({sure})  from {count.start} to {count.end}")
+        sure = f"{_percent(count.confidence)}: {count.lower:z,.2f} to {count.upper:z,.2f}"
+        click.echo(f"{count.value:z,.2f}  ({sure})  from {count.start} to {count.end}")
         if not count.private:
             click.echo("NOT PRIVATE: epsilon is so large that nobody is protected")
 
@@ -163,18 +165,16 @@ def _print_columns(found: Cdf | Quantiles, form: Form) -> None:
     else:
         table = Table(*columns, box=None)
         for row in rows:
-            table.add_row(*(f"{cell:,.6g}" for cell in row))
+            table.add_row(*(f"{cell:z,.6g}" for cell in row))
         console = Console()
         console.print(table)
-        sure = f"all intervals hold together with {found.confidence:.6g}; {found.start} to {found.end}"
+        sure = f"all intervals hold together with {_percent(found.confidence)}; {found.start} to {found.end}"
         console.print(sure if found.private else f"NOT PRIVATE. {sure}", style="dim")
 
 
 def _print_series(series: Series, form: Form) -> None:
     columns = series.columns()
-    times = {
-        name: [f"{time}Z" for time in columns[name].astype("datetime64[ms]")] for name in ("start", "end")
-    }
+    times = {name: _instants(columns[name]) for name in ("start", "end")}
     numbers = {name: column.tolist() for name, column in columns.items() if name not in times}
     rows = zip(*times.values(), *numbers.values(), strict=True)
     if form == "json":
@@ -188,7 +188,17 @@ def _print_series(series: Series, form: Form) -> None:
     else:
         table = Table(*times, *numbers, box=None)
         for start, end, *values in rows:
-            table.add_row(start, end, *(f"{value:,.2f}" for value in values))
+            table.add_row(start, end, *(f"{value:z,.2f}" for value in values))
         console = Console()
         console.print(table)
         console.print(series.note if series.private else f"NOT PRIVATE. {series.note}", style="dim")
+
+
+def _instants(times_us: NDArray[np.datetime64]) -> list[str]:
+    """Write instants as the service does; all with fractions of a second where one has them."""
+    unit = "s" if bool((times_us == times_us.astype("datetime64[s]")).all()) else "ms"
+    return [f"{time}Z" for time in times_us.astype(f"datetime64[{unit}]")]
+
+
+def _percent(confidence: float) -> str:
+    return f"{100 * confidence:.6g} %"

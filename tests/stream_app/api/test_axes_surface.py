@@ -244,7 +244,7 @@ def blocking(url: str, cdf: dict[str, Any], quantiles: dict[str, Any]) -> None:
         assert series.to_pandas()["value"].sum() == pytest.approx(
             client.count(STREAM, key="AA").value, abs=0.05
         )
-    span = ["--start", f"{seconds(1):.6f}", "--end", f"{seconds(5):.6f}", "--for-key", "AA"]
+    span = ["--start", f"{seconds(1):.6f}", "--end", f"{seconds(5):.6f}", "--key", "AA"]
     asked = ["query", STREAM, "--url", url, *span]
     said = CliRunner().invoke(main, [*asked, "--cdf", "--format", "csv"])
     rows = list(csv.DictReader(io.StringIO(said.output)))

@@ -115,17 +115,27 @@ def check_blocking(url: str, bins: dict[str, np.ndarray]) -> None:
     table = CliRunner().invoke(
         main, ["query", "departures", "--url", url, "--series", "bin", "--format", "csv"]
     )
-    assert table.output.splitlines()[1] == "2013-01-01T00:00:00.000Z,2013-01-01T01:00:00.000Z,3.0,0.0,3.0,3.0"
+    assert table.output.splitlines()[1] == "2013-01-01T00:00:00Z,2013-01-01T01:00:00Z,3.0,0.0,3.0,3.0"
     watched = CliRunner().invoke(
         main, ["watch", "departures", "--url", url, "--after", "0", "--releases", "3"]
     )
     assert [line.split("\t")[1] for line in watched.output.splitlines()] == ["3.00", "4.00", "8.00"]
+    narrow = CliRunner(env={"COLUMNS": "80"}).invoke(
+        main, ["query", "departures", "--url", url, "--series", "bin"]
+    )
+    assert narrow.output.splitlines()[1].split() == [
+        "2013-01-01T00:00:00Z",
+        "2013-01-01T01:00:00Z",
+        *("3.00", "0.00", "3.00", "3.00"),
+    ]
     refused = CliRunner().invoke(main, ["query", "nothing", "--url", url])
     assert (refused.exit_code, len(refused.output.splitlines())) == (2, 1)
 
 
 def test_a_service_that_is_away_is_one_line() -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(ClientError, match="is it running there"):
+        client.count("departures")
+    with Client("127.0.0.1:9") as client, pytest.raises(ClientError, match="write it as http://HOST:PORT"):
         client.count("departures")
 
 
