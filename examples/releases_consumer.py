@@ -27,7 +27,7 @@ def main(bootstrap_servers: str, topic: str) -> None:
         row = json.loads(record.value)
         ((low, high),) = row["interval"]
         print(
-            f"{row['stream']} until {row['end']}: {row['estimate'][0]:.0f} ({low:.0f} to {high:.0f})",
+            f"{row['stream']} until {row['end']}: {row['estimate'][0]:z.0f} ({low:z.0f} to {high:z.0f})",
             flush=True,
         )
 

@@ -66,14 +66,16 @@ class StreamProgress:
 
         >>> StreamProgress("clicks", 2, 4, 9.6, 3.0, 16.0, until_us=7_200_000_000).describe()
         'clicks: 2 of 4 bins closed, released until 1970-01-01T02:00:00Z, count 10 (95 %: 3 to 16)'
+        >>> StreamProgress("clicks", 1, None, -0.3, -9.0, 9.0, until_us=3_600_000_000).describe()
+        'clicks: 1 bin closed, released until 1970-01-01T01:00:00Z, count 0 (95 %: -9 to 9)'
         """
         total = f" of {self.of_bins:,}" if self.of_bins is not None else ""
         bins = "1 bin" if self.bins == 1 and not total else f"{self.bins:,}{total} bins"
         line = f"{self.stream}: {bins} closed"
         if self.value is None or self.until_us is None:
             return line
-        line += f", released until {format_instant(self.until_us)}, count {self.value:,.0f}"
-        line += f" ({self.confidence:.0%}: {self.lower:,.0f} to {self.upper:,.0f})".replace("%:", " %:")
+        line += f", released until {format_instant(self.until_us)}, count {self.value:z,.0f}"
+        line += f" ({self.confidence:.0%}: {self.lower:z,.0f} to {self.upper:z,.0f})".replace("%:", " %:")
         return line if self.private else line + " NOT PRIVATE"
 
 
@@ -184,9 +186,9 @@ def _lines(stream: StreamProgress, rate: float) -> list[str]:
     of_bins = f"/{stream.of_bins:,}" if stream.of_bins is not None else ""
     pace = "[green]complete[/]" if stream.complete else f"[dim]{rate:,.0f} bins/s[/]"
     count = "count" if stream.private else "[red]NOT PRIVATE[/] count"
-    interval = f"{stream.confidence:.0%}: {stream.lower:,.0f} to {stream.upper:,.0f}".replace("%:", " %:")
+    interval = f"{stream.confidence:.0%}: {stream.lower:z,.0f} to {stream.upper:z,.0f}".replace("%:", " %:")
     until = format_instant(stream.until_us)
     return [
         f"[bold]{stream.stream}[/]{bar}  {stream.bins:,}{of_bins} bins  {pace}",
-        f"  {count} [bold green]{stream.value:,.0f}[/] [dim]({interval})[/]  until {until}",
+        f"  {count} [bold green]{stream.value:z,.0f}[/] [dim]({interval})[/]  until {until}",
     ]

@@ -25,8 +25,8 @@ class RunningChart:
         last = shown[-1]
         yield Text.assemble(
             (f"{self.stream} ", "bold"),
-            (f"{last.value:,.0f}", "bold green"),
-            "" if last.interval is None else f"  ({last.interval[0]:,.0f} to {last.interval[1]:,.0f})",
+            (f"{last.value:z,.0f}", "bold green"),
+            "" if last.interval is None else f"  ({last.interval[0]:z,.0f} to {last.interval[1]:z,.0f})",
             f"  until {last.end}",
             ("" if last.private else "  NOT PRIVATE", "red"),
         )
@@ -35,7 +35,7 @@ class RunningChart:
         for row, line in enumerate(drawn(points, HEIGHT)):
             label = top if row == 0 else bottom if row == HEIGHT - 1 else None
             yield Text.assemble(
-                (f"{label:>{LABEL_CELLS},.0f} " if label is not None else " " * (LABEL_CELLS + 1), "dim"),
+                (f"{label:>z{LABEL_CELLS},.0f} " if label is not None else " " * (LABEL_CELLS + 1), "dim"),
                 line,
             )
 
