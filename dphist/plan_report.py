@@ -24,19 +24,30 @@ FloatArray = NDArray[np.float64]
 _POINTS = 64
 _CAPTION = (
     "errors: roots of mean squared errors, in events, predicted exactly; worst: of any running count; "
-    "draws: noise drawn while a bin closes, mean / most (ahead: before the epoch)"
+    "draws: noise drawn while a bin closes, mean/most (ahead: before the epoch)"
 )
 
 
 def candidate_table(rows: Sequence[Candidate], title: str, workload: Workload, chosen: str = "") -> Table:
     """Return the comparison; the row named ``chosen`` stands out."""
-    table = Table(title=title, title_justify="left", caption=_CAPTION, caption_justify="left")
-    table.add_column("way to count")
-    table.add_column("tree")
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption=_CAPTION,
+        caption_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+    )
+    # On 80 columns names and trees are folded between words, numbers never.
+    table.add_column("way to count", min_width=12)
+    table.add_column("tree", min_width=10)
     # The running count has its own column: another workload comes beside it.
     other = [] if workload == PREFIX else [str(workload)]
-    for heading in (*other, "running count", "worst", "draws", "an epoch", "memory"):
-        table.add_column(heading, justify="right")
+    for heading in (*other, "running count"):
+        table.add_column(heading, justify="right", max_width=8, overflow="fold")
+    for heading in ("worst", "draws", "an epoch", "memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             row.name,
@@ -44,7 +55,7 @@ def candidate_table(rows: Sequence[Candidate], title: str, workload: Workload, c
             *(["" if row.error is None else f"{row.error:,.2f}"] if other else []),
             f"{row.running_error:,.2f}",
             f"{row.worst_error:,.2f}",
-            f"{row.mean_draws:,.2f} / {row.most_draws:,}" if row.most_draws else "ahead",
+            f"{row.mean_draws:,.2f}/{row.most_draws:,}" if row.most_draws else "ahead",
             f"{row.draws:,}",
             _bytes(row.memory),
             style="bold" if row.name == chosen else "",

@@ -14,14 +14,17 @@ from dphist.plan_report import in_decimals
 from dphist.product.columns import column_sum
 from dphist.product.design import ProductDesign
 from dphist.product.planner import Load
+from dphist.window import WindowDesign
 from dphist.window_error import window_error
 from stream_app.config import StreamSettings
+from stream_app.config.settings import WindowSettings
 from stream_app.config.values import format_duration
 from stream_app.plans import planned
+from stream_app.shell.sheet import sheet
 
 
 def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
-    """Return one row for each stream that has keys or a value; None where none has.
+    """Return a section for each stream that has keys or a value; None where none has.
 
     Raises: OperatorError where a plan asks too much of a machine.
     """
@@ -29,49 +32,60 @@ def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
     found = [(name, product) for name, product in products if product is not None]
     if not found:
         return None
-    table = Table(title="Keys and values", title_justify="left")
-    for heading in ("stream", "keys", "total", "buckets", "shares of time", "shares of value"):
-        table.add_column(heading)
-    for heading in ("error of a key", "noise draws a bin, mean / most", "released an epoch", "noise ahead"):
-        table.add_column(heading, justify="right")
-    for name, product in found:
-        table.add_row(*_row(name, product))
-    table.caption = (
+    return sheet(
+        "Keys and values",
+        (
+            "stream",
+            "keys",
+            "total",
+            "buckets",
+            "shares of time",
+            "shares of value",
+            "error of a key",
+            "noise draws a bin, mean / most",
+            "released an epoch",
+            "noise ahead",
+        ),
+        [_row(name, product) for name, product in found],
         "a cell's epsilon is the product of one share of each axis; error of a key: standard error of its "
-        "running count when the epoch's last bin has just closed, in events"
+        "running count when the epoch's last bin has just closed, in events",
     )
-    table.caption_justify = "left"
-    return table
 
 
 def windows_table(streams: Iterable[StreamSettings]) -> Table | None:
-    """Return one row for each stream that releases windows; None where none does.
+    """Return a section for each stream that releases windows; None where none does.
 
     Raises: OperatorError where a plan cannot be.
     """
     found = [(stream, planned(stream).window) for stream in streams if stream.window is not None]
     if not found:
         return None
-    table = Table(title="Windows", title_justify="left")
-    for heading in ("stream", "window", "mechanism"):
-        table.add_column(heading)
-    for heading in ("histograms x buckets", "epsilon of windows / tree", "error of a bucket"):
-        table.add_column(heading, justify="right")
-    for stream, design in found:
-        if design is not None and stream.window is not None:
-            error = window_error(design.mechanism, design.buckets, design.epsilon, 0.95)
-            table.add_row(
-                stream.name,
-                format_duration(stream.window.length_us),
-                design.mechanism,
-                f"{design.histograms:,} x {design.buckets:,}",
-                f"{in_decimals(stream.privacy.epsilon * design.share)} / "
-                f"{in_decimals(stream.privacy.epsilon * (1 - design.share))}",
-                "depends on the data" if error is None else f"{_mean(error.bucket_stderr):,.1f}",
-            )
-    table.caption = "error of a bucket: root of the mean squared error over all buckets, in events"
-    table.caption_justify = "left"
-    return table
+    return sheet(
+        "Windows",
+        (
+            "stream",
+            "window",
+            "mechanism",
+            "histograms x buckets",
+            "epsilon of windows / tree",
+            "error of a bucket",
+        ),
+        [_window_row(stream, stream.window, design) for stream, design in found if stream.window and design],
+        "error of a bucket: root of the mean squared error over all buckets, in events",
+    )
+
+
+def _window_row(stream: StreamSettings, window: WindowSettings, design: WindowDesign) -> list[str]:
+    error = window_error(design.mechanism, design.buckets, design.epsilon, 0.95)
+    epsilon, share = stream.privacy.epsilon, design.share
+    return [
+        stream.name,
+        format_duration(window.length_us),
+        design.mechanism,
+        f"{design.histograms:,} x {design.buckets:,}",
+        f"{in_decimals(epsilon * share)} / {in_decimals(epsilon * (1 - share))}",
+        "depends on the data" if error is None else f"{_mean(error.bucket_stderr):,.1f}",
+    ]
 
 
 def _mean(stderr: NDArray[np.float64]) -> float:

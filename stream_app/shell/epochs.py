@@ -10,6 +10,7 @@ from dphist.tree.epoch_levels import EpochLevels
 from stream_app.config import StreamSettings
 from stream_app.core.ledger import in_words
 from stream_app.plans import planned, planned_for_one_epoch
+from stream_app.shell.sheet import sheet
 
 
 def epochs_table(streams: tuple[StreamSettings, ...]) -> Table | None:
@@ -17,15 +18,15 @@ def epochs_table(streams: tuple[StreamSettings, ...]) -> Table | None:
 
     Raises: OperatorError where no levels fit.
     """
-    table = Table(title="running count since the stream's start", title_justify="left")
-    for heading in ("stream", "epochs", "epochs a node", "left to an epoch", "error", "epochs' totals added"):
-        table.add_column(heading)
-    for stream in streams:
-        if stream.tree.epochs is not None:
-            table.add_row(*_row(stream, stream.tree.epochs))
-    table.caption = "error: root of the mean squared error over all bins of so many epochs, in events"
-    table.caption_justify = "left"
-    return table if table.row_count else None
+    found = [_row(stream, stream.tree.epochs) for stream in streams if stream.tree.epochs is not None]
+    if not found:
+        return None
+    return sheet(
+        "Over epochs",
+        ("stream", "epochs", "epochs a node", "left to an epoch", "error", "epochs' totals added"),
+        found,
+        "error: root of the mean squared error of the stream's running count over all bins of so many epochs, in events",
+    )
 
 
 def _row(stream: StreamSettings, epochs: int) -> list[str]:

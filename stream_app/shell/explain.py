@@ -16,22 +16,27 @@ from stream_app.core.ledger import in_words, statement
 from stream_app.core.records import LedgerEntry
 from stream_app.core.strategy import Strategy
 from stream_app.plans import planned
+from stream_app.shell.sheet import sheet
 
 
 def plan_table(streams: Sequence[StreamSettings]) -> Table | None:
-    """Return one row a stream: its tree, and the error of its running count; None without streams."""
+    """Return a section for each stream: its tree and the error it leaves; None without streams."""
     if not streams:
         return None
-    table = Table(title="Trees over time", title_justify="left")
-    for heading in ("stream", "epoch", "epsilon", "branching", "shares"):
-        table.add_column(heading)
-    for heading in ("typical error", "noise draws a bin, mean / most"):
-        table.add_column(heading, justify="right")
-    for stream in streams:
-        table.add_row(*_plan_row(stream, planned(stream)))
-    table.caption = "typical error: root of the mean squared error of what the tree is planned for, in events"
-    table.caption_justify = "left"
-    return table
+    return sheet(
+        "Trees over time",
+        (
+            "stream",
+            "epoch",
+            "epsilon",
+            "branching",
+            "shares",
+            "typical error",
+            "noise draws a bin, mean / most",
+        ),
+        [_plan_row(stream, planned(stream)) for stream in streams],
+        "typical error: root of the mean squared error of what the tree is planned for, in events",
+    )
 
 
 def _plan_row(stream: StreamSettings, strategy: Strategy) -> list[str]:
