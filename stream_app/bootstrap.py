@@ -24,6 +24,7 @@ from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.core.bins import Binning
 from stream_app.core.closing import Closing
 from stream_app.core.declaration import Declaration
+from stream_app.durable import secret_directory
 from stream_app.event_logs import by_log, cluster_of, named_by, open_source
 from stream_app.ingest import Ingest
 from stream_app.lease import Lease
@@ -180,7 +181,7 @@ async def _own_directory(settings: Settings) -> AsyncIterator[Path]:
         isinstance(stream.source, TopicSettings) and settings.output_of(stream.name)
         for stream in settings.streams
     )
-    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    secret_directory(settings.state_dir)
     deadline_s = time.monotonic() + PREDECESSOR_S
     number = 0
     while True:

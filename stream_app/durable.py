@@ -13,9 +13,21 @@ _OWNER_ONLY = 0o600
 _LOOK_BACK_BYTES = 1 << 16
 
 
+def secret_directory(path: Path) -> Path:
+    """Make a directory that only its owner may enter, and those above it that are missing; return it.
+
+    ``mkdir(parents=True)`` would make those above with what the umask leaves, open to others.
+    """
+    for above in reversed(path.parents):
+        if not above.exists():
+            above.mkdir(mode=0o700, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
 def write_durably(path: Path, parts: Iterable[bytes]) -> None:
     """Write a whole file, readable by its owner only, or leave what was there."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    secret_directory(path.parent)
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
@@ -39,7 +51,7 @@ class LineLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            secret_directory(path.parent)
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(path, flags, _OWNER_ONLY)
         except OSError as failure:

@@ -14,7 +14,7 @@ from pathlib import Path
 from stream_app.clocks import ReplayClock
 from stream_app.config import KafkaSettings, Settings, SourceSettings, StreamSettings, TopicSettings, log_of
 from stream_app.core.strategy import Strategy
-from stream_app.durable import write_durably
+from stream_app.durable import secret_directory, write_durably
 from stream_app.kafka_cluster import Cluster
 from stream_app.ports import Clock, OperatorError, Source
 from stream_app.sources.decode import PlainField, TimeField
@@ -91,8 +91,7 @@ def _open_file(
 ) -> Source:
     """Open a file, with a directory of its own for what must be remembered about it."""
     stream, others = streams[0], _others(streams)
-    directory = state_dir / "sources" / _reading(stream, source, state_dir)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = secret_directory(state_dir / "sources" / _reading(stream, source, state_dir))
     if isinstance(clock, ReplayClock):
         field = _time_field(stream)
         return ReplaySource.open(source.file, source.format, field, directory, clock.reached_us, others)

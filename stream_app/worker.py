@@ -20,6 +20,7 @@ from mode import Service
 
 from stream_app.bootstrap import run_worker
 from stream_app.config import ConfigError, KafkaSettings, Settings, load
+from stream_app.durable import secret_directory
 from stream_app.event_logs import cluster_of
 from stream_app.kafka_cluster import reach
 from stream_app.monitoring.logs import dict_config
@@ -72,7 +73,7 @@ def make_app(settings: Settings, faust_reports: bool = True) -> faust.App:
     kafka = settings.kafka
     if kafka is None:
         raise OperatorError("kafka: is missing, and Faust needs a cluster; or stream-app run for files")
-    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    secret_directory(settings.state_dir)
     app = faust.App(
         kafka.group,
         broker=[f"kafka://{server}" for server in kafka.bootstrap_servers.split(",")],

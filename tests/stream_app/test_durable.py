@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.durable import LineLog, write_durably
+from stream_app.durable import LineLog, secret_directory, write_durably
 from stream_app.ports import OperatorError
 
 texts = st.lists(st.binary(max_size=5).filter(lambda line: b"\n" not in line), max_size=6)
@@ -100,3 +100,21 @@ def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
     write_durably(path, [b"newer"])
     assert path.read_bytes() == b"newer"
     assert [entry.name for entry in tmp_path.iterdir()] == ["whole"]
+
+
+def test_a_secret_directory_is_closed_and_so_are_those_it_needed(tmp_path: Path) -> None:
+    outer = tmp_path / "var"
+    outer.mkdir(mode=0o755)
+    before = os.umask(0o022)
+    try:
+        for _ in range(2):
+            assert secret_directory(outer / "state" / "redis" / "data").is_dir()
+        write_durably(outer / "other" / "noise" / "key", [b"k"])
+    finally:
+        os.umask(before)
+    made = ("state", "state/redis", "state/redis/data", "other", "other/noise")
+    assert {f"{(outer / name).stat().st_mode & 0o777:o}" for name in made} == {"700"}
+    assert outer.stat().st_mode & 0o777 == 0o755
+    (outer / "file").touch()
+    with pytest.raises(FileExistsError):
+        secret_directory(outer / "file")
