@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,7 @@ def privacy(config: Path) -> int:
     """
     from stream_app.shell.explain import promises
 
-    for line in promises(load(config)):
+    for line in promises(load(config), time.time_ns() // 1_000):
         click.echo(line)
     return 0
 

@@ -25,7 +25,8 @@ def epochs_table(streams: tuple[StreamSettings, ...]) -> Table | None:
         "Over epochs",
         ("stream", "epochs", "epochs a node", "left to an epoch", "error", "epochs' totals added"),
         found,
-        "error: root of the mean squared error of the stream's running count over all bins of so many epochs, in events",
+        "error: root of the mean squared error of the stream's running count over all bins of so many "
+        "epochs, in events",
     )
 
 

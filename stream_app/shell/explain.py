@@ -11,6 +11,7 @@ from dphist.tree.design import TreeDesign
 from dphist.tree.node_design import WHOLE, NodeDesign
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.values import format_duration
+from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import in_words, statement
 from stream_app.core.records import LedgerEntry
@@ -62,30 +63,32 @@ def _shares(design: TreeDesign | NodeDesign) -> str:
     return "per node, on average " + ", ".join(f"{mean:.3f}" for mean in means)
 
 
-def promises(settings: Settings) -> Iterator[str]:
+def promises(settings: Settings, now_us: int) -> Iterator[str]:
     """Yield what the configured streams promise together, source by source, in plain words.
 
-    It composes what is configured, as if each stream ran one epoch; what a store has already measured is in
-    its ledger, which the API shows under /v1/streams/NAME/privacy.
+    It composes what is configured, as if each stream ran one epoch, live ones from now; what a store has
+    already measured is in its ledger, which the API shows under /v1/streams/NAME/privacy.
     """
     for source in dict.fromkeys(stream.source.identity for stream in settings.streams):
         streams = [stream for stream in settings.streams if stream.source.identity == source]
-        yield from statement(source, [_entry(stream) for stream in streams]).sentences()
+        yield from statement(source, [_entry(stream, now_us) for stream in streams]).sentences()
         for stream in streams:
             yield _neighbours(stream)
 
 
-def _entry(stream: StreamSettings) -> LedgerEntry:
-    start_us = stream.time.first_us or 0
+def _entry(stream: StreamSettings, now_us: int) -> LedgerEntry:
+    strategy = planned(stream)
+    declaration = Declaration.of(strategy)
+    first_bin = declaration.first_bin(now_us)
     return LedgerEntry(
         source=stream.source.identity,
         stream=stream.name,
         epoch=0,
-        start_us=start_us,
-        end_us=start_us + stream.time.epoch_bins * stream.time.bin_us,
+        start_us=declaration.binning.start_us(first_bin),
+        end_us=declaration.binning.start_us(first_bin + stream.time.epoch_bins),
         epsilon=str(stream.privacy.epsilon),
         unit="event" if stream.privacy.unit == "event" else "user",
-        strategy_hash=planned(stream).hash,
+        strategy_hash=strategy.hash,
         private=stream.privacy.private,
         neighbours=stream.privacy.neighbours,
     )
