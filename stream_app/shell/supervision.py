@@ -139,7 +139,7 @@ async def _say_what_happens(settings: Settings, reader: PublicReader, report: Re
     for stream in settings.streams:
         now = await _progress(stream, reader)
         if now.until_us is None:
-            report.say(f"{stream.name}: nothing was released yet; starting")
+            report.say(f"{stream.name}: nothing was released yet; {_begins(stream)}")
         elif now.complete:
             report.say(
                 f"{stream.name}: already complete; what was released is served, nothing is measured again"
@@ -147,6 +147,15 @@ async def _say_what_happens(settings: Settings, reader: PublicReader, report: Re
         else:
             until = format_instant(now.until_us)
             report.say(f"{stream.name}: going on from {until}; nothing is measured again")
+
+
+def _begins(stream: StreamSettings) -> str:
+    """Say where counting begins: whoever points it at an old log would wait for what is refused."""
+    if stream.source.replay is not None:
+        return "starting"
+    if stream.time.first_us is not None:
+        return f"counting begins at {format_instant(stream.time.first_us)}, earlier events are refused"
+    return "counting begins with the bin of the first start, earlier events are refused (time.first)"
 
 
 async def _follow(settings: Settings, reader: PublicReader, report: Report) -> None:
