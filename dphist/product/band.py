@@ -22,7 +22,7 @@ from scipy.stats import binom
 
 from dphist.noise import SeededNoise
 from dphist.product.axis import ValueAxis
-from dphist.tree.interval import kaiser_bessel, tail_bounds
+from dphist.tree.inversion import kaiser_bessel, tail_bounds
 from dphist.tree.law import LawTable, WeightedNoise
 
 FloatArray = NDArray[np.float64]

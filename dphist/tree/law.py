@@ -22,7 +22,7 @@ _CELLS = 2**18
 # Noise of this scale stands for Laplace noise: on no lattice, and beyond what any design draws.
 SMOOTH_SCALE = 2.0**45
 # In standard deviations; a lattice search may look at six times as many frequencies.
-_LARGEST_MIXED_LATTICE = 1024.0
+LARGEST_MIXED_LATTICE = 1024.0
 
 
 def discrete_laplace_variance(scale: float) -> float:
@@ -265,6 +265,6 @@ class LawTable:
         units = np.where(np.isfinite(least), least, 1.0)
         multiples = np.where(present, self.weights / units[:, np.newaxis], 1.0)
         whole = (multiples == np.rint(multiples)).all(axis=1)
-        small = (multiples == 1.0).all(axis=1) | (self.deviations() <= _LARGEST_MIXED_LATTICE * units)
+        small = (multiples == 1.0).all(axis=1) | (self.deviations() <= LARGEST_MIXED_LATTICE * units)
         smooth = (present & (self.scales >= SMOOTH_SCALE)).any(axis=1)
         return np.where(whole & small & ~smooth, units, 0.0)

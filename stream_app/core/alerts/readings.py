@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphist.tree.estimate import Estimate
-from dphist.tree.interval import half_width, half_widths, tail_bounds
+from dphist.tree.interval import half_width, half_widths
+from dphist.tree.inversion import tail_bounds
 from dphist.tree.law import LawTable
 from stream_app.core.alerts.ranges import Question, Ranges, question_of
 from stream_app.core.alerts.rules import OF_VALUES, Rule

@@ -1,0 +1,105 @@
+"""What inverting a law takes, for one of them (``one_interval.py``) and for many (``interval.py``).
+
+Source: Kuo and Kaiser (1966) for the window; Chernoff (1952) for the tails.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.tree.law import LawTable
+
+FloatArray = NDArray[np.float64]
+
+# The dither, and with it the excess of an interval, in standard errors.
+DITHER = 1 / 256
+# Searches go this much finer than the dither.
+STEPS_PER_DITHER = 16
+# Each certificate (period, dither, dropped terms) costs at most this part of 1 - confidence.
+TAIL_SHARE = 1e-5
+# Sums of doubles below one: a generous bound on their rounding.
+FLOATING_ERROR = 1e-11
+NEGLIGIBLE = 1e-13
+# Frequencies are looked at in blocks whose ends grow by this factor, but the first few, which all laws need.
+_BLOCK_GROWTH = 1.4
+_FIRST_BLOCK = 8
+LARGEST_SERIES = 2**16
+# Chernoff exponents lie between the normal law's best one and the pole: powers of the means that join them.
+_BLENDS = (1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True)
+class HalfWidth:
+    """An interval's half width, and a certified lower bound on the probability that it holds the truth."""
+
+    value: float
+    level: float
+
+
+def block_starts(frequencies: int) -> list[int]:
+    """Return where blocks of the frequencies 1 .. frequencies start, and the end of the last one."""
+    starts = [1]
+    while starts[-1] <= frequencies:
+        starts.append(max(_FIRST_BLOCK, int(starts[-1] * _BLOCK_GROWTH)))
+    starts[-1] = frequencies + 1
+    return starts
+
+
+def dither_shape(allowed: float) -> float:
+    """Return the shape b of a Kaiser-Bessel dither whose tail costs at most ``allowed``.
+
+    The sum over j > J of |c_j| is at most 4 / (pi sqrt 3) / 2 / sinh b once theta_J eta >= 2 b.
+    """
+    return math.asinh(0.3676 / allowed)
+
+
+def droppable_decay(frequencies: int, allowed: float) -> float:
+    """Return the decay from which on frequencies may be dropped: all of them together cost ``allowed``."""
+    return math.log((math.log(max(frequencies, 1)) + 1.0) / allowed)
+
+
+def kaiser_bessel(omega: FloatArray, shape: float) -> FloatArray:
+    """Return the characteristic function of the density ~ I0(b sqrt(1 - x^2)) on [-1, 1], b = shape."""
+    root = np.sqrt(np.abs(shape**2 - omega**2))
+    root = np.maximum(root, 1e-12)
+    # sinh(root) / sinh(b) without overflow; past the main lobe sinh turns into sin.
+    inside = np.exp(np.minimum(root - shape, 0.0)) * -np.expm1(-2.0 * root)
+    outside = 2.0 * np.exp(-shape) * np.sin(root)
+    return np.asarray(np.where(omega <= shape, inside, outside) * shape / root / -np.expm1(-2.0 * shape))
+
+
+def tail_bounds(laws: LawTable, probabilities: tuple[float, ...]) -> list[FloatArray]:
+    """Return, for each probability p, x with P(|S| >= x) <= p for every law (Chernoff, both sides).
+
+    Args: laws with noise in them.
+    """
+    present = (laws.copies > 0) & (laws.variances > 0)
+    with np.errstate(divide="ignore", over="ignore"):
+        poles = 2.0 * np.arcsinh(np.sqrt(0.5 / laws.variances)) / laws.weights
+    pole = np.where(present, poles, np.inf).min(axis=1)[:, np.newaxis]
+    exponents = pole * chernoff_fractions(pole * laws.deviations()[:, np.newaxis], probabilities)
+    cumulant = np.zeros_like(exponents)
+    for weight, copies, variance in laws.columns(exponents.shape[1]):
+        growth = 2.0 * variance * np.sinh(0.5 * weight * exponents[:, np.newaxis]) ** 2
+        cumulant -= (copies * np.log1p(-np.where(copies > 0, growth, 0.0))).sum(axis=1)
+    return [((cumulant + math.log(2.0 / p)) / exponents).min(axis=1) for p in probabilities]
+
+
+def chernoff_fractions(pole: FloatArray, probabilities: tuple[float, ...]) -> FloatArray:
+    """Return exponents worth trying for each probability, as parts of the largest one, the pole.
+
+    Any exponent gives a bound. The normal law's best one is sqrt(2 log(2 / p)) / deviation; where the pole is
+    near, the best one is below both.
+
+    Args: poles, in units of 1 / standard deviation, shape (laws, 1).
+    Returns: shape (laws, exponents), each in (0, 1).
+    """
+    columns = []
+    for p in probabilities:
+        ratio = pole / math.sqrt(2.0 * math.log(2.0 / p))
+        columns += [(1.0 + ratio**blend) ** (-1.0 / blend) for blend in _BLENDS]
+    return np.minimum(np.concatenate(columns, axis=1), 1.0 - 1e-3)
