@@ -19,10 +19,13 @@ Source: Golub and Meurant, Matrices, Moments and Quadrature (2010), for the rule
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.tree.law import SMOOTH_SCALE, LawTable
+from dphist.tree.law import SMOOTH_SCALE, Gaussian, LawTable, WeightedNoise, discrete_laplace_variance
 
 FloatArray = NDArray[np.float64]
 
@@ -37,7 +40,11 @@ _BEYOND_QUARTIC = 1e-3
 _NEGLIGIBLE = 1e-13
 _MODERATE = 0.5
 # Frequencies, in units of 1 / standard error, between which characteristic functions are bounded.
-_FREQUENCIES = 0.25 * 1.15 ** np.arange(77)
+_GROWTH = 1.15
+_FREQUENCIES = 0.25 * _GROWTH ** np.arange(77)
+_LOG_OF_FREQUENCIES = np.log(_FREQUENCIES)
+# Frequencies are spaced by at most one unit: a sum of 1 / j is an integral and one term.
+_TERMS = np.log(_GROWTH) + 1.0 / np.maximum(_FREQUENCIES, 1.0)
 # Interval searches look at no more frequencies than this, as the logarithm of the largest over the least.
 _LOG_FREQUENCIES = 12.0
 
@@ -72,6 +79,77 @@ def merged(explicit: LawTable, features: FloatArray) -> LawTable:
     laws = laws.with_merged(curve, until, nothing)
     slack = _slack(_size(laws, explicit, smooth, theta), difference)
     return laws.with_merged(curve, until, np.where(quartic > 0, slack, 0.0))
+
+
+def merged_one(explicit: Sequence[tuple[float, int, float]], features: FloatArray) -> WeightedNoise:
+    """Return one law as ``merged`` does, quicker: the rule in floats, frequencies in vectors.
+
+    Args: terms to be kept as they are, (weight >= 0, copies, scale); the summed features of the rest,
+        shape (FEATURES,).
+    Cost: some 80 microseconds.
+    """
+    *moments, curve, quartic = features.tolist()
+    squares, copies, remainder = _gauss_rule_of_one(moments)
+    weights = (np.sqrt(squares) / SMOOTH_SCALE).tolist()
+    groups = [*explicit, *((w, n, SMOOTH_SCALE) for w, n in zip(weights, copies.tolist(), strict=True))]
+    if quartic <= 0:
+        return WeightedNoise.of(groups, Gaussian(curve))
+    kept, numbers, scales = np.array([*explicit, (0.0, 0, 1.0)]).T
+    variances = np.array([discrete_laplace_variance(scale) for scale in scales.tolist()])
+    variance = 2.0 * (moments[0] + curve) + float(numbers @ (kept**2 * variances))
+    deviation = math.sqrt(variance) if variance > 0 else 1.0
+    theta = _FREQUENCIES * (1.0 / deviation)
+    theta_squares = theta**2
+    smooth = np.log1p(np.outer(squares, theta_squares))
+    difference = quartic * theta_squares**2
+    if remainder > 0:
+        difference += _missed(
+            2.0 * smooth.sum(axis=0), math.log(remainder), _LOG_OF_FREQUENCIES - math.log(deviation)
+        )
+    known = max(int((difference < _MODERATE).sum()) - 1, 0)
+    until = float(theta[known])
+    decay = copies @ smooth + curve * np.minimum(theta * _GROWTH, until) ** 2
+    own = np.log1p(2.0 * variances[:, np.newaxis] * np.sin(np.outer(0.5 * kept, theta)) ** 2)
+    own[np.outer(kept * _GROWTH, theta) > np.pi] = 0.0
+    decay += numbers @ own
+    slack = _slack(np.exp(-decay)[np.newaxis], difference[np.newaxis])
+    return WeightedNoise.of(groups, Gaussian(curve, until), float(slack[0]))
+
+
+def _gauss_rule_of_one(moments: Sequence[float]) -> tuple[FloatArray, FloatArray, float]:
+    """Return squares, copies, both (POINTS,), and h, as ``_gauss_rule``."""
+    mass = moments[0] if moments[0] > 0 else 1.0
+    unit = moments[-1] / moments[-2] if moments[-2] > 0 else 1.0
+    unit = unit if unit > 0 else 1.0
+    alphas, betas = _recurrence_of_one([moment / mass / unit**k for k, moment in enumerate(moments)])
+    jacobi, place = np.zeros((POINTS, POINTS)), np.arange(POINTS)
+    jacobi[place, place] = alphas
+    jacobi[place[1:], place[:-1]] = np.sqrt(betas[1:])
+    nodes, vectors = np.linalg.eigh(jacobi)
+    squares = np.maximum(nodes, _NEGLIGIBLE) * unit
+    weights = vectors[0] ** 2 * (mass if moments[0] > 0 else 0.0)
+    return squares, weights / squares, math.prod(betas) * mass * unit ** (2 * POINTS)
+
+
+def _recurrence_of_one(moments: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return alphas and betas, as ``_recurrence``; betas from where the masses run out are 0."""
+    alphas, betas = [moments[1]], [1.0]
+    before, current = [0.0] * len(moments), list(moments)
+    full = moments[0] > 0
+    for k in range(1, POINTS):
+        alpha, beta = alphas[-1], betas[-1] if k > 1 else 0.0
+        following = [0.0] * len(moments)
+        for j in range(k, 2 * POINTS - k):
+            following[j] = current[j + 1] - alpha * current[j] - beta * before[j]
+        norm, last = following[k], current[k - 1]
+        full = full and norm > _NEGLIGIBLE and last > 0
+        if full:
+            alpha = following[k + 1] / norm - current[k] / last
+            full = alpha > 0
+        alphas.append(alpha if full else alphas[-1])
+        betas.append(norm / last if full else 0.0)
+        before, current = current, following
+    return alphas, betas
 
 
 def _gauss_rule(moments: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -126,15 +204,21 @@ def _recurrence(moments: FloatArray) -> tuple[FloatArray, FloatArray, NDArray[np
 
 def _difference(theta: FloatArray, squares: FloatArray, remainder: FloatArray) -> FloatArray:
     """Return a bound on what the rule misses of the logarithm of the characteristic function at theta."""
+    spread = 2.0 * np.log1p(squares[:, :, np.newaxis] * theta[:, np.newaxis] ** 2).sum(axis=1)
+    log_remainder = np.log(np.where(remainder > 0, remainder, 1.0))[:, np.newaxis]
+    missed = _missed(spread, log_remainder, np.log(theta))
+    return np.where(remainder[:, np.newaxis] > 0, missed, 0.0)
+
+
+def _missed(spread: FloatArray, log_remainder: float | FloatArray, log_theta: FloatArray) -> FloatArray:
+    """Return the bound at theta, from log prod (1 + x_j theta^2)^2 and log h."""
     order = 2 * POINTS
     # log prod (1 + x s)^2 >= s log prod (1 + x)^2, and e^(a (1 - s)) <= s^-a for s in [0, 1].
-    spread = 2.0 * np.log1p(squares[:, :, np.newaxis] * theta[:, np.newaxis] ** 2).sum(axis=1)
     spread = np.minimum(spread, order)
     part = np.minimum(np.exp(-spread) / (order + 1.0 - spread), 1.0 / (order + 1.0))
     # By logarithms: the powers leave what doubles hold where the product does not.
-    log_remainder = np.log(np.where(remainder > 0, remainder, 1.0))[:, np.newaxis]
-    missed = np.exp(np.minimum(log_remainder + (2 * order + 2) * np.log(theta) + np.log(part), 50.0))
-    return np.where(remainder[:, np.newaxis] > 0, missed, 0.0)
+    missed = np.exp(np.minimum(log_remainder + (2 * order + 2) * log_theta + np.log(part), 50.0))
+    return np.asarray(missed)
 
 
 def _size(laws: LawTable, explicit: LawTable, smooth: LawTable, theta: FloatArray) -> FloatArray:
@@ -142,7 +226,7 @@ def _size(laws: LawTable, explicit: LawTable, smooth: LawTable, theta: FloatArra
 
     Those of smooth terms fall; those of others fall up to half a period, and are at most 1 after it.
     """
-    following = theta * (_FREQUENCIES[1] / _FREQUENCIES[0])
+    following = theta * _GROWTH
     decay = smooth.decay(theta) + laws.gaussian(following)
     for weight, copies, variance in explicit.columns(theta.shape[1]):
         angle = weight * theta[:, np.newaxis]
@@ -159,8 +243,6 @@ def _slack(size: FloatArray, difference: FloatArray) -> FloatArray:
     difference of logarithms at most that at the upper one.
     """
     missed = np.where(difference < _MODERATE, np.expm1(np.minimum(difference, 1.0)), 2.0)
-    # Frequencies are spaced by at most one unit: a sum of 1 / j is an integral and one term.
-    terms = np.log(_FREQUENCIES[1] / _FREQUENCIES[0]) + 1.0 / np.maximum(_FREQUENCIES, 1.0)
-    inside = (size[:, :-1] * missed[:, 1:] * terms[:-1]).sum(axis=1)
+    inside = (size[:, :-1] * missed[:, 1:]) @ _TERMS[:-1]
     outside = missed[:, 0] + size[:, -1] * missed[:, -1]
     return np.asarray(2.0 / np.pi * (inside + outside * _LOG_FREQUENCIES))

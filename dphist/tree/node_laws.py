@@ -94,7 +94,7 @@ def merged_laws(design: NodeDesign, starts: Int64Array, stops: Int64Array) -> La
 
 
 @dataclass(frozen=True, eq=False)
-class _Subtrees:
+class Subtrees:
     """Per level, root side first: what a node's whole subtree adds to a law, per unit of its reach.
 
     ``before`` (parents, branching + 1, FEATURES) sums the features of a parent's first children; ``parts``
@@ -108,7 +108,7 @@ class _Subtrees:
 
 
 @lru_cache(maxsize=8)
-def _subtrees(design: NodeDesign) -> _Subtrees:
+def subtrees_of(design: NodeDesign) -> Subtrees:
     weights, counts = decoder_weights(design), node_counts(design.shape, design.horizon)
     shares: list[FloatArray] = [np.asarray(share * _UNIT) for share in weights.children]
     shares.append(np.zeros(design.horizon))
@@ -127,7 +127,7 @@ def _subtrees(design: NodeDesign) -> _Subtrees:
     parts: list[FloatArray] = [np.zeros((1, counts[0] + 1))]
     for handed in weights.parts:
         parts.append(np.pad(handed * _UNIT, ((0, 0), (1, 0))))
-    return _Subtrees(tuple(before[::-1]), tuple(parts), tuple(shares), design.node_scales)
+    return Subtrees(tuple(before[::-1]), tuple(parts), tuple(shares), design.node_scales)
 
 
 def _children(features: FloatArray, k: int) -> FloatArray:
@@ -149,7 +149,7 @@ class _Ranges:
 
     def __init__(self, design: NodeDesign, starts: Int64Array, stops: Int64Array) -> None:
         self.design, self.starts, self.stops = design, starts, stops
-        self.subtrees = _subtrees(design)
+        self.subtrees = subtrees_of(design)
         self.features = np.zeros((len(starts), FEATURES))
         self.columns: list[tuple[FloatArray, FloatArray, FloatArray]] = []
 

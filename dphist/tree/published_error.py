@@ -15,7 +15,8 @@ from dphist.tree.design import TreeDesign
 from dphist.tree.law import WeightedNoise
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.node_error import prefix_variances
-from dphist.tree.node_laws import can_merge, merged_laws, noise_weights, whole_law
+from dphist.tree.node_laws import can_merge, noise_weights, whole_law
+from dphist.tree.one_node_law import merged_law
 from dphist.tree.published_laws import published_groups
 from dphist.tree.upward import UNITS_PER_COUNT
 
@@ -31,7 +32,7 @@ def published_law(design: TreeDesign | NodeDesign, a: int, b: int) -> WeightedNo
     if isinstance(design, TreeDesign):
         return WeightedNoise.of(published_groups(design, a, b))
     if can_merge(design):
-        return merged_laws(design, np.array([a]), np.array([b])).law(0)
+        return merged_law(design, a, b)
     return whole_law(design, a, b)
 
 
