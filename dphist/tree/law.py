@@ -159,6 +159,19 @@ class LawTable:
         return cls(*(np.stack(rows, axis=1) for rows in zip(*columns, strict=True)))
 
     @classmethod
+    def of_uniform_columns(
+        cls, columns: Sequence[tuple[FloatArray, FloatArray, float]], laws: int
+    ) -> LawTable:
+        """Put columns of (weights of either sign, copies, one scale) side by side."""
+        shape = (laws, len(columns))
+        table = cls(np.zeros(shape), np.zeros(shape), np.ones(shape))
+        for position, (weights, copies, scale) in enumerate(columns):
+            table.weights[:, position] = np.abs(weights)
+            table.copies[:, position] = np.where(weights == 0.0, 0.0, copies)
+            table.scales[:, position] = scale
+        return table
+
+    @classmethod
     def joined(cls, tables: Sequence[LawTable]) -> LawTable:
         """Return the laws of the sums of independent errors, row by row."""
         return cls(

@@ -50,13 +50,7 @@ def published_laws(design: TreeDesign | NodeDesign, starts: Int64Array, stops: I
             [whole_law(design, a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
         )
     columns = [column for column in _Walk(design, starts, stops).columns() if column[1].any()]
-    shape = (len(starts), len(columns))
-    table = LawTable(np.zeros(shape), np.zeros(shape), np.ones(shape))
-    for position, (weights, copies, scale) in enumerate(columns):
-        table.weights[:, position] = np.abs(weights)
-        table.copies[:, position] = np.where(weights == 0.0, 0.0, copies)
-        table.scales[:, position] = scale
-    return table
+    return LawTable.of_uniform_columns(columns, len(starts))
 
 
 def published_groups(design: TreeDesign, a: int, b: int) -> Iterator[tuple[float, int, float]]:

@@ -1,0 +1,177 @@
+"""Errors of many ranges of a causal release at once: ``weights.py`` in columns.
+
+A range [a, b) cuts at most two nodes a level, those that hold the edges a and b. Their alpha is how much of
+them lies in the range, over their width; all their other children, and all other roots of the forest, are
+wholly inside or outside. So the terms of ``weights.py`` are columns here, one entry for each range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.noise import Int64Array
+from dphist.tree.design import TreeDesign
+from dphist.tree.law import LawTable
+from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.tree.weights import rounding_bounds, unfolded
+
+FloatArray = NDArray[np.float64]
+
+
+class Terms(NamedTuple):
+    """For each range, ``nodes`` nodes of a level with one weight; see ``Term`` in ``weights.py``."""
+
+    level: int
+    nodes: FloatArray
+    weight: FloatArray
+    reach: FloatArray
+    cut: bool
+
+
+class RangeErrors(NamedTuple):
+    """The laws of ranges' errors, one a row, and what integer arithmetic adds to each at most, in counts."""
+
+    laws: LawTable
+    roundings: FloatArray
+
+
+def forest_errors(design: TreeDesign, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
+    """Return the errors of ranges [a, b) as ``ReleasedForest.range`` gives them when ``bins`` are closed.
+
+    Guarantee: the same laws up to the order of summation.
+    Args: a causal design; 0 <= a <= b <= bins, each of shape (ranges,).
+    Cost: O(height^2 * ranges), in numpy.
+    """
+    return _errors(design, range_terms(design, bins, starts, stops), len(starts))
+
+
+def live_errors(design: TreeDesign, stops: Int64Array) -> RangeErrors:
+    """Return the errors of running counts [0, b) as they were first published, when bin b - 1 closed.
+
+    Args, Cost: as ``forest_errors``.
+    """
+    return _errors(design, live_terms(design, stops), len(stops))
+
+
+def live_terms(design: TreeDesign, stops: Int64Array) -> Iterator[Terms]:
+    """Yield the greedy cover of [0, b): nodes with weight 1."""
+    one, rest = np.ones(len(stops)), stops
+    for level in design.shape.levels:
+        digit, rest = np.divmod(rest, design.shape.widths[level])
+        yield Terms(level, digit.astype(np.float64), one, one, False)
+
+
+def range_terms(design: TreeDesign, bins: int, starts: Int64Array, stops: Int64Array) -> Iterator[Terms]:
+    """Yield the terms of ranges: whole roots, then down the paths that the edges cut, level by level."""
+    shape, one = design.shape, np.ones(len(starts))
+    roots = {level: (first, first + number) for level, first, number in shape.cover(bins)}
+    # Prefixes have one edge inside the epoch.
+    edges = (starts, stops) if starts.any() else (stops,)
+    above = [_Path.nowhere(len(starts)) for _ in edges]
+    for level in shape.levels:
+        width = shape.widths[level]
+        if level in roots:
+            low, high = (np.clip(edge, *roots[level]) for edge in (-(-starts // width), stops // width))
+            yield Terms(level, np.maximum(high - low, 0).astype(np.float64), one, one, False)
+        if level == shape.height:
+            return
+        paths = [
+            _Path.of(design, bins, level, starts, stops, edge, parent)
+            for edge, parent in zip(edges, above, strict=True)
+        ]
+        if len(paths) == 2:
+            paths[1] = paths[1].unless(paths[0])
+        for path in paths:
+            if path.fresh.any():
+                yield Terms(level, path.fresh.astype(np.float64), path.weight, path.reach, True)
+                yield from _whole_children(design, level, starts, stops, path)
+        above = paths
+
+
+class _Path(NamedTuple):
+    """The node of each range that holds one of its edges inside; ``fresh`` where it counts.
+
+    Where ``cut`` is False there is no such complete node. ``passed`` is what it passes on to its children.
+    """
+
+    node: Int64Array
+    cut: NDArray[np.bool_]
+    fresh: NDArray[np.bool_]
+    alpha: FloatArray
+    weight: FloatArray
+    reach: FloatArray
+    passed: FloatArray
+
+    @staticmethod
+    def nowhere(ranges: int) -> _Path:
+        """Return no nodes: above the roots."""
+        nothing, never = np.zeros(ranges), np.zeros(ranges, np.bool_)
+        return _Path(np.zeros(ranges, np.int64), never, never, nothing, nothing, nothing, nothing)
+
+    @staticmethod
+    def of(
+        design: TreeDesign,
+        bins: int,
+        level: int,
+        starts: Int64Array,
+        stops: Int64Array,
+        edge: Int64Array,
+        parent: _Path,
+    ) -> _Path:
+        """Return the nodes of a level below those of the level above; roots where there are none."""
+        width = design.shape.widths[level]
+        node = edge // width
+        cut = (edge % width > 0) & ((node + 1) * width <= bins)
+        inside = np.minimum(stops, (node + 1) * width) - np.maximum(starts, node * width)
+        alpha = np.where(cut, inside / width, 0.0)
+        weight = alpha - parent.alpha
+        reach = weight + parent.passed
+        return _Path(node, cut, cut, alpha, weight, reach, (1.0 - design.gains[level - 1]) * reach)
+
+    def unless(self, other: _Path) -> _Path:
+        """Return this path, fresh only where the other one has another node."""
+        return self._replace(fresh=self.cut & ~(other.cut & (other.node == self.node)))
+
+
+def _whole_children(
+    design: TreeDesign, level: int, starts: Int64Array, stops: Int64Array, path: _Path
+) -> Iterator[Terms]:
+    """Yield the children of path nodes that no edge cuts, those inside the range and those outside."""
+    k, width = design.shape.branching[level], design.shape.widths[level + 1]
+    first = path.node * k
+    low, high = (np.clip(edge - first, 0, k) for edge in (-(-starts // width), stops // width))
+    left, right = (np.clip(edge - first, 0, k) for edge in (starts // width, -(-stops // width)))
+    inside = np.maximum(high - low, 0)
+    outside = left + k - np.maximum(right, left)
+    for number, part in ((inside, 1.0), (outside, 0.0)):
+        weight = part - path.alpha
+        copies = np.where(path.fresh, number, 0).astype(np.float64)
+        yield Terms(level + 1, copies, weight, weight + path.passed, False)
+
+
+def _errors(design: TreeDesign, terms: Iterable[Terms], ranges: int) -> RangeErrors:
+    kept, roundings = [], np.zeros(ranges)
+    bounds = rounding_bounds(design)
+    for one in terms:
+        kept.append(one)
+        roundings += one.nodes * np.abs(one.weight) * (bounds[one.level - 1] / UNITS_PER_COUNT)
+    return RangeErrors(laws_of_terms(design, kept, ranges), roundings)
+
+
+def laws_of_terms(design: TreeDesign, terms: Iterable[Terms], ranges: int) -> LawTable:
+    """Return the laws of the errors, over the noise of single nodes."""
+    columns: list[tuple[FloatArray, FloatArray, float]] = []
+    for one in terms:
+        if not one.nodes.any():
+            continue
+        scale = float(design.scales[one.level - 1])
+        if one.cut:
+            columns.append((one.reach * design.gains[one.level - 1], one.nodes, scale))
+            continue
+        for level, weight, nodes in unfolded(design, one.level):
+            columns.append((one.reach * weight, one.nodes * nodes, float(design.scales[level - 1])))
+    return LawTable.of_uniform_columns(columns, ranges)
