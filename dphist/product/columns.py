@@ -17,6 +17,7 @@ from dphist.product.axis import KeyAxis
 from dphist.product.design import ProductDesign
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
+from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
 from dphist.tree.law import LawTable, WeightedNoise
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
@@ -105,18 +106,33 @@ class ColumnSum:
         Args: 0 <= a <= b <= horizon, each of shape (ranges,).
         Cost: O(height^2 * ranges * different weights), in numpy.
         """
-        tables = []
-        for group, repeated in zip(self.design.groups, self._repeated, strict=True):
-            one = published_laws(group.design, starts, stops)
-            tables += [
-                LawTable(weight * one.weights, copies * one.copies, one.scales)
+        return self._joined([published_laws(group.design, starts, stops) for group in self.design.groups])
+
+    def forest_errors(self, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
+        """Return the errors of ranges of a causal design when ``bins`` bins are closed, as ``of_range``.
+
+        Args, Cost: as ``published_laws``; b at most bins.
+        """
+        return self._errors([forest_errors(g.design, bins, starts, stops) for g in self.design.groups])
+
+    def live_errors(self, stops: Int64Array) -> RangeErrors:
+        """Return the errors of running counts of a causal design as first published, as ``live_error``."""
+        return self._errors([live_errors(group.design, stops) for group in self.design.groups])
+
+    def _errors(self, of_groups: Sequence[RangeErrors]) -> RangeErrors:
+        columns = np.array([np.abs(part).sum() for part in self.parts])
+        roundings = columns @ np.array([one.roundings for one in of_groups])
+        return RangeErrors(self._joined([one.laws for one in of_groups]), np.asarray(roundings))
+
+    def _joined(self, tables: Sequence[LawTable]) -> LawTable:
+        """Return the laws of the sums' errors. Args: for each group, those of the errors of one column."""
+        return LawTable.joined(
+            [
+                one.repeated(copies).scaled(np.full(len(one), weight))
+                for one, repeated in zip(tables, self._repeated, strict=True)
                 for weight, copies in repeated
                 if weight
             ]
-        return LawTable(
-            np.hstack([table.weights for table in tables]),
-            np.hstack([table.copies for table in tables]),
-            np.hstack([table.scales for table in tables]),
         )
 
     def published_rounding(self, a: int) -> float:

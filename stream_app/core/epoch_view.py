@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
-from dphist.tree.law import WeightedNoise
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_law, published_rounding
 from dphist.tree.upward import UNITS_PER_COUNT
@@ -87,10 +86,6 @@ class EpochView(ABC):
 
         Cost: O(bins * width), in numpy.
         """
-
-    @abstractmethod
-    def bins_as_published(self, part: Span) -> Estimate:
-        """Return a sum of bins as it was known when the last of them was released."""
 
     @abstractmethod
     def _append_nodes(self, level: int, values: Int64Array) -> None: ...
@@ -191,13 +186,6 @@ class CausalEpoch(EpochView):
         """Return the released nodes of a level."""
         return self._forest.nodes(level)
 
-    def bins_as_published(self, part: Span) -> Estimate:
-        """Return the sum of bins by their own nodes alone, as they were released with each bin."""
-        values = self._forest.nodes(self.design.shape.height, part.start, part.stop)
-        count, scale = part.stop - part.start, float(self.design.scales[-1])
-        law = WeightedNoise.of([(1.0, count, scale)])
-        return Estimate(values.sum(axis=0).astype(np.float64), count * self.design.variances[-1], law)
-
     def running_values(self, kind: Kind, view: View) -> Float64Array:
         """Return the running count after each bin, over all cells."""
         if view == "unbiased":
@@ -242,10 +230,6 @@ class AnticipatingEpoch(EpochView):
         if len(self._nodes[level]) > 1:
             self._nodes[level] = [np.concatenate(self._nodes[level])]
         return self._nodes[level][0]
-
-    def bins_as_published(self, part: Span) -> Estimate:
-        """Return a sum of bins: it was never revised."""
-        return self._estimate(part, "first_published")
 
     def running_values(self, kind: Kind, view: View) -> Float64Array:
         """Return the running count after each bin, over all cells: the same for every kind and view."""

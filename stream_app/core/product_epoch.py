@@ -73,13 +73,6 @@ class ProductEpoch(AxesEpoch):
             if rows > 0:
                 yield Missing(self.record.epoch, level, first, rows)
 
-    def bins_as_published(self, part: Span) -> Estimate:
-        """Return the sum of bins by their own nodes alone, as they were released with each bin."""
-        level = self._columns.design.time.shape.height
-        values = self._columns.nodes(level, part.start, part.stop) @ self._sum.weights
-        error = self._sum.of_nodes(level, part.stop - part.start)
-        return Estimate(float(values.sum()), error.variance, error.law)
-
     def running_values(self, kind: Kind, view: View) -> Float64Array:
         """Return the running count after each bin; its differences are the values of a kind."""
         if view == "unbiased":
@@ -136,10 +129,6 @@ class PublishedAxesEpoch(AxesEpoch):
         rows = visible_bins(self.record, visible_seq) - self.bins
         if rows > 0:
             yield Missing(self.record.epoch, ROWS, self.bins, rows)
-
-    def bins_as_published(self, part: Span) -> Estimate:
-        """Return a sum of bins: it was never revised."""
-        return self._estimate(part, "first_published")
 
     def running_values(self, kind: Kind, view: View) -> Float64Array:
         """Return the running count after each bin: the same for every kind and view."""

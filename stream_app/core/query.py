@@ -18,6 +18,7 @@ from dphist.product.columns import ColumnSum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from dphist.tree.law import LawTable, WeightedNoise
+from stream_app.core.causal_series import CausalErrors, causal_points
 from stream_app.core.consistent import consistent_running, running_variances
 from stream_app.core.declaration import Declaration
 from stream_app.core.epoch_view import EpochView, Float64Array, Kind, Missing, Span, View
@@ -289,24 +290,20 @@ class StreamView:
             values = values + over.gains(over.covers(starts, stops), running[self._measured_epochs()])
         shown = downsampled(values, points)
         spans = [Span(int(starts[i]), int(stops[i])) for i in shown]
-        if self.strategy.design.release == "anticipating":
-            errors = PublishedErrors.of(self.strategy, self._key)
-            laws, roundings = published_points(errors, self.epochs, starts[shown], stops[shown], over)
-            return Series(spans, values[shown], laws, roundings, available, available - len(stops))
-        estimates = [self._point(kind, view, one) for one in spans]
-        return Series(
-            spans,
-            np.array([one.value for one in estimates], dtype=np.float64),
-            LawTable.of([one.law for one in estimates]),
-            np.array([one.rounding for one in estimates], dtype=np.float64),
-            available,
-            unmeasured=available - len(stops),
-        )
+        laws, roundings = self._errors(kind, view, starts[shown], stops[shown], over)
+        return Series(spans, values[shown], laws, roundings, available, available - len(stops))
 
-    def _point(self, kind: Kind, view: View, span: Span) -> Estimate:
+    def _errors(
+        self, kind: Kind, view: View, starts: Int64Array, stops: Int64Array, over: EpochCovers | None
+    ) -> tuple[LawTable, Float64Array]:
+        """Return the laws of the errors of points, and bounds on their rounding."""
+        if self.strategy.design.release == "anticipating":
+            published = PublishedErrors.of(self.strategy, self._key)
+            return published_points(published, self.epochs, starts, stops, over)
+        causal = CausalErrors.of(self.strategy, view, self._key)
         if self._sums_own_nodes(kind, view):
-            return self._joined(epoch.bins_as_published(part) for epoch, part in self._parts(span))
-        return self._joined(self._estimates(span, view))
+            return causal.of_own_nodes(stops - starts)
+        return causal_points(causal, self.epochs, starts, stops, over)
 
     def _sums_own_nodes(self, kind: Kind, view: View) -> bool:
         """Return whether points add up what was released with each bin, and nothing else."""

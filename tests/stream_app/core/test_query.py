@@ -174,6 +174,29 @@ def test_anticipating_answers_are_differences_of_published_counts_with_their_law
         )
 
 
+def test_points_of_a_causal_series_have_the_laws_of_single_answers() -> None:
+    """Over two whole epochs, two that ended early and the running one."""
+    epochs = [[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 8, 1], [1, 4, 1], [1, 0], [5, 7, 7, 2]]
+    view = view_of(epochs, 7, branching=(3, 3))
+    for kind, step, window in (("running", 1, 1), ("bin", 1, 1), ("bin", 4, 1), ("window", 1, 9)):
+        series = view.series(kind, view.span, step, window)
+        assert len(series.spans) > 4
+        for span, one in zip(series.spans, series.estimates, strict=True):
+            alone = view.count(span)
+            assert alone.value == pytest.approx(one.value, abs=1e-9)
+            assert alone.variance == pytest.approx(one.variance, rel=1e-12)
+            assert alone.rounding == pytest.approx(one.rounding)
+            assert [(round(w, 9), n, s) for w, n, s in alone.law.groups if w > 1e-12] == [
+                (round(w, 9), n, s) for w, n, s in one.law.groups if w > 1e-12
+            ]
+    live = view.series("running", view.span, view="first_published")
+    for span, one in zip(live.spans, live.estimates, strict=True):
+        alone = view.running("first_published", span.stop)
+        assert alone.law.groups == one.law.groups
+        assert alone.value == pytest.approx(one.value, abs=1e-9)
+        assert alone.rounding == pytest.approx(one.rounding)
+
+
 def test_bins_as_first_published_are_sums_of_the_bins_own_nodes() -> None:
     store, _ = asyncio.run(publish([[3, 1, 4, 1, 5, 9, 2, 6]], 8, branching=(4, 2)))
     view = asyncio.run(read(None, store))

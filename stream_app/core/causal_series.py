@@ -1,0 +1,163 @@
+"""Laws of many causal ranges over several epochs at once, for charts of causal streams.
+
+Within an epoch a range's law depends on how many bins are closed. Across epochs the noise is independent, so
+a range's law joins those of its parts: epochs wholly inside it, and at most two that its ends cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dphist.product.columns import ColumnSum, column_sum
+from dphist.tree.design import TreeDesign
+from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
+from dphist.tree.law import LawTable
+from dphist.tree.upward import UNITS_PER_COUNT
+from stream_app.core.epoch_view import EpochView, Float64Array, View
+from stream_app.core.levels_view import EpochCovers
+from stream_app.core.records import ROWS, Int64Array
+from stream_app.core.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class CausalErrors:
+    """The errors of ranges within one epoch, summed over the cells that a reader asked for.
+
+    Args: design, the tree over time; width, how many cells are summed; columns, the weights of what is
+        released where there are several axes; view, as first published or as known now.
+    """
+
+    design: TreeDesign
+    width: int
+    columns: ColumnSum | None
+    view: View
+
+    @classmethod
+    def of(cls, strategy: Strategy, view: View, key: int | None = None) -> CausalErrors:
+        """Return those of a stream's total, or of one key of its list."""
+        assert isinstance(strategy.design, TreeDesign)  # shares per node are anticipating
+        columns = None if strategy.product is None else column_sum(strategy.product, key)
+        return cls(strategy.design, strategy.released_width(ROWS), columns, view)
+
+    def within(self, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
+        """Return the errors of ranges [a, b), when ``bins`` bins of their epoch are closed."""
+        if self.columns is not None:
+            if self.view == "first_published":
+                laws, roundings = self.columns.live_errors(stops)
+                return RangeErrors(laws, roundings + 1.0 / UNITS_PER_COUNT)
+            return self.columns.forest_errors(bins, starts, stops)
+        if self.view == "first_published":
+            laws, roundings = live_errors(self.design, stops)
+        else:
+            laws, roundings = forest_errors(self.design, bins, starts, stops)
+        return RangeErrors(laws.repeated(self.width), roundings * self.width)
+
+    def of_own_nodes(self, bins: Int64Array) -> RangeErrors:
+        """Return the errors of sums of so many bins by the bins' own nodes alone."""
+        one, cells = np.array([1]), 1
+        if self.columns is not None:
+            laws = LawTable.of([self.columns.of_nodes(self.design.shape.height, 1).law])
+        else:
+            laws, cells = (
+                LawTable.of_uniform_columns([(one, one, float(self.design.scales[-1]))], 1),
+                self.width,
+            )
+        nothing = np.zeros(len(bins))
+        return RangeErrors(
+            laws.take(nothing.astype(np.int64)).repeated((bins * cells).astype(np.float64)), nothing
+        )
+
+
+def causal_points(
+    errors: CausalErrors,
+    epochs: Sequence[EpochView],
+    starts: Int64Array,
+    stops: Int64Array,
+    over: EpochCovers | None = None,
+) -> RangeErrors:
+    """Return the errors of ranges.
+
+    Args: absolute bins, half-open, shape (points,); over, nodes over epochs that stand for whole ones.
+    Cost: O(height^2 * points) for each place of ``_Parts``, in numpy, and O(points) for each epoch.
+    """
+    roundings, parts, horizon = np.zeros(len(starts)), _Parts(len(starts)), errors.design.horizon
+    # How often each range holds a whole epoch of so many bins: those that ended early have laws of their own.
+    whole: dict[int, Int64Array] = {}
+    for epoch in epochs:
+        first, last = epoch.span
+        low, high = np.clip(starts, first, last) - first, np.clip(stops, first, last) - first
+        touched = low < high
+        complete = touched & (low == 0) & (high == epoch.bins)
+        if complete.any():
+            whole[epoch.bins] = whole.get(epoch.bins, 0) + complete
+        rows = np.flatnonzero(touched & ~complete)
+        if len(rows):
+            found = errors.within(epoch.bins, low[rows], high[rows])
+            roundings[rows] += found.roundings
+            parts.add(rows, found.laws)
+    tables = parts.tables()
+    if over is not None:
+        digits = over.digits(over.covers(starts, stops))
+        of_nodes, rounding_of_nodes = over.law_table(digits)
+        tables += of_nodes
+        roundings += rounding_of_nodes
+        whole[horizon] = whole.get(horizon, 0) - digits @ np.array(over.design.widths, np.int64)
+    return _with_whole(errors, whole, tables, roundings)
+
+
+def _with_whole(
+    errors: CausalErrors, whole: dict[int, Int64Array], tables: list[LawTable], roundings: Float64Array
+) -> RangeErrors:
+    """Join what the ranges hold of whole epochs: few groups, however many different epochs there are."""
+    copies: dict[tuple[float, float], Float64Array] = {}
+    for bins, times in whole.items():
+        one, rounding = errors.within(bins, np.array([0]), np.array([bins]))
+        roundings = roundings + times * rounding[0]
+        for weight, number, scale in one.law(0).groups:
+            before = copies.get((weight, scale), np.zeros(len(roundings)))
+            copies[weight, scale] = np.asarray(before + times * float(number), np.float64)
+    every = np.ones(len(roundings))
+    columns = [(weight * every, numbers, scale) for (weight, scale), numbers in copies.items()]
+    return RangeErrors(
+        LawTable.joined([LawTable.of_uniform_columns(columns, len(roundings)), *tables]), roundings
+    )
+
+
+class _Parts:
+    """Laws of parts of ranges, each in the first place that its range has free; a range has two ends."""
+
+    def __init__(self, ranges: int) -> None:
+        self.ranges = ranges
+        self.taken: list[Int64Array] = []
+        self.found: list[list[tuple[Int64Array, LawTable]]] = []
+
+    def add(self, rows: Int64Array, laws: LawTable) -> None:
+        """Place one law for each of these ranges."""
+        left = np.arange(len(rows))
+        for place in range(len(self.found) + 1):
+            if place == len(self.found):
+                self.taken.append(np.zeros(self.ranges, np.int64))
+                self.found.append([])
+            free = self.taken[place][rows[left]] == 0
+            mine, left = left[free], left[~free]
+            self.taken[place][rows[mine]] = 1
+            self.found[place].append((rows[mine], laws.take(mine)))
+            if not len(left):
+                return
+
+    def tables(self) -> list[LawTable]:
+        """Return one table for each place, of as many columns as its widest law has."""
+        return [self._table(found) for found in self.found]
+
+    def _table(self, found: list[tuple[Int64Array, LawTable]]) -> LawTable:
+        shape = (self.ranges, max(laws.weights.shape[1] for _, laws in found))
+        table = LawTable(np.zeros(shape), np.zeros(shape), np.ones(shape))
+        for rows, laws in found:
+            columns = laws.weights.shape[1]
+            table.weights[rows, :columns] = laws.weights
+            table.copies[rows, :columns] = laws.copies
+            table.scales[rows, :columns] = laws.scales
+        return table
