@@ -38,7 +38,7 @@ from dphist.tree.inversion import (
     kaiser_bessel,
     tail_bounds,
 )
-from dphist.tree.law import LawTable, WeightedNoise
+from dphist.tree.law import LawTable, WeightedNoise, squared_sine
 from dphist.tree.one_interval import OneSearch
 
 FloatArray = NDArray[np.float64]
@@ -146,7 +146,7 @@ class _Search:
 
         Between two frequencies sin^2 is at least its value at one of them, unless a zero lies between.
         """
-        laws, period = self.laws.take(rows), self.period[rows, np.newaxis, np.newaxis]
+        laws, period = self.laws.take(rows), self.period[rows, np.newaxis]
         width = max(4, int(period.min() / (16.0 * laws.weights.max())))
         pieces = [np.append(np.arange(start, stop, width), stop) for start, stop in blocks]
         kept = [np.arange(1, 2)]
@@ -154,13 +154,9 @@ class _Search:
             if len(edges) == 2 and edges[1] - edges[0] < 8:
                 kept.append(np.arange(*edges))
                 continue
-            decay = laws.gaussian(2.0 * np.pi * edges[1:] / period[:, 0])
-            for weight, copies, variance in laws.columns(len(edges)):
-                turns = weight * edges / period
-                sine = np.sin(np.pi * turns) ** 2
-                least = np.minimum(sine[:, :, 1:], sine[:, :, :-1])
-                least[np.floor(turns[:, :, 1:]) > np.floor(turns[:, :, :-1])] = 0.0
-                decay += (copies * np.log1p(2.0 * variance * least)).sum(axis=1)
+            turns = edges / period
+            decay = laws.gaussian(2.0 * np.pi * turns[:, 1:])
+            decay += laws.sums(turns, len(edges) - 1, _least_log_between)
             needed = np.flatnonzero((decay < self.droppable).any(axis=0))
             kept += [np.arange(edges[block], edges[block + 1]) for block in needed]
         return np.unique(np.concatenate(kept))
@@ -168,13 +164,9 @@ class _Search:
     def _needed_blocks(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return block starts, and for each law which blocks of frequencies may not be dropped."""
         starts = np.array(block_starts(self.frequencies))
-        edges = 2.0 * np.pi * starts / self.period[:, np.newaxis]
-        low, high = edges[:, :-1], edges[:, 1:]
-        decay = self.laws.gaussian(high)
-        squares, high = low[:, np.newaxis] ** 2, high[:, np.newaxis]
-        for weight, copies, variance in self.laws.columns(decay.shape[1]):
-            least = np.log1p(2.0 * variance * (weight / np.pi) ** 2 * squares)
-            decay += (np.where(weight * high <= np.pi, copies, 0.0) * least).sum(axis=1)
+        turns = starts / self.period[:, np.newaxis]
+        decay = self.laws.gaussian(2.0 * np.pi * turns[:, 1:])
+        decay += self.laws.sums(turns, len(starts) - 1, _least_log)
         return starts, decay < self.droppable
 
     def _least_of(self, rows: NDArray[np.int64], series: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
@@ -232,3 +224,26 @@ class _Search:
             * characteristic
             * kaiser_bessel(theta * self.eta[rows, np.newaxis], self.shape)
         )
+
+
+def _least_log(weights: FloatArray, variances: FloatArray, turns: FloatArray) -> FloatArray:
+    """Return the least log(1 + 2 s sin^2(w theta / 2)) from one theta / (2 pi) to the next; 0 beyond a peak.
+
+    Up to a peak sin(pi w t) is at least 2 w t.
+    """
+    square = weights * turns[..., :-1]
+    square *= square
+    square *= 8.0 * variances
+    square *= weights * turns[..., 1:] <= 0.5
+    return np.asarray(np.log1p(square, out=square))
+
+
+def _least_log_between(weights: FloatArray, variances: FloatArray, turns: FloatArray) -> FloatArray:
+    """Return the same anywhere: at one of the two ends, unless a zero lies between."""
+    turns = weights * turns
+    square = squared_sine(np.pi * turns)
+    least = np.minimum(square[..., 1:], square[..., :-1])
+    whole = np.floor(turns)
+    least *= 2.0 * variances
+    least *= whole[..., 1:] <= whole[..., :-1]
+    return np.asarray(np.log1p(least, out=least))

@@ -24,9 +24,11 @@ TAIL_SHARE = 1e-5
 # Sums of doubles below one: a generous bound on their rounding.
 FLOATING_ERROR = 1e-11
 NEGLIGIBLE = 1e-13
-# Frequencies are looked at in blocks whose ends grow by this factor, but the first few, which all laws need.
-_BLOCK_GROWTH = 1.4
+# Frequencies are looked at in blocks: the first few, which all laws need, then ends that grow by a factor.
 _FIRST_BLOCK = 8
+_BLOCK_GROWTH = 1.4
+_FAR = 64
+_FAR_GROWTH = 2.0
 LARGEST_SERIES = 2**16
 # Chernoff exponents lie between the normal law's best one and the pole: powers of the means that join them.
 _BLENDS = (1.0, 2.0, 5.0)
@@ -44,7 +46,8 @@ def block_starts(frequencies: int) -> list[int]:
     """Return where blocks of the frequencies 1 .. frequencies start, and the end of the last one."""
     starts = [1]
     while starts[-1] <= frequencies:
-        starts.append(max(_FIRST_BLOCK, int(starts[-1] * _BLOCK_GROWTH)))
+        growth = _BLOCK_GROWTH if starts[-1] < _FAR else _FAR_GROWTH
+        starts.append(max(_FIRST_BLOCK, int(starts[-1] * growth)))
     starts[-1] = frequencies + 1
     return starts
 
@@ -82,11 +85,18 @@ def tail_bounds(laws: LawTable, probabilities: tuple[float, ...]) -> list[FloatA
         poles = 2.0 * np.arcsinh(np.sqrt(0.5 / laws.variances)) / laws.weights
     pole = np.where(present, poles, np.inf).min(axis=1)[:, np.newaxis]
     exponents = pole * chernoff_fractions(pole * laws.deviations()[:, np.newaxis], probabilities)
-    cumulant = np.zeros_like(exponents)
-    for weight, copies, variance in laws.columns(exponents.shape[1]):
-        growth = 2.0 * variance * np.sinh(0.5 * weight * exponents[:, np.newaxis]) ** 2
-        cumulant -= (copies * np.log1p(-np.where(copies > 0, growth, 0.0))).sum(axis=1)
+    # Without copies a group has no pole: its weight could be anything.
+    noisy = LawTable(np.where(present, laws.weights, 0.0), laws.copies, laws.scales)
+    cumulant = -noisy.sums(0.5 * exponents, exponents.shape[1], _log_of_growth)
     return [((cumulant + math.log(2.0 / p)) / exponents).min(axis=1) for p in probabilities]
+
+
+def _log_of_growth(weights: FloatArray, variances: FloatArray, halves: FloatArray) -> FloatArray:
+    """Return log(1 - 2 s sinh^2(w e / 2)) from e / 2: minus a group's part of the cumulant."""
+    growth = np.sinh(weights * halves)
+    growth *= growth
+    growth *= -2.0 * variances
+    return np.asarray(np.log1p(growth, out=growth))
 
 
 def chernoff_fractions(pole: FloatArray, probabilities: tuple[float, ...]) -> FloatArray:

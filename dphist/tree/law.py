@@ -7,7 +7,7 @@ file holds the law as data and its moments; ``interval.py`` inverts it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-# Doubles that intermediate arrays may hold: two megabytes, about a processor's cache.
-_CELLS = 2**18
+# Doubles that intermediate arrays may hold: a quarter of a megabyte, so that a few stay in cache.
+_CELLS = 2**15
 # Noise of this scale stands for Laplace noise: on no lattice, and beyond what any design draws.
 SMOOTH_SCALE = 2.0**45
 # In standard deviations; a lattice search may look at six times as many frequencies.
@@ -247,10 +247,32 @@ class LawTable:
 
     def decay(self, theta: FloatArray) -> FloatArray:
         """Return minus the logarithm of the characteristic functions at theta, (laws, points)."""
-        total = self.gaussian(theta)
-        for weight, copies, variance in self.columns(theta.shape[1]):
-            sine = np.sin(0.5 * weight * theta[:, np.newaxis])
-            total += (copies * np.log1p(2.0 * variance * sine**2)).sum(axis=1)
+        return self.gaussian(theta) + self.sums(0.5 * theta, theta.shape[1], _log_of_sines)
+
+    def sums(
+        self,
+        at: FloatArray,
+        points: int,
+        log_of: Callable[[FloatArray, FloatArray, FloatArray], FloatArray],
+    ) -> FloatArray:
+        """Return the sums over groups of copies * log_of(weights, variances, at), shape (laws, points).
+
+        Args: at, (laws, any), what log_of is to look at; log_of takes weights and variances as
+            (laws, groups, 1) and that as (laws, 1, any), and returns (laws, groups, points).
+        Cost: some laws after others, so that what is looked at stays in cache.
+        """
+        total, groups = np.zeros((len(self), points)), self.weights.shape[1]
+        laws = max(1, _CELLS // max(1, points * groups))
+        width = max(1, _CELLS // max(1, points)) if laws == 1 else groups
+        for first in range(0, len(self), laws):
+            rows = slice(first, first + laws)
+            looked_at = at[rows, np.newaxis]
+            for column in range(0, groups, width):
+                part = (rows, slice(column, column + width))
+                logs = log_of(
+                    self.weights[part][..., np.newaxis], self.variances[part][..., np.newaxis], looked_at
+                )
+                total[rows] += np.matmul(self.copies[part][:, np.newaxis], logs)[:, 0]
         return total
 
     def columns(self, points: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
@@ -281,3 +303,23 @@ class LawTable:
         small = (multiples == 1.0).all(axis=1) | (self.deviations() <= LARGEST_MIXED_LATTICE * units)
         smooth = (present & (self.scales >= SMOOTH_SCALE)).any(axis=1)
         return np.where(whole & small & ~smooth, units, 0.0)
+
+
+def _log_of_sines(weights: FloatArray, variances: FloatArray, halves: FloatArray) -> FloatArray:
+    """Return log(1 + 2 s sin^2(w theta / 2)) from theta / 2."""
+    square = squared_sine(weights * halves)
+    square *= 2.0 * variances
+    return np.asarray(np.log1p(square, out=square))
+
+
+def squared_sine(angle: FloatArray) -> FloatArray:
+    """Return sin^2, as tan^2 / (1 + tan^2): numpy has a tangent several times faster than its sine.
+
+    >>> angles = np.array([0.3, 1.5707963, 40.0])
+    >>> bool((abs(squared_sine(angles) - np.sin(angles) ** 2) < 1e-15).all())
+    True
+    """
+    square = np.tan(angle)
+    square *= square
+    square /= 1.0 + square
+    return np.asarray(square)

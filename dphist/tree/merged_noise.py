@@ -25,7 +25,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.tree.law import SMOOTH_SCALE, Gaussian, LawTable, WeightedNoise, discrete_laplace_variance
+from dphist.tree.law import (
+    SMOOTH_SCALE,
+    Gaussian,
+    LawTable,
+    WeightedNoise,
+    discrete_laplace_variance,
+    squared_sine,
+)
 
 FloatArray = NDArray[np.float64]
 
@@ -109,7 +116,7 @@ def merged_one(explicit: Sequence[tuple[float, int, float]], features: FloatArra
     known = max(int((difference < _MODERATE).sum()) - 1, 0)
     until = float(theta[known])
     decay = copies @ smooth + curve * np.minimum(theta * _GROWTH, until) ** 2
-    own = np.log1p(2.0 * variances[:, np.newaxis] * np.sin(np.outer(0.5 * kept, theta)) ** 2)
+    own = np.log1p(2.0 * variances[:, np.newaxis] * squared_sine(np.outer(0.5 * kept, theta)))
     own[np.outer(kept * _GROWTH, theta) > np.pi] = 0.0
     decay += numbers @ own
     slack = _slack(np.exp(-decay)[np.newaxis], difference[np.newaxis])
@@ -231,7 +238,7 @@ def _size(laws: LawTable, explicit: LawTable, smooth: LawTable, theta: FloatArra
     for weight, copies, variance in explicit.columns(theta.shape[1]):
         angle = weight * theta[:, np.newaxis]
         falling = weight * following[:, np.newaxis] <= np.pi
-        own = copies * np.log1p(2.0 * variance * np.sin(0.5 * angle) ** 2)
+        own = copies * np.log1p(2.0 * variance * squared_sine(0.5 * angle))
         decay += np.where(falling, own, 0.0).sum(axis=1)
     return np.exp(-decay)
 

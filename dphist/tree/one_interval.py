@@ -26,7 +26,7 @@ from dphist.tree.inversion import (
     droppable_decay,
     kaiser_bessel,
 )
-from dphist.tree.law import LARGEST_MIXED_LATTICE, SMOOTH_SCALE, WeightedNoise
+from dphist.tree.law import LARGEST_MIXED_LATTICE, SMOOTH_SCALE, WeightedNoise, squared_sine
 
 FloatArray = NDArray[np.float64]
 
@@ -127,10 +127,9 @@ class OneSearch:
         return [float(((cumulant + math.log(2.0 / p)) / exponents).min()) for p in probabilities]
 
     def _decay(self, theta: FloatArray) -> FloatArray:
-        sine = np.sin(np.outer(0.5 * self.weights, theta))
-        sine *= sine
-        sine *= self.doubled[:, np.newaxis]
-        return np.asarray(self.copies @ np.log1p(sine) + self._gaussian(theta))
+        square = squared_sine(np.outer(0.5 * self.weights, theta))
+        square *= self.doubled[:, np.newaxis]
+        return np.asarray(self.copies @ np.log1p(square) + self._gaussian(theta))
 
     def _gaussian(self, theta: FloatArray) -> FloatArray:
         return np.asarray(self.curve * np.minimum(theta, self.until) ** 2)
@@ -162,7 +161,7 @@ class OneSearch:
         low = np.concatenate([piece[:-1] for piece in pieces])
         high = np.concatenate([piece[1:] for piece in pieces])
         before, after = (np.outer(self.weights / self.period, edges) for edges in (low, high))
-        least = np.minimum(np.sin(np.pi * before) ** 2, np.sin(np.pi * after) ** 2)
+        least = np.minimum(squared_sine(np.pi * before), squared_sine(np.pi * after))
         least[np.floor(after) > np.floor(before)] = 0.0
         decay = self.copies @ np.log1p(self.doubled[:, np.newaxis] * least)
         kept = np.flatnonzero(decay + self._gaussian(2.0 * math.pi / self.period * high) < droppable)
