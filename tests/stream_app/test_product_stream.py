@@ -107,6 +107,14 @@ def test_rows_hold_the_total_and_vouch_for_the_tiles(tmp_path: Path) -> None:
                 node = await reader.tile_rows(STREAM, 0, level, index, 1, strategy.released_width(level))
                 assert hashlib.sha256(node.astype("<i8").tobytes()).hexdigest() == digest
         assert sum(len(row["node_hashes"]) for row in rows) == 6 + 2
+        for key in (None, "AA"):
+            for kind, window in (("bin", 1), ("window", 4), ("running", 1)):
+                series = view.of_key(key).series(kind, Span(FIRST_BIN, FIRST_BIN + 6), window=window)
+                for span, point in zip(series.spans, series.estimates, strict=True):
+                    alone = view.of_key(key).count(span)
+                    assert point.variance == pytest.approx(alone.variance)
+                    assert point.variance > 1
+                    assert point.rounding == pytest.approx(alone.rounding)
 
     asyncio.run(read())
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphist import plan_tree
@@ -33,6 +33,7 @@ def groups_of(found: RangeErrors, row: int) -> dict[tuple[float, float], float]:
     return merged(zip(laws.weights[row], laws.copies[row], laws.scales[row], strict=True))
 
 
+@settings(max_examples=40)
 @given(designs(most=60), st.data())
 def test_side_by_side_ranges_have_the_laws_of_single_ones(design: TreeDesign, data: st.DataObject) -> None:
     bins = data.draw(st.integers(1, design.horizon))
@@ -46,6 +47,7 @@ def test_side_by_side_ranges_have_the_laws_of_single_ones(design: TreeDesign, da
             assert found.roundings[row] * UNITS_PER_COUNT == pytest.approx(alone.rounding_units)
 
 
+@settings(max_examples=40)
 @given(designs(most=60), st.data())
 def test_side_by_side_live_counts_have_the_laws_of_single_ones(
     design: TreeDesign, data: st.DataObject

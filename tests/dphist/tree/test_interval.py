@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphist.tree.interval import DITHER, _Search, half_width, half_widths
+from dphist.tree.inversion import tail_bounds
 from dphist.tree.law import LawTable, WeightedNoise
+from dphist.tree.one_interval import OneSearch
 from tests.oracles import probability_within, weighted_sum_pmf
 
 SCALES = st.floats(0.15, 9.0)
@@ -81,6 +83,68 @@ def test_only_negligible_frequencies_are_dropped(lattice: bool) -> None:
         assert np.exp(-decay).max(initial=0.0) * np.sum(1 / dropped) <= search.error
         skipped += dropped.size
     assert skipped > 1000
+
+
+def test_one_law_alone_drops_only_negligible_frequencies_as_well() -> None:
+    skipped = refined = 0
+    for groups in (
+        [(2, 40, 5.0), (5, 40, 5.0)],
+        [(1, 3, 200.0), (3, 1, 0.5), (math.pi, 1, 30.0)],
+        [(2.1, 500, 2.0), (3, 1, 90.0), (7, 2, 9.0)],
+        [(1, 1, 30.0), (0.0121, 2, 12.0)],
+    ):
+        law = WeightedNoise.of(groups)
+        search = OneSearch.of(law, 0.95)
+        assert search is not None
+        series = search._series()
+        dropped = np.setdiff1d(np.arange(1, search.frequencies + 1), series)
+        theta = 2 * np.pi * dropped / search.period / search.deviation
+        weights, copies, scales = np.array(law.groups).T
+        variances = 2 * np.exp(-1 / scales) / np.expm1(-1 / scales) ** 2
+        decay = copies @ np.log1p(variances[:, np.newaxis] * (1 - np.cos(np.outer(weights, theta))))
+        assert np.exp(-decay).max(initial=0.0) * np.sum(1 / dropped) <= search.error
+        skipped += dropped.size
+        refined += len(series) > 20
+    assert skipped > 1000
+    assert refined
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(1, 60), SCALES), min_size=2, max_size=6), CONFIDENCES
+)
+def test_one_law_alone_has_the_interval_of_a_table(
+    groups: list[tuple[float, int, float]], confidence: float
+) -> None:
+    law = WeightedNoise.of(groups)
+    search = OneSearch.of(law, confidence)
+    values, levels = half_widths(LawTable.of([law]), confidence)
+    if search is None:
+        assert levels[0] >= confidence
+        return
+    alone = search.least()
+    assert alone.value == pytest.approx(values[0], abs=DITHER / 8 * math.sqrt(law.variance))
+    assert alone.level >= confidence
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 6), SCALES), min_size=1, max_size=3),
+    st.sampled_from([0.5, 0.05, 1e-3, 1e-6]),
+)
+def test_tail_bounds_hold_and_are_near_the_best_exponent(
+    groups: list[tuple[int, int, float]], probability: float
+) -> None:
+    laws = LawTable.of([WeightedNoise.of(groups)])
+    [[bound]] = tail_bounds(laws, (probability,))
+    assert 1 - probability_within(weighted_sum_pmf(groups), math.ceil(bound) - 1) <= probability + 1e-12
+    weights, copies, variances = laws.weights[0], laws.copies[0], laws.variances[0]
+    pole = (2 * np.arcsinh(np.sqrt(0.5 / variances)) / weights).min()
+    exponents = pole * np.linspace(0, 1, 2_000)[1:-1]
+    growth = 2 * variances * np.sinh(0.5 * np.outer(exponents, weights)) ** 2
+    best = ((np.log(2 / probability) - np.log1p(-growth) @ copies) / exponents).min()
+    assert best * (1 - 1e-9) <= bound * (1 + 1e-3)
+    assert bound <= 1.1 * best
 
 
 def test_many_small_weights_approach_the_normal_law() -> None:

@@ -16,6 +16,7 @@ from dphist.tree.merged_noise import POINTS
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.node_laws import can_merge, merged_laws, whole_law
 from dphist.tree.node_shares import plan_node_shares
+from dphist.tree.one_node_law import merged_law
 from dphist.tree.planner import plan_tree
 from dphist.tree.published_error import published_law, published_variance
 from dphist.tree.published_laws import published_laws
@@ -48,6 +49,20 @@ def test_the_variance_of_a_merged_law_is_that_of_all_nodes(design: NodeDesign, d
             expected = published_variance(design, a, b)
             assert table.deviations()[row] ** 2 == pytest.approx(expected, rel=1e-9, abs=1e-12)
             assert table.law(row).variance == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@given(designs(), st.data())
+def test_one_range_alone_has_the_law_of_a_table(design: NodeDesign, data: st.DataObject) -> None:
+    edges = st.integers(0, design.horizon)
+    a, b = sorted(data.draw(st.tuples(edges, edges)))
+    table = merged_laws(design, np.array([a]), np.array([b]))
+    alone, one_of_many = merged_law(design, a, b), table.law(0)
+    assert alone.variance == pytest.approx(one_of_many.variance, rel=1e-9, abs=1e-12)
+    assert alone.slack == pytest.approx(one_of_many.slack, rel=1e-3, abs=1e-12)
+    assert alone.gaussian.curve == pytest.approx(one_of_many.gaussian.curve, rel=1e-9, abs=1e-12)
+    if alone.variance:
+        # Rules of masses that are nearly used up differ in their last point, not in what they say.
+        assert moved(alone, one_of_many) <= 1e-2 * alone.slack + 1e-7
 
 
 def moved(merged: WeightedNoise, whole: WeightedNoise) -> float:
@@ -85,6 +100,8 @@ def test_intervals_are_those_of_all_nodes_and_not_shorter(confidence: float) -> 
         found = half_width(published_law(design, a, b), confidence)
         expected = half_width(whole_law(design, a, b), confidence)
         assert found.level >= confidence
+        table = half_widths(merged_laws(design, np.array([a]), np.array([b])), confidence)[0]
+        assert found.value == pytest.approx(table[0], rel=2e-4)
         # Both are searched in steps of 1/4096 of a standard error, each with its own period.
         step = np.sqrt(published_variance(design, a, b)) / 1024
         assert expected.value - step <= found.value <= 1.002 * expected.value + step
