@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,7 +15,7 @@ from stream_app.config.document import Section
 from stream_app.config.kafka import topic_name
 from stream_app.config.settings import AlertSettings, StreamSettings
 from stream_app.core.alerts.ranges import edge_of
-from stream_app.core.alerts.rules import OF_VALUES, Condition, Rule, RuleError, parse_condition
+from stream_app.core.alerts.rules import OF_VALUES, Condition, Rule, RuleError, parse_condition, text_of_key
 from stream_app.core.cells import Cells
 from stream_app.core.instants import format_instant
 
@@ -26,7 +27,9 @@ def read_alerts(section: Section, streams: Sequence[StreamSettings]) -> AlertSet
     rules = section.section("rules")
     settings = AlertSettings(
         rules=tuple(
-            _rule(rules, name, {stream.name: stream for stream in streams}) for name in rules.names()
+            rule
+            for name in rules.names()
+            for rule in _rules(rules, name, {stream.name: stream for stream in streams})
         ),
         webhooks=section.take("webhooks", _urls, ()),
         alertmanagers=section.take("alertmanagers", _urls, ()),
@@ -35,6 +38,29 @@ def read_alerts(section: Section, streams: Sequence[StreamSettings]) -> AlertSet
     rules.finish()
     section.finish()
     return settings
+
+
+def _rules(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> Iterator[Rule]:
+    """Yield the rule of a name, or one for each key if it is written so."""
+    rule = _rule(rules, name, streams)
+    if not rule.condition.each:
+        yield rule
+        return
+    keys = Cells.of(declared_axes(streams[rule.condition.stream])).keys
+    assert keys is not None  # checked with the condition
+    for key in keys.labels:
+        try:
+            text = text_of_key(rule.text, rule.condition, key)
+        except RuleError as refusal:
+            raise rules.section(name).error("when", f"{json.dumps(rule.text)}: {refusal}") from None
+        yield replace(
+            rule,
+            name=f"{name}[{key}]",
+            text=text,
+            condition=parse_condition(text),
+            labels={"key": key, **rule.labels},
+            written=name,
+        )
 
 
 def _rule(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> Rule:
@@ -121,9 +147,12 @@ def _check(condition: Condition, streams: Mapping[str, StreamSettings]) -> None:
 def _check_axes(condition: Condition, stream: StreamSettings) -> None:
     """Refuse keys that are not on the list, values where there are none, points that are no edges."""
     cells = Cells.of(declared_axes(stream))
-    if stream.window is not None and (condition.keys or condition.measure in OF_VALUES):
+    by_key = bool(condition.keys) or condition.each
+    if stream.window is not None and (by_key or condition.measure in OF_VALUES):
         line = f"keys and values of {stream.name} are released in windows; rules need mode: tree"
         raise condition.error("stream", line)
+    if condition.each and cells.keys is None:
+        raise condition.error("each", f"{stream.name} has no keys; take [each] out")
     for key in condition.keys:
         if cells.keys is None:
             raise condition.error(f"key {key}", f"{stream.name} has no keys; take them out")

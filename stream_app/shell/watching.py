@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from dphist import SeededNoise
@@ -39,9 +42,11 @@ def plan_alert(config: Path, name: str | None, shift: float, events: float | Non
       stream-app plan-alert --config app.yaml --rule busy
     """
     settings = load(config)
-    rules = [rule for rule in settings.alerts.rules if name in (None, rule.name)]
+    rules = _worth_a_row([rule for rule in settings.alerts.rules if name in (None, rule.name, rule.written)])
     if not rules:
-        known = ", ".join(rule.name for rule in settings.alerts.rules) or "none"
+        known = (
+            ", ".join(dict.fromkeys(rule.written or rule.name for rule in settings.alerts.rules)) or "none"
+        )
         raise OperatorError(f"alerts.rules: {name or 'no rule'} is not there; known: {known}")
     table = Table(
         *(
@@ -62,6 +67,11 @@ def plan_alert(config: Path, name: str | None, shift: float, events: float | Non
     return 0
 
 
+def _worth_a_row(rules: Sequence[Rule]) -> list[Rule]:
+    """Leave one of the rules that are written as one: all keys have the same noise."""
+    return list({rule.written or rule.name: rule for rule in reversed(rules)}.values())[::-1]
+
+
 def _row(rule: Rule, settings: Settings, shift: float, events: float | None) -> list[str]:
     stream = next(stream for stream in settings.streams if stream.name == rule.condition.stream)
     try:
@@ -70,7 +80,7 @@ def _row(rule: Rule, settings: Settings, shift: float, events: float | None) -> 
         raise OperatorError(f"alerts.rules.{rule.name}: {refusal}") from None
     form = ",.4f" if rule.condition.measure == "ks" else ",.1f"
     return [
-        rule.name,
+        escape(f"{rule.written}[each]" if rule.written else rule.name),
         f"{expected.stderr:{form}}",
         f"{expected.margin:{form}}",
         f"{expected.false_alarm_rate:.2%} of releases (at most {1 - rule.confidence:.2%})",
@@ -120,7 +130,8 @@ def export_alerts(config: Path) -> int:
     rules = [
         {
             "alert": rule.name,
-            "expr": f'{FIRING}{{rule="{rule.name}",stream="{rule.condition.stream}"}} == 1',
+            "expr": f"{FIRING}{{rule={json.dumps(rule.name, ensure_ascii=False)},"
+            f'stream="{rule.condition.stream}"}} == 1',
             "labels": dict(rule.labels),
             "annotations": {"condition": rule.text, **({"summary": rule.summary} if rule.summary else {})},
         }

@@ -7,7 +7,7 @@ condition = "count(" counted ")" comparison number
           | "cdf(" counted "," number "," length ")" strictly number
           | "ks(" counted "," length "," reference ")" strictly number
           | "no_data(" stream "," length ")"
-counted   = stream [ "[" key { "," key } "]" ]
+counted   = stream [ "[" ( key { "," key } | "each" ) "]" ]
 reference = length [ "ago" length ] | "'" instant "/" instant "'"
 comparison = ">" | ">=" | "<" | "<="; strictly = ">" | "<"
 """
@@ -74,6 +74,7 @@ class Condition:
         comparison, threshold: None for no_data.
         per_us: the unit of a rate's threshold.
         keys: what is counted together; nothing for all.
+        each: whether it stands for as many conditions as there are keys; see ``of_key``.
         level: of a quantile, in (0, 1); of a cdf, the point.
         reference: of ks.
         places: where its parts stand in the text, counted from 0.
@@ -89,6 +90,7 @@ class Condition:
     level: float | None = None
     reference: Reference | None = None
     places: Mapping[str, int] = field(default_factory=dict, compare=False)
+    each: bool = False
 
     def events(self, threshold: float) -> float:
         """Return a threshold of this condition as a number of events in the window."""
@@ -116,6 +118,7 @@ class Rule:
         for_us: how long it has to hold before the alert fires, in the time of the log.
         clear: a firing alert is resolved when the estimate is back at this value; the threshold if None.
         labels, summary: passed on.
+        written: the name under which it is written, where that stands for a rule for each key.
     """
 
     name: str
@@ -126,12 +129,27 @@ class Rule:
     clear: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     summary: str = ""
+    written: str = ""
 
     @cached_property
     def fingerprint(self) -> str:
         """Return a name for what is decided here: another condition is another alert."""
         said = [self.name, self.text, self.confidence, self.for_us, self.clear]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+
+def text_of_key(text: str, condition: Condition, key: str) -> str:
+    """Return a condition on ``each`` key as it would be written for one. Raises: RuleError for no such text.
+
+    >>> text = "sum(clicks[each], 1h) > 5"
+    >>> text_of_key(text, parse_condition(text), "FR")
+    "sum(clicks['FR'], 1h) > 5"
+    """
+    quote = '"' if "'" in key else "'"
+    if quote in key:
+        raise condition.error("each", f"the key {key!r} has both kinds of quotes; name keys one by one")
+    at = condition.places["each"]
+    return f"{text[:at]}{quote}{key}{quote}{text[at + len('each') :]}"
 
 
 def parse_condition(text: str) -> Condition:
@@ -157,7 +175,8 @@ class _Reader:
         measure = name
         self._sign("(")
         stream = self._noted("stream", "word", "the name of a stream")
-        keys = self._keys() if measure != "no_data" else ()
+        each = measure != "no_data" and self._each()
+        keys = self._keys() if measure != "no_data" and not each else ()
         level = self._level(measure) if measure in ("quantile", "cdf") else None
         window_us, reference = None, None
         if measure != "count":
@@ -177,8 +196,31 @@ class _Reader:
         per_us = self._unit() if measure == "rate" else None
         self._end()
         return Condition(
-            *(measure, stream, window_us, comparison, threshold, per_us, keys, level, reference, self._places)
+            *(
+                measure,
+                stream,
+                window_us,
+                comparison,
+                threshold,
+                per_us,
+                keys,
+                level,
+                reference,
+                self._places,
+            ),
+            each=each,
         )
+
+    def _each(self) -> bool:
+        before = self._at
+        if self._next_is("["):
+            self._sign("[")
+            if self._next_is("each", "word"):
+                self._noted("each", "word", "each")
+                self._sign("]")
+                return True
+        self._at = before
+        return False
 
     def _keys(self) -> tuple[str, ...]:
         if not self._next_is("["):
@@ -186,7 +228,7 @@ class _Reader:
         self._sign("[")
         keys: list[str] = []
         while True:
-            text, at = self._take("text", "a key in quotes, for example 'FR'")
+            text, at = self._take("text", "a key in quotes, for example 'FR', or each")
             key = text[1:-1]
             if key in keys:
                 self._refuse(at, f"{key!r} is named twice; an event is counted once")

@@ -76,6 +76,24 @@ DELAYS = """\
 """
 
 
+def test_each_is_a_rule_for_every_key() -> None:
+    when = 'when: "sum(delays[each], 1h) > 5", confidence: 0.99'
+    rules = read(
+        f"{DELAYS}alerts:\n  rules:\n    busy: {{{when}, labels: {{team: ops}}}}\n"
+        f"    mine: {{{when}, labels: {{key: own}}}}\n"
+    ).alerts.rules
+    assert [rule.name for rule in rules[:3]] == ["busy[UA]", "busy[AA]", "busy[other]"]
+    assert [rule.condition.keys for rule in rules[:3]] == [("UA",), ("AA",), ("other",)]
+    assert rules[0].text == "sum(delays['UA'], 1h) > 5"
+    assert rules[0].labels == {"key": "UA", "team": "ops"}
+    assert rules[3].labels == {"key": "own"}
+    assert {rule.confidence for rule in rules} == {0.99}
+    assert len({rule.fingerprint for rule in rules}) == 6
+    quotes = DELAYS.replace("[UA, AA]", """["it's \\"it\\""]""")
+    with pytest.raises(ConfigError, match=r"character 12: the key .* has both kinds of quotes"):
+        read(f"{quotes}alerts:\n  rules:\n    busy: {{{when}}}\n")
+
+
 @pytest.mark.parametrize(
     ("when", "more", "expected"),
     [
@@ -85,6 +103,8 @@ DELAYS = """\
             "",
             "character 18: 'LH' is not on the list of delays: UA, AA, other",
         ),
+        ("sum(clicks[each], 1h) > 5", "", "character 12: clicks has no keys; take [each] out"),
+        ("sum(delays['UA', each], 1h) > 5", "", "character 18: here belongs a key in quotes"),
         ("sum(delay, 1h) > 5", "", "character 5: names the stream delay, which is not here"),
         ("sum(delays, 90m) > 5", "", "character 13: it has to be whole bins of delays; its bins are 1h"),
         ("quantile(clicks, 0.5, 1h) > 5", "", "character 10: clicks has no value; quantile needs one"),

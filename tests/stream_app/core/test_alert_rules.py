@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.alerts.rules import Condition, Reference, RuleError, parse_condition
+from stream_app.core.alerts.rules import Condition, Reference, RuleError, parse_condition, text_of_key
 
 HOUR_US = 3_600_000_000
 
@@ -21,6 +21,8 @@ HOUR_US = 3_600_000_000
         ("sum(24h, 24h) < 3", Condition("sum", "24h", 24 * HOUR_US, "<", 3.0)),
         ("sum(2013, 2h) < 3", Condition("sum", "2013", 2 * HOUR_US, "<", 3.0)),
         ("count(clicks['FR']) > 5", Condition("count", "clicks", None, ">", 5.0, keys=("FR",))),
+        ("sum(clicks[ each ], 1h) > 5", Condition("sum", "clicks", HOUR_US, ">", 5.0, each=True)),
+        ("sum(each['each'], 1h) > 5", Condition("sum", "each", HOUR_US, ">", 5.0, keys=("each",))),
         (
             """sum(clicks[ 'a,b', "it's"] , 1h) > 5""",
             Condition("sum", "clicks", HOUR_US, ">", 5.0, keys=("a,b", "it's")),
@@ -114,3 +116,10 @@ def test_a_rate_counts_events_in_its_window() -> None:
     condition = parse_condition("rate(clicks, 6h) > 40/h")
     assert condition.events(40.0) == 240.0
     assert parse_condition("sum(clicks, 6h) > 40").events(40.0) == 40.0
+
+
+@given(st.text().filter(lambda key: not {"'", '"'} <= set(key)))
+def test_each_key_has_a_text_of_its_own(key: str) -> None:
+    text = "quantile( each[each ], 0.5, 1h) > 5"
+    own = parse_condition(text_of_key(text, parse_condition(text), key))
+    assert own == Condition("quantile", "each", HOUR_US, ">", 5.0, keys=(key,), level=0.5)

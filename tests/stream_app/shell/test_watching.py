@@ -24,6 +24,7 @@ alerts:
   rules:
     busy: {when: "sum(delays, 4h) > 100", confidence: 0.99, summary: "too many", labels: {severity: page}}
     one: {when: "count(delays['UA']) > 100"}
+    each: {when: "sum(delays[each], 4h) > 100"}
     tail: {when: "quantile(delays['UA', 'other'], 0.95, 4h) > 45", confidence: 0.9, for: 2h}
     share: {when: "cdf(delays, 15, 4h) < 0.8"}
     moved: {when: "ks(delays, 4h, 4h) > 0.2", confidence: 0.9}
@@ -42,8 +43,8 @@ def test_every_rule_is_planned(config: list[str]) -> None:
     said = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["plan-alert", *config, "--events", "20000"])
     assert said.exit_code == 0, said.output
     rows = {line.split()[1]: line for line in said.output.splitlines() if line.startswith("│")}
-    assert set(rows) == {"busy", "one", "tail", "share", "moved"}
-    for name, most in (("busy", 1), ("one", 5), ("tail", 10), ("share", 5), ("moved", 10)):
+    assert set(rows) == {"busy", "one", "each[each]", "tail", "share", "moved"}
+    for name, most in (("busy", 1), ("one", 5), ("each[each]", 5), ("tail", 10), ("share", 5), ("moved", 10)):
         assert f"(at most {most}.00%)" in rows[name]
         rate = float(rows[name].split("│")[4].split("%")[0])
         assert rate < 1.5 * most
@@ -57,14 +58,17 @@ def test_a_distance_is_planned_for_so_many_events(config: list[str]) -> None:
     assert "alerts.rules.moved: " in said.output
     assert "add --events NUMBER" in said.output
     said = CliRunner().invoke(main, ["plan-alert", *config, "--rule", "nothing"])
-    assert "known: busy, one, tail, share, moved, silent" in said.output
+    assert "known: busy, one, each, tail, share, moved, silent" in said.output
 
 
 @pytest.mark.slow
 def test_exported_rules_are_rules_of_prometheus(config: list[str], tmp_path: Path) -> None:
     said = CliRunner().invoke(main, ["export-alerts", *config])
     [group] = yaml.safe_load(said.output)["groups"]
-    assert [rule["alert"] for rule in group["rules"]] == ["busy", "one", "tail", "share", "moved", "silent"]
+    each = ["each[UA]", "each[AA]", "each[other]"]
+    names = ["busy", "one", *each, "tail", "share", "moved", "silent"]
+    assert [rule["alert"] for rule in group["rules"]] == names
+    assert group["rules"][2]["labels"] == {"key": "UA"}
     busy = group["rules"][0]
     assert busy["expr"] == 'private_counts_alert_firing{rule="busy",stream="delays"} == 1'
     assert busy["labels"] == {"severity": "page"}
@@ -73,4 +77,4 @@ def test_exported_rules_are_rules_of_prometheus(config: list[str], tmp_path: Pat
     command = [str(required(promtool, "prometheus")), "check", "rules", str(tmp_path / "rules.yml")]
     checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert checked.returncode == 0, checked.stderr
-    assert "6 rules found" in checked.stdout
+    assert "9 rules found" in checked.stdout
