@@ -40,9 +40,9 @@ async def run_api(settings: Settings) -> None:
     Raises: OperatorError where the address cannot be had.
     """
     # Here and not above: alerts start a second sooner without the web's packages.
-    from stream_app.api.access import AccessRules
+    from stream_app.api.access import AccessRules, ApiKey
     from stream_app.api.app import listen, serve_on
-    from stream_app.config.key_file import read_keys
+    from stream_app.config.key_file import follow_keys, read_keys
 
     host, port = settings.api.host, settings.api.port
     try:
@@ -63,8 +63,17 @@ async def run_api(settings: Settings) -> None:
     gc.collect()
     gc.freeze()
     tls = None if api.tls is None else (api.tls.certificate, api.tls.key)
+
+    def take_keys(keys: tuple[ApiKey, ...]) -> None:
+        rules.keys = keys
+
     with listener:
-        await serve_on(listener, lambda: open_reader(settings), rules, tls)
+        following = asyncio.create_task(follow_keys(api.keys, take_keys)) if api.keys is not None else None
+        try:
+            await serve_on(listener, lambda: open_reader(settings), rules, tls)
+        finally:
+            if following is not None:
+                following.cancel()
 
 
 async def run_alerts(settings: Settings) -> None:

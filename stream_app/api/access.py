@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -41,12 +42,13 @@ class ApiKey:
     streams: frozenset[str] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AccessRules:
     """What is asked of a request.
 
     Args:
-        keys: any of them opens its streams.
+        keys: any of them opens its streams. They may be replaced at any time: a key that is gone opens
+            nothing more, and what it had opened ends.
         proxy_header, proxies: a request from one of these addresses with this header was let in by a proxy.
         origins: pages of these origins may ask from a browser.
         requests_per_s: for each key or address; None: no limit.
@@ -109,7 +111,12 @@ class Access:
             await answer(scope, receive, send)
             return
         scope.setdefault("state", {})["reader"] = reader
-        await self.app(scope, _limited(receive), send)
+        still_in = partial(self._is_still, reader, headers, address)
+        await self.app(scope, _limited(receive), _while_let_in(send, still_in))
+
+    def _is_still(self, reader: Reader | None, headers: Headers, address: str) -> bool:
+        """Say whether a request made now would be let in as the same reader."""
+        return self._reader(headers, address) == reader
 
     def _refusal(
         self, scope: Scope, headers: Headers, reader: Reader | None, address: str
@@ -144,6 +151,20 @@ class Access:
             if hmac.compare_digest(key.sha256, digest):
                 found = Reader(f"key:{key.name}", key.streams)
         return found
+
+
+def _while_let_in(send: Send, still_in: Callable[[], bool]) -> Send:
+    """Return a door for one answer that shuts when who asked is no longer let in: followers stay for long."""
+    ended = False
+
+    async def sent(message: Message) -> None:
+        nonlocal ended
+        if ended:
+            return
+        ended = message["type"] == "http.response.body" and not still_in()
+        await send({"type": message["type"], "body": b"", "more_body": False} if ended else message)
+
+    return sent
 
 
 class Budgets:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Never
 
 from stream_app.api.access import ApiKey, digest_of
 from stream_app.config import values
 from stream_app.ports import OperatorError
 
 EVERY_STREAM = "*"
+LOOK_EVERY_S = 1.0
+
+log = logging.getLogger(__name__)
 
 
 def read_keys(path: Path) -> tuple[ApiKey, ...]:
@@ -28,6 +34,35 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
     if not keys:
         raise OperatorError(f"api.keys: {path} holds no key; add one with stream-app api-key")
     return keys
+
+
+async def follow_keys(path: Path, take: Callable[[tuple[ApiKey, ...]], None]) -> Never:
+    """Hand over the keys of a file whenever it changes; while it cannot be read, the last ones hold.
+
+    Cost: a look at the file every second.
+    """
+    seen = _mark(path)
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        mark = _mark(path)
+        if mark == seen:
+            continue
+        seen = mark
+        try:
+            take(read_keys(path))
+        except OperatorError as refusal:
+            log.error("%s; the keys that were read before still hold", refusal)
+        else:
+            log.info("api.keys: read again")
+
+
+def _mark(path: Path) -> tuple[int, ...] | None:
+    """Return what changes with the content of a file."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _key(path: Path, number: int, line: str) -> ApiKey:

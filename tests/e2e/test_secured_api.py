@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -76,6 +77,7 @@ class Door:
     """A service that answers over TLS, and what is needed to get in."""
 
     def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
         self.url, self.port = f"https://127.0.0.1:{port}", port
         self.trust = ssl.create_default_context(cafile=str(folder / "server.pem"))
         self.keys = {name: add_key(folder / "keys.ndjson", name, []) for name in ("ann", "bob", "eve")}
@@ -156,6 +158,22 @@ def test_a_client_with_a_key_reads_and_follows_over_tls(door: Door) -> None:
         with client(wrong) as one, pytest.raises(ClientError, match="a key is needed") as refused:
             one.count("departures")
         assert refused.value.status == 401
+
+
+def test_a_key_is_given_and_taken_back_while_the_service_runs(door: Door) -> None:
+    def until(status: int) -> None:
+        deadline = time.monotonic() + 30
+        while door.ask("/v1/streams", "tom").status_code != status:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    path = door.folder / "keys.ndjson"
+    before = path.read_text()
+    door.keys["tom"] = add_key(path, "tom", [])
+    until(200)
+    path.write_text(before)
+    until(401)
+    assert door.ask("/v1/streams", "ann").status_code == 200
 
 
 def test_a_header_lets_in_from_the_proxys_address_only(door: Door) -> None:

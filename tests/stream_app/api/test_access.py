@@ -11,10 +11,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
-from stream_app.api.access import AccessRules, ApiKey, Budgets, digest_of
+from stream_app.api.access import Access, AccessRules, ApiKey, Budgets, digest_of
 from stream_app.api.app import create_app
-from stream_app.config.key_file import add_key, read_keys
+from stream_app.config import key_file
+from stream_app.config.key_file import add_key, follow_keys, read_keys
 from stream_app.ports import OperatorError
 from stream_app.state.memory import MemoryStore
 from tests.stream_app.published import Published
@@ -107,6 +109,74 @@ def test_a_key_opens_its_streams_and_hides_the_others_everywhere() -> None:
             assert theirs.json()["error"].replace("views", "nothing") == nobodys.json()["error"]
 
     asyncio.run(run())
+
+
+def test_a_key_that_is_taken_out_opens_nothing_more_and_ends_what_it_opened() -> None:
+    async def run() -> None:
+        rules = AccessRules(keys=KEYS)
+        sent: list[Message] = []
+        gone, read = asyncio.Event(), asyncio.Event()
+
+        async def follower(scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for part in (b"first", b"second", b"third"):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+                if part == b"first":
+                    await gone.wait()
+
+        async def collect(message: Message) -> None:
+            sent.append(message)
+            if message.get("body") == b"first":
+                read.set()
+
+        async def nothing() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        door = Access(follower, rules)
+        headers = [(name.lower().encode(), value.encode()) for name, value in bearer("k-one").items()]
+        scope = {
+            "type": "http",
+            "path": "/v1/streams/clicks/events",
+            "headers": headers,
+            "client": ("::1", 1),
+        }
+        following = asyncio.create_task(door(scope, nothing, collect))
+        await read.wait()
+        rules.keys = (KEYS[0], ApiKey("one", digest_of("k-one"), frozenset({"views"})))
+        gone.set()
+        await following
+        assert [message.get("body") for message in sent] == [None, b"first", b""]
+        assert sent[-1]["more_body"] is False
+        rules.keys = KEYS[:1]
+        sent.clear()
+        await door(scope, nothing, collect)
+        assert sent[0]["status"] == 401
+
+    asyncio.run(run())
+
+
+def test_keys_are_read_again_when_their_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(key_file, "LOOK_EVERY_S", 0.01)
+    path, taken = tmp_path / "keys.ndjson", asyncio.Queue[tuple[str, ...]]()
+
+    async def run() -> None:
+        add_key(path, "ann", [])
+        names = lambda keys: taken.put_nowait(tuple(key.name for key in keys))  # noqa: E731
+        following = asyncio.create_task(follow_keys(path, names))
+        await asyncio.sleep(0.05)
+        add_key(path, "bob", [])
+        assert await asyncio.wait_for(taken.get(), 10) == ("ann", "bob")
+        path.write_text("not a key\n")
+        while "the keys that were read before still hold" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        path.unlink()
+        add_key(path, "eve", [])
+        assert await asyncio.wait_for(taken.get(), 10) == ("eve",)
+        following.cancel()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
 
 
 def test_what_others_spend_on_a_source_is_shown_without_their_names() -> None:
