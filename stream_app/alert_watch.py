@@ -18,6 +18,7 @@ from stream_app.core.epoch_view import Missing
 from stream_app.core.query import StreamView
 from stream_app.core.records import Int64Array, PublicState
 from stream_app.core.visible import visible_epochs
+from stream_app.outage import Outage
 from stream_app.ports import AlertStore, PublicReader
 
 log = logging.getLogger(__name__)
@@ -47,12 +48,14 @@ class AlertWatcher:
     async def run(self) -> None:
         """Watch until cancelled. A store that cannot be reached is tried again."""
         pause_s = LOOK_EVERY_S
+        outage = Outage(log, "alerts")
         while True:
             try:
                 await self.look()
+                outage.over()
                 pause_s = LOOK_EVERY_S
             except OSError as failure:
-                log.warning("alerts wait for the store (%s); trying again", type(failure).__name__)
+                outage.failed(f"redis.alerts_url does not answer ({type(failure).__name__}), rules wait")
                 self._loaded = False  # a write whose answer was lost may have happened
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s)

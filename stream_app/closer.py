@@ -28,6 +28,7 @@ from stream_app.lease import LEASE_S, Lease
 from stream_app.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.noise_pool import NoisePool, vectors_of
 from stream_app.opening import agrees, open_stream
+from stream_app.outage import Outage
 from stream_app.ports import Clock, NoiseKeys, OperatorError, Source, Store, Witness
 
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and never a long script
@@ -174,13 +175,14 @@ class Closer:
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
-    async def _close(self) -> None:
+    async def _close(self, outage: Outage) -> None:
         """Close bins for ever: what is due, then sleep until the next closing instant."""
         while True:
             if not await self._leads():
                 await asyncio.sleep(FOLLOW_S)
                 continue
             next_bin, all_due_released = await self.close_due()
+            outage.over()
             if self._finished:
                 return
             if all_due_released:
@@ -192,16 +194,17 @@ class Closer:
             else:
                 await asyncio.sleep(POLL_S)
 
-    async def _draw_ahead(self) -> None:
+    async def _draw_ahead(self, outage: Outage) -> None:
         """Draw the next epoch's noise when it is time, so that its opening does not wait for that."""
         while True:
             await self._next_epoch.wait()
             number = self._next_number
             await self._ahead.stored(self._strategy, number)
+            outage.over()
             if number == self._next_number:
                 self._next_epoch.clear()
 
-    async def _fill_pool(self) -> None:
+    async def _fill_pool(self, _outage: Outage) -> None:
         """Between two closings, draw what the next one of a causal stream over many columns will ask for."""
         while True:
             await self._pool_wanted.wait()
@@ -224,7 +227,7 @@ class Closer:
         elif state.epoch.epoch >= self._next_number:
             self._next_epoch.clear()
 
-    async def _publish(self) -> None:
+    async def _publish(self, outage: Outage) -> None:
         """Make what is witnessed visible at public instants; a missed instant waits for the next one."""
         missed = 0
         while not (self._finished and self._published_seq == self._witnessed_seq == self._released_seq):
@@ -235,6 +238,7 @@ class Closer:
             missed = missed + 1 if late_us > self._publish_every_us // PART_OF_INSTANT else 0
             if missed % MOST_MISSED == 0:
                 await self.show_released()
+                outage.over()
 
     async def show_released(self) -> None:
         """Make visible what is released; this is the one moment at which a public witness is written."""
@@ -340,11 +344,15 @@ class Closer:
         return seq
 
 
-async def _persistently(loop: Callable[[], Awaitable[None]]) -> None:
-    """Run a loop again whenever the store or the witness did not answer: it begins by loading."""
+async def _persistently(loop: Callable[[Outage], Awaitable[None]]) -> None:
+    """Run a loop again whenever the store or the witness did not answer: it begins by loading.
+
+    The loop says when the outage is over.
+    """
+    outage = Outage(log, "closer")
     while True:
         try:
-            return await loop()
+            return await loop(outage)
         except OSError as failure:
-            log.warning("closer: %s; trying again", failure)
+            outage.failed(failure)
             await asyncio.sleep(RETRY_S)

@@ -33,6 +33,7 @@ from stream_app.core.records import (
     UserCap,
 )
 from stream_app.core.strategy import Strategy
+from stream_app.outage import Outage
 from stream_app.ports import Clock, DeadLetters, OperatorError, Source, Store
 
 READ_TIMEOUT_S = 0.1
@@ -107,11 +108,13 @@ class Ingest:
 
     async def run(self) -> None:
         """Count until cancelled, which may happen at any await."""
+        outage = Outage(log, "ingest")
         while True:
             try:
                 await self.step()
+                outage.over()
             except OSError as failure:
-                log.warning("ingest: %s; trying again", failure)
+                outage.failed(failure)
                 self._streams.clear()
                 await asyncio.sleep(RETRY_S)
 

@@ -15,6 +15,7 @@ from operator import itemgetter
 
 from stream_app.core.query import StreamView
 from stream_app.core.records import LedgerEntry
+from stream_app.outage import Outage
 from stream_app.ports import PublicReader
 
 log = logging.getLogger(__name__)
@@ -172,13 +173,16 @@ class Replicas:
     async def keep_fresh(self) -> None:
         """Refresh for ever. A store that cannot be read is tried again; answers go on from memory."""
         pause_s = POLL_S
+        outage = Outage(log, "api")
         while True:
             try:
                 await self.refresh()
+                outage.over()
                 pause_s = POLL_S
             except Exception as failure:
                 # The type only: a client's message may hold the store's address or password.
-                log.warning("released values cannot be read (%s); trying again", type(failure).__name__)
+                kind = type(failure).__name__
+                outage.failed(f"redis.api_url cannot be read ({kind}), answers go on from memory")
                 pause_s = min(2 * pause_s, LONGEST_POLL_S)
             await asyncio.sleep(pause_s)
 

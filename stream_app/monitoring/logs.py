@@ -6,10 +6,11 @@ its type and its place in the code are written. An ``OperatorError`` is made of 
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import math
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from types import TracebackType
@@ -18,12 +19,12 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from stream_app.monitoring.repeats import Repeats
 from stream_app.ports import OperatorError
 
 LOG_FORMAT = "STREAM_APP_LOG_FORMAT"  # "json" or "console"; by default what standard error is
 LOG_LEVEL = "STREAM_APP_LOG_LEVEL"  # a number, as the logging module counts; for child processes
 _FRAMES = 12
-_KINDS = 1_000  # remembered at most
 
 
 def configure(role: str, level: int = logging.WARNING, stream: TextIO | None = None) -> None:
@@ -38,6 +39,7 @@ def configure(role: str, level: int = logging.WARNING, stream: TextIO | None = N
     # It tells of every attempt as of an error; what comes of them reaches us as an exception.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     sys.excepthook = _log_crash
+    threading.excepthook = _log_thread_crash
 
 
 def dict_config(role: str, level: int = logging.WARNING) -> dict[str, Any]:
@@ -66,32 +68,10 @@ def handler(role: str, stream: TextIO | None = None) -> logging.Handler:
         *_renderers(stream),
     ]
     lines = logging.StreamHandler(stream)
-    lines.addFilter(_Seldom("aiokafka", 10.0))
     lines.addFilter(_name_errors)
+    lines.addFilter(Repeats("aiokafka"))
     lines.setFormatter(structlog.stdlib.ProcessorFormatter(processors=processors))
     return lines
-
-
-class _Seldom(logging.Filter):
-    """Lets each kind of line of one library through once in a while: an outage makes a thousand a second."""
-
-    def __init__(self, library: str, every_s: float) -> None:
-        super().__init__()
-        self._library = library
-        self._every_s = every_s
-        self._told_at_s: dict[tuple[str, object], float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is to be written."""
-        if record.name.partition(".")[0] != self._library:
-            return True
-        kind = record.name, record.msg
-        if record.created < self._told_at_s.get(kind, -math.inf) + self._every_s:
-            return False
-        if len(self._told_at_s) >= _KINDS:
-            self._told_at_s.clear()
-        self._told_at_s[kind] = record.created
-        return True
 
 
 def _name_errors(record: logging.LogRecord) -> bool:
@@ -175,6 +155,14 @@ def _log_crash(kind: type[BaseException], error: BaseException, raised_at: Trace
     if issubclass(kind, KeyboardInterrupt):
         return
     logging.getLogger("stream_app").critical("crashed", exc_info=(kind, error, raised_at))
+
+
+def _log_thread_crash(crash: threading.ExceptHookArgs) -> None:
+    if isinstance(crash.exc_value, asyncio.CancelledError):
+        return  # a library's thread that was asked to end
+    name = crash.thread.name if crash.thread is not None else "unknown"
+    error = crash.exc_value or crash.exc_type()
+    logging.getLogger("stream_app").critical("thread %s crashed", name, exc_info=error)
 
 
 def _type_name(value: object) -> str:

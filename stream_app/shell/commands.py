@@ -23,7 +23,8 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 @click.group(context_settings=CONTEXT)
 @click.option("--verbose", "-v", is_flag=True, help="Say more on stderr; never a secret.")
 @click.version_option(package_name="private-counts")
-def main(verbose: bool) -> None:
+@click.pass_context
+def main(context: click.Context, verbose: bool) -> None:
     """Differentially private live counts over event streams.
 
     \b
@@ -33,7 +34,7 @@ def main(verbose: bool) -> None:
     """
     from stream_app.monitoring.logs import configure
 
-    configure("stream-app", logging.INFO if verbose else logging.WARNING)
+    configure(context.invoked_subcommand or "stream-app", logging.INFO if verbose else logging.WARNING)
 
 
 @main.command()

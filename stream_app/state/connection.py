@@ -67,7 +67,7 @@ def unknown_outcome() -> Iterator[None]:
     try:
         yield
     except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
-        raise ConnectionError(f"redis: no answer ({error}); is the server running?") from error
+        raise ConnectionError(f"redis: no answer ({error}), see that its server runs") from error
     except exceptions.RedisError as error:
         # A pipeline's message repeats the command, which may hold a secret; so would the chained error.
         raise OSError(f"redis: {str(error).rpartition('caused error: ')[2]}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,6 +22,7 @@ from stream_app.closer import Closer
 from stream_app.core.records import Release, Reply
 from stream_app.core.strategy import Strategy
 from stream_app.ingest import Ingest
+from stream_app.outage import Outage
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.replay import ReplaySource
 from stream_app.state.memory import MemoryStore
@@ -118,7 +120,7 @@ def test_a_missed_public_instant_waits_for_the_next(one: OneSource, late_us: lis
 
         closer.show_released = note  # type: ignore[method-assign]
         with contextlib.suppress(asyncio.CancelledError):
-            await closer._publish()
+            await closer._publish(Outage(logging.getLogger(__name__), "closer"))
         return len(times)
 
     assert asyncio.run(publish()) == shown

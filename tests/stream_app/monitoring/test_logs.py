@@ -9,11 +9,12 @@ import logging
 import logging.config
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from stream_app.monitoring.logs import LOG_FORMAT, _Seldom, configure, dict_config
+from stream_app.monitoring.logs import LOG_FORMAT, configure, dict_config
 from stream_app.ports import OperatorError
 
 SENTINEL = "tailnum-N14228"
@@ -23,12 +24,12 @@ SENTINEL = "tailnum-N14228"
 def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """Log into memory; leave logging as it was."""
     root = logging.getLogger()
-    before = root.handlers[:], root.level, sys.excepthook
+    before = root.handlers[:], root.level, sys.excepthook, threading.excepthook
     monkeypatch.delenv(LOG_FORMAT, raising=False)
     stream = io.StringIO()
     configure("worker", logging.INFO, stream)
     yield stream
-    root.handlers[:], sys.excepthook = before[0], before[2]
+    root.handlers[:], sys.excepthook, threading.excepthook = before[0], before[2], before[3]
     root.setLevel(before[1])
     logging.captureWarnings(False)
 
@@ -131,6 +132,20 @@ def test_a_value_that_is_no_json_is_not_shown(written: io.StringIO) -> None:
     assert lines(written)[0]["value"] == "<Event>"
 
 
+def test_a_thread_that_crashes_shows_no_value(written: io.StringIO) -> None:
+    for target in (trip_over_an_event, asked_to_end):
+        thread = threading.Thread(target=target, name="reader")
+        thread.start()
+        thread.join()
+    (line,) = lines(written)
+    assert (line["event"], line["level"]) == ("thread reader crashed", "critical")
+    assert SENTINEL not in written.getvalue()
+
+
+def asked_to_end() -> None:
+    raise asyncio.CancelledError
+
+
 CRASH = f"""
 from stream_app.monitoring.logs import configure
 if {{guarded}}:
@@ -149,26 +164,3 @@ def test_last_words_of_a_crash(guarded: bool, shown: bool) -> None:
     assert ended.returncode == 1
     assert "ValueError" in ended.stderr
     assert (SENTINEL in ended.stderr) == shown
-
-
-def test_a_library_that_repeats_itself_is_heard_once_a_kind(written: io.StringIO) -> None:
-    for node in range(100):
-        logging.getLogger("aiokafka").error("Unable connect to node with id %s", node)
-        logging.getLogger("stream_app.x").error("our own %s", node)
-    logging.getLogger("aiokafka.consumer").error("Unable connect to node with id %s", 1)
-    told = [str(line["event"]) for line in lines(written)]
-    assert [line for line in told if line.startswith("Unable")] == [
-        "Unable connect to node with id 0",
-        "Unable connect to node with id 1",
-    ]
-    assert len(told) == 102
-    assert _told_again_after(9.0) == [True, False]
-    assert _told_again_after(11.0) == [True, True]
-
-
-def _told_again_after(seconds: float) -> list[bool]:
-    seldom = _Seldom("aiokafka", 10.0)
-    record = logging.makeLogRecord({"name": "aiokafka.client", "msg": "lost", "created": 1_000.0})
-    first = seldom.filter(record)
-    record.created += seconds
-    return [first, seldom.filter(record)]

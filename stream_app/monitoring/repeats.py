@@ -1,0 +1,70 @@
+"""The same words again and again, as in an outage, are told at once and then ever more seldom."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+PAUSES_S = (10.0, 30.0, 90.0, 270.0, 600.0)  # the last one for ever
+NEWS_AFTER_S = 60.0  # what was not said for so long is told at once
+
+_KINDS = 1_000  # remembered at most
+_OWN = "stream_app"
+
+
+@dataclass(slots=True)
+class _Repeated:
+    last_s: float
+    next_s: float
+    told: int = 1
+    unsaid: int = 0
+
+
+class Repeats(logging.Filter):
+    """Lets a line through that is news, or is due again; ``repeated`` in it counts those held back.
+
+    Of our own warnings and errors it is the words that repeat, of a library's the kind: an outage makes a
+    thousand lines a second of one, about every connection. A line with an error's place is always told.
+
+    Args: libraries, whose lines are treated so, by the first part of their loggers' names.
+    """
+
+    def __init__(self, *libraries: str) -> None:
+        super().__init__()
+        self._libraries = libraries
+        self._repeated: dict[tuple[str, str], _Repeated] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is to be written."""
+        kind = self._kind(record)
+        if kind is None:
+            return True
+        now_s, known = record.created, self._repeated.get(kind)
+        if known is None or now_s - known.last_s > NEWS_AFTER_S:
+            if len(self._repeated) >= _KINDS:
+                self._repeated.clear()
+            self._repeated[kind] = _Repeated(now_s, now_s + PAUSES_S[0])
+            _count(record, known)
+            return True
+        known.last_s = now_s
+        if now_s < known.next_s:
+            known.unsaid += 1
+            return False
+        _count(record, known)
+        known.next_s = now_s + PAUSES_S[min(known.told, len(PAUSES_S) - 1)]
+        known.told += 1
+        return True
+
+    def _kind(self, record: logging.LogRecord) -> tuple[str, str] | None:
+        place = record.name.partition(".")[0]
+        if place in self._libraries:
+            return record.name, str(record.msg)
+        if place == _OWN and record.levelno >= logging.WARNING and not record.exc_info:
+            return record.name, record.getMessage()
+        return None
+
+
+def _count(record: logging.LogRecord, known: _Repeated | None) -> None:
+    if known is not None and known.unsaid:
+        record.repeated = known.unsaid
+        known.unsaid = 0

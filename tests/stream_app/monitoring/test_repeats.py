@@ -1,0 +1,92 @@
+"""An outage is told at once, ever more seldom while it lasts, and when it is over."""
+
+from __future__ import annotations
+
+import logging
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_app.monitoring.repeats import NEWS_AFTER_S, PAUSES_S, Repeats
+from stream_app.outage import Outage
+
+
+def record(at_s: float, message: str = "ingest: gone", name: str = "stream_app.ingest") -> logging.LogRecord:
+    return logging.makeLogRecord(
+        {"name": name, "msg": message, "created": 1e9 + at_s, "levelno": logging.WARNING}
+    )
+
+
+def told_at(times_s: list[float]) -> list[tuple[float, int]]:
+    """Return when a line was let through, and how many of the same had been held back."""
+    repeats, told = Repeats("aiokafka"), []
+    for at_s in times_s:
+        one = record(at_s)
+        if repeats.filter(one):
+            told.append((at_s, getattr(one, "repeated", 0)))
+    return told
+
+
+def test_an_outage_of_an_hour_is_told_ever_more_seldom() -> None:
+    told = told_at([second / 2 for second in range(7_200)])
+    assert told[:6] == [(0, 0), (10, 19), (40, 59), (130, 179), (400, 539), (1_000, 1_199)]
+    assert [at_s for at_s, _ in told[6:]] == [1_600, 2_200, 2_800, 3_400]
+
+
+def test_what_was_not_said_for_a_while_is_news() -> None:
+    assert told_at([0, 1, 2, 3 + NEWS_AFTER_S, 4 + NEWS_AFTER_S]) == [(0, 0), (3 + NEWS_AFTER_S, 2)]
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=200))
+def test_every_line_is_told_or_counted(steps_s: list[float]) -> None:
+    times_s = list(accumulate(steps_s))
+    told = told_at(times_s)
+    unsaid_at_end = len(times_s) - len(told) - sum(held for _, held in told)
+    last_s = told[-1][0]
+    assert 0 <= unsaid_at_end <= sum(at_s >= last_s for at_s in times_s) - 1
+    for at_s in times_s:
+        assert any(at_s - PAUSES_S[-1] < told_s <= at_s for told_s, _ in told)
+
+
+def test_other_words_other_loops_and_errors_with_a_place_are_told() -> None:
+    repeats = Repeats("aiokafka")
+    crash = record(3)
+    crash.exc_info = (ValueError, ValueError(), None)
+    told = [
+        record(0),
+        record(1, "ingest: full"),
+        record(2, name="stream_app.closer"),
+        crash,
+        record(4, name="x"),
+    ]
+    assert [repeats.filter(one) for one in [*told, crash, record(5, name="x")]] == [True] * 7
+    assert not repeats.filter(record(6))
+    info = record(7, "a step")
+    info.levelno = logging.INFO
+    assert repeats.filter(info)
+    assert repeats.filter(info)
+
+
+def test_a_library_is_heard_once_a_kind() -> None:
+    repeats = Repeats("aiokafka")
+    lines = [record(node / 100, "Unable connect to node with id %s", "aiokafka") for node in range(100)]
+    for node, line in enumerate(lines):
+        line.args = (node,)
+    assert [repeats.filter(line) for line in lines] == [True] + [False] * 99
+    assert repeats.filter(record(1, "Unable connect to node with id %s", "aiokafka.consumer"))
+
+
+def test_the_end_of_an_outage_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage(logging.getLogger("stream_app.x"), "ingest")
+    outage.over()
+    assert caplog.messages == []
+    for failure in (ConnectionError("redis: no answer"), TimeoutError("redis: no answer")):
+        outage.failed(failure)
+    outage.over()
+    outage.over()
+    assert caplog.messages == [
+        *["ingest: redis: no answer; trying again"] * 2,
+        "ingest: works again, after 0 s",
+    ]
