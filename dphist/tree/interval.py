@@ -36,9 +36,11 @@ from dphist.tree.inversion import (
     dither_shape,
     droppable_decay,
     kaiser_bessel,
+    piece_widths,
+    pieces,
     tail_bounds,
 )
-from dphist.tree.law import LawTable, WeightedNoise, squared_sine
+from dphist.tree.law import LawTable, WeightedNoise, squared_sine, waves
 from dphist.tree.one_interval import OneSearch
 
 FloatArray = NDArray[np.float64]
@@ -74,9 +76,13 @@ def half_width(law: WeightedNoise, confidence: float) -> HalfWidth:
 def half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatArray]:
     """Return half widths and levels, as ``half_width``, of a whole table: arrays of shape (laws,).
 
-    Cost: about 50 microseconds a law in large tables.
+    Cost: 20 to 60 microseconds for each different law in large tables.
     """
     _checked(confidence)
+    first, place = laws.distinct()
+    if len(first) < len(laws):
+        values, levels = half_widths(laws.take(first), confidence)
+        return values[place], levels[place]
     values, levels = np.zeros(len(laws)), laws.probability_of_silence()
     noisy = np.flatnonzero(levels < confidence)
     units = laws.lattice_units()
@@ -147,19 +153,14 @@ class _Search:
         Between two frequencies sin^2 is at least its value at one of them, unless a zero lies between.
         """
         laws, period = self.laws.take(rows), self.period[rows, np.newaxis]
-        width = max(4, int(period.min() / (16.0 * laws.weights.max())))
-        pieces = [np.append(np.arange(start, stop, width), stop) for start, stop in blocks]
-        kept = [np.arange(1, 2)]
-        for edges in pieces:
-            if len(edges) == 2 and edges[1] - edges[0] < 8:
-                kept.append(np.arange(*edges))
-                continue
-            turns = edges / period
-            decay = laws.gaussian(2.0 * np.pi * turns[:, 1:])
-            decay += laws.sums(turns, len(edges) - 1, _least_log_between)
-            needed = np.flatnonzero((decay < self.droppable).any(axis=0))
-            kept += [np.arange(edges[block], edges[block + 1]) for block in needed]
-        return np.unique(np.concatenate(kept))
+        low, high = (np.array(edges) for edges in zip(*blocks, strict=True))
+        for width in piece_widths(float(laws.weights.max() / period.min())):
+            low, high = pieces(low, high, width)
+            decay = laws.gaussian(2.0 * np.pi * high / period)
+            decay += laws.sums(np.concatenate([low, high]) / period, len(low), _least_log_between)
+            kept = (decay < self.droppable).any(axis=0)
+            low, high = low[kept], high[kept]
+        return np.union1d([1], pieces(low, high, 1)[0])
 
     def _needed_blocks(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return block starts, and for each law which blocks of frequencies may not be dropped."""
@@ -181,6 +182,7 @@ class _Search:
         visible = np.abs(coefficients).max(axis=0) > NEGLIGIBLE
         error = self.error[rows] + np.abs(coefficients[:, ~visible]).sum(axis=1)
         theta, coefficients = theta[:, visible], coefficients[:, visible]
+        slopes = coefficients * theta
         step, offset, uniform = self.step[rows], 0.5 if self.lattice else 0.0, 2.0 / period[:, 0]
         # Where nothing less will do, the Chernoff bound that set the search's end vouches for it.
         low, high, level = np.full(len(rows), -1), self.largest[rows], np.full(len(rows), self.confidence)
@@ -190,15 +192,15 @@ class _Search:
                 target = np.asarray(0.5 * (low + high), np.float64)
             tried = np.clip(np.ceil(target).astype(np.int64), low + 1, np.maximum(high - 1, low + 1))
             z = (tried + offset) * step
-            angle = theta * z[:, np.newaxis]
-            reached = uniform * z + np.einsum("ij,ij->i", coefficients, np.sin(angle)) - error
+            sine, cosine = waves(theta * z[:, np.newaxis])
+            reached = uniform * z + np.einsum("ij,ij->i", coefficients, sine) - error
             open_rows = high - low > 1
             enough, short = open_rows & (reached >= self.confidence), open_rows & (reached < self.confidence)
             high, level = np.where(enough, tried, high), np.where(enough, reached, level)
             low = np.where(short, tried, low)
             if not (high - low > 1).any():
                 break
-            slope = uniform + np.einsum("ij,ij->i", coefficients * theta, np.cos(angle))
+            slope = uniform + np.einsum("ij,ij->i", slopes, cosine)
             target = tried + (self.confidence - reached) / (np.maximum(slope, NEGLIGIBLE) * step)
         return high * step + self.eta[rows], np.clip(level, self.confidence, 1.0)
 
@@ -239,11 +241,11 @@ def _least_log(weights: FloatArray, variances: FloatArray, turns: FloatArray) ->
 
 
 def _least_log_between(weights: FloatArray, variances: FloatArray, turns: FloatArray) -> FloatArray:
-    """Return the same anywhere: at one of the two ends, unless a zero lies between."""
-    turns = weights * turns
+    """Return the same anywhere, from lower and upper ends: at one of both, unless a zero lies between."""
+    turns, half = weights * turns, turns.shape[-1] // 2
     square = squared_sine(np.pi * turns)
-    least = np.minimum(square[..., 1:], square[..., :-1])
-    whole = np.floor(turns)
+    least = np.minimum(square[..., :half], square[..., half:])
+    np.floor(turns, out=turns)
     least *= 2.0 * variances
-    least *= whole[..., 1:] <= whole[..., :-1]
+    least *= turns[..., :half] >= turns[..., half:]
     return np.asarray(np.log1p(least, out=least))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dphist.tree.law import LawTable
 
 FloatArray = NDArray[np.float64]
+Int64Array = NDArray[np.int64]
 
 # The dither, and with it the excess of an interval, in standard errors.
 DITHER = 1 / 256
@@ -50,6 +51,28 @@ def block_starts(frequencies: int) -> list[int]:
         starts.append(max(_FIRST_BLOCK, int(starts[-1] * growth)))
     starts[-1] = frequencies + 1
     return starts
+
+
+def pieces(low: Int64Array, high: Int64Array, width: int) -> tuple[Int64Array, Int64Array]:
+    """Return ranges [low, high) in pieces of at most ``width``.
+
+    >>> [edges.tolist() for edges in pieces(np.array([0, 9]), np.array([5, 10]), 3)]
+    [[0, 3, 9], [3, 5, 10]]
+    """
+    numbers = -(-(high - low) // width)
+    places = np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+    starts = np.repeat(low, numbers) + width * places
+    return starts, np.minimum(starts + width, np.repeat(high, numbers))
+
+
+def piece_widths(turns: float) -> tuple[int, int, int]:
+    """Return the widths of pieces to look into one after the other.
+
+    Args: turns of the largest weight's wave from one frequency to the next. The finest pieces see its zeros;
+        wider ones are dropped wherever smaller weights suffice.
+    """
+    finest = max(4, int(1.0 / (16.0 * turns)))
+    return 16 * finest, 4 * finest, finest
 
 
 def dither_shape(allowed: float) -> float:

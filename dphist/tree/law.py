@@ -213,6 +213,23 @@ class LawTable:
         groups = self.weights[rows], self.copies[rows], self.scales[rows]
         return LawTable(*groups, self.curves[rows], self.ends[rows], self.slacks[rows])
 
+    def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return rows that hold every law, and for each law its place among them.
+
+        Bins under nodes alike have one law. Rows with equal entries in one order are found, others may not.
+        """
+        every = np.arange(len(self))
+        if len(self) < 2 or not self.weights.shape[1]:
+            return every, every
+        table = np.hstack([self.weights, self.copies, self.scales])
+        mixed = table @ np.sqrt(np.arange(2.0, 2.0 + table.shape[1]))
+        _, first, place = np.unique(mixed, return_index=True, return_inverse=True)
+        if len(first) == len(self):
+            return every, every
+        parts = [table, self.curves[:, np.newaxis], self.ends[:, np.newaxis], self.slacks[:, np.newaxis]]
+        alike = all(bool((part == part[first[place]]).all()) for part in parts)
+        return (first, place) if alike else (every, every)
+
     def scaled(self, factors: FloatArray) -> LawTable:
         """Return the laws of the sums times one factor per law."""
         weights = self.weights * factors[:, np.newaxis]
@@ -323,3 +340,16 @@ def squared_sine(angle: FloatArray) -> FloatArray:
     square *= square
     square /= 1.0 + square
     return np.asarray(square)
+
+
+def waves(angle: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return sine and cosine, both from the tangent of the half angle: see ``squared_sine``.
+
+    >>> angles = np.array([0.3, 3.14159265, 4e4])
+    >>> bool((abs(np.array(waves(angles)) - [np.sin(angles), np.cos(angles)]) < 1e-14).all())
+    True
+    """
+    tangent = np.tan(0.5 * angle)
+    square = tangent * tangent
+    scale = 1.0 / (1.0 + square)
+    return np.asarray(2.0 * tangent * scale), np.asarray((1.0 - square) * scale)

@@ -25,6 +25,8 @@ from dphist.tree.inversion import (
     dither_shape,
     droppable_decay,
     kaiser_bessel,
+    piece_widths,
+    pieces,
 )
 from dphist.tree.law import LARGEST_MIXED_LATTICE, SMOOTH_SCALE, WeightedNoise, squared_sine
 
@@ -153,16 +155,14 @@ class OneSearch:
 
         Between two frequencies sin^2 is at least its value at one of them, unless a zero lies between.
         """
-        width = max(4, int(self.period / (16.0 * self.weights.max())))
-        pieces = [
-            np.append(np.arange(starts[block], starts[block + 1], width), starts[block + 1])
-            for block in needed
-        ]
-        low = np.concatenate([piece[:-1] for piece in pieces])
-        high = np.concatenate([piece[1:] for piece in pieces])
-        before, after = (np.outer(self.weights / self.period, edges) for edges in (low, high))
-        least = np.minimum(squared_sine(np.pi * before), squared_sine(np.pi * after))
-        least[np.floor(after) > np.floor(before)] = 0.0
-        decay = self.copies @ np.log1p(self.doubled[:, np.newaxis] * least)
-        kept = np.flatnonzero(decay + self._gaussian(2.0 * math.pi / self.period * high) < droppable)
-        return np.unique(np.concatenate([[1.0], *(np.arange(low[i], high[i]) for i in kept)]))
+        per_turn = self.weights / self.period
+        low, high = starts[needed].astype(np.int64), starts[needed + 1].astype(np.int64)
+        for width in piece_widths(float(per_turn.max())):
+            low, high = pieces(low, high, width)
+            before, after = np.outer(per_turn, low), np.outer(per_turn, high)
+            least = np.minimum(squared_sine(np.pi * before), squared_sine(np.pi * after))
+            least *= np.floor(before) >= np.floor(after)
+            decay = self.copies @ np.log1p(self.doubled[:, np.newaxis] * least)
+            decay += self._gaussian(np.asarray(2.0 * math.pi / self.period * high, np.float64))
+            low, high = low[decay < droppable], high[decay < droppable]
+        return np.union1d([1.0], pieces(low, high, 1)[0])

@@ -202,6 +202,18 @@ def test_a_table_agrees_with_its_rows() -> None:
         assert level >= 0.95
 
 
+def test_laws_that_come_again_are_inverted_once() -> None:
+    laws = [WeightedNoise.of([(1.0, 2, 3.0), (0.37, n, 4.0)]) for n in (1, 2, 1, 3, 2, 1)]
+    table = LawTable.of(laws)
+    first, place = table.distinct()
+    assert len(first) == 3
+    assert [laws[row] for row in first[place]] == laws
+    assert half_widths(table, 0.9)[0].tolist() == [half_widths(LawTable.of([law]), 0.9)[0][0] for law in laws]
+    # What merging leaves tells laws apart, and so does the place of a group.
+    merged = table.with_merged(np.zeros(6), np.full(6, np.inf), np.arange(6) / 1e6)
+    assert len(merged.distinct()[0]) == 6
+
+
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, math.nan])
 def test_a_confidence_that_is_none_is_refused(confidence: float) -> None:
     with pytest.raises(ValueError, match="confidence"):
