@@ -176,6 +176,8 @@ class _Ranges:
                 node = np.where(cut, edge // width, 0)
                 for other in paths:
                     cut = cut & ~(other.cut & (other.node == node))
+                if not cut.any():  # prefixes have one end inside the tree
+                    continue
                 alpha = self._alpha(level, node, below)
                 paths.append(_Paths(node, cut, alpha, np.zeros_like(alpha)))
             levels.append(paths)
