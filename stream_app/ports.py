@@ -190,6 +190,10 @@ class PublicReader(Protocol):
         """Return where every rule stands, by its name."""
         ...
 
+    async def transitions(self, stream: str) -> list[bytes]:
+        """Return the last transitions of the rules over a stream, oldest first, as readers see them."""
+        ...
+
     async def ping(self) -> None:
         """Raise OSError if the store cannot be read."""
         ...

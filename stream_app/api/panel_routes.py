@@ -13,6 +13,7 @@ from stream_app.api.access import may_read
 from stream_app.api.overview import Glances
 from stream_app.api.panel_schemas import (
     AlertMarks,
+    AlertTransitions,
     HeatAnswer,
     HeatQuery,
     KeysAnswer,
@@ -89,5 +90,16 @@ async def show_preview(request: Request, replica: Known, query: Annotated[Previe
 async def marks(request: Request, replica: Known, _query: Nothing) -> AlertMarks:
     """Alert rules over a stream, with their thresholds in events."""
     assert replica.view is not None
-    states = {name: State.from_json(text) for name, text in all_replicas(request).alerts.items()}
-    return panels.marks(replica.view, states)
+    return panels.marks(replica.view, _states(request))
+
+
+@router.get("/streams/{stream}/transitions", response_model=AlertTransitions)
+async def transitions(request: Request, replica: Known, _query: Nothing) -> AlertTransitions:
+    """How the alert rules over a stream changed: the last 1,000 times, each a function of released rows."""
+    assert replica.view is not None
+    kept = all_replicas(request).transitions.get(replica.stream, ())
+    return panels.transitions(replica.view, kept, _states(request))
+
+
+def _states(request: Request) -> dict[str, State]:
+    return {name: State.from_json(text) for name, text in all_replicas(request).alerts.items()}

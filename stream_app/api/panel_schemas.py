@@ -183,6 +183,27 @@ class AlertMark(BaseModel):
     stderr: float | None
 
 
+class AlertTransition(BaseModel):
+    """One change of a rule's phase, as the release that it follows from decided it."""
+
+    rule: str
+    kind: Literal["pending", "firing", "resolved", "inactive"] = Field(
+        description="what it became; inactive: pending that lapsed"
+    )
+    condition: str
+    at: float = Field(description="end of the bin whose release it follows from, seconds since 1970")
+    seq: int = Field(description="of that release")
+    value: float | None = Field(description="the estimate then; null: no_data")
+    stderr: float | None
+
+
+class AlertTransitions(Released):
+    """The last changes of the rules over a stream, oldest first."""
+
+    transitions: list[AlertTransition]
+    kept: int = Field(description="at most so many are kept; older ones are forgotten")
+
+
 class AlertMarks(Released):
     """The rules over a stream that ever left the beginning."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -19,6 +20,7 @@ from stream_app.api.panel_schemas import (
     MOST_SLICES,
     AlertMark,
     AlertMarks,
+    AlertTransitions,
     HeatAnswer,
     HeatQuery,
     KeyCounts,
@@ -31,7 +33,7 @@ from stream_app.api.panel_schemas import (
 )
 from stream_app.api.ranges import released, span_of
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
-from stream_app.core.alerts.states import State
+from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.cells import Buckets
 from stream_app.core.epoch_view import Span
 from stream_app.core.query import QueryError, StreamView
@@ -157,6 +159,36 @@ def marks(view: StreamView, states: Mapping[str, State]) -> AlertMarks:
         if state.last is not None and state.last["stream"] == name
     ]
     return AlertMarks.model_validate(released(view) | {"alerts": [one.model_dump() for one in found]})
+
+
+def transitions(view: StreamView, kept: Sequence[bytes], states: Mapping[str, State]) -> AlertTransitions:
+    """Return how the rules over a stream changed, up to the release that the view shows.
+
+    Args: kept, the stream's last transitions, oldest first. A store that an older version wrote keeps none:
+        there each rule's last one is known from its state.
+    """
+    told = [json.loads(text) for text in kept]
+    known = {(one["rule"], one["seq"], one["kind"]) for one in told}
+    lasts = [state.last for state in states.values() if state.last is not None]
+    forgotten = [
+        last
+        for last in lasts
+        if last["stream"] == view.strategy.stream and (last["rule"], last["seq"], last["kind"]) not in known
+    ]
+    found = sorted(
+        (one for one in [*forgotten, *told] if one["seq"] <= view.visible_seq), key=lambda one: one["seq"]
+    )
+    return AlertTransitions.model_validate(
+        released(view)
+        | {
+            "transitions": [
+                {name: one[name] for name in ("rule", "kind", "condition", "seq", "value", "stderr")}
+                | {"at": one["at_us"] / 1e6}
+                for one in found
+            ],
+            "kept": KEPT_FOR_READERS,
+        }
+    )
 
 
 def _measured(view: StreamView, span: Span) -> bool:

@@ -13,6 +13,7 @@ from collections import deque
 from itertools import islice
 from operator import itemgetter
 
+from stream_app.core.alerts.states import State
 from stream_app.core.query import StreamView
 from stream_app.core.records import LedgerEntry
 from stream_app.outage import Outage
@@ -147,6 +148,7 @@ class Replicas:
         self.by_name: dict[str, StreamReplica] = {}
         self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
         self.alerts: dict[str, bytes] = {}  # by rule: where it stands
+        self.transitions: dict[str, tuple[bytes, ...]] = {}  # by stream: the last ones, oldest first
         self.closed = False
         self._reader = reader
         self._fresh_at: float | None = None
@@ -158,6 +160,7 @@ class Replicas:
 
     async def refresh(self) -> None:
         """Bring every stream up to what is visible now."""
+        alerts, transitions = await self._read_alerts()  # first: no rule is ahead of what it looked at
         names = await self._reader.streams()
         for name in names:
             if name not in self.by_name:
@@ -167,8 +170,15 @@ class Replicas:
             self.by_name.pop(gone).close()
         sources = {one.view.strategy.source for one in self.by_name.values() if one.view}
         self.ledgers = {source: await self._reader.ledger(source) for source in sources}
-        self.alerts = await self._reader.alerts()
+        self.alerts, self.transitions = alerts, self.transitions | transitions
         self._fresh_at = time.monotonic()
+
+    async def _read_alerts(self) -> tuple[dict[str, bytes], dict[str, tuple[bytes, ...]]]:
+        """Return where rules stand, and the transitions of streams whose rules moved: each moves its state."""
+        alerts = await self._reader.alerts()
+        moved = (text for rule, text in alerts.items() if text != self.alerts.get(rule))
+        streams = {last["stream"] for text in moved if (last := State.from_json(text).last) is not None}
+        return alerts, {stream: tuple(await self._reader.transitions(stream)) for stream in streams}
 
     async def keep_fresh(self) -> None:
         """Refresh for ever. A store that cannot be read is tried again; answers go on from memory."""

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stream_app.core.alerts.states import KEPT_FOR_READERS, for_readers
 from stream_app.state.connection import batch, connect, script, transaction
-from stream_app.state.keys import ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD
+from stream_app.state.keys import ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD, transitions_key
 
 KEPT_TRANSITIONS = 10_000
 
@@ -44,12 +45,16 @@ class RedisAlertStore:
         transitions: Sequence[Mapping[str, Any]],
     ) -> bool:
         """Store what was decided up to ``seq``, or change nothing if ``before`` is not the last decision."""
-        told = [json.dumps(one, separators=(",", ":")) for one in transitions]
+        forms = [*transitions, *(for_readers(one) for one in transitions)]
+        told = [json.dumps(one, separators=(",", ":")) for one in forms]
         pairs = [part for name, text in states.items() for part in (name, text)]
         reply = await script("decide_alerts")(
             self._redis,
-            [ALERT_STATES, ALERT_DECIDED, ALERT_OUTBOX],
-            [stream, "" if before is None else before, seq, KEPT_TRANSITIONS, len(told), *told, *pairs],
+            [ALERT_STATES, ALERT_DECIDED, ALERT_OUTBOX, transitions_key(stream)],
+            [
+                *(stream, "" if before is None else before, seq, KEPT_TRANSITIONS, KEPT_FOR_READERS),
+                *(len(transitions), *told, *pairs),
+            ],
         )
         return reply == b"done"
 

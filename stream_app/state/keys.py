@@ -60,9 +60,11 @@ GLOBAL_TABLE = (
     KeyKind("pub:states", "hash", "decide_alerts", "the store's", "rule: where it stands; tag: !alerts"),
     KeyKind("pub:decided", "hash", "decide_alerts", "the store's", "stream: seq decided on; tag: !alerts"),
     KeyKind("pub:outbox", "stream", "decide_alerts", "the last 10,000", "transitions; tag: !alerts"),
+    KeyKind("pub:transitions:<stream>", "stream", "decide_alerts", "the last 1,000",
+            "a stream's transitions as readers see them; tag: !alerts"),
     KeyKind("pub:told", "hash", "the delivery", "the store's", "target: place in the outbox; tag: !alerts"),
     KeyKind("sec:mark", "string", "now", "the store's", "an instant that the clock has passed; tag: clock"),
-)
+)  # fmt: skip
 
 STREAM_NAMES = "dp:{streams}:pub:names"
 CLOCK_MARK = "dp:{clock}:sec:mark"
@@ -72,6 +74,11 @@ ALERT_STATES = "dp:{!alerts}:pub:states"
 ALERT_DECIDED = "dp:{!alerts}:pub:decided"
 ALERT_OUTBOX = "dp:{!alerts}:pub:outbox"
 ALERT_TOLD = "dp:{!alerts}:pub:told"
+
+
+def transitions_key(stream: str) -> str:
+    """Return the key of the last transitions of the rules over a stream."""
+    return f"dp:{{!alerts}}:pub:transitions:{_plain(stream)}"
 
 
 def ledger_key(source: str) -> str:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stream_app.core.alerts.states import KEPT_FOR_READERS, for_readers
+
 
 class MemoryAlertStore:
     """``AlertStore`` in memory."""
@@ -14,6 +16,7 @@ class MemoryAlertStore:
         self._states: dict[str, bytes] = {}
         self._decided: dict[str, int] = {}
         self._outbox: list[bytes] = []
+        self._for_readers: dict[str, list[bytes]] = {}
         self._told: dict[str, str] = {}
 
     async def load(self) -> tuple[dict[str, bytes], dict[str, int]]:
@@ -34,7 +37,15 @@ class MemoryAlertStore:
         self._decided[stream] = seq
         self._states |= states
         self._outbox += [json.dumps(one).encode() for one in transitions]
+        kept = self._for_readers.get(stream, []) + [
+            json.dumps(for_readers(one)).encode() for one in transitions
+        ]
+        self._for_readers[stream] = kept[-KEPT_FOR_READERS:]
         return True
+
+    def transitions_of(self, stream: str) -> list[bytes]:
+        """Return the last transitions of a stream as readers see them, oldest first."""
+        return list(self._for_readers.get(stream, ()))
 
     async def transitions(self, after: str, limit: int) -> list[tuple[str, bytes]]:
         """Return transitions after a place, in order, each with its place."""

@@ -71,5 +71,9 @@ class MemoryReader:
         """Return nothing: rules are kept elsewhere."""
         return {}
 
+    async def transitions(self, stream: str) -> list[bytes]:
+        """Return nothing, for the same reason."""
+        return []
+
     async def ping(self) -> None:
         """Never fail: memory is there."""

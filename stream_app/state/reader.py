@@ -8,7 +8,7 @@ from stream_app.core.tiles import TileGeometry, join_slices
 from stream_app.core.visible import visible_epochs, visible_rows
 from stream_app.state.codec import decode_epochs, decode_ledger
 from stream_app.state.connection import batch, connect, transaction
-from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, ledger_key
+from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, ledger_key, transitions_key
 from stream_app.state.redis_store import read_rows
 
 
@@ -97,6 +97,11 @@ class RedisReader:
         """Return where every rule stands, by its name."""
         [states] = await batch(self._redis, [("HGETALL", ALERT_STATES)])
         return {name.decode(): text for name, text in states.items()}
+
+    async def transitions(self, stream: str) -> list[bytes]:
+        """Return the last transitions of the rules over a stream, oldest first; none where none are kept."""
+        [entries] = await batch(self._redis, [("XRANGE", transitions_key(stream), "-", "+")])
+        return [fields[b"transition"] for _, fields in entries]
 
     async def ping(self) -> None:
         """Raise OSError if Redis cannot be read."""

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from stream_app.core.alerts.states import KEPT_FOR_READERS
 from stream_app.ports import AlertStore
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.connection import connect, execute
-from stream_app.state.keys import ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD
+from stream_app.state.keys import ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD, transitions_key
 from stream_app.state.memory_alerts import MemoryAlertStore
+from stream_app.state.reader import RedisReader
 from tests.contracts.conftest import SERVERS, Servers
 
 
@@ -29,7 +31,8 @@ def over_store(
                 return
             server = servers[request.param]
             admin = connect(server.worker_url)
-            await execute(admin, "DEL", ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD)
+            shown = [transitions_key(stream) for stream in ("clicks", "views")]
+            await execute(admin, "DEL", ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD, *shown)
             await admin.aclose()
             store = RedisAlertStore(server.alerts_url)
             await test(store)
@@ -77,3 +80,52 @@ def test_a_new_target_before_anything_was_told_gets_all(over_store: Callable) ->
         assert len(await store.transitions(await store.told("new"), 10)) == 1
 
     over_store(test)
+
+
+def test_readers_see_the_last_transitions_of_a_stream_and_not_when_they_were_decided(
+    request: pytest.FixtureRequest, over_store: Callable, servers: Servers
+) -> None:
+    parameter = request.node.callspec.params["over_store"]
+
+    async def test(store: AlertStore) -> None:
+        def told(seq: int) -> dict[str, object]:
+            return {"rule": "busy", "kind": "firing", "seq": seq, "at_us": 5, "now_us": 7, "fired_us": 7}
+
+        reader = None if parameter == "memory" else RedisReader(servers[parameter].api_url)
+
+        async def shown(stream: str) -> list[dict[str, object]]:
+            texts = await reader.transitions(stream) if reader else store.transitions_of(stream)  # type: ignore[attr-defined]
+            return [json.loads(text) for text in texts]
+
+        assert await shown("clicks") == []
+        await store.commit("clicks", None, 1, {}, [told(1), told(1) | {"kind": "resolved"}])
+        assert not await store.commit("clicks", None, 1, {}, [told(9)])
+        await store.commit("views", None, 3, {}, [told(3)])
+        assert await shown("clicks") == [
+            {"rule": "busy", "kind": kind, "seq": 1, "at_us": 5} for kind in ("firing", "resolved")
+        ]
+        await store.commit("clicks", 1, 2, {}, [told(seq) for seq in range(2, KEPT_FOR_READERS + 50)])
+        assert [one["seq"] for one in await shown("clicks")] == list(range(50, KEPT_FOR_READERS + 50))
+        assert len(await shown("views")) == 1
+        if reader:
+            await reader.close()
+
+    over_store(test)
+
+
+@pytest.mark.parametrize("server_name", SERVERS)
+def test_what_readers_see_is_numbered_and_not_dated(servers: Servers, server_name: str) -> None:
+    """A stream's ids are instants where the server makes them."""
+
+    async def inside() -> None:
+        server = servers[server_name]
+        admin, store = connect(server.worker_url), RedisAlertStore(server.alerts_url)
+        await execute(admin, "DEL", ALERT_DECIDED, transitions_key("clicks"))
+        for seq in (1, 2):
+            await store.commit("clicks", seq - 1 or None, seq, {}, [{"seq": seq}] * 2)
+        entries = await execute(admin, "XRANGE", transitions_key("clicks"), "-", "+")
+        assert [place for place, _ in entries] == [b"1-0", b"2-0", b"3-0", b"4-0"]
+        await store.close()
+        await admin.aclose()
+
+    asyncio.run(inside())

@@ -63,7 +63,7 @@ def kind_of(key: str) -> KeyKind:
     """Return the row of the table that a key belongs to."""
     name = key.split("}:", 1)[1]
     fixed = [kind for kind in (*TABLE, *GLOBAL_TABLE) if name == kind.name]
-    varying = [k for k in TABLE if "<" in k.name and name.startswith(k.name.split("<")[0])]
+    varying = [k for k in (*TABLE, *GLOBAL_TABLE) if "<" in k.name and name.startswith(k.name.split("<")[0])]
     [kind] = fixed or varying
     return kind
 

@@ -2,6 +2,8 @@
 
 import { colour } from "./frame.js";
 
+const LEAST_ROOM = 24, ROWS = 3, REACH = 5; // pixels, rows of names, pixels
+const DASH = { resolved: [4, 3], pending: [1, 3], inactive: [1, 3] };
 const INK = { firing: "--bad", resolved: "--good", pending: "--wait", inactive: "--muted" };
 
 // A threshold is given room unless the values would shrink to nothing beside it.
@@ -23,18 +25,36 @@ export function drawLevels(u, levels) {
   });
 }
 
+// Every change has a line, and its name where there is room. So many that they would hide the counts have
+// ticks at the top. The pointer and the tables name all of them.
 export function drawMarks(u, marks) {
   onPaper(u, (paper, ratio, font) => {
-    const shown = marks.filter(({ at }) => at >= u.scales.x.min && at <= u.scales.x.max);
-    shown.forEach(({ at, name, kind }, row) => {
-      const x = u.valToPos(at, "x", true);
-      const ink = colour(INK[kind] ?? "--muted");
-      stroke(paper, [[x, u.bbox.top], [x, u.bbox.top + u.bbox.height]], ink, ratio, []);
-      const after = x < u.bbox.left + u.bbox.width / 2;
-      // A line each, so that changes close together can be read.
-      text(paper, `${name} ${kind}`, x + (after ? 5 : -5) * ratio, u.bbox.top + (10 + 15 * row) * ratio, ink, font, after ? "left" : "right");
-    });
+    const shown = marks.filter(({ at }) => at >= u.scales.x.min && at <= u.scales.x.max).map((mark) => ({ ...mark, x: u.valToPos(mark.at, "x", true) }));
+    const many = shown.length > u.bbox.width / ratio / LEAST_ROOM;
+    const [top, bottom] = [u.bbox.top, u.bbox.top + (many ? 9 * ratio : u.bbox.height)];
+    for (const { x, kind } of shown) stroke(paper, [[x, top], [x, bottom]], colour(INK[kind] ?? "--muted"), ratio, (DASH[kind] ?? []).map((part) => part * ratio));
+    if (many) return text(paper, `${shown.length} changes of alerts`, u.bbox.left + 6 * ratio, top + 22 * ratio, colour("--muted"), font);
+    const taken = Array.from({ length: ROWS }, () => []);
+    paper.font = font;
+    for (const { x, name, kind } of shown.toReversed()) {
+      const words = `${name} ${kind}`;
+      const width = paper.measureText(words).width + 10 * ratio;
+      const after = x + width < u.bbox.left + u.bbox.width;
+      const [from, to] = after ? [x, x + width] : [x - width, x];
+      const row = taken.findIndex((places) => places.every(([left, right]) => to < left || from > right));
+      if (row < 0 || from < u.bbox.left) continue;
+      taken[row].push([from, to]);
+      text(paper, words, x + (after ? 5 : -5) * ratio, top + (10 + 15 * row) * ratio, colour(INK[kind] ?? "--muted"), font, after ? "left" : "right");
+    }
+    return undefined;
   });
+}
+
+// The changes that lie under the pointer, a few pixels to each side.
+export function marksUnder(u, marks) {
+  const { left } = u.cursor;
+  if (left === undefined || left < 0) return [];
+  return marks.filter(({ at }) => Math.abs(u.valToPos(at, "x") - left) <= REACH);
 }
 
 // Names stand at the ends of their lines, apart by at least a line of text.

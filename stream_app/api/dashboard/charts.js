@@ -6,7 +6,7 @@
 // {at, name, kind}.
 
 import { colour } from "./frame.js";
-import { drawLevels, drawMarks, drawNames, levelsWithin } from "./chart_marks.js";
+import { drawLevels, drawMarks, drawNames, levelsWithin, marksUnder } from "./chart_marks.js";
 import { amount, COUNTS, instant, period } from "./words.js";
 
 const HEIGHTS = { plot: { wide: 270, narrow: 220 }, strip: { wide: 120, narrow: 110 } };
@@ -62,14 +62,21 @@ export class BandChart {
     return this.plot?.ctx.canvas ?? null;
   }
 
-  // One point in words.
+  // One point in words, and the changes of alerts since the point before.
   point(index) {
     const { lines, start, end, nodes } = this.picture;
     const { numbers, stepped, value: overValue, unit = "" } = this.options;
     const upto = overValue ? `up to ${amount(end[index])}` : `until ${instant(end[index], this.binSeconds)}`;
     const when = stepped && start && !overValue ? period(start[index], end[index], this.binSeconds) : upto;
     const said = lines.map((line) => lineWords(line, index, numbers, unit));
-    return { when, lines: said, nodes: nodes ? nodes[index] : null };
+    return { when, lines: said, nodes: nodes ? nodes[index] : null, changes: this.#changes(index) };
+  }
+
+  #changes(index) {
+    const { start, end, marks } = this.picture;
+    if (!marks?.length) return [];
+    const from = index ? end[index - 1] : start ? start[0] : -Infinity;
+    return marks.filter(({ at }) => at > from && at <= end[index]);
   }
 
   #columns() {
@@ -164,7 +171,10 @@ export class BandChart {
   #read(index) {
     const last = this.picture ? this.picture.end.length - 1 : -1;
     const at = index === null || index === undefined || index > last ? last : index;
-    this.options.readout(at < 0 ? null : this.point(at));
+    if (at < 0) return this.options.readout(null);
+    const point = this.point(at);
+    if (at === index) point.changes = [...new Set([...marksUnder(this.plot, this.picture.marks ?? []), ...point.changes])];
+    return this.options.readout(point);
   }
 
   #key(event) {
@@ -196,7 +206,10 @@ function lineWords(line, index, numbers, unit) {
   return { name: line.name, value: value === null ? "none seen" : numbers.value(value) + unit, lower, upper };
 }
 
-function inWords({ when, lines }) {
+// A change of an alert: "busy firing at 3 Jan 2013, 02:00".
+export const changeWords = ({ name, kind, at }) => `${name} ${kind} at ${instant(at, null)}`;
+
+function inWords({ when, lines, changes }) {
   const each = lines.map(({ name, value, lower, upper }) => `${name ? `${name} ` : ""}${value}${lower === null ? "" : `, between ${lower} and ${upper}`}`);
-  return `${when}: ${each.join("; ")}`;
+  return [`${when}: ${each.join("; ")}`, ...changes.map(changeWords)].join("; ");
 }

@@ -1,6 +1,6 @@
 // A panel: a card with a chart, what the pointer reads, its numbers as a table, and ways to save them.
 
-import { BandChart } from "./charts.js";
+import { BandChart, changeWords } from "./charts.js";
 import { saveCsv, saveJson, savePng } from "./download.js";
 import { bold, make, say } from "./elements.js";
 import { pictureTable } from "./tables.js";
@@ -136,5 +136,7 @@ export function showPoint(host, point) {
     parts.push(bold(value), lower === null ? "  " : ` (${lower} to ${upper})  `);
   }
   if (point.nodes !== null) parts.push(`from ${point.nodes.toLocaleString("en")} ${point.nodes === 1 ? "node" : "nodes"}`);
+  const [newest, ...others] = point.changes.toReversed();
+  if (newest) parts.push(make("span", { className: "change", dataset: { kind: newest.kind } }, `  ${changeWords(newest)}`), others.length ? ` and ${others.length} more` : "");
   return host.replaceChildren(...parts);
 }

@@ -17,6 +17,8 @@ export class StreamPage {
     this.changed = changed;
     this.detail = null; // the stream as /v1/streams/{s} tells it
     this.alerts = [];
+    this.transitions = []; // how their rules changed, oldest first
+    this.transitionsKept = 0; // at most so many
     this.seq = 0;
     this.preset = asked.get("range") ?? "all";
     this.closer = readRange(asked.get("from"), asked.get("to"));
@@ -69,7 +71,8 @@ export class StreamPage {
 
   // Changes of alerts as marks on charts of time.
   get marks() {
-    return this.rules.map((one) => ({ at: one.changed, name: one.rule, kind: one.kind }));
+    const shown = new Set(this.rules.map(({ rule }) => rule));
+    return this.transitions.filter(({ rule }) => shown.has(rule)).map(({ at, rule, kind }) => ({ at, name: rule, kind }));
   }
 
   // Thresholds of the rules that a chart can show. Args: which of them; scale, from events to the chart's unit.

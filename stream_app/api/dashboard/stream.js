@@ -142,8 +142,8 @@ async function refresh() {
 async function refreshDetail() {
   const base = streamPath(page.stream);
   behind = false;
-  const [detail, marks] = await Promise.all([get(base), get(`${base}/marks`)]);
-  Object.assign(page, { detail, alerts: marks.alerts });
+  const [detail] = await Promise.all([get(base), readAlerts()]);
+  page.detail = detail;
   if (detail.seq < page.seq) {
     // The stream began anew: its seq is behind what the browser would resume after.
     page.seq = detail.seq;
@@ -203,11 +203,20 @@ async function showPicker() {
   at("picker").hidden = names.length < 2;
 }
 
+// Return whether a rule changed: each change moves where its rule stands, so the list of all is asked for
+// only then.
+async function readAlerts() {
+  const base = streamPath(page.stream);
+  const { alerts } = await get(`${base}/marks`);
+  if (JSON.stringify(alerts) === JSON.stringify(page.alerts)) return false;
+  const { transitions, kept } = await get(`${base}/transitions`);
+  Object.assign(page, { alerts, transitions, transitionsKept: kept });
+  return true;
+}
+
 // Rules are decided a moment after the release that they are about.
 async function refreshAlerts() {
-  const { alerts } = await get(`${streamPath(page.stream)}/marks`);
-  if (JSON.stringify(alerts) === JSON.stringify(page.alerts)) return;
-  page.alerts = alerts;
+  if (!await readAlerts()) return;
   addPanels();
   panels.forEach((panel) => stale.add(panel));
 }

@@ -1,5 +1,6 @@
 // Numbers as tables, for those who do not look at charts.
 
+import { changeWords } from "./charts.js";
 import { make } from "./elements.js";
 
 export function grid(caption, heads, rows) {
@@ -19,11 +20,13 @@ export function pictureTable(chart, most = 60) {
   const heads = [chart.options.across ?? "When (UTC)", ...picture.lines.flatMap(({ name }) => [named(name, chart.options.counted ?? "Count"), named(name, "At least"), named(name, "At most")])];
   if (picture.stderr) heads.push("Standard error");
   if (picture.nodes) heads.push("Nodes used");
+  if (picture.marks?.length) heads.push("Alerts");
   const rows = points.map((at) => {
     const said = chart.point(at);
     const cells = [said.when, ...said.lines.flatMap(({ value, lower, upper }) => [value, lower ?? "", upper ?? ""])];
     if (picture.stderr) cells.push(chart.options.numbers.value(picture.stderr[at]));
     if (picture.nodes) cells.push(said.nodes);
+    if (picture.marks?.length) cells.push(said.changes.map(changeWords).join("; "));
     return cells;
   });
   return grid(`The newest ${rows.length} of ${last + 1} points`, heads, rows);

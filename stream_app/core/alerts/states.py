@@ -15,6 +15,11 @@ from stream_app.core.query import StreamView
 Phase = Literal["inactive", "pending", "firing"]
 Kind = Literal["pending", "firing", "resolved", "inactive"]
 
+KEPT_FOR_READERS = 1_000  # transitions of a stream
+_FOR_READERS = frozenset(
+    ("kind", "rule", "condition", "confidence", "stream", "seq", "at_us", "since_us", "value", "stderr")
+)
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -60,6 +65,14 @@ class Outcome:
 
     states: dict[str, State]
     transitions: list[dict[str, Any]]
+
+
+def for_readers(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of a transition what everybody may read: what follows from released rows and the rule alone.
+
+    When it was decided is left out: that depends on how busy the watcher was.
+    """
+    return {name: said for name, said in told.items() if name in _FOR_READERS}
 
 
 def evaluate(rules: Sequence[Rule], states: Mapping[str, State], view: StreamView, now_us: int) -> Outcome:

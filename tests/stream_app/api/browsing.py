@@ -54,6 +54,10 @@ class WithAlerts:
         states, _decided = await self._alerts.load()
         return states
 
+    async def transitions(self, stream: str) -> list[bytes]:
+        """Return how the rules over a stream changed."""
+        return self._alerts.transitions_of(stream)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
 

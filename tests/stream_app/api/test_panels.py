@@ -15,12 +15,16 @@ import pytest
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.node_shares import plan_node_shares
+from stream_app import alert_watch
+from stream_app.alert_watch import AlertWatcher
 from stream_app.api.app import create_app
 from stream_app.api.overview import Glances
 from stream_app.api.preview import replanned
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import State, evaluate
 from stream_app.state.memory import MemoryStore
+from stream_app.state.memory_alerts import MemoryAlertStore
+from tests.stream_app.api.browsing import WithAlerts
 from tests.stream_app.api.client import EXACT, Api, with_api
 from tests.stream_app.product_stream import view_of
 from tests.stream_app.published import Published
@@ -110,6 +114,64 @@ async def test_alerts_are_on_the_overview_and_as_marks_on_the_stream(api: Api) -
     api.app.state.replicas.alerts = {"later": State(**later).to_json()}
     (mark,) = (await api.json("marks"))["alerts"]
     assert (mark["measure"], mark["threshold_events"], mark["phase"]) == ("skew", None, "firing")
+
+
+@with_api([40] * 8, epoch_bins=64, epsilon=EXACT)
+async def test_every_transition_is_told_and_none_of_what_is_not_visible(api: Api) -> None:
+    text = "sum(departures, 1h) > 100"
+    alerts = MemoryAlertStore()
+    watcher = AlertWatcher([Rule("busy", text, parse_condition(text))], api.store.reader(), alerts)
+    await watcher.look()
+    replicas = api.app.state.replicas
+    replicas._reader = WithAlerts(api.store.reader(), alerts)
+    for count in (200, 40, 300, 300, 40):
+        await api.stream.close([count])
+        await watcher.look()
+    await api.refresh()
+    found = await api.json("transitions")
+    told = [(one["kind"], one["seq"], one["at"]) for one in found["transitions"]]
+    assert told == [
+        ("firing", 9, start_of(9)),
+        ("resolved", 10, start_of(10)),
+        ("firing", 11, start_of(11)),
+        ("resolved", 13, start_of(13)),
+    ]
+    assert found["transitions"][2]["value"] == 300.0
+    assert set(found["transitions"][0]) == {"rule", "kind", "condition", "at", "seq", "value", "stderr"}
+    # A store that an older version wrote has no list: what each rule did last is known all the same.
+    replicas.transitions.clear()
+    assert [one["seq"] for one in (await api.json("transitions"))["transitions"]] == [13]
+    # A watcher that is ahead of this replica shows nothing that the replica does not.
+    ahead = [
+        json.dumps(json.loads(one) | {"seq": 14}).encode() for one in alerts.transitions_of("departures")
+    ]
+    replicas.transitions["departures"] = tuple(ahead)
+    assert [one["seq"] for one in (await api.json("transitions"))["transitions"]] == [13]
+
+
+@pytest.mark.parametrize("releases_a_step", [1, 3, 20])
+def test_transitions_are_a_function_of_what_was_released(
+    releases_a_step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watcher with another clock, pace and batch leaves the same bytes for readers."""
+
+    async def run(step: int, now_us: int) -> list[bytes]:
+        monkeypatch.setattr(alert_watch, "RELEASES_A_STEP", step)
+        monkeypatch.setattr(alert_watch, "_now_us", lambda: now_us)
+        stream, alerts = Published(MemoryStore(), epsilon="0.5"), MemoryAlertStore()
+        await stream.open()
+        texts = ["sum(departures, 1h) > 10", "rate(departures, 3h) < 3/h", "count(departures) > 90"]
+        rules = [Rule(text[:4], text, parse_condition(text), for_us=0) for text in texts]
+        watcher = AlertWatcher(rules, stream.store.reader(), alerts)
+        await watcher.look()
+        for hour in range(40):
+            await stream.close([(13 * hour) % 29], show=(hour + 1) % step == 0 or hour == 39)
+            await watcher.look()
+        return alerts.transitions_of("departures")
+
+    first = asyncio.run(run(1, 10**15))
+    assert len(first) > 10
+    assert asyncio.run(run(releases_a_step, 2 * 10**15 + 7)) == first
 
 
 def test_keys_agree_with_counts_and_series_of_each_key() -> None:

@@ -1,9 +1,9 @@
-// Alert rules over the stream: where each stands, and since when.
+// Alert rules over the stream: where each stands, since when, and how they changed within the range.
 
 import { make } from "../elements.js";
 import { Panel } from "../panel.js";
 import { grid } from "../tables.js";
-import { count, error, instant, percent } from "../words.js";
+import { amount, count, error, instant, percent } from "../words.js";
 
 export class Alerts extends Panel {
   constructor(page) {
@@ -18,7 +18,10 @@ export class Alerts extends Panel {
   }
 
   async ask(page) {
-    return { alerts: page.alerts, seq: page.seq, private: page.detail.private };
+    const { start, end } = page.range();
+    const changes = page.transitions.filter(({ at }) => at >= start && at <= end).toReversed();
+    const note = page.transitions.length < page.transitionsKept ? "" : `Only the last ${count(page.transitionsKept)} changes are kept and marked on the charts.`;
+    return { alerts: page.alerts, changes, seq: page.seq, private: page.detail.private, note };
   }
 
   show({ alerts }) {
@@ -37,7 +40,13 @@ export class Alerts extends Panel {
   }
 
   table() {
-    return grid("Rules", ["Rule", "State", "Condition", "Details"], this.answer.alerts.map((one) => [one.rule, one.phase, one.condition, this.#words(one)]));
+    const { alerts, changes } = this.answer;
+    const rules = alerts.map((one) => [one.rule, one.phase, one.condition, this.#words(one)]);
+    const changed = changes.map(({ rule, kind, at, value, stderr, condition }) => [
+      rule, kind, instant(at, this.page.binSeconds), value === null ? "" : `${amount(value)} ± ${error(stderr)}`, condition]);
+    return make("div", {},
+      grid("Rules", ["Rule", "State", "Condition", "Details"], rules),
+      grid(`Changes in this range, newest first: ${count(changes.length)}`, ["Rule", "Became", "When (UTC)", "Estimate, standard error", "Condition"], changed));
   }
 
   csv() {
