@@ -37,12 +37,14 @@ _LEAST_RUNS = 1200
 class WindowError:
     """Errors of one histogram.
 
-    Args: bucket_stderr and cumulative_stderr, shape (buckets,); reach, half the width of a band that holds
-        all cumulative counts at once with the asked confidence.
+    Args: bucket_stderr and cumulative_stderr, shape (buckets,); bucket_reach and reach, half the widths of a
+        band that holds all counts, and of one that holds all cumulative counts, each at once with the asked
+        confidence.
     """
 
     bucket_stderr: FloatArray
     cumulative_stderr: FloatArray
+    bucket_reach: FloatArray
     reach: FloatArray
 
 
@@ -51,7 +53,8 @@ def window_error(mechanism: str, buckets: int, epsilon: Fraction, confidence: fl
     """Return the errors of a histogram's estimates; None where they depend on the data.
 
     Guarantee: every |error of a cumulative count| <= reach at once with at least this confidence, but for
-        one chance in 10^6 over seeds. Standard errors are estimates, within a few per cent.
+        one chance in 10^6 over seeds; the same holds for counts and bucket_reach. Standard errors are
+        estimates, within a few per cent.
     Raises: ValueError for a confidence outside (0, 0.999].
     Cost: thousands of runs over zeros, seconds; remembered.
     """
@@ -63,13 +66,25 @@ def window_error(mechanism: str, buckets: int, epsilon: Fraction, confidence: fl
     noise, zeros = SeededNoise(_SEED), np.zeros(buckets, np.int64)
     both = _SHAPE_RUNS + runs
     errors = np.array([release(mechanism, zeros, epsilon, noise=noise).counts for _ in range(both)])
-    bucket_stderr = np.sqrt((errors**2).mean(axis=0))
     cumulative = errors.cumsum(axis=1)
-    stderr = np.sqrt((cumulative**2).mean(axis=0))
-    # Runs that gave the band its shape say nothing about its size: the order statistic is of the others.
-    shape = np.sqrt((cumulative[:_SHAPE_RUNS] ** 2).mean(axis=0))
-    worst = np.abs(cumulative[_SHAPE_RUNS:] / np.where(shape > 0, shape, 1.0)).max(axis=1)
-    z = float(np.sort(worst)[order_statistic(runs, confidence) - 1])
     # Each published number is rounded to whole units.
-    rounding = np.arange(1, buckets + 1) / (2 * UNITS_PER_COUNT)
-    return WindowError(bucket_stderr, stderr, z * shape + rounding)
+    rounding = np.full(buckets, 1 / (2 * UNITS_PER_COUNT))
+    return WindowError(
+        _stderr(errors),
+        _stderr(cumulative),
+        _reach(errors, confidence) + rounding,
+        _reach(cumulative, confidence) + rounding.cumsum(),
+    )
+
+
+def _stderr(errors: FloatArray) -> FloatArray:
+    return np.asarray(np.sqrt((errors**2).mean(axis=0)))
+
+
+def _reach(errors: FloatArray, confidence: float) -> FloatArray:
+    """Return half the width of a band around all columns at once. Args: errors, shape (runs, columns)."""
+    shape = _stderr(errors[:_SHAPE_RUNS])
+    # Runs that gave the band its shape say nothing about its size: the order statistic is of the others.
+    worst = np.abs(errors[_SHAPE_RUNS:] / np.where(shape > 0, shape, 1.0)).max(axis=1)
+    z = float(np.sort(worst)[order_statistic(len(worst), confidence) - 1])
+    return z * shape

@@ -174,7 +174,7 @@ class Replicas:
         self._fresh_at = time.monotonic()
 
     async def _read_alerts(self) -> tuple[dict[str, bytes], dict[str, tuple[bytes, ...]]]:
-        """Return where rules stand, and the transitions of streams whose rules moved: each moves its state."""
+        """Return where rules stand, and all transitions of streams whose rules moved: each moves a state."""
         alerts = await self._reader.alerts()
         moved = (text for rule, text in alerts.items() if text != self.alerts.get(rule))
         streams = {last["stream"] for text in moved if (last := State.from_json(text).last) is not None}

@@ -30,9 +30,8 @@ from stream_app.api.schemas import (
     SeriesQuery,
     StreamDetail,
     StreamList,
-    WindowAnswer,
-    WindowQuery,
 )
+from stream_app.api.window_schemas import WindowAnswer, WindowQuery
 from stream_app.core.query import StreamView
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)

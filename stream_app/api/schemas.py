@@ -60,15 +60,6 @@ class QuantileQuery(CdfQuery):
     ]
 
 
-class WindowQuery(NoQuery):
-    """A complete window by its end, and which of its histograms and quantiles."""
-
-    end: Annotated[Time, Field(description="the end of a window; the last complete one if left out")] = None
-    key: Annotated[str | None, Field(description="one of the keys, where each has a histogram")] = None
-    confidence: BandConfidence = 0.95
-    q: Annotated[list[float], Field(max_length=100, description="quantiles of the value, if wanted")] = []
-
-
 class SeriesQuery(CountQuery):
     """A series over a range. ``step`` and ``window`` are numbers of bins."""
 
@@ -198,6 +189,10 @@ class WindowsAnswer(BaseModel):
     bins: int = Field(description="bins in a window")
     epsilon: str = Field(description="what each histogram gets, for one event added or removed")
     histograms: int = Field(description="histograms in a window: one, or one for each key")
+    keys: list[str] | None = Field(
+        description="the keys that have a histogram each; null where one holds all"
+    )
+    value_field: str | None = Field(description="what is counted apart in a histogram; null for keys")
     buckets: int
 
 
@@ -275,38 +270,6 @@ class QuantilesAnswer(Released):
     end: str
     confidence: float
     quantiles: list[EstimatedQuantile]
-
-
-class WindowQuantile(BaseModel):
-    """A quantile of a window's value."""
-
-    q: float
-    value: float | None = Field(description="within its likeliest bucket; null where no event is seen")
-    interval: tuple[float, float] | None = Field(
-        description="edges of buckets, from the band; null where the error depends on the data"
-    )
-
-
-class WindowAnswer(Released):
-    """The histogram of one window, released once."""
-
-    key: str | None
-    start: str
-    end: str
-    mechanism: str
-    epsilon: str
-    confidence: float
-    sorted: bool = Field(description="true: counts in rising order, without saying whose they are")
-    upto: list[float] | None = Field(description="end of each bucket of the value; null for other counts")
-    keys: list[str] | None = Field(description="whose the counts are, where they are of keys")
-    count: list[float]
-    stderr: list[float] | None = Field(description="null where the error depends on the data")
-    cumulative: list[float]
-    lower: list[float] | None = Field(description="a band around all cumulative counts at once")
-    upper: list[float] | None
-    consistent: list[int] = Field(description="the nearest whole cumulative counts that never fall; biased")
-    quantiles: list[WindowQuantile]
-    note: str
 
 
 class NodesAnswer(Released):

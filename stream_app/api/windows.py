@@ -9,14 +9,15 @@ from dphist.product.answers import Cdf
 from dphist.window import WindowDesign
 from dphist.window_error import WindowError, window_error
 from stream_app.api.distribution import in_values
-from stream_app.api.ranges import edges_of, parsed_time, released
-from stream_app.api.schemas import WindowAnswer, WindowQuantile, WindowQuery, WindowsAnswer
+from stream_app.api.ranges import edge, edges_of, parsed_time, released
+from stream_app.api.schemas import WindowsAnswer
+from stream_app.api.window_schemas import WindowAnswer, WindowQuantile, WindowQuery
 from stream_app.core.cells import Buckets
 from stream_app.core.ledger import in_words
 from stream_app.core.query import QueryError, StreamView
-from stream_app.core.window_view import window_ending
+from stream_app.core.window_view import Window, window_ending, window_until
 
-_KNOWN = "The error does not depend on the data; the band holds all cumulative counts at once."
+_KNOWN = "The error does not depend on the data. Each band holds all counts of its curve at once."
 _UNKNOWN = "What this mechanism errs by depends on the data, so no error is stated."
 
 
@@ -25,11 +26,14 @@ def described(view: StreamView) -> WindowsAnswer | None:
     design = view.strategy.window
     if design is None:
         return None
+    keys, buckets = view.strategy.cells.keys, view.strategy.cells.buckets
     return WindowsAnswer(
         mechanism=design.mechanism,
         bins=design.bins,
         epsilon=in_words(design.epsilon),
         histograms=design.histograms,
+        keys=None if keys is None or design.histograms == 1 else list(keys.labels),
+        value_field=None if buckets is None else buckets.field,
         buckets=design.buckets,
     )
 
@@ -42,7 +46,7 @@ def calibrate(view: StreamView, query: WindowQuery) -> None:
 
 def window(view: StreamView, query: WindowQuery) -> WindowAnswer:
     """Answer one window of one key. Raises: QueryError."""
-    found = window_ending(view, parsed_time("end", query.end))
+    found = _asked(view, query)
     design = view.strategy.window
     assert design is not None
     error, buckets = _error(design, query.confidence), view.strategy.cells.buckets
@@ -51,7 +55,7 @@ def window(view: StreamView, query: WindowQuery) -> WindowAnswer:
     band = None
     if error is not None:
         band = Cdf(cumulative, error.cumulative_stderr, error.reach, query.confidence)
-    keys = view.strategy.cells.keys
+    keys, by_value = view.strategy.cells.keys, buckets is not None and design.attributed
     by_key = buckets is None and keys is not None and design.attributed
     whole = consistent_cdf(cumulative, max(0, round(float(cumulative[-1]))))
     return WindowAnswer.model_validate(
@@ -62,11 +66,17 @@ def window(view: StreamView, query: WindowQuery) -> WindowAnswer:
             "mechanism": design.mechanism,
             "epsilon": in_words(design.epsilon),
             "confidence": query.confidence,
+            "earlier": None if found.earlier is None else edge(view, found.earlier),
+            "later": None if found.later is None else edge(view, found.later),
+            "windows": found.available,
             "sorted": not design.attributed,
-            "upto": buckets.edges[1:].tolist() if buckets is not None and design.attributed else None,
+            "low": float(buckets.edges[0]) if buckets is not None and by_value else None,
+            "upto": buckets.edges[1:].tolist() if buckets is not None and by_value else None,
             "keys": list(keys.labels) if by_key and keys is not None else None,
             "count": counts.tolist(),
             "stderr": None if error is None else error.bucket_stderr.tolist(),
+            "count_lower": None if error is None else np.maximum(counts - error.bucket_reach, 0.0).tolist(),
+            "count_upper": None if error is None else np.maximum(counts + error.bucket_reach, 0.0).tolist(),
             "cumulative": cumulative.tolist(),
             "lower": None if band is None else band.lower.tolist(),
             "upper": None if band is None else band.upper.tolist(),
@@ -75,6 +85,16 @@ def window(view: StreamView, query: WindowQuery) -> WindowAnswer:
             "note": _UNKNOWN if error is None else _KNOWN,
         }
     )
+
+
+def _asked(view: StreamView, query: WindowQuery) -> Window:
+    if query.until is None:
+        return window_ending(view, parsed_time("end", query.end))
+    if query.end is not None:
+        raise QueryError("until: say until or end, not both", "until")
+    until_us = parsed_time("until", query.until)
+    assert until_us is not None
+    return window_until(view, until_us)
 
 
 def _error(design: WindowDesign, confidence: float) -> WindowError | None:

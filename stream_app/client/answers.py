@@ -154,7 +154,7 @@ class Quantiles(_Framed):
 
     Guarantee: all true quantiles at once lie in [lower, upper], edges of buckets, with at least
         ``confidence``; the first and the last bucket also hold what is outside the value's range.
-        ``value`` is NaN where no event is seen.
+        ``value`` is NaN where no event is seen; bounds are NaN for a window whose error is not known.
     """
 
     level: FloatArray
@@ -173,7 +173,8 @@ class Quantiles(_Framed):
         """Read the service's answer."""
         found = answer["quantiles"]
         values = [np.nan if one["value"] is None else one["value"] for one in found]
-        lower, upper = (np.array([one["interval"][end] for one in found], np.float64) for end in (0, 1))
+        intervals = [one["interval"] or (np.nan, np.nan) for one in found]
+        lower, upper = (np.array([one[end] for one in intervals], np.float64) for end in (0, 1))
         return cls(
             level=np.array([one["q"] for one in found], np.float64),
             value=np.array(values, np.float64),
@@ -188,6 +189,74 @@ class Quantiles(_Framed):
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns by name."""
         return {name: getattr(self, name) for name in ("level", "value", "lower", "upper")}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window(_Framed):
+    """One tumbling window, shape (buckets,): its histogram as it was released once, and cumulative counts.
+
+    ``place`` says what each count is of: the end of its bucket of the value, its key, or its rank where the
+    counts are ``sorted``.
+
+    Guarantee: each band, ``count_lower`` to ``count_upper`` and ``lower`` to ``upper``, holds all counts of
+        its curve at once with at least ``confidence``. Where the mechanism's error depends on the data, all
+        errors are NaN. ``consistent`` are the nearest whole cumulative counts that never fall; biased.
+    """
+
+    place: NDArray[Any]
+    count: FloatArray
+    stderr: FloatArray
+    count_lower: FloatArray
+    count_upper: FloatArray
+    cumulative: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    consistent: NDArray[np.int64]
+    quantiles: Quantiles
+    mechanism: str
+    epsilon: str
+    sorted: bool
+    earlier: str | None
+    later: str | None
+    key: str | None
+    start: str
+    end: str
+    confidence: float
+    seq: int
+    private: bool
+    note: str
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Window:
+        """Read the service's answer."""
+        size = len(answer["count"])
+        unknown = np.full(size, np.nan)
+        columns: dict[str, Any] = {
+            name: unknown if answer[name] is None else np.array(answer[name], np.float64)
+            for name in ("count", "stderr", "count_lower", "count_upper", "cumulative", "lower", "upper")
+        }
+        same = (*_OF_RANGE, "mechanism", "epsilon", "sorted", "earlier", "later", "note")
+        ranks = list(range(1, size + 1))
+        return cls(
+            place=np.array(answer["upto"] or answer["keys"] or ranks),
+            consistent=np.array(answer["consistent"], np.int64),
+            quantiles=Quantiles.of(answer),
+            **columns,
+            **{name: answer[name] for name in same},
+        )
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    @property
+    def known(self) -> bool:
+        """Whether the errors are known: they do not depend on the data."""
+        return not bool(np.isnan(self.stderr).any())
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns by name."""
+        names = ("place", "count", "stderr", "count_lower", "count_upper", "cumulative", "lower", "upper")
+        return {name: getattr(self, name) for name in (*names, "consistent")}
 
 
 @dataclass(frozen=True, slots=True)

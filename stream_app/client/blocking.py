@@ -11,7 +11,7 @@ from typing import Self
 import httpx
 
 from stream_app.client import questions
-from stream_app.client.answers import Cdf, Count, Quantiles, Release, Series
+from stream_app.client.answers import Cdf, Count, Quantiles, Release, Series, Window
 from stream_app.client.questions import EventReader, Kind, Levels, Parameters, Time, View
 
 
@@ -116,6 +116,24 @@ class Client:
         """Return quantiles of a stream's value, at one level such as 0.95 or at several, in their order."""
         asked = questions.quantile(stream, levels, start, end, confidence, key)
         return Quantiles.of(questions.body_of(self._get(*asked)))
+
+    def window(
+        self,
+        stream: str,
+        end: Time = None,
+        confidence: float = 0.95,
+        *,
+        until: Time = None,
+        levels: Levels = (),
+        key: str | None = None,
+    ) -> Window:
+        """Return one tumbling window of a stream with ``mode: window``.
+
+        Args: end, that of a window; until, any instant, for the last window that ended by then; neither, for
+            the last one; levels of quantiles of the value; key, where each has a histogram.
+        """
+        asked = questions.window(stream, end, until, levels, confidence, key)
+        return Window.of(questions.body_of(self._get(*asked)))
 
     def follow(self, stream: str, after: int | None = None) -> Iterator[Release]:
         """Yield every release after a seq, in order and once, for ever; a lost connection is resumed.

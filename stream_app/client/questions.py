@@ -56,6 +56,16 @@ def quantile(
     return f"{_path(stream)}/quantile", asked | _range(start, end, confidence) | _given(key=key)
 
 
+def window(
+    stream: str, end: Time, until: Time, levels: Levels, confidence: float, key: str | None
+) -> tuple[str, Parameters]:
+    """Return path and parameters of a tumbling window."""
+    wanted = [levels] if isinstance(levels, int | float) else levels
+    asked: Parameters = {"q": [str(level) for level in wanted]} if wanted else {}
+    edges = _given(end=_time("end", end), until=_time("until", until))
+    return f"{_path(stream)}/window", asked | edges | _given(confidence=confidence, key=key)
+
+
 def series(
     stream: str, start: Time, end: Time, confidence: float, asked: dict[str, Any]
 ) -> tuple[str, Parameters]:

@@ -9,13 +9,21 @@ import numpy as np
 from dphist.tree.upward import UNITS_PER_COUNT
 from stream_app.core.epoch_view import Float64Array, Span
 from stream_app.core.query import QueryError, StreamView
+from stream_app.core.records import Int64Array
 
 
 class Window(NamedTuple):
-    """One window: its bins, absolute, and its released numbers in counts, shape (histograms, buckets)."""
+    """One window: its bins, absolute, and its released numbers in counts, shape (histograms, buckets).
+
+    Args: earlier and later, the first bins after its neighbours; None where there is none; available, how
+        many windows are complete.
+    """
 
     span: Span
     counts: Float64Array
+    earlier: int | None
+    later: int | None
+    available: int
 
 
 def window_ending(view: StreamView, end_us: int | None) -> Window:
@@ -23,6 +31,34 @@ def window_ending(view: StreamView, end_us: int | None) -> Window:
 
     Raises: QueryError where the stream has no windows, none is complete, or none ends there.
     """
+    ends = _ends(view)
+    if end_us is None:
+        return _window(view, ends, len(ends) - 1)
+    ends_us = _instants(view, ends)
+    place = int(np.searchsorted(ends_us, end_us))
+    if place == len(ends) or ends_us[place] != end_us:
+        near = [int(ends_us[one]) for one in (place - 1, place) if 0 <= one < len(ends)]
+        raise QueryError("end: no window ends there; name the end of a complete one", "end", near)
+    return _window(view, ends, place)
+
+
+def window_until(view: StreamView, until_us: int) -> Window:
+    """Return the last window that ended by an instant.
+
+    Raises: QueryError where the stream has no windows, or none had ended.
+    """
+    ends = _ends(view)
+    ends_us = _instants(view, ends)
+    place = int(np.searchsorted(ends_us, until_us, side="right")) - 1
+    if place < 0:
+        raise QueryError(
+            "until: no window had ended by then; name a later instant", "until", [int(ends_us[0])]
+        )
+    return _window(view, ends, place)
+
+
+def _ends(view: StreamView) -> Int64Array:
+    """Return the first bin after each complete window, at least one. Raises: QueryError."""
     design = view.strategy.window
     if design is None:
         raise QueryError("this stream has no windows; write mode: window, and start another stream", "stream")
@@ -32,15 +68,22 @@ def window_ending(view: StreamView, end_us: int | None) -> Window:
     )
     if not len(ends):
         raise QueryError("no window is complete yet; ask again later", "end")
-    ends_us = np.array([view.binning.start_us(int(end)) for end in ends])
-    place = len(ends) - 1 if end_us is None else int(np.searchsorted(ends_us, end_us))
-    if end_us is not None and (place == len(ends) or ends_us[place] != end_us):
-        near = [int(ends_us[one]) for one in (place - 1, place) if 0 <= one < len(ends)]
-        raise QueryError("end: no window ends there; name the end of a complete one", "end", near)
-    stop = int(ends[place])
+    return ends
+
+
+def _instants(view: StreamView, ends: Int64Array) -> Int64Array:
+    return np.array([view.binning.start_us(int(end)) for end in ends])
+
+
+def _window(view: StreamView, ends: Int64Array, place: int) -> Window:
+    design, stop = view.strategy.window, int(ends[place])
+    assert design is not None
+    earlier = int(ends[place - 1]) if place else None
+    later = int(ends[place + 1]) if place + 1 < len(ends) else None
     for epoch in view.epochs:
         index, rest = divmod(stop - epoch.record.first_bin, design.bins)
         if not rest and 1 <= index <= len(epoch.windows):
             counts = epoch.windows[index - 1].reshape(design.histograms, design.buckets) / UNITS_PER_COUNT
-            return Window(Span(stop - design.bins, stop), np.asarray(counts, np.float64))
+            numbers = np.asarray(counts, np.float64)
+            return Window(Span(stop - design.bins, stop), numbers, earlier, later, len(ends))
     raise AssertionError("an end that was found belongs to an epoch")

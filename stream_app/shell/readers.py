@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from stream_app.client import Cdf, Client, ClientError, Count, Quantiles, Release, Series
+from stream_app.client import Cdf, Client, ClientError, Count, Quantiles, Release, Series, Window
 from stream_app.ports import OperatorError
 from stream_app.shell.options import refusals_in_one_line, service_options
 from stream_app.shell.terminal_chart import RunningChart
@@ -49,6 +49,7 @@ def _service(url: str, api_key: str | None) -> Iterator[Client]:
 @click.option("--key", help="One key of the stream's list.  [default: all keys]")
 @click.option("--cdf", is_flag=True, help="The distribution of the value.")
 @click.option("--quantile", "levels", type=float, multiple=True, help="A quantile; may be repeated.")
+@click.option("--histogram", is_flag=True, help="The last tumbling window, or that which ends at --end.")
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table")
 @refusals_in_one_line
 def query(
@@ -64,6 +65,7 @@ def query(
     key: str | None,
     cdf: bool,
     levels: tuple[float, ...],
+    histogram: bool,
     form: Form,
 ) -> int:
     """Ask a running service for a count of STREAM, a series, or what is known of its value, with errors.
@@ -74,19 +76,28 @@ def query(
       stream-app query departures --series bin --step 24 --format csv
       stream-app query delays --key UA --quantile 0.5 --quantile 0.95
       stream-app query delays --cdf --format csv
+      stream-app query loads --histogram --quantile 0.95
     """
-    if sum((series is not None, cdf, bool(levels))) > 1:
-        raise OperatorError("--series, --cdf and --quantile: ask for one of them at a time")
+    if sum((series is not None, cdf, bool(levels or histogram))) > 1:
+        raise OperatorError("--series, --cdf and --quantile or --histogram: ask for one of them at a time")
+    if histogram and start is not None:
+        raise OperatorError("--start: a window has its own; name its --end, or leave both out")
     with _service(url, api_key) as client:
-        if cdf:
+        if histogram:
+            found = client.window(stream, end, confidence, levels=levels, key=key)
+            known = f"{found.note} Confidence {_percent(found.confidence)}" if found.known else found.note
+            _print_columns(found.quantiles if levels else found, form, known)
+        elif cdf:
             _print_columns(client.cdf(stream, start, end, confidence, key=key), form)
         elif levels:
             _print_columns(client.quantile(stream, levels, start, end, confidence, key=key), form)
         elif series is not None:
-            found = client.series(
-                stream, start, end, confidence, kind=series, step=step, window=window, key=key
+            _print_series(
+                client.series(
+                    stream, start, end, confidence, kind=series, step=step, window=window, key=key
+                ),
+                form,
             )
-            _print_series(found, form)
         else:
             _print_count(client.count(stream, start, end, confidence, key=key), form)
     return 0
@@ -151,7 +162,7 @@ def _print_count(count: Count, form: Form) -> None:
             click.echo("NOT PRIVATE: epsilon is so large that nobody is protected")
 
 
-def _print_columns(found: Cdf | Quantiles, form: Form) -> None:
+def _print_columns(found: Cdf | Quantiles | Window, form: Form, note: str | None = None) -> None:
     columns = {name: column.tolist() for name, column in found.columns().items()}
     rows = list(zip(*columns.values(), strict=True))
     if form == "json":
@@ -165,11 +176,18 @@ def _print_columns(found: Cdf | Quantiles, form: Form) -> None:
     else:
         table = Table(*columns, box=None)
         for row in rows:
-            table.add_row(*(f"{cell:z,.6g}" for cell in row))
+            table.add_row(*(_in_words(cell) for cell in row))
         console = Console()
         console.print(table)
-        sure = f"all intervals hold together with {_percent(found.confidence)}; {found.start} to {found.end}"
+        promise = note or f"all intervals hold together with {_percent(found.confidence)}"
+        sure = f"{promise}; {found.start} to {found.end}"
         console.print(sure if found.private else f"NOT PRIVATE. {sure}", style="dim")
+
+
+def _in_words(cell: float | str) -> str:
+    if isinstance(cell, str):
+        return cell
+    return f"{cell:z,.6g}" if cell == cell else "unknown"
 
 
 def _print_series(series: Series, form: Form) -> None:

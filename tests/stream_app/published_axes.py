@@ -75,7 +75,9 @@ class PublishedAxes(Published):
         assert await self.store.seal(self.name, self.strategy.hash, ["0"], last) == last
         exact = await self.store.read_cells(self.name, first, last, width)
         state = await self._state()
-        release = make_release(state, self.strategy, exact, self.noise, nonce=str(state.seq))
+        release = make_release(
+            state, self.strategy, exact, self.noise, nonce=str(state.seq), late_noise=self.noise
+        )
         assert await self.store.release(self.name, release) is Reply.DONE
         await self.show()
 

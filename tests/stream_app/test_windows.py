@@ -163,6 +163,55 @@ def test_sorted_counts_say_how_skewed_the_load_is(tmp_path: Path) -> None:
     with_client(one, check)
 
 
+def test_windows_are_found_by_their_end_and_by_any_instant(tmp_path: Path) -> None:
+    one = run(tmp_path, window_strategy("hb", Fraction(1)), placed(5, BINS))
+
+    async def check(client: httpx.AsyncClient) -> None:
+        first, second, third = [(FIRST_BIN + WINDOW * (place + 1)) * BIN_US // 10**6 for place in range(3)]
+        found = [(await ask(client, f"window?key=AA&end={end}"))[1] for end in (first, second, third)]
+        ends = [answer["end"] for answer in found]
+        assert [answer["earlier"] for answer in found] == [None, *ends[:2]]
+        assert [answer["later"] for answer in found] == [*ends[1:], None]
+        assert {answer["windows"] for answer in found} == {3}
+        for until, answer in ((first, 0), (second - 1, 0), (second, 1), (third + 10**9, 2)):
+            assert (await ask(client, f"window?key=AA&until={until}"))[1] == found[answer]
+        for path, word in (
+            (f"window?key=AA&until={first - 1}", "no window had ended"),
+            (f"window?key=AA&until={first}&end={first}", "not both"),
+        ):
+            status, refused = await ask(client, path)
+            assert (status, word in refused["error"]) == (400, True)
+        described = (await ask(client, ""))[1]["windows"]
+        assert (described["keys"], described["value_field"]) == ([*CARRIERS, "other"], "flight.delay")
+
+    with_client(one, check)
+
+
+def test_bands_are_where_the_error_is_known_and_nowhere_else(tmp_path: Path) -> None:
+    events = placed(6, BINS)
+    truth = counted(events)[:WINDOW, 0].sum(axis=0)
+    for mechanism in ("hb", "dawa"):
+        directory = tmp_path / mechanism
+        directory.mkdir()
+
+        async def check(client: httpx.AsyncClient, known: bool = mechanism == "hb") -> None:
+            end = (FIRST_BIN + WINDOW) * BIN_US // 10**6
+            found = (await ask(client, f"window?key={CARRIERS[0]}&end={end}&confidence=0.999"))[1]
+            columns = ("stderr", "count_lower", "count_upper", "lower", "upper")
+            assert [found[name] is not None for name in columns] == [known] * 5
+            assert ("so no error is stated" in found["note"]) != known
+            if known:
+                for low, exact, high in (
+                    ("count_lower", truth, "count_upper"),
+                    ("lower", truth.cumsum(), "upper"),
+                ):
+                    assert (np.array(found[low]) <= exact).all()
+                    assert (np.array(found[high]) >= exact).all()
+                    assert min(found[low]) >= 0
+
+        with_client(run(directory, window_strategy(mechanism, Fraction(2)), events), check)
+
+
 def test_a_window_is_released_once_with_its_last_bin_and_vouched_for(tmp_path: Path) -> None:
     strategy = window_strategy("identity", Fraction(1))
     one = run(tmp_path, strategy, placed(5, BINS))

@@ -18,6 +18,8 @@ from stream_app.shell.commands import main
 from stream_app.state.memory import MemoryStore
 from tests.stream_app.api.client import EXACT, Api, with_api
 from tests.stream_app.published import FIRST_BIN, Published
+from tests.stream_app.published_axes import delays
+from tests.stream_app.published_windows import PublishedWindows
 
 START = datetime(2013, 1, 1, tzinfo=UTC)
 
@@ -192,3 +194,61 @@ async def test_a_series_as_csv_and_arrow_is_the_one_of_json(api: Api) -> None:
     assert len({response.headers["etag"] for response in (text, arrow, await api.get("series"))}) == 3
     status, body = await api.error("series", format="xlsx")
     assert (status, body["parameter"]) == (422, "format")
+
+
+@pytest.mark.slow  # calibrates a band, imports pandas and polars
+def test_windows_are_columns_with_their_bands_or_without() -> None:
+    async def run() -> None:
+        stream = PublishedWindows(MemoryStore(), epsilon=EXACT, epoch_bins=8, window_bins=2, buckets=10)
+        loads = PublishedWindows(
+            stream.store,
+            name="loads",
+            epsilon=EXACT,
+            epoch_bins=8,
+            window_bins=2,
+            over_keys=True,
+            mechanism="sorted_isotonic",
+        )
+        cells = delays(stream, 6)
+        for one in (stream, loads):
+            await one.open()
+            await one.close_cells(cells)
+        async with running(stream) as url, AsyncClient(url) as client:
+            day = await client.window("windows", key="UA", levels=[0.5, 0.9])
+            exact = cells[4:6, 0].sum(axis=0)
+            assert np.allclose(day.count, exact, atol=0.01)
+            assert (np.abs(day.upper - exact.cumsum()) < 0.01).all()
+            assert (day.place == np.linspace(-15, 120, 10)).all()
+            assert (day.earlier, day.later, len(day)) == ("2013-01-01T04:00:00Z", None, 10)
+            assert (day.quantiles.lower <= day.quantiles.value).all()
+            before = await client.window("windows", day.earlier, key="UA")
+            assert np.allclose(before.count, cells[2:4, 0].sum(axis=0), atol=0.01)
+            assert len(before.quantiles) == 0
+            again = await client.window("windows", until=START + timedelta(hours=5), key="UA")
+            assert again.end == before.end
+            await asyncio.to_thread(check_windows, url, np.sort(cells[4:6].sum(axis=(0, 2))))
+
+    asyncio.run(run())
+
+
+def check_windows(url: str, loads: np.ndarray) -> None:
+    with Client(url) as client:
+        found = client.window("loads")
+    assert np.allclose(found.count, loads, atol=0.01)
+    assert np.isnan(found.lower).all()
+    assert (found.place == np.arange(1, 6)).all()
+    assert found.sorted
+    pandas, polars = found.to_pandas(), found.to_polars()
+    assert pandas["count"].tolist() == polars["count"].to_list() == found.count.tolist()
+
+    def said(*arguments: str) -> list[str]:
+        done = CliRunner().invoke(main, ["query", *arguments, "--url", url])
+        assert done.exit_code in (0, 2)
+        return done.output.splitlines()
+
+    assert said("loads", "--histogram", "--format", "csv")[5].split(",")[::8] == ["5", str(loads.sum())]
+    assert "unknown" in said("loads", "--histogram")[2]
+    last = ["windows", "--histogram", "--for-key", "UA", "--end", "2013-01-01T04:00:00Z"]
+    assert len(said(*last, "--quantile", "0.5", "--quantile", "0.9", "--format", "csv")) == 3
+    assert said("loads", "--histogram", "--start", "2013-01-01T04:00:00Z")[0].endswith("leave both out")
+    assert "one of them" in said("loads", "--histogram", "--cdf")[0]

@@ -1,0 +1,61 @@
+"""The shapes of questions about tumbling windows and of their answers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from stream_app.api.schemas import BandConfidence, NoQuery, Released, Time
+
+
+class WindowQuery(NoQuery):
+    """A complete window by its end, and which of its histograms and quantiles."""
+
+    end: Annotated[Time, Field(description="the end of a window; the last complete one if left out")] = None
+    until: Annotated[
+        Time, Field(description="any instant: the last window that ended by then; instead of end")
+    ] = None
+    key: Annotated[str | None, Field(description="one of the keys, where each has a histogram")] = None
+    confidence: BandConfidence = 0.95
+    q: Annotated[
+        tuple[float, ...], Field(max_length=100, description="quantiles of the value, if wanted")
+    ] = ()
+
+
+class WindowQuantile(BaseModel):
+    """A quantile of a window's value."""
+
+    q: float
+    value: float | None = Field(description="within its likeliest bucket; null where no event is seen")
+    interval: tuple[float, float] | None = Field(
+        description="edges of buckets, from the band; null where the error depends on the data"
+    )
+
+
+class WindowAnswer(Released):
+    """The histogram of one window, released once."""
+
+    key: str | None
+    start: str
+    end: str
+    mechanism: str
+    epsilon: str
+    confidence: float
+    earlier: str | None = Field(description="end of the window before; null for the first")
+    later: str | None = Field(description="end of the next complete window; null for the last")
+    windows: int = Field(description="complete windows so far")
+    sorted: bool = Field(description="true: counts in rising order, without saying whose they are")
+    low: float | None = Field(description="start of the first bucket of the value; null for other counts")
+    upto: list[float] | None = Field(description="end of each bucket of the value; null for other counts")
+    keys: list[str] | None = Field(description="whose the counts are, where they are of keys")
+    count: list[float]
+    stderr: list[float] | None = Field(description="null where the error depends on the data")
+    count_lower: list[float] | None = Field(description="a band around all counts at once")
+    count_upper: list[float] | None
+    cumulative: list[float]
+    lower: list[float] | None = Field(description="a band around all cumulative counts at once")
+    upper: list[float] | None
+    consistent: list[int] = Field(description="the nearest whole cumulative counts that never fall; biased")
+    quantiles: list[WindowQuantile]
+    note: str

@@ -1,0 +1,53 @@
+"""A stream of tumbling windows that went all the way through the store, for pages and answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dphist import plan_tree
+from dphist.noise import Int64Array
+from dphist.tree.design import TreeDesign
+from dphist.window import WindowDesign
+from stream_app.core.strategy import Strategy
+from tests.stream_app.published import declared
+from tests.stream_app.published_axes import PublishedAxes
+
+SHARE = Fraction(4, 5)
+
+
+@dataclass
+class PublishedWindows(PublishedAxes):
+    """Delays in windows: a histogram for each carrier, or the carriers' loads. ``close_cells`` as there."""
+
+    name: str = "windows"
+    mechanism: str = "hb"
+    window_bins: int = 24
+    over_keys: bool = False  # else over the value
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        said: dict[str, Any] = declared(self.epsilon, self.bin_us, self.timezone)
+        window = {"mode": "window"}
+        keys = {"field": "carrier", "list": list(self.carriers), "other": True, "total": False}
+        said["keys"] = keys | (window if self.over_keys else {})
+        if not self.over_keys:
+            said["value"] = {
+                "field": "delay",
+                "min": str(self.low),
+                "max": str(self.high),
+                "buckets": self.buckets,
+            } | window
+        whole = plan_tree(self.epoch_bins, self.epsilon, branching=self.branching)
+        assert isinstance(whole, TreeDesign)
+        time = replace(whole, shares=tuple(share * (1 - SHARE) for share in whole.shares))
+        histograms, buckets = (1, self.keys) if self.over_keys else (self.keys, self.buckets)
+        design = WindowDesign(time, self.window_bins, histograms, buckets, self.mechanism, SHARE)
+        self.strategy = Strategy(self.name, self.source, said, time, design.cells, window=design)
+
+    async def close_cells(self, cells: Int64Array) -> None:
+        """Count, seal and release the next bins. Args: cells, shape (bins, keys, buckets)."""
+        await super().close_cells(cells.sum(axis=2, keepdims=True) if self.over_keys else np.asarray(cells))
