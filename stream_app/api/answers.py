@@ -271,6 +271,7 @@ def _summary(view: StreamView) -> dict[str, object]:
         "epsilon": in_words(view.strategy.epsilon),
         "bin": f"1 day ({binning.timezone})" if calendar else length_in_words(binning.bin_us),
         "bin_seconds": None if calendar else binning.bin_us / 1e6,
+        "timezone": binning.timezone,
         "start": format_instant(view.start_us),
         "running": running,
     }

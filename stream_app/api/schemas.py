@@ -137,6 +137,7 @@ class StreamSummary(Released):
     epsilon: str = Field(description="exact decimal or fraction")
     bin: str = Field(description="length of a bin, in words")
     bin_seconds: float | None = Field(description="length of a bin; null for calendar days")
+    timezone: str | None = Field(description="bins are calendar days of this zone; null: of one length")
     start: str = Field(description="start of the first bin, RFC 3339")
     running: EstimatedCount | None = Field(description="events since start; null before the first release")
 

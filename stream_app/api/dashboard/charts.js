@@ -10,6 +10,7 @@ import { drawLevels, drawMarks, drawNames, levelsWithin, marksUnder } from "./ch
 import { amount, COUNTS, instant, period } from "./words.js";
 
 const HEIGHTS = { plot: { wide: 270, narrow: 220 }, strip: { wide: 120, narrow: 110 } };
+const WHOLE_STEPS = [1, 10, 100, 1000, 10000].flatMap((one) => [one, 2 * one, 5 * one]);
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 // Labels of the time axis, by the distance of its ticks in seconds: a format, and what is added on the next
@@ -25,7 +26,7 @@ const TIME_LABELS = [
 
 export class BandChart {
   // Options: stepped (each value stands for a span), strip (low, signed), value (the horizontal axis is a
-  // value, not time), fromZero, numbers (words for values), sync (a key shared by charts whose cursors move
+  // value, not time), place(number) (words for whole numbers on it, where it is no value either), fromZero, numbers (words for values), sync (a key shared by charts whose cursors move
   // together), title(), onZoom(start, end), onReset(), and the sinks readout(point) and speak(text).
   constructor(host, options) {
     this.host = host;
@@ -65,11 +66,17 @@ export class BandChart {
   // One point in words, and the changes of alerts since the point before.
   point(index) {
     const { lines, start, end, nodes } = this.picture;
-    const { numbers, stepped, value: overValue, unit = "" } = this.options;
-    const upto = overValue ? `up to ${amount(end[index])}` : `until ${instant(end[index], this.binSeconds)}`;
-    const when = stepped && start && !overValue ? period(start[index], end[index], this.binSeconds) : upto;
+    const { numbers, unit = "" } = this.options;
+    const when = this.options.value ? this.#where(index) : this.options.stepped && start
+      ? period(start[index], end[index], this.binSeconds) : `until ${instant(end[index], this.binSeconds)}`;
     const said = lines.map((line) => lineWords(line, index, numbers, unit));
     return { when, lines: said, nodes: nodes ? nodes[index] : null, changes: this.#changes(index) };
+  }
+
+  #where(index) {
+    const { start, end } = this.picture;
+    if (this.options.place) return this.options.place(Math.round(start ? (start[index] + end[index]) / 2 : end[index]));
+    return start ? `${amount(start[index])} to ${amount(end[index])}` : `up to ${amount(end[index])}`;
   }
 
   #changes(index) {
@@ -96,7 +103,7 @@ export class BandChart {
   }
 
   #plotOptions() {
-    const { stepped, strip, sync, value: overValue, onZoom } = this.options;
+    const { stepped, strip, sync, value: overValue, place, onZoom } = this.options;
     const paths = stepped ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear();
     const font = `12px ${getComputedStyle(document.body).fontFamily}`;
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false }, font };
@@ -104,7 +111,8 @@ export class BandChart {
     const ink = (line) => (line.quiet ? colour("--muted") : colour("--accent"));
     const edge = { paths, stroke: "transparent", width: 0, points: { show: false } };
     const dots = (pick) => (u, index) => (index % 3 === 1 ? pick(lines[(index - 1) / 3]) : "transparent");
-    const across = overValue ? { values: (u, ticks) => ticks.map(amount) } : { values: TIME_LABELS };
+    const places = { values: (u, ticks) => ticks.map(place), incrs: WHOLE_STEPS, space: 90 };
+    const across = place ? places : overValue ? { values: (u, ticks) => ticks.map(amount) } : { values: TIME_LABELS };
     return {
       ...this.#size(),
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
@@ -112,13 +120,14 @@ export class BandChart {
       legend: { show: false },
       cursor: {
         y: false,
+        dataIdx: (u, line, nearest) => this.#under(u, nearest),
         drag: { x: Boolean(onZoom), y: false, setScale: false },
         sync: sync ? { key: sync, setSeries: false } : undefined,
         points: { size: 9, width: 2, fill: dots(ink), stroke: dots(() => colour("--card")) },
       },
       scales: { x: { time: !overValue, range: () => this.domain }, y: { range: (u, low, high) => this.#limits(low, high) } },
       axes: [
-        { ...axis, ...across, space: 70, size: overValue ? 32 : 50, show: !strip },
+        { ...axis, space: 70, ...across, size: overValue ? 32 : 50, show: !strip },
         { ...axis, size: 58, space: strip ? 24 : 40, values: (u, ticks) => ticks.map((tick) => (strip && tick > 0 ? "+" : "") + compact.format(tick)) },
       ],
       series: [
@@ -131,7 +140,7 @@ export class BandChart {
       ],
       bands: lines.map((line, i) => ({ series: [3 * i + 3, 3 * i + 2], fill: colour(line.quiet ? "--band-quiet" : "--band") })),
       hooks: {
-        setCursor: [(u) => this.#read(u.cursor.idx)],
+        setCursor: [(u) => this.#read(this.#under(u, u.cursor.idx))],
         setSelect: [(u) => this.#zoom(u)],
         draw: [(u) => {
           drawLevels(u, this.picture.levels ?? []);
@@ -168,6 +177,12 @@ export class BandChart {
     this.options.onZoom(from, to);
   }
 
+  // The point under the pointer: a span that it is in, not the one whose start is nearest.
+  #under(u, nearest) {
+    if (!this.options.stepped || !nearest) return nearest;
+    return u.valToPos(u.data[0][nearest], "x") - u.cursor.left > 0.5 ? nearest - 1 : nearest;
+  }
+
   #read(index) {
     const last = this.picture ? this.picture.end.length - 1 : -1;
     const at = index === null || index === undefined || index > last ? last : index;
@@ -202,8 +217,9 @@ export class BandChart {
 function lineWords(line, index, numbers, unit) {
   const value = line.value[index];
   if (line.half) return { name: line.name, value: `± ${numbers.value(line.upper[index])}`, lower: null, upper: null };
-  const [lower, upper] = numbers.between(line.lower[index], line.upper[index]);
-  return { name: line.name, value: value === null ? "none seen" : numbers.value(value) + unit, lower, upper };
+  const said = value === null ? "none seen" : numbers.value(value) + unit;
+  const [lower, upper] = line.lower[index] === null ? [null, null] : numbers.between(line.lower[index], line.upper[index]);
+  return { name: line.name, value: said, lower, upper };
 }
 
 // A change of an alert: "busy firing at 3 Jan 2013, 02:00".

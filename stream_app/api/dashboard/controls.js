@@ -33,7 +33,7 @@ export function showControls(page) {
 
 function showRanges(page) {
   const whole = page.detail.released_until ? page.whole() : null;
-  const offered = (whole ? presets(whole, page.binSeconds) : [{ name: "all" }]).map(({ name }) => [name, name === "all" ? "All" : name]);
+  const offered = (whole ? presets(whole, page.bins.length) : [{ name: "all" }]).map(({ name }) => [name, name === "all" ? "All" : name]);
   const range = whole ? page.range() : null;
   if (page.closer && range) offered.push(["closer", period(range.start, range.end, page.binSeconds)]);
   const chosen = page.closer ? "closer" : offered.some(([name]) => name === page.preset) ? page.preset : "all";

@@ -16,7 +16,6 @@ const PRESETS = [
 
 // At most four, those that leave something out and still hold a dozen bins.
 export function presets(whole, binSeconds) {
-  if (binSeconds === null) return [{ name: "all", seconds: null }];
   const fitting = PRESETS.filter(
     ({ seconds }) => seconds < whole.end - whole.start && seconds >= 12 * binSeconds && seconds % binSeconds === 0,
   );
@@ -37,7 +36,6 @@ export const roomFor = (width) => Math.max(60, Math.min(400, width / 2.5));
 
 // Windows of a rate: familiar lengths of whole bins that fit into the stream several times.
 export function windows(whole, binSeconds) {
-  if (binSeconds === null) return [];
   const lengths = [60, 300, 900, HOUR, 6 * HOUR, DAY, 7 * DAY, 28 * DAY];
   return lengths.filter((seconds) => seconds % binSeconds === 0 && seconds > binSeconds && 2 * seconds <= whole.end - whole.start).slice(0, 5);
 }

@@ -1,11 +1,11 @@
 // What the reader chose on a stream's page, kept in its address, and what follows from it.
 
 import { get, streamPath } from "./api.js";
+import { binsOf } from "./bins.js";
 import { chooseStep, presets, snapRange } from "./ranges.js";
 import { seconds } from "./words.js";
 
 const VIEWS = ["unbiased", "first_published", "consistent"];
-const DAY = 86400;
 
 export class StreamPage {
   // Args: speak(text) for screen readers; changed(what) when the reader chose something.
@@ -26,11 +26,22 @@ export class StreamPage {
     this.key = asked.get("key");
     this.compare = asked.get("compare") === "1";
     this.window = number("window");
+    this.ending = asked.get("ending"); // the tumbling window that ends there; null: the last one of the range
+    this.histogram = asked.get("of"); // whose histogram of it
+    this.cumulative = asked.get("curve") === "cumulative";
     this.epsilon = number("epsilon");
   }
 
   get binSeconds() {
     return this.detail.bin_seconds;
+  }
+
+  // The time line: which bin an instant lies in, and where bins start.
+  get bins() {
+    if (this.timeLine?.timezone !== this.detail.timezone || this.timeLine?.length !== this.detail.bin_seconds) {
+      this.timeLine = { bins: binsOf(this.detail), timezone: this.detail.timezone, length: this.detail.bin_seconds };
+    }
+    return this.timeLine.bins;
   }
 
   // What the stream's value is called.
@@ -49,8 +60,14 @@ export class StreamPage {
       const [start, end] = [Math.max(this.closer[0], whole.start), Math.min(this.closer[1], whole.end)];
       if (start < end) return { start, end };
     }
-    const preset = presets(whole, this.binSeconds).find((one) => one.name === this.preset);
-    return preset?.seconds ? { start: Math.max(whole.end - preset.seconds, whole.start), end: whole.end } : whole;
+    const preset = presets(whole, this.bins.length).find((one) => one.name === this.preset);
+    if (!preset?.seconds) return whole;
+    return { start: Math.max(this.before(whole.end, preset.seconds / this.bins.length), whole.start), end: whole.end };
+  }
+
+  // The edge so many bins before an edge.
+  before(edge, bins) {
+    return this.bins.start(this.bins.of(edge) - bins);
   }
 
   // The range in slices of equal length, at most so many, that begin at round times.
@@ -81,6 +98,7 @@ export class StreamPage {
   }
 
   choose(chosen) {
+    if ("closer" in chosen) this.ending = null;
     Object.assign(this, chosen);
     if (this.key !== null && this.view === "first_published") this.view = "unbiased"; // only totals are kept
     this.remember();
@@ -104,21 +122,23 @@ export class StreamPage {
     put("key", this.key);
     put("compare", this.compare ? "1" : null);
     put("window", this.window);
+    put("ending", this.ending);
+    put("of", this.histogram);
+    put("curve", this.cumulative ? "cumulative" : null);
     put("epsilon", this.epsilon);
     window.history.replaceState(null, "", url);
   }
 
-  // Bins of calendar days have no fixed length: there the service says which edges are near.
   #onEdges(start, end) {
-    const bin = this.binSeconds;
-    if (bin === null) return [start, end].map((at) => Math.round(at / DAY) * DAY);
-    return [Math.floor(start / bin) * bin, Math.ceil(end / bin) * bin];
+    const { bins } = this;
+    const [first, last] = [bins.of(start), bins.of(end)];
+    return [bins.start(first), bins.start(last) < end ? bins.start(last + 1) : end];
   }
 
   #widened([start, end]) {
     const { start: first, end: last } = this.whole();
-    const least = 2 * (this.binSeconds ?? DAY);
-    return end - start >= least ? [start, end] : [Math.max(start - least, first), Math.min(start + least, last)];
+    if (this.bins.of(end) - this.bins.of(start) >= 2) return [start, end];
+    return [Math.max(this.before(start, 2), first), Math.min(this.before(start, -2), last)];
   }
 }
 

@@ -16,11 +16,14 @@ import { Preview } from "./panels/preview.js";
 import { Quantiles } from "./panels/quantiles.js";
 import { Rate } from "./panels/rate.js";
 import { Running } from "./panels/running.js";
+import { Windows } from "./panels/windows.js";
 import { showPrivacy } from "./privacy.js";
 import { StreamPage } from "./state.js";
 import * as words from "./words.js";
 
-const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Preview];
+const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
+// Of what some panels alone show; all else concerns every panel.
+const OWN = [["epsilon", Preview], ["window", Rate], ["compare", Bins], ["ending", Windows], ["histogram", Windows], ["cumulative", Windows]];
 const REFRESH_MS = 1000;
 const SHARE_OF_SERVER = 4; // a panel that took t seconds rests for at least three times as long
 const PRIVACY_MS = 15000;
@@ -40,7 +43,8 @@ const page = new StreamPage(window.location.href, {
   speak: (text) => { at("spoken").textContent = text; },
   changed: (chosen) => {
     showControls(page);
-    const kinds = "epsilon" in chosen ? [Preview] : "window" in chosen ? [Rate] : "compare" in chosen ? [Bins] : KINDS;
+    const own = OWN.find(([name]) => name in chosen);
+    const kinds = own ? [own[1]] : KINDS;
     kinds.forEach((kind) => load(panels.get(kind)));
     if ("key" in chosen) refresh();
   },

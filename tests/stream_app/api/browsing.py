@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -136,3 +137,27 @@ def opened(browser: Browser, address: str, expect_errors: bool = False, **option
     context.close()
     assert strangers == []
     assert faults == [] or expect_errors
+
+
+def panel(page: Page, name: str) -> Any:
+    """Bring a panel into sight and wait until it shows the last release."""
+    found = page.locator(f"#{name}")
+    found.scroll_into_view_if_needed()
+    expect(found).to_have_attribute("data-seq", re.compile(r"^\d+$"), timeout=20_000)
+    expect(found).not_to_have_class(re.compile("failed"))
+    return found
+
+
+def table(page: Page, name: str) -> list[list[str]]:
+    """Open a panel's numbers and return their rows."""
+    found = panel(page, name)
+    if not found.locator("details").evaluate("details => details.open"):
+        found.locator("summary").click()
+    rows = found.locator("details tbody tr")
+    expect(rows.first).to_be_visible()
+    return [row.split("\t") for row in rows.all_inner_texts()]
+
+
+def whole(text: str) -> int:
+    """Read a number as the page writes it."""
+    return int(text.replace(",", ""))

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from stream_app.core.alerts.rules import Rule, parse_condition
 from tests.stream_app.api.browsing import Backstage, opened
 from tests.stream_app.published_axes import PublishedAxes, delays
+from tests.stream_app.published_windows import PublishedWindows
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +24,10 @@ LOOKS = {
     "dark": {"color_scheme": "dark"},
     "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
 }
-PAGES = ("/", "/streams/departures?compare=1&range=7+days", "/streams/delays", "/docs")
+PAGES = (
+    *("/", "/streams/departures?compare=1&range=7+days", "/streams/delays", "/docs"),
+    *("/streams/windows", "/streams/loads"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +46,10 @@ def site() -> Iterator[str]:
     product = PublishedAxes(behind.store, epoch_bins=72, buckets=20)
     behind.run(product.open())
     behind.run(product.close_cells(delays(product, 72)))
+    for options in ({}, {"name": "loads", "mechanism": "sorted_isotonic", "over_keys": True}):
+        windows = PublishedWindows(behind.store, epoch_bins=72, buckets=20, **options)
+        behind.run(windows.open())
+        behind.run(windows.close_cells(delays(windows, 72)))
     yield behind.start()
     behind.close()
 

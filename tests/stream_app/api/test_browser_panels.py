@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from stream_app.core.alerts.rules import Rule, parse_condition
-from tests.stream_app.api.browsing import Backstage, opened
+from tests.stream_app.api.browsing import Backstage, opened, panel, table, whole
 from tests.stream_app.published import FIRST_BIN
 from tests.stream_app.published_axes import PublishedAxes, delays
 
@@ -35,25 +35,6 @@ def address() -> Iterator[str]:
     behind.close()
 
 
-def panel(page: Page, name: str) -> Any:
-    """Bring a panel into sight and wait until it shows the last release."""
-    found = page.locator(f"#{name}")
-    found.scroll_into_view_if_needed()
-    expect(found).to_have_attribute("data-seq", re.compile(r"^\d+$"), timeout=20_000)
-    expect(found).not_to_have_class(re.compile("failed"))
-    return found
-
-
-def table(page: Page, name: str) -> list[list[str]]:
-    """Open a panel's numbers and return their rows."""
-    found = panel(page, name)
-    if not found.locator("details").evaluate("details => details.open"):
-        found.locator("summary").click()
-    rows = found.locator("details tbody tr")
-    expect(rows.first).to_be_visible()
-    return [row.split("\t") for row in rows.all_inner_texts()]
-
-
 def asked(page: Page, path: str) -> Any:
     """Ask the service from the page."""
     return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/delays/{path}")
@@ -73,11 +54,6 @@ def ink(page: Page, selector: str) -> int:
             selector,
         )
     )
-
-
-def whole(text: str) -> int:
-    """Read a number as the page writes it."""
-    return int(text.replace(",", ""))
 
 
 def test_every_panel_draws_and_has_its_numbers(browser: Browser, address: str) -> None:
@@ -318,6 +294,68 @@ def test_alerts_have_thresholds_and_marks(browser: Browser, backstage: Backstage
         backstage.run(watcher.look())
         expect(chip).to_have_text("1 firing")
     assert stream.first_bin == FIRST_BIN
+
+
+def test_every_change_of_an_alert_is_marked_read_and_in_the_tables(
+    browser: Browser, backstage: Backstage
+) -> None:
+    stream = backstage.stream([40] * 24, epoch_bins=256)
+    text = "sum(departures, 1h) > 100"
+    watcher = backstage.watch([Rule("busy", text, parse_condition(text))])
+    for _ in range(3):
+        backstage.run(stream.close([40, 200, 40, 40, 40, 40, 40, 40]))
+        backstage.run(watcher.look())
+    asked_for: list[str] = []
+    with opened(browser, backstage.start() + "/streams/departures") as page:
+        page.on("request", lambda one: asked_for.append(one.url) if "/transitions" in one.url else None)
+        marked = [row for row in table(page, "bins") if row[-1]]
+        assert [row[-1] for row in marked] == [
+            "busy resolved at 2 Jan 2013, 19:00",
+            "busy firing at 2 Jan 2013, 18:00",
+            "busy resolved at 2 Jan 2013, 11:00",
+            "busy firing at 2 Jan 2013, 10:00",
+            "busy resolved at 2 Jan 2013, 03:00",
+            "busy firing at 2 Jan 2013, 02:00",
+        ]
+        assert [row[0] for row in marked][-1] == "2 Jan 2013, 01:00–02:00"  # the bin that made it fire
+        changes = panel(page, "alerts").locator("details")
+        changes.locator("summary").click()
+        rows = changes.locator("table").nth(1).locator("tbody tr")
+        expect(rows).to_have_count(6)
+        expect(rows.first).to_contain_text(re.compile(r"busy\s+resolved\s+2 Jan 2013, 19:00"))
+        # The pointer near a mark reads it; so do the keys.
+        panel(page, "bins")
+        plot = page.locator("#bins-chart .u-over").bounding_box()
+        assert plot is not None
+        page.mouse.move(plot["x"] + plot["width"] * 26 / 48 + 3, plot["y"] + 60)
+        expect(page.locator("#bins-readout .change")).to_have_text("busy firing at 2 Jan 2013, 02:00")
+        page.mouse.move(plot["x"] + plot["width"] * 8.5 / 48, plot["y"] + 60)
+        expect(page.locator("#bins-readout .change")).to_have_count(0)
+        page.locator("#bins-chart").focus()
+        page.keyboard.press("End")
+        for _ in range(5):
+            page.keyboard.press("ArrowLeft")
+        expect(page.locator("#spoken")).to_contain_text("busy resolved at 2 Jan 2013, 19:00")
+        backstage.run(stream.close([40, 200]))
+        backstage.run(watcher.look())
+        expect(rows).to_have_count(7)
+        assert len(asked_for) == 1  # the list is asked for when a rule changed, not each second
+
+
+def test_hundreds_of_changes_leave_the_counts_to_be_seen(browser: Browser, backstage: Backstage) -> None:
+    stream = backstage.stream([40] * 2, epoch_bins=512)
+    text = "sum(departures, 1h) > 100"
+    watcher = backstage.watch([Rule("busy", text, parse_condition(text))])
+    backstage.run(stream.close([40, 200] * 150))
+    backstage.run(watcher.look())
+    start = backstage.start() + "/streams/departures"
+    with opened(browser, start) as page:
+        expect(panel(page, "bins")).to_have_attribute("data-seq", "302")
+        ticks = _red(page, "#bins-chart canvas")
+        assert 300 < ticks < 8_000  # 150 lines of full height would be more than 30,000
+    with opened(browser, start + "?range=24+hours") as page:
+        panel(page, "bins")
+        assert _red(page, "#bins-chart canvas") > 2_000  # twelve lines
 
 
 def _red(page: Page, selector: str) -> int:

@@ -5,7 +5,6 @@ import { Panel, pictureOf } from "../panel.js";
 import { roomFor } from "../ranges.js";
 import { between, count, length } from "../words.js";
 
-const WEEK = 7 * 86400;
 // Two intervals of 97.5 % hold together with 95 %, however their errors hang together.
 const EACH = 0.975;
 
@@ -23,7 +22,8 @@ export class Bins extends Panel {
   async ask(page) {
     const slices = page.slices(roomFor(this.body.clientWidth));
     const asked = { kind: "bin", view: page.view, ...slices };
-    const possible = page.binSeconds !== null && WEEK % page.binSeconds === 0 && slices.start - WEEK >= page.whole().start;
+    const { week } = page.bins;
+    const possible = week !== null && page.before(slices.start, week) >= page.whole().start;
     this.compare.disabled = !possible;
     this.compare.parentElement.title = possible ? "" : "The stream has no such range a week before this one";
     const [answer, earlier] = await Promise.all([
@@ -34,8 +34,8 @@ export class Bins extends Panel {
   }
 
   async #earlier(page, asked) {
-    const before = { start: asked.start - WEEK, end: asked.end - WEEK };
     const { start, end } = asked;
+    const before = { start: page.before(start, page.bins.week), end: page.before(end, page.bins.week) };
     const [series, now, then] = await Promise.all([
       page.ask("series", { ...asked, ...before }),
       page.ask("count", { start, end, confidence: EACH }),
@@ -47,20 +47,20 @@ export class Bins extends Panel {
   show(answer, page) {
     const { binSeconds } = page;
     const { step } = answer;
-    this.heading.textContent = binSeconds === null ? `Events per ${step === 1 ? "bin" : `${step} bins`}` : `Events per ${length(step * binSeconds)}`;
+    this.heading.textContent = `Events per ${length(step * page.bins.length)}`;
     const picture = pictureOf(answer, page, answer.earlier ? "now" : "");
     picture.levels = page.levels(({ measure, window_bins: bins }) => measure === "sum" && bins === step);
-    if (answer.earlier) picture.lines.push(this.#line(answer));
+    if (answer.earlier) picture.lines.push(this.#line(answer, page));
     const shown = step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400);
     this.band.show(picture, shown, page.range());
     this.difference.hidden = !answer.earlier;
     if (answer.earlier) this.difference.replaceChildren(...inWords(answer.earlier));
   }
 
-  // The week before, laid over this one by the instant a week later; bins that were not measured stay empty.
-  #line({ start, earlier: { series } }) {
-    const places = new Map(series.start.map((instant, i) => [instant + WEEK, i]));
-    const column = (values) => start.map((instant) => (places.has(instant) ? values[places.get(instant)] : null));
+  // The week before, laid over this one by the bins a week later; bins that were not measured stay empty.
+  #line({ start, earlier: { series } }, { bins }) {
+    const places = new Map(series.start.map((edge, i) => [bins.of(edge) + bins.week, i]));
+    const column = (values) => start.map((edge) => values[places.get(bins.of(edge))] ?? null);
     return { name: "week before", quiet: true, dash: true, value: column(series.value), lower: column(series.lower), upper: column(series.upper) };
   }
 }

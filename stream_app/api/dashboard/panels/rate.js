@@ -6,7 +6,7 @@ import { windows } from "../ranges.js";
 import { AMOUNTS, length } from "../words.js";
 
 const one = (seconds) => length(seconds).replace(/^(?=[a-z])/, "1 "); // "1 day", as "7 days"
-const UNITS = [[3600, "hour"], [60, "minute"], [1, "second"]];
+const UNITS = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
 
 export class Rate extends Panel {
   constructor(page) {
@@ -18,20 +18,24 @@ export class Rate extends Panel {
   }
 
   static applies(page) {
-    return windows(page.whole(), page.binSeconds).length > 0;
+    return windows(page.whole(), page.bins.length).length > 0;
   }
 
   async ask(page) {
     this.window = this.#window(page);
     const { start, end } = page.range();
-    const from = Math.max(start - this.window + page.binSeconds, page.whole().start);
+    const bins = this.window / page.bins.length;
+    const from = Math.max(page.before(start, bins - 1), page.whole().start);
     const points = Math.round(Math.min(Math.max(this.body.clientWidth / 2, 240), 600));
-    const asked = { kind: "window", window: this.window / page.binSeconds, start: from, end, points };
-    return page.ask("series", { ...asked, view: page.view });
+    const asked = { kind: "window", window: bins, start: from, end, points };
+    const answer = await page.ask("series", { ...asked, view: page.view });
+    const { timezone } = page.detail;
+    return timezone === null ? answer : { ...answer, note: `${answer.note} A day is a calendar day of ${timezone}, 23 to 25 hours.` };
   }
 
   show(answer, page) {
-    const [unit, name] = UNITS.find(([seconds]) => seconds <= this.window);
+    // Per day only where bins are days: a window of hours would promise a day that it has not seen.
+    const [unit, name] = UNITS.find(([seconds]) => seconds <= this.window && (seconds < 86400 || page.bins.length >= 86400));
     const scale = unit / this.window;
     const scaled = (column) => column.map((value) => value * scale);
     this.heading.textContent = `Events per ${name}, over the last ${length(this.window)}`;
@@ -43,7 +47,7 @@ export class Rate extends Panel {
   }
 
   #window(page) {
-    const offered = windows(page.whole(), page.binSeconds);
+    const offered = windows(page.whole(), page.bins.length);
     const chosen = offered.includes(page.window) ? page.window : offered[Math.min(1, offered.length - 1)];
     if (this.select.dataset.offered !== String(offered)) {
       this.select.dataset.offered = String(offered);

@@ -1,0 +1,221 @@
+"""The panel of tumbling windows in headless Chromium, and streams whose bins are calendar days."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from stream_app.core.bins import Binning
+from tests.stream_app.api.browsing import Backstage, opened, panel, table, whole
+from tests.stream_app.published_axes import delays
+from tests.stream_app.published_windows import PublishedWindows
+
+pytestmark = pytest.mark.browser
+
+DAY_US = 86_400_000_000
+FIRST_DAY = 15_760  # 2013-02-24: clocks change in Paris on 31 March
+DAYS = [100 + day - 60 * (day % 7 > 4) for day in range(70)]
+ZONES = ("Europe/Paris", "Australia/Lord_Howe", "America/Sao_Paulo", "America/Havana", "Pacific/Apia")
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """Serve windows of every sort, one stream without a complete one, and a stream of calendar days."""
+    behind = Backstage()
+    sorts: dict[str, dict[str, Any]] = {
+        "known": {"mechanism": "hb"},
+        "adaptive": {"mechanism": "dawa"},
+        "sorted": {"mechanism": "sorted_isotonic", "over_keys": True},
+        "loads": {"mechanism": "identity", "over_keys": True},
+    }
+    for name, options in sorts.items():
+        stream = PublishedWindows(behind.store, name=name, epoch_bins=96, buckets=20, **options)
+        behind.run(stream.open())
+        behind.run(stream.close_cells(delays(stream, 80)))
+    young = PublishedWindows(behind.store, name="young", epoch_bins=96, buckets=20)
+    behind.run(young.open())
+    behind.run(young.close_cells(delays(young, 5)))
+    days = {"first_bin": FIRST_DAY, "bin_us": DAY_US, "timezone": "Europe/Paris"}
+    behind.stream(DAYS, epoch_bins=128, **days)
+    yield behind.start() + "/streams/"
+    behind.close()
+
+
+def asked(page: Page, path: str) -> Any:
+    """Ask the service from the page."""
+    return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/{path}")
+
+
+def numbers(cells: list[str]) -> list[int]:
+    """Read the columns of the table that are counts: each curve with its band."""
+    return [whole(cells[column]) for column in (1, 2, 3, 5, 6, 7)]
+
+
+def test_the_last_window_is_shown_with_its_band_and_others_are_chosen(browser: Browser, site: str) -> None:
+    with opened(browser, site + "known") as page:
+        answer = asked(page, "known/window?key=UA&q=0.5&q=0.9")
+        rows = table(page, "windows")
+        assert len(rows) == 20
+        for row, at in zip(rows, range(20), strict=True):
+            count, low, high, total, least, most = numbers(row)
+            assert (count, total) == (round(answer["count"][at]), round(answer["cumulative"][at]))
+            assert low <= answer["count_lower"][at] <= answer["count_upper"][at] <= high
+            assert least <= answer["lower"][at] <= answer["upper"][at] <= most
+        expect(page.locator("#windows-title")).to_have_text("Histogram of delay, UA, in a window")
+        expect(page.locator("#windows .about")).to_contain_text("by the mechanism hb. It costs ε = 0.8 of")
+        expect(page.locator("#windows .note")).to_contain_text("holds all counts of its curve at once")
+        which = page.locator("#windows-which")
+        expect(which).to_contain_text("3 Jan 2013, 00:00 – 4 Jan 2013, 00:00 UTC")
+        expect(which).to_contain_text(re.compile(r"median [\d.-]+ \(.* to .*\), 90 % below"))
+        later, earlier = (page.get_by_role("button", name=name) for name in ("Later", "Earlier"))
+        expect(later).to_be_disabled()
+        for day in (2, 1):
+            earlier.focus()
+            page.keyboard.press("Enter")
+            expect(which).to_contain_text(f"{day} Jan 2013, 00:00 – {day + 1} Jan 2013, 00:00 UTC")
+        expect(earlier).to_be_disabled()
+        expect(page.get_by_role("button", name="Last", exact=True)).to_be_focused()  # focus is not lost
+        assert "ending=2013-01-02T00" in page.url
+        page.locator("#windows-key").select_option("B6")
+        expect(page.locator("#windows-title")).to_contain_text("B6")
+        first = asked(page, "known/window?key=B6&end=2013-01-02T00:00:00Z")
+        assert numbers(table(page, "windows")[3])[0] == round(first["count"][3])
+        page.reload()
+        panel(page, "windows")
+        expect(which).to_contain_text("1 Jan 2013, 00:00 – 2 Jan 2013, 00:00 UTC")
+        expect(page.locator("#windows-title")).to_contain_text("B6")
+        # Another range of time is about its own last window.
+        page.locator("#exact summary").click()
+        page.locator("#exact-from").fill("2013-01-01T00:00:00")
+        page.locator("#exact-to").fill("2013-01-03T10:00:00")
+        page.get_by_role("button", name="Show").click()
+        panel(page, "windows")
+        expect(which).to_contain_text("2 Jan 2013, 00:00 – 3 Jan 2013, 00:00 UTC")
+
+
+def test_both_curves_are_read_by_keyboard_and_saved(browser: Browser, site: str, tmp_path: Path) -> None:
+    with opened(browser, site + "known?of=DL") as page:
+        answer = asked(page, "known/window?key=DL")
+        panel(page, "windows")
+        page.locator("#windows-chart").focus()
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        low = re.escape(f"-22.5 to -15: {round(answer['count'][1])}, between ")
+        expect(page.locator("#spoken")).to_have_text(re.compile(low))
+        page.locator("#windows-curve").select_option("Cumulative")
+        expect(page.locator("#windows-chart")).to_be_hidden()
+        expect(page.locator("#windows-cumulative-chart")).to_have_attribute("data-points", "20")
+        page.locator("#windows-cumulative-chart").focus()
+        page.keyboard.press("End")
+        last = re.escape(f"up to 120: {round(answer['cumulative'][-1])}, between ")
+        expect(page.locator("#spoken")).to_have_text(re.compile(last))
+        assert "curve=cumulative" in page.url
+        for form in ("CSV", "JSON", "PNG"):
+            with page.expect_download() as download:
+                panel(page, "windows").get_by_role("button", name=f"as {form}").click()
+            download.value.save_as(tmp_path / form)
+        saved = list(csv.DictReader((tmp_path / "CSV").read_text().splitlines()))
+        assert [float(row["count"]) for row in saved] == answer["count"]
+        assert [float(row["upper"]) for row in saved] == answer["upper"]
+        assert json.loads((tmp_path / "JSON").read_text())["mechanism"] == "hb"
+        assert (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_where_no_error_is_known_none_is_drawn_and_it_is_said(browser: Browser, site: str) -> None:
+    for name in ("adaptive", "sorted"):
+        with opened(browser, site + name) as page:
+            rows = table(page, "windows")
+            assert {row[column] for row in rows for column in (2, 3, 4, 6, 7)} == {"not known"}
+            expect(page.locator("#windows .note")).to_contain_text("so no error is stated")
+            assert "to" not in page.locator("#windows-which").inner_text().split("UTC")[1]
+            assert "(" not in page.locator("#windows-readout").inner_text()
+    with opened(browser, site + "sorted") as page:
+        counts = [whole(row[1]) for row in table(page, "windows")]
+        assert counts == sorted(counts)
+        assert table(page, "windows")[1][0] == "rank 2"
+    with opened(browser, site + "loads") as page:
+        assert [row[0] for row in table(page, "windows")] == ["UA", "B6", "EV", "DL", "other"]
+        expect(page.locator("#windows-curve")).to_be_hidden()  # keys have no order to add up in
+        page.locator("#windows-chart").focus()
+        page.keyboard.press("Home")
+        expect(page.locator("#spoken")).to_have_text(re.compile(r"^UA: [\d,]+, between"))
+
+
+def test_a_stream_without_a_complete_window_says_so(browser: Browser, site: str) -> None:
+    with opened(browser, site + "young", expect_errors=True) as page:
+        page.locator("#windows").scroll_into_view_if_needed()
+        expect(page.locator("#windows .note")).to_have_text(re.compile("no window is complete yet"))
+
+
+def test_calendar_days_have_a_rate_and_a_week_before(browser: Browser, site: str) -> None:
+    """Over the day on which clocks change, so a week before is not 168 hours before."""
+    with opened(browser, site + "departures?from=2013-03-28T23:00:00Z&to=2013-04-03T22:00:00Z") as page:
+        panel(page, "bins")
+        expect(page.locator("#bins-chart")).to_have_attribute("data-points", "6")
+        page.get_by_label("Compare with the week before").check()
+        expect(page.locator("#difference")).to_be_visible()
+        edges = [
+            ("2013-03-28T23:00:00Z", "2013-04-03T22:00:00Z"),
+            ("2013-03-21T23:00:00Z", "2013-03-27T23:00:00Z"),
+        ]
+        asks = [f"departures/count?confidence=0.975&start={start}&end={end}" for start, end in edges]
+        week = [asked(page, path) for path in asks]
+        said = page.locator("#difference").inner_text()
+        assert said.startswith(f"{round(week[0]['value']):,} events here, {round(week[1]['value']):,} in")
+        before = asked(page, f"departures/series?kind=bin&start={edges[1][0]}&end={edges[1][1]}")["value"]
+        assert [whole(row[4]) for row in table(page, "bins")] == [round(value) for value in before[::-1]]
+        page.locator("#rate-window").select_option("1 week")
+        expect(page.locator("#rate-title")).to_have_text("Events per day, over the last week")
+        rate = asked(page, f"departures/series?kind=window&window=7&end={edges[0][1]}")
+        rows = table(page, "rate")
+        assert float(rows[0][1]) == pytest.approx(rate["value"][-1] / 7, rel=0.01)
+        assert float(rows[0][4]) == pytest.approx(rate["stderr"][-1] / 7, rel=0.01)
+        assert len(rows) == 6
+        expect(page.locator("#rate .note")).to_contain_text("calendar day of Europe/Paris")
+
+
+def test_a_drag_over_calendar_days_ends_at_midnights(browser: Browser, site: str) -> None:
+    with opened(browser, site + "departures") as page:
+        panel(page, "bins")
+        plot = page.locator("#bins-chart .u-over").bounding_box()
+        assert plot is not None
+        page.mouse.move(plot["x"] + plot["width"] * 20.4 / 70, plot["y"] + 40)
+        page.mouse.down()
+        page.mouse.move(plot["x"] + plot["width"] * 40.6 / 70, plot["y"] + 60, steps=4)
+        page.mouse.up()
+        expect(page.locator("#bins-chart")).to_have_attribute("data-points", "21")
+        assert "from=2013-03-15T23%3A00%3A00Z&to=2013-04-05T22%3A00%3A00Z" in page.url
+        panel(page, "running")
+
+
+def test_the_page_has_the_same_midnights_as_the_service(browser: Browser, site: str) -> None:
+    """Days of 2009 to 2015, with skipped and doubled midnights, and a day that was left out (Apia)."""
+    with opened(browser, site + "departures") as page:
+        found = page.evaluate(
+            """async (zones) => {
+              const { binsOf } = await import("/dashboard/bins.js");
+              const days = Array.from({ length: 2000 }, (_, i) => 14600 + i);
+              return zones.map((timezone) => {
+                const bins = binsOf({ bin_seconds: null, timezone });
+                const start = (day) => bins.start(day);
+                return days.map((day) => [start(day), bins.of(start(day)), bins.of(start(day + 1) - 1)]);
+              });
+            }""",
+            ZONES,
+        )
+    days = np.arange(14600, 14600 + 2000)
+    for zone, answers in zip(ZONES, found, strict=True):
+        binning, table_of = Binning(DAY_US, zone), np.array(answers)
+        starts = [binning.start_us(day) // 10**6 for day in days.tolist()]
+        assert table_of[:, 0].tolist() == starts, zone
+        empty = np.diff([*starts, binning.start_us(int(days[-1]) + 1) // 10**6]) == 0
+        assert (table_of[~empty, 1] == days[~empty]).all(), zone
+        assert (table_of[~empty, 2] == days[~empty]).all(), zone
