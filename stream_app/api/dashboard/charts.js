@@ -188,7 +188,8 @@ export class BandChart {
     const at = index === null || index === undefined || index > last ? last : index;
     if (at < 0) return this.options.readout(null);
     const point = this.point(at);
-    if (at === index) point.changes = [...new Set([...marksUnder(this.plot, this.picture.marks ?? []), ...point.changes])];
+    const near = at === index ? marksUnder(this.plot, this.picture.marks ?? []) : [];
+    if (near.length) point.changes = near;
     return this.options.readout(point);
   }
 

@@ -25,8 +25,7 @@ LOOKS = {
     "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
 }
 PAGES = (
-    *("/", "/streams/departures?compare=1&range=7+days", "/streams/delays", "/docs"),
-    *("/streams/windows", "/streams/loads"),
+    *("/", "/streams/departures?compare=1&range=7+days", "/streams/delays", "/streams/windows", "/docs"),
 )
 
 
@@ -46,10 +45,9 @@ def site() -> Iterator[str]:
     product = PublishedAxes(behind.store, epoch_bins=72, buckets=20)
     behind.run(product.open())
     behind.run(product.close_cells(delays(product, 72)))
-    for options in ({}, {"name": "loads", "mechanism": "sorted_isotonic", "over_keys": True}):
-        windows = PublishedWindows(behind.store, epoch_bins=72, buckets=20, **options)
-        behind.run(windows.open())
-        behind.run(windows.close_cells(delays(windows, 72)))
+    windows = PublishedWindows(behind.store, epoch_bins=24, window_bins=12, buckets=20)
+    behind.run(windows.open())
+    behind.run(windows.close_cells(delays(windows, 24)))
     yield behind.start()
     behind.close()
 
