@@ -93,9 +93,7 @@ def query(
             _print_columns(client.quantile(stream, levels, start, end, confidence, key=key), form)
         elif series is not None:
             _print_series(
-                client.series(
-                    stream, start, end, confidence, kind=series, step=step, window=window, key=key
-                ),
+                client.series(stream, start, end, confidence, kind=series, step=step, window=window, key=key),
                 form,
             )
         else:
@@ -164,7 +162,6 @@ def _print_count(count: Count, form: Form) -> None:
 
 def _print_columns(found: Cdf | Quantiles | Window, form: Form, note: str | None = None) -> None:
     columns = {name: column.tolist() for name, column in found.columns().items()}
-    rows = list(zip(*columns.values(), strict=True))
     if form == "json":
         said = {"start": found.start, "end": found.end, "key": found.key, "confidence": found.confidence}
         known = {name: [None if cell != cell else cell for cell in cells] for name, cells in columns.items()}
@@ -172,15 +169,18 @@ def _print_columns(found: Cdf | Quantiles | Window, form: Form, note: str | None
     elif form == "csv":
         writer = csv.writer(sys.stdout)
         writer.writerow(columns)
-        writer.writerows(rows)
+        writer.writerows(zip(*columns.values(), strict=True))
     else:
-        table = Table(*columns, box=None)
-        for row in rows:
-            table.add_row(*(_in_words(cell) for cell in row))
+        # A terminal is narrow: all columns of a window are in the other forms.
+        left_out = ("stderr", "consistent") if isinstance(found, Window) else ()
+        names = [name for name in columns if name not in left_out]
+        table = Table(*names, box=None)
+        for cells in zip(*(columns[name] for name in names), strict=True):
+            table.add_row(*(_in_words(cell) for cell in cells))
         console = Console()
         console.print(table)
         promise = note or f"all intervals hold together with {_percent(found.confidence)}"
-        sure = f"{promise}; {found.start} to {found.end}"
+        sure = f"{promise.rstrip('.')}; {found.start} to {found.end}"
         console.print(sure if found.private else f"NOT PRIVATE. {sure}", style="dim")
 
 

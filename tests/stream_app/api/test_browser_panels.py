@@ -339,6 +339,7 @@ def test_every_change_of_an_alert_is_marked_read_and_in_the_tables(
         expect(page.locator("#spoken")).to_contain_text("busy resolved at 2 Jan 2013, 19:00")
         backstage.run(stream.close([40, 200]))
         backstage.run(watcher.look())
+        panel(page, "alerts")
         expect(rows).to_have_count(7)
         assert len(asked_for) == 1  # the list is asked for when a rule changed, not each second
 

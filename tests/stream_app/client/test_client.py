@@ -248,7 +248,7 @@ def check_windows(url: str, loads: np.ndarray) -> None:
 
     assert said("loads", "--histogram", "--format", "csv")[5].split(",")[::8] == ["5", str(loads.sum())]
     assert "unknown" in said("loads", "--histogram")[2]
-    last = ["windows", "--histogram", "--for-key", "UA", "--end", "2013-01-01T04:00:00Z"]
+    last = ["windows", "--histogram", "--key", "UA", "--end", "2013-01-01T04:00:00Z"]
     assert len(said(*last, "--quantile", "0.5", "--quantile", "0.9", "--format", "csv")) == 3
     assert said("loads", "--histogram", "--start", "2013-01-01T04:00:00Z")[0].endswith("leave both out")
     assert "one of them" in said("loads", "--histogram", "--cdf")[0]
