@@ -207,22 +207,20 @@ async function showPicker() {
   at("picker").hidden = names.length < 2;
 }
 
-// Return whether a rule changed: each change moves where its rule stands, so the list of all is asked for
-// only then.
+// Each change of a rule moves where it stands, so the list of all changes is asked for only then.
 async function readAlerts() {
   const base = streamPath(page.stream);
   const { alerts } = await get(`${base}/marks`);
-  if (JSON.stringify(alerts) === JSON.stringify(page.alerts)) return false;
+  if (JSON.stringify(alerts) === JSON.stringify(page.alerts)) return;
   const { transitions, kept } = await get(`${base}/transitions`);
   Object.assign(page, { alerts, transitions, transitionsKept: kept });
-  return true;
+  panels.forEach((panel) => stale.add(panel));
 }
 
 // Rules are decided a moment after the release that they are about.
 async function refreshAlerts() {
-  if (!await readAlerts()) return;
+  await readAlerts();
   addPanels();
-  panels.forEach((panel) => stale.add(panel));
 }
 
 async function refreshPrivacy() {
