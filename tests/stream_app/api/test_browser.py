@@ -222,14 +222,14 @@ def test_a_reader_who_is_slowed_down_sees_everything_later(browser: Browser, bac
 
 
 def test_bins_of_calendar_days(browser: Browser, backstage: Backstage) -> None:
-    """Such bins have no fixed length: panels that need one are left out, the others take days as they are."""
+    """Such bins have no fixed length; panels take days as they are."""
     day_us, first = 86_400_000_000, 15_706  # 2013-01-01
     backstage.stream([40] * 90, bin_us=day_us, first_bin=first, timezone="America/New_York", epoch_bins=128)
     with opened(browser, backstage.start() + PAGE) as page:
         shows_seq(page, 90)
-        expect(page.locator("#bins-title")).to_have_text("Events per bin")
+        expect(page.locator("#bins-title")).to_have_text("Events per day")
         expect(page.locator("#released-until")).to_have_text("1 Apr 2013, 04:00 UTC")
-        expect(page.locator("#panels > section#rate")).to_have_count(0)
+        expect(page.locator("#panels > section#rate")).to_have_count(1)
         page.locator("#preview").scroll_into_view_if_needed()
         expect(page.locator("#preview-chart")).to_have_attribute("data-points", "90")
         expect(page.get_by_label("Compare with the week before")).to_be_disabled()
