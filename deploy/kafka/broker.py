@@ -25,6 +25,8 @@ JARS = HERE.parents[1] / ".venv" / "kafka-4.3.0"
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 60.0
 
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # Python would end at once, and leave the broker behind
+
 
 class BrokerError(RuntimeError):
     """The broker cannot be had: one line with the remedy."""
@@ -112,7 +114,11 @@ def start(folder: Path, port: int = 0, heap: str = "512m", more: Mapping[str, st
             start_new_session=True,
         )
     broker = Broker(servers, process, folder)
-    _await_answer(broker)
+    try:
+        _await_answer(broker)
+    except BaseException:  # Ctrl-C does not reach it: it has a session of its own
+        broker.stop(signal.SIGKILL)
+        raise
     return broker
 
 
@@ -189,7 +195,6 @@ def _await_answer(broker: Broker) -> None:
         if answers(host, int(port)):
             return
         time.sleep(0.1)
-    broker.stop(signal.SIGKILL)
     raise BrokerError(f"Kafka: no answer within {START_SECONDS:.0f} s; see {broker.folder / 'broker.log'}")
 
 
@@ -197,30 +202,36 @@ def main() -> int:
     """Run a broker until Ctrl-C, or while a command runs: `broker.py [folder [-- command ...]]`."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "state/kafka")
     command = sys.argv[3:] if sys.argv[2:3] == ["--"] else []
+    for ending in _ENDINGS:
+        signal.signal(ending, signal.default_int_handler)
     try:
         broker = start(folder, port=0 if (folder / "server.properties").exists() else 9092)
     except BrokerError as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 0
     print(f"Kafka 4.3.0 on {broker.bootstrap_servers}, data in {folder}; Ctrl-C ends it", flush=True)
-    status = 0
     try:
         if command:
-            # Ctrl-C reaches the command too, and it is waited for: it may still need the broker.
-            signal.signal(signal.SIGINT, lambda *_: None)
-            status = _run(command, broker.bootstrap_servers)
-        else:
-            broker.process.wait()
+            return _run(command, broker.bootstrap_servers)
+        broker.process.wait()
+        print(f"Kafka: the broker ended by itself; see {folder / 'broker.log'}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
-        pass
+        return 0
     finally:
         broker.stop()
-    return status
 
 
 def _run(command: list[str], bootstrap_servers: str) -> int:
+    """Return a command's status. Whatever asks for the end, it is waited for: it may need the broker."""
     environment = {**os.environ, "STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers}
-    return subprocess.run(command, env=environment, check=False).returncode
+    with subprocess.Popen(command, env=environment) as child:
+        for ending in _ENDINGS:
+            signal.signal(ending, lambda number, _frame: child.send_signal(number))
+        signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches the command too
+        return child.wait()
 
 
 if __name__ == "__main__":

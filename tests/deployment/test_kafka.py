@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import yaml
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
-from deploy.kafka.broker import answers, free_port, install, java
+from deploy.kafka.broker import answers, free_port, install, java, start
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -71,3 +72,35 @@ def test_it_starts_over_an_empty_folder_and_again_with_its_topics(tmp_path: Path
         client.create_topics([NewTopic("clicks", 3, 1)])
     with started(environment) as client:
         assert "clicks" in client.list_topics()
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """Return the folder of a broker that ran before, and its port."""
+    folder = tmp_path_factory.mktemp("kafka")
+    broker = start(folder)
+    broker.stop()
+    return folder, int(broker.bootstrap_servers.rpartition(":")[2])
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "ending", "status"),
+    [
+        ([], signal.SIGHUP, 0),
+        (["--", "sleep", "600"], signal.SIGTERM, -signal.SIGTERM % 256),
+    ],
+)
+def test_what_ends_the_command_ends_the_broker(
+    stopped: tuple[Path, int], command: list[str], ending: signal.Signals, status: int
+) -> None:
+    folder, port = stopped
+    running = [sys.executable, str(DEPLOY / "kafka" / "broker.py"), str(folder), *command]
+    with subprocess.Popen(running, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "Ctrl-C ends it" in process.stdout.readline()
+        assert answers("127.0.0.1", port)
+        process.send_signal(ending)
+        assert process.wait(60) == status
+    assert not answers("127.0.0.1", port)
