@@ -1,0 +1,42 @@
+"""The operator's alert rules: Prometheus reads them, and every figure they ask for is one of a worker."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stream_app.monitoring.metrics import Metrics
+from tests.services import promtool, required
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+RULES = DEPLOY / "prometheus" / "operator.rules.yml"
+
+
+def exposed() -> set[str]:
+    """Return the names of a worker's figures, from their descriptions, as they are asked for."""
+    described = re.findall(r"# TYPE (\S+) (\S+)", Metrics().exposition().decode())
+    return {name for name, _ in described}
+
+
+def test_rules_and_readme_ask_for_figures_that_exist() -> None:
+    for file in (RULES, DEPLOY / "README.md"):
+        asked = set(re.findall(r"stream_app_[a-z_]+", file.read_text()))
+        assert len(asked) >= 4
+        assert asked <= exposed(), file
+
+
+def test_every_rule_says_what_and_the_remedy() -> None:
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+    assert all(rule["annotations"].keys() == {"summary", "remedy"} for rule in group["rules"])
+
+
+@pytest.mark.slow
+def test_prometheus_reads_the_rules() -> None:
+    command = [str(required(promtool, "prometheus")), "check", "rules", str(RULES)]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert checked.returncode == 0, checked.stderr
+    assert "5 rules found" in checked.stdout
