@@ -119,7 +119,7 @@ async def reach(cluster: Cluster) -> None:
             )
         except OSError as unreachable:
             words = unreachable.strerror or "no connection"
-            failure = ConnectionError(f"kafka: {server}: {words}; is it running?")
+            failure = ConnectionError(f"kafka: {server}: {words}, see that it runs")
         except errors.KafkaError as refusal:
             failure = refusal
         else:
@@ -142,7 +142,7 @@ def answers(cluster: Cluster) -> Iterator[None]:
         ) from None
     except (errors.KafkaError, errors.ConsumerStoppedError, admin_errors.KafkaError) as failure:
         raise ConnectionError(
-            f"kafka: {cluster.bootstrap_servers}: {type(failure).__name__}; is it running?"
+            f"kafka: {cluster.bootstrap_servers}: {type(failure).__name__}, see that it runs"
         ) from failure
 
 
