@@ -44,7 +44,7 @@ export class Alerts extends Panel {
     const rules = alerts.map((one) => [one.rule, one.phase, one.condition, this.#words(one)]);
     const changed = changes.map(({ rule, kind, at, value, stderr, condition }) => [
       rule, kind, instant(at, this.page.binSeconds), value === null ? "" : `${amount(value)} ± ${error(stderr)}`, condition]);
-    return make("div", {},
+    return make("div", { className: "words" },
       grid("Rules", ["Rule", "State", "Condition", "Details"], rules),
       grid(`Changes in this range, newest first: ${count(changes.length)}`, ["Rule", "Became", "When (UTC)", "Estimate, standard error", "Condition"], changed));
   }
