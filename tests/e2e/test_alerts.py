@@ -185,6 +185,8 @@ def test_an_event_reaches_all_targets_and_a_restart_loses_and_doubles_nothing(
             )
             metrics = httpx.get(f"http://127.0.0.1:{port}/metrics").text
             assert 'private_counts_alert_firing{rule="busy",stream="clicks"} 1.0' in metrics
+            shown = get(port, "/v1/streams/clicks/transitions")["transitions"]
+            assert [one["kind"] for one in shown if one["rule"] == "busy"] == ["firing", "resolved", "firing"]
             assert service.interrupt() == 0
     found = told(alerts)
     assert kinds(alerts, "busy") == ["firing", "resolved", "firing"]

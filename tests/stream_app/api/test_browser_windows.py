@@ -28,7 +28,7 @@ ZONES = ("Europe/Paris", "Australia/Lord_Howe", "America/Sao_Paulo", "America/Ha
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    """Serve windows of every sort, one stream without a complete one, and a stream of calendar days."""
+    """Serve windows of every sort, and a stream of calendar days."""
     behind = Backstage()
     sorts: dict[str, dict[str, Any]] = {
         "known": {"mechanism": "hb"},
@@ -40,9 +40,6 @@ def site() -> Iterator[str]:
         stream = PublishedWindows(behind.store, name=name, epoch_bins=96, buckets=20, **options)
         behind.run(stream.open())
         behind.run(stream.close_cells(delays(stream, 80)))
-    young = PublishedWindows(behind.store, name="young", epoch_bins=96, buckets=20)
-    behind.run(young.open())
-    behind.run(young.close_cells(delays(young, 5)))
     days = {"first_bin": FIRST_DAY, "bin_us": DAY_US, "timezone": "Europe/Paris"}
     behind.stream(DAYS, epoch_bins=128, **days)
     yield behind.start() + "/streams/"
@@ -149,10 +146,25 @@ def test_where_no_error_is_known_none_is_drawn_and_it_is_said(browser: Browser, 
         expect(page.locator("#spoken")).to_have_text(re.compile(r"^UA: [\d,]+, between"))
 
 
-def test_a_stream_without_a_complete_window_says_so(browser: Browser, site: str) -> None:
-    with opened(browser, site + "young", expect_errors=True) as page:
-        page.locator("#windows").scroll_into_view_if_needed()
-        expect(page.locator("#windows .note")).to_have_text(re.compile("no window is complete yet"))
+def test_windows_arrive_while_one_looks(browser: Browser, backstage: Backstage) -> None:
+    stream = PublishedWindows(backstage.store, epoch_bins=48, window_bins=12, buckets=10, mechanism="dawa")
+    cells = delays(stream, 24)
+    backstage.run(stream.open())
+    backstage.run(stream.close_cells(cells[:5]))
+    with opened(browser, backstage.start() + "/streams/windows", expect_errors=True) as page:
+        found, which = page.locator("#windows"), page.locator("#windows-which")
+        found.scroll_into_view_if_needed()
+        expect(found.locator(".note")).to_have_text(re.compile("no window is complete yet"))
+        for start, stop, said in ((5, 12, "00:00–12:00"), (12, 24, "12:00 – 2 Jan 2013, 00:00")):
+            backstage.run(stream.close_cells(cells[start:stop]))
+            expect(which).to_contain_text(f"1 Jan 2013, {said} UTC")
+            expect(found).not_to_have_class(re.compile("failed"))
+        page.get_by_role("button", name="Earlier").click()
+        expect(which).to_contain_text("00:00–12:00")
+        backstage.run(stream.close_cells(cells[:12]))  # one that was chosen stays
+        expect(page.get_by_role("button", name="Later")).to_be_enabled()
+        expect(found).to_have_attribute("data-seq", "36")
+        expect(which).to_contain_text("1 Jan 2013, 00:00–12:00")
 
 
 def test_calendar_days_have_a_rate_and_a_week_before(browser: Browser, site: str) -> None:
