@@ -45,15 +45,15 @@ class RedisAlertStore:
         transitions: Sequence[Mapping[str, Any]],
     ) -> bool:
         """Store what was decided up to ``seq``, or change nothing if ``before`` is not the last decision."""
-        forms = [*transitions, *(for_readers(one) for one in transitions)]
-        told = [json.dumps(one, separators=(",", ":")) for one in forms]
+        shown = [for_readers(one) for one in transitions[-KEPT_FOR_READERS:]]
+        told = [json.dumps(one, separators=(",", ":")) for one in (*transitions, *shown)]
         pairs = [part for name, text in states.items() for part in (name, text)]
         reply = await script("decide_alerts")(
             self._redis,
             [ALERT_STATES, ALERT_DECIDED, ALERT_OUTBOX, transitions_key(stream)],
             [
                 *(stream, "" if before is None else before, seq, KEPT_TRANSITIONS, KEPT_FOR_READERS),
-                *(len(transitions), *told, *pairs),
+                *(len(transitions), len(shown), *told, *pairs),
             ],
         )
         return reply == b"done"
