@@ -116,6 +116,7 @@ def watch(stream: str, url: str, api_key: str | None, after: int | None, release
     """
     console = Console()
     with _service(url, api_key) as client:
+        client.streams()  # following waits for a service that is away; who has just begun wants to hear of it
         followed = _limited(client.follow(stream, after), releases)
         if console.is_terminal:
             _draw(console, stream, followed)

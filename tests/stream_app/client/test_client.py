@@ -137,6 +137,8 @@ def check_blocking(url: str, bins: dict[str, np.ndarray]) -> None:
 def test_a_service_that_is_away_is_one_line() -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(ClientError, match="is it running there"):
         client.count("departures")
+    watched = CliRunner().invoke(main, ["watch", "departures", "--url", "http://127.0.0.1:9"])
+    assert (watched.exit_code, len(watched.output.splitlines())) == (2, 1)
     with Client("127.0.0.1:9") as client, pytest.raises(ClientError, match="write it as http://HOST:PORT"):
         client.count("departures")
 
