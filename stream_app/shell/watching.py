@@ -63,7 +63,11 @@ def plan_alert(config: Path, name: str | None, shift: float, events: float | Non
     for rule in rules:
         if rule.condition.measure != "no_data":
             table.add_row(*_row(rule, settings, shift, events))
-    Console().print(table)
+    if table.row_count:
+        Console().print(table)
+    for rule in rules:
+        if rule.condition.measure == "no_data":
+            click.echo(f"{rule.name}: looks at the clock only; noise has no part in it")
     return 0
 
 
@@ -144,7 +148,13 @@ def export_alerts(config: Path) -> int:
 
 
 @click.command("api-key")
-@click.option("--file", type=click.Path(path_type=Path), default=Path("api-keys.ndjson"), show_default=True)
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    default=Path("api-keys.ndjson"),
+    show_default=True,
+    help="Where its hash goes: the file that api.keys names.",
+)
 @click.option("--name", required=True, help="Whose key it is.")
 @click.option(
     "--stream", "streams", multiple=True, help="A stream that it opens; may be repeated.  [default: all]"
