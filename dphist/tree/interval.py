@@ -49,6 +49,8 @@ __all__ = ["DITHER", "TAIL_SHARE", "HalfWidth", "half_width", "half_widths"]
 
 _CELLS_PER_CHUNK = 2**19
 _LAWS_PER_CHUNK = 256
+# Doubles of a table of which some copies may be made: eight megabytes.
+_CELLS_AT_ONCE = 2**20
 # Newton steps towards a half width; if more are needed, halving ends the search.
 _NEWTON_STEPS = 8
 
@@ -80,9 +82,16 @@ def half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatArr
     """
     _checked(confidence)
     first, place = laws.distinct()
-    if len(first) < len(laws):
-        values, levels = half_widths(laws.take(first), confidence)
-        return values[place], levels[place]
+    at_once = max(_LAWS_PER_CHUNK, _CELLS_AT_ONCE // max(1, laws.weights.shape[1]))
+    values, levels = np.empty(len(first)), np.empty(len(first))
+    for start in range(0, len(first), at_once):
+        rows = slice(start, start + at_once)
+        values[rows], levels[rows] = _half_widths(laws.take(first[rows]), confidence)
+    return values[place], levels[place]
+
+
+def _half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatArray]:
+    """Return those of different laws, few enough for some copies of them."""
     values, levels = np.zeros(len(laws)), laws.probability_of_silence()
     noisy = np.flatnonzero(levels < confidence)
     units = laws.lattice_units()

@@ -221,13 +221,14 @@ class LawTable:
         every = np.arange(len(self))
         if len(self) < 2 or not self.weights.shape[1]:
             return every, every
-        table = np.hstack([self.weights, self.copies, self.scales])
-        mixed = table @ np.sqrt(np.arange(2.0, 2.0 + table.shape[1]))
+        parts = (self.weights, self.copies, self.scales)
+        factors = np.sqrt(np.arange(2.0, 2.0 + 3 * self.weights.shape[1])).reshape(3, -1)
+        mixed = sum(part @ row for part, row in zip(parts, factors, strict=True))
         _, first, place = np.unique(mixed, return_index=True, return_inverse=True)
         if len(first) == len(self):
             return every, every
-        parts = [table, self.curves[:, np.newaxis], self.ends[:, np.newaxis], self.slacks[:, np.newaxis]]
-        alike = all(bool((part == part[first[place]]).all()) for part in parts)
+        columns = (row[:, np.newaxis] for row in (self.curves, self.ends, self.slacks))
+        alike = all(bool((part == part[first[place]]).all()) for part in (*parts, *columns))
         return (first, place) if alike else (every, every)
 
     def scaled(self, factors: FloatArray) -> LawTable:

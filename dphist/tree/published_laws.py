@@ -69,7 +69,7 @@ class _Range:
     def __init__(self, design: TreeDesign, a: int, b: int) -> None:
         self.design, self.a, self.b = design, a, b
         self.weights = decoder_weights(design)
-        self.scales = [float(scale) for scale in design.scales]
+        self.below_complete = _all_unfolded(design)
 
     def below(
         self, level: int, children: range, alpha: float, passed: float
@@ -84,15 +84,15 @@ class _Range:
         for copies, part in ((len(inside), 1.0), (outside, 0.0)):
             if copies:
                 reach = part - alpha + passed
-                for deeper, weight, nodes in _unfolded(self.design, level + 1):
-                    yield reach * weight, copies * nodes, self.scales[deeper - 1]
+                for scale, weight, nodes in self.below_complete[level]:
+                    yield reach * weight, copies * nodes, scale
         for child in sorted(cut):
             part = self.alpha(level + 1, child)
             yield from self._cut(level + 1, child, part, part - alpha + passed)
 
     def _cut(self, level: int, node: int, alpha: float, reach: float) -> Iterator[tuple[float, int, float]]:
         passed = reach * (int(self.weights.children[level - 1][node]) * _UNIT)
-        yield reach - passed, 1, self.scales[level - 1]
+        yield reach - passed, 1, self.below_complete[level - 1][0][0]
         yield from self.below(level, self._children(level, node), alpha, passed)
 
     def _children(self, level: int, node: int) -> range:
@@ -138,6 +138,7 @@ class _Walk:
         self.design = design
         self.weights: DecoderWeights = decoder_weights(design)
         self.counts = node_counts(design.shape, design.horizon)
+        self.below_complete = _all_unfolded(design)
         self.starts, self.stops = np.asarray(starts, np.int64), np.asarray(stops, np.int64)
         last = design.horizon - 1
         # Where nothing begins inside the tree, and nothing is cut off, there is no such path.
@@ -231,16 +232,20 @@ class _Walk:
             copies = np.where(parent.fresh, number, 0).astype(np.float64)
             if copies.any():
                 reach = alpha - parent.alpha + passed
-                for below, weight, nodes in _unfolded(self.design, level):
-                    yield reach * weight, copies * nodes, float(self.design.scales[below - 1])
+                for scale, weight, nodes in self.below_complete[level - 1]:
+                    yield reach * weight, copies * nodes, scale
 
 
-@lru_cache(maxsize=256)
-def _unfolded(design: TreeDesign, level: int) -> tuple[tuple[int, float, int], ...]:
-    """Write what reaches a complete node as (level, weight, nodes) over the noise of its subtree."""
-    weights, rows, passed, nodes = decoder_weights(design), [], 1.0, 1
-    for below in range(level, design.shape.height):
-        share = float(weights.children[below - 1][0]) * _UNIT
-        rows.append((below, passed - passed * share, nodes))
-        passed, nodes = passed * share, nodes * design.branching[below]
-    return (*rows, (design.shape.height, passed, nodes))
+@lru_cache(maxsize=64)
+def _all_unfolded(design: TreeDesign) -> tuple[tuple[tuple[float, float, int], ...], ...]:
+    """Write what reaches a complete node of each level as (scale, weight, nodes) over its subtree's noise."""
+    weights, scales = decoder_weights(design), [float(scale) for scale in design.scales]
+    levels = []
+    for level in design.shape.levels:
+        rows, passed, nodes = [], 1.0, 1
+        for below in range(level, design.shape.height):
+            share = float(weights.children[below - 1][0]) * _UNIT
+            rows.append((scales[below - 1], passed - passed * share, nodes))
+            passed, nodes = passed * share, nodes * design.branching[below]
+        levels.append((*rows, (scales[-1], passed, nodes)))
+    return tuple(levels)

@@ -60,13 +60,13 @@ class RangeWeights:
     def law(self) -> WeightedNoise:
         """Return the law of the error, over the noise of single nodes."""
         design, scales = self.design, [float(scale) for scale in self.design.scales]
-        groups = []
+        groups, below = [], [unfolded(design, level) for level in design.shape.levels]
         for term in self.terms:
             if term.cut:
                 gain = design.gains[term.level - 1]
                 groups.append((term.reach * gain, term.nodes, scales[term.level - 1]))
                 continue
-            for level, weight, nodes in unfolded(design, term.level):
+            for level, weight, nodes in below[term.level - 1]:
                 groups.append((term.reach * weight, term.nodes * nodes, scales[level - 1]))
         return WeightedNoise.of(groups)
 
