@@ -49,6 +49,8 @@ __all__ = ["DITHER", "TAIL_SHARE", "HalfWidth", "half_width", "half_widths"]
 
 _CELLS_PER_CHUNK = 2**19
 _LAWS_PER_CHUNK = 256
+# So few frequencies are not worth looking into.
+_FEW_FREQUENCIES = 32
 # Doubles of a table of which some copies may be made: eight megabytes.
 _CELLS_AT_ONCE = 2**20
 # Newton steps towards a half width; if more are needed, halving ends the search.
@@ -161,6 +163,8 @@ class _Search:
 
         Between two frequencies sin^2 is at least its value at one of them, unless a zero lies between.
         """
+        if blocks[-1][1] <= _FEW_FREQUENCIES:
+            return np.arange(1, blocks[-1][1])
         laws, period = self.laws.take(rows), self.period[rows, np.newaxis]
         low, high = (np.array(edges) for edges in zip(*blocks, strict=True))
         for width in piece_widths(float(laws.weights.max() / period.min())):

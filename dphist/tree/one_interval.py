@@ -32,8 +32,8 @@ from dphist.tree.law import LARGEST_MIXED_LATTICE, SMOOTH_SCALE, WeightedNoise, 
 
 FloatArray = NDArray[np.float64]
 
-# So few first blocks of frequencies, about a dozen, are not worth looking into.
-_FEW_BLOCKS = 3
+# So few first blocks of frequencies, up to the fortieth, are not worth looking into.
+_FEW_BLOCKS = 6
 # Newton steps towards the half width; if more are needed, halving ends the search.
 _NEWTON_STEPS = 8
 

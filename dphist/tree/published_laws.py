@@ -70,6 +70,7 @@ class _Range:
         self.design, self.a, self.b = design, a, b
         self.weights = decoder_weights(design)
         self.below_complete = _all_unfolded(design)
+        self.alphas: dict[tuple[int, int], float] = {}
 
     def below(
         self, level: int, children: range, alpha: float, passed: float
@@ -101,6 +102,11 @@ class _Range:
 
     def alpha(self, level: int, node: int) -> float:
         """Return the part of a node's correction that lands in the range."""
+        if (level, node) not in self.alphas:
+            self.alphas[level, node] = self._alpha(level, node)
+        return self.alphas[level, node]
+
+    def _alpha(self, level: int, node: int) -> float:
         width = self.design.shape.widths[level]
         start, stop = node * width, min((node + 1) * width, self.design.horizon)
         if self.a <= start and stop <= self.b:
