@@ -88,7 +88,7 @@ def merged_laws(design: NodeDesign, starts: Int64Array, stops: Int64Array) -> La
     Guarantee: probabilities are those of ``whole_law`` up to each law's ``slack``, which
         intervals are charged with; variances agree to rounding.
     Args: an anticipating design; 0 <= a <= b <= horizon, each of shape (ranges,).
-    Cost: O(height * ranges) in numpy, 30 microseconds a range or 0.3 ms for one; O(nodes) once a design.
+    Cost: O(height * ranges) in numpy, 30 microseconds a range; O(nodes) once a design.
     """
     return _Ranges(design, np.asarray(starts, np.int64), np.asarray(stops, np.int64)).laws()
 
