@@ -110,7 +110,11 @@ class Section:
                 raise self.error(key, f"is not a known key; {remedy}")
 
     def error(self, key: str, text: str, line: int | None = None) -> ConfigError:
-        """Return the one-line error about a key of this section."""
+        """Return the one-line error about a key of this section; of a missing one, what may be it."""
+        if key not in self._nodes:
+            unread = [written for written in self._nodes if written not in self._asked]
+            for written in difflib.get_close_matches(key, unread, n=1, cutoff=0.75):
+                text, line = f"{text}; is {written} meant to be it?", _line(self._nodes[written])
         at = line or (_line(self._nodes[key]) if key in self._nodes else self.line)
         where = f"{self.file}:{at}" if at else self.file
         return ConfigError(f"{where}: {self._join(key)} {text}".replace("\n", " "))

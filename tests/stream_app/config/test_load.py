@@ -83,7 +83,16 @@ WINDOWED = "keys: {field: c, list: [a], mode: window, window: 1h}"
 @pytest.mark.parametrize(
     ("written", "instead", "expected"),
     [
-        ("epsilon: 1.0", "epsilom: 1.0", "app.yaml:9: streams.departures.privacy.epsilon is missing"),
+        (
+            "epsilon: 1.0",
+            "epsilom: 1.0",
+            "app.yaml:9: streams.departures.privacy.epsilon is missing; add it; is epsilom meant to be it?",
+        ),
+        (
+            "streams:",
+            "strams:",
+            "app.yaml:4: streams names no stream; add one under it; is strams meant to be it?",
+        ),
         ("epsilon: 1.0", "epsilon: 1.0, unti: event", "privacy.unti is not a known key; did you mean unit?"),
         ("epsilon: 1.0", "epsilon: -1", "privacy.epsilon -1: must be a number above zero"),
         ("epsilon: 1.0", "epsilon: .nan", "privacy.epsilon nan: must be a number above zero"),
