@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stream_app.config import Settings, SourceSettings, StreamSettings
+from stream_app.ports import OperatorError
 from stream_app.shell.doctor_kafka import kafka_findings
 from stream_app.shell.doctor_redis import redis_findings
-from stream_app.shell.findings import Finding
+from stream_app.shell.findings import Finding, sampled
 from stream_app.shell.supervision import family
+from stream_app.sources.decode import PlainField, TimeField
+from stream_app.sources.lines import open_lines
 
 MIB = 1 << 20
 LEAST_FREE_BYTES = 256 * MIB  # below this a release may not be written
@@ -23,7 +26,12 @@ FEW_FREE_BYTES = 2048 * MIB
 async def examine(settings: Settings) -> list[Finding]:
     """Return a finding for each file, directory, address and service of a configuration."""
     files = [(stream, stream.source) for stream in settings.streams]
-    findings = [_file(stream, source) for stream, source in files if isinstance(source, SourceSettings)]
+    findings = [
+        finding
+        for stream, source in files
+        if isinstance(source, SourceSettings)
+        for finding in _file(stream, source)
+    ]
     for what, directory in _directories(settings).items():
         findings += _directory(what, directory)
     findings += _doors(settings)
@@ -32,13 +40,28 @@ async def examine(settings: Settings) -> list[Finding]:
     return findings
 
 
-def _file(stream: StreamSettings, source: SourceSettings) -> Finding:
+def _file(stream: StreamSettings, source: SourceSettings) -> Iterator[Finding]:
+    """Yield whether a file can be read, and whether its first events can."""
     file, what = source.file, f"streams.{stream.name}.source.file"
     if not file.is_file():
-        return Finding(what, "fail", f"{file} is not there; create it or correct the path")
+        yield Finding(what, "fail", f"{file} is not there; create it or correct the path")
+        return
     if not os.access(file, os.R_OK):
-        return Finding(what, "fail", f"{file} cannot be read; let this user read it")
-    return Finding(what, "ok", f"{file} can be read")
+        yield Finding(what, "fail", f"{file} cannot be read; let this user read it")
+        return
+    yield Finding(what, "ok", f"{file} can be read")
+    if not file.stat().st_size:
+        return
+    time = TimeField(stream.time.field, stream.time.format)
+    try:
+        with open_lines(file, source.format, [time, *map(PlainField, stream.cell_fields)]) as lines:
+            start = lines.first_position
+            batch = lines.read(start, lines.after_last_line(start))
+    except OperatorError as refusal:
+        yield Finding(f"streams.{stream.name}.source.format", "fail", str(refusal))
+        return
+    if batch is not None:
+        yield sampled(what, time.path, time.format, len(batch.positions), len(batch.refused))
 
 
 def _directories(settings: Settings) -> dict[str, Path]:

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.kafka_cluster import Cluster, TopicFacts, answers, topic_facts
 from stream_app.ports import OperatorError
-from stream_app.shell.findings import Finding
+from stream_app.shell.findings import Finding, sampled
 from stream_app.sources.decode import Decoded, PlainField, TimeField
 from stream_app.sources.topic_records import topic_decoder
 
@@ -128,16 +128,8 @@ def keyed_by_user(what: str, events: Iterable[tuple[Any, bytes | None, int]]) ->
 def _sampled(
     what: str, field: TimeField, source: TopicSettings, records: Sequence[ConsumerRecord], decoded: Decoded
 ) -> Iterator[Finding]:
-    """Yield what the newest records look like, in words: how many are good is a count of people's events."""
-    if not len(decoded.kept):
-        said = (
-            f"no event of a sample has a time in {field.path} ({field.format}); correct time.field or format"
-        )
-        yield Finding(what, "fail", said)
-    elif decoded.refused:
-        yield Finding(what, "warn", "some events of a sample cannot be decoded; see the dead letters")
-    else:
-        yield Finding(what, "ok", "every event of a sample can be decoded")
+    """Yield what the newest records look like."""
+    yield sampled(what, field.path, field.format, len(decoded.kept), len(decoded.refused))
     ahead_s = max(record.timestamp for record in records) / 1e3 - time.time()
     if ahead_s > AHEAD_S:
         said = f"records carry times {ahead_s:.0f} s ahead of this machine's clock; run an NTP client on all"

@@ -30,6 +30,21 @@ class Finding:
     said: str
 
 
+def sampled(what: str, time_field: str, time_format: str, kept: int, refused: int) -> Finding:
+    """Return what a sample of events looks like, in words: how many are good is a count of people's events.
+
+    Args: kept, refused, how many of the sample could be decoded and how many not.
+    """
+    if refused and not kept:
+        said = (
+            f"no event of a sample has a time in {time_field} ({time_format}); correct time.field or format"
+        )
+        return Finding(what, "fail", said)
+    if refused:
+        return Finding(what, "warn", "some events of a sample cannot be decoded; see the dead letters")
+    return Finding(what, "ok", "every event of a sample can be decoded")
+
+
 def show(findings: Sequence[Finding], console: Console) -> None:
     """Print a table on a terminal, a line for each finding elsewhere."""
     if not console.is_terminal:

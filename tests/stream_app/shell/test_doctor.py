@@ -189,3 +189,31 @@ def test_it_is_shown_as_lines_and_on_a_terminal_as_a_table() -> None:
     show(findings, Console(file=screen, force_terminal=True, width=80))
     assert "is [free]" in screen.getvalue()
     assert "\x1b[" in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("lines", "state", "said"),
+    [
+        ("", None, ""),
+        ('{"at": 1}\n{"at": 2}\n{"at"', "ok", "every event"),
+        ('{"at": 1}\n\n{"to": 2}\n', "warn", "dead letters"),
+        ('{"to": 1}\n{"at": "noon"}\n', "fail", "no event of a sample has a time in at (ms)"),
+    ],
+)
+def test_the_first_events_of_a_file_are_decoded(
+    folder: Path, lines: str, state: str | None, said: str
+) -> None:
+    (folder / "clicks.ndjson").write_text(lines)
+    readable, *sample = examined(folder)["streams.clicks.source.file"]
+    assert readable.state == "ok"
+    assert [finding.state for finding in sample] == ([] if state is None else [state])
+    assert all(said in finding.said for finding in sample)
+
+
+def test_a_header_without_the_time_is_found(folder: Path) -> None:
+    (folder / "clicks.ndjson").write_text("id,when\n1,2\n")
+    text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")
+    (folder / "app.yaml").write_text(text.replace("clicks.ndjson}", "clicks.ndjson, format: csv}"))
+    found = asyncio.run(doctor.examine(load(folder / "app.yaml", {})))
+    (refused,) = (one for one in found if one.what == "streams.clicks.source.format")
+    assert (refused.state, "at" in refused.said) == ("fail", True)
