@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dphist.tree.interval import DITHER, _Search, half_width, half_widths
 from dphist.tree.inversion import tail_bounds
-from dphist.tree.law import LawTable, WeightedNoise
+from dphist.tree.law import Gaussian, LawTable, WeightedNoise
 from dphist.tree.one_interval import OneSearch
 from tests.oracles import probability_within, weighted_sum_pmf
 
@@ -125,6 +125,29 @@ def test_one_law_alone_has_the_interval_of_a_table(
     alone = search.least()
     assert alone.value == pytest.approx(values[0], abs=DITHER / 8 * math.sqrt(law.variance))
     assert alone.level >= confidence
+
+
+@pytest.mark.parametrize(
+    ("gaussian", "slack"), [(Gaussian(), 0.01), (Gaussian(40.0), 0.0), (Gaussian(-20.0, 0.08), 0.003)]
+)
+def test_one_law_alone_is_charged_with_what_merging_leaves(gaussian: Gaussian, slack: float) -> None:
+    groups = [(1.0, 3, 8.0), (0.37, 5, 4.0), (math.pi / 9, 2, 6.0)]
+    law = WeightedNoise.of(groups, gaussian, slack)
+    alone, [width] = half_width(law, 0.9), half_widths(LawTable.of([law]), 0.9)[0]
+    deviation = math.sqrt(law.variance)
+    assert alone.value == pytest.approx(width, abs=DITHER / 8 * deviation)
+    assert abs(alone.value - half_width(WeightedNoise.of(groups), 0.9).value) > 4 * DITHER * deviation
+
+
+@pytest.mark.parametrize(("laws", "groups"), [(3, 2_000), (700, 7), (1, 1)])
+def test_sums_over_groups_are_the_same_in_any_parts(laws: int, groups: int) -> None:
+    draws = np.random.default_rng(6)
+    weights, copies = draws.uniform(0, 1, (laws, groups)), draws.integers(0, 5, (laws, groups))
+    table = LawTable(weights, copies.astype(float), draws.uniform(0.2, 30, (laws, groups)))
+    theta = draws.uniform(0, 40, (laws, 61))
+    sines = np.sin(0.5 * weights[..., np.newaxis] * theta[:, np.newaxis]) ** 2
+    logs = np.log1p(2 * table.variances[..., np.newaxis] * sines)
+    np.testing.assert_allclose(table.decay(theta), np.einsum("lg,lgp->lp", copies, logs), rtol=1e-11)
 
 
 @settings(max_examples=40)
