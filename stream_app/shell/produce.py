@@ -317,8 +317,8 @@ def _one_line(what: Production) -> Iterator[None]:
     except (KafkaError, OSError) as failure:
         said = str(failure).partition("\n")[0] or type(failure).__name__
         raise OperatorError(
-            f"produce: topic {what.topic} on {what.bootstrap_servers}: {said}; is a broker there? "
-            "`make kafka` starts one, --bootstrap-servers names another"
+            f"produce: topic {what.topic} on {what.bootstrap_servers}: {said}; `make kafka` starts a broker, "
+            "--bootstrap-servers names another"
         ) from None
 
 

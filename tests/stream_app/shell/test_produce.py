@@ -84,7 +84,7 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("servers", "line"),
     [
-        ("127.0.0.1:1", "^produce: topic t on 127.0.0.1:1: .*is a broker there?"),
+        ("127.0.0.1:1", "^produce: topic t on 127.0.0.1:1: .*`make kafka` starts a broker"),
         ("127.0.0.1:1,nowhere", "^kafka: nowhere is no address; write host:port"),
     ],
 )
