@@ -46,6 +46,8 @@ def forest_errors(design: TreeDesign, bins: int, starts: Int64Array, stops: Int6
     Args: a causal design; 0 <= a <= b <= bins, each of shape (ranges,).
     Cost: O(height^2 * ranges), in numpy.
     """
+    if not starts.any():
+        return _errors(design, prefix_terms(design, bins, stops), len(stops))
     return _errors(design, range_terms(design, bins, starts, stops), len(starts))
 
 
@@ -65,12 +67,41 @@ def live_terms(design: TreeDesign, stops: Int64Array) -> Iterator[Terms]:
         yield Terms(level, digit.astype(np.float64), one, one, False)
 
 
+def prefix_terms(design: TreeDesign, bins: int, stops: Int64Array) -> Iterator[Terms]:
+    """Yield the terms of prefixes [0, b): whole roots, then down the one path that b cuts."""
+    shape, one = design.shape, np.ones(len(stops))
+    roots = {level: (first, number) for level, first, number in shape.cover(bins)}
+    # Of the node that b cuts on this level, if any: bins before b, and its weights.
+    inside = np.zeros(len(stops), np.int64)
+    weight, reach = np.zeros(len(stops)), np.zeros(len(stops))
+    for level in shape.levels:
+        width = shape.widths[level]
+        if level in roots:
+            first, number = roots[level]
+            before = np.clip(stops - first * width, 0, number * width)
+            yield Terms(level, (before // width).astype(np.float64), one, one, False)
+            fresh = before % width > 0
+            inside = np.where(inside > 0, inside, before % width)
+            weight, reach = (np.where(fresh, inside / width, part) for part in (weight, reach))
+        cut = (inside > 0).astype(np.float64)
+        if level == shape.height or not cut.any():
+            continue
+        yield Terms(level, cut, weight, reach, True)
+        k, child_width = shape.branching[level], shape.widths[level + 1]
+        alpha, passed = inside / width, (1.0 - design.gains[level - 1]) * reach
+        whole, inside = np.divmod(inside, child_width)
+        outside = k - whole - (inside > 0)
+        yield Terms(level + 1, whole * cut, 1.0 - alpha, 1.0 - alpha + passed, False)
+        yield Terms(level + 1, outside * cut, -alpha, -alpha + passed, False)
+        weight = inside / child_width - alpha
+        reach = weight + passed
+
+
 def range_terms(design: TreeDesign, bins: int, starts: Int64Array, stops: Int64Array) -> Iterator[Terms]:
     """Yield the terms of ranges: whole roots, then down the paths that the edges cut, level by level."""
     shape, one = design.shape, np.ones(len(starts))
     roots = {level: (first, first + number) for level, first, number in shape.cover(bins)}
-    # Prefixes have one edge inside the epoch.
-    edges = (starts, stops) if starts.any() else (stops,)
+    edges = (starts, stops)
     above = [_Path.nowhere(len(starts)) for _ in edges]
     for level in shape.levels:
         width = shape.widths[level]
@@ -83,8 +114,7 @@ def range_terms(design: TreeDesign, bins: int, starts: Int64Array, stops: Int64A
             _Path.of(design, bins, level, starts, stops, edge, parent)
             for edge, parent in zip(edges, above, strict=True)
         ]
-        if len(paths) == 2:
-            paths[1] = paths[1].unless(paths[0])
+        paths[1] = paths[1].unless(paths[0])
         for path in paths:
             if path.fresh.any():
                 yield Terms(level, path.fresh.astype(np.float64), path.weight, path.reach, True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dphist.noise import Int64Array
 from dphist.tree.design import TreeDesign
-from dphist.tree.forest_laws import Terms, laws_of_terms, live_terms, range_terms
+from dphist.tree.forest_laws import Terms, laws_of_terms, live_terms, prefix_terms
 from dphist.tree.law import LawTable
 from dphist.tree.weights import range_weights
 
@@ -63,7 +63,7 @@ def checked_series(kind: Series) -> Series:
 def _terms(design: TreeDesign, bins: int, kind: Series, points: Int64Array) -> Iterator[Terms]:
     if kind == "live":
         return live_terms(design, points + 1)
-    return range_terms(design, bins, np.zeros_like(points), points + 1)
+    return prefix_terms(design, bins, points + 1)
 
 
 def _bin_laws(design: TreeDesign, bins: int, points: Int64Array) -> tuple[list[int], Int64Array]:
