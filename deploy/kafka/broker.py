@@ -227,10 +227,15 @@ def main() -> int:
 def _run(command: list[str], bootstrap_servers: str) -> int:
     """Return a command's status. Whatever asks for the end, it is waited for: it may need the broker."""
     environment = {**os.environ, "STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers}
+    asked: list[int] = []  # signals that come before there is a child
+    for ending in _ENDINGS:
+        signal.signal(ending, lambda number, _frame: asked.append(number))
+    signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches the command too
     with subprocess.Popen(command, env=environment) as child:
         for ending in _ENDINGS:
             signal.signal(ending, lambda number, _frame: child.send_signal(number))
-        signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches the command too
+        for number in asked:
+            child.send_signal(number)
         return child.wait()
 
 

@@ -89,7 +89,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     ("command", "ending", "status"),
     [
         ([], signal.SIGHUP, 0),
-        (["--", "sleep", "600"], signal.SIGTERM, -signal.SIGTERM % 256),
+        (["--", "sh", "-c", "echo runs; exec sleep 600"], signal.SIGTERM, -signal.SIGTERM % 256),
     ],
 )
 def test_what_ends_the_command_ends_the_broker(
@@ -100,6 +100,8 @@ def test_what_ends_the_command_ends_the_broker(
     with subprocess.Popen(running, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "Ctrl-C ends it" in process.stdout.readline()
+        if command:
+            assert process.stdout.readline() == "runs\n"
         assert answers("127.0.0.1", port)
         process.send_signal(ending)
         assert process.wait(60) == status
