@@ -29,6 +29,7 @@ from dphist.tree.inversion import (
     FLOATING_ERROR,
     LARGEST_SERIES,
     NEGLIGIBLE,
+    NEWTON_STEPS,
     STEPS_PER_DITHER,
     TAIL_SHARE,
     HalfWidth,
@@ -53,8 +54,6 @@ _LAWS_PER_CHUNK = 256
 _FEW_FREQUENCIES = 32
 # Doubles of a table of which some copies may be made: eight megabytes.
 _CELLS_AT_ONCE = 2**20
-# Newton steps towards a half width; if more are needed, halving ends the search.
-_NEWTON_STEPS = 8
 
 
 @lru_cache(maxsize=4096)
@@ -200,8 +199,8 @@ class _Search:
         # Where nothing less will do, the Chernoff bound that set the search's end vouches for it.
         low, high, level = np.full(len(rows), -1), self.largest[rows], np.full(len(rows), self.confidence)
         target = self._normal_guess(rows)
-        for number in range(_NEWTON_STEPS + int(high.max() + 1).bit_length()):
-            if number >= _NEWTON_STEPS:
+        for number in range(NEWTON_STEPS + int(high.max() + 1).bit_length()):
+            if number >= NEWTON_STEPS:
                 target = np.asarray(0.5 * (low + high), np.float64)
             tried = np.clip(np.ceil(target).astype(np.int64), low + 1, np.maximum(high - 1, low + 1))
             z = (tried + offset) * step

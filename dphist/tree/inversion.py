@@ -25,6 +25,8 @@ TAIL_SHARE = 1e-5
 # Sums of doubles below one: a generous bound on their rounding.
 FLOATING_ERROR = 1e-11
 NEGLIGIBLE = 1e-13
+# Newton steps towards a half width; if more are needed, halving ends the search.
+NEWTON_STEPS = 8
 # Frequencies are looked at in blocks: the first few, which all laws need, then ends that grow by a factor.
 _FIRST_BLOCK = 8
 _BLOCK_GROWTH = 1.4

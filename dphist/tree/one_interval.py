@@ -17,6 +17,7 @@ from dphist.tree.inversion import (
     FLOATING_ERROR,
     LARGEST_SERIES,
     NEGLIGIBLE,
+    NEWTON_STEPS,
     STEPS_PER_DITHER,
     TAIL_SHARE,
     HalfWidth,
@@ -34,8 +35,6 @@ FloatArray = NDArray[np.float64]
 
 # So few first blocks of frequencies, up to the fortieth, are not worth looking into.
 _FEW_BLOCKS = 6
-# Newton steps towards the half width; if more are needed, halving ends the search.
-_NEWTON_STEPS = 8
 
 
 class OneSearch:
@@ -107,7 +106,7 @@ class OneSearch:
         target, tries = NormalDist().inv_cdf(0.5 + 0.5 * confidence) / self.step, 0
         while high - low > 1:
             tries += 1
-            tried = math.ceil(target) if tries <= _NEWTON_STEPS else (low + high) // 2
+            tried = math.ceil(target) if tries <= NEWTON_STEPS else (low + high) // 2
             tried = max(low + 1, min(tried, high - 1))
             z = tried * self.step
             angle = theta * z

@@ -111,12 +111,14 @@ class Access:
             await answer(scope, receive, send)
             return
         scope.setdefault("state", {})["reader"] = reader
-        still_in = partial(self._is_still, reader, headers, address)
+        still_in = partial(self._is_still, reader, self._rules.keys, headers, address)
         await self.app(scope, _limited(receive), _while_let_in(send, still_in))
 
-    def _is_still(self, reader: Reader | None, headers: Headers, address: str) -> bool:
-        """Say whether a request made now would be let in as the same reader."""
-        return self._reader(headers, address) == reader
+    def _is_still(
+        self, reader: Reader | None, keys: tuple[ApiKey, ...], headers: Headers, address: str
+    ) -> bool:
+        """Say whether a request made now would be let in as the same reader. Args: keys, those of then."""
+        return self._rules.keys is keys or self._reader(headers, address) == reader
 
     def _refusal(
         self, scope: Scope, headers: Headers, reader: Reader | None, address: str
