@@ -53,12 +53,12 @@ demo-kafka: $(STAMP) ## the same year as if it happened now, through a real Kafk
 kafka: $(STAMP) ## a real Kafka broker on 127.0.0.1:9092, its data in state/kafka; Ctrl-C ends it
 	@$(BIN)/python deploy/kafka/broker.py state/kafka
 
-check: $(STAMP) ## lint, types, import rules, unit tests; under a minute
+check: $(STAMP) ## lint, types, import rules, unit tests with fewer examples; under a minute
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n auto -m "not redis and not kafka and not browser and not slow"
+	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile quick -m "not redis and not kafka and not browser and not slow"
 
 test: $(STAMP) ## every test, with real services
 	$(BIN)/python tests/services.py install

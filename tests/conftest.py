@@ -8,6 +8,7 @@ from tests.brokers import bootstrap_servers  # noqa: F401  (a fixture for whoeve
 settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=25)  # make check
 settings.load_profile("ci")
 
 
