@@ -44,8 +44,8 @@ const page = new StreamPage(window.location.href, {
   changed: (chosen) => {
     showControls(page);
     const own = OWN.find(([name]) => name in chosen);
-    const kinds = own ? [own[1]] : KINDS;
-    kinds.forEach((kind) => load(panels.get(kind)));
+    if (own) load(panels.get(own[1]), true); // who chooses in a panel waits for it, whatever the window shows
+    else KINDS.forEach((kind) => load(panels.get(kind)));
     if ("key" in chosen) refresh();
   },
 });
@@ -99,10 +99,11 @@ function onRelease(seq, text) {
 // ---- panels ---------------------------------------------------------------------------------------
 
 // One question at a time for each panel, and none while nobody looks at it; what was asked meanwhile is next.
-async function load(panel) {
+async function load(panel, awaited = inSight.has(panel)) {
   if (!panel || !page.detail?.released_until) return;
   stale.add(panel);
-  if (document.hidden || !inSight.has(panel)) return;
+  panel.element.setAttribute("aria-busy", "true"); // until it shows what was chosen
+  if (document.hidden || !awaited) return;
   if (loading.has(panel)) {
     again.add(panel);
     return;
@@ -112,13 +113,14 @@ async function load(panel) {
   stale.delete(panel);
   try {
     await panel.load();
+    panel.element.setAttribute("aria-busy", String(again.has(panel)));
   } catch {
     stale.add(panel); // the service is away; the next refresh tries again
   } finally {
     loading.delete(panel);
     panel.restUntil = performance.now() + Math.max(REFRESH_MS, (performance.now() - began) * (SHARE_OF_SERVER - 1));
   }
-  if (again.delete(panel)) await load(panel);
+  if (again.delete(panel)) await load(panel, true);
 }
 
 function loadRested() {

@@ -140,10 +140,11 @@ def opened(browser: Browser, address: str, expect_errors: bool = False, **option
 
 
 def panel(page: Page, name: str) -> Any:
-    """Bring a panel into sight and wait until it shows the last release."""
+    """Bring a panel into sight and wait until it shows what was chosen."""
     found = page.locator(f"#{name}")
     found.scroll_into_view_if_needed()
     expect(found).to_have_attribute("data-seq", re.compile(r"^\d+$"), timeout=20_000)
+    expect(found).to_have_attribute("aria-busy", "false")
     expect(found).not_to_have_class(re.compile("failed"))
     return found
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from stream_app.api.access import AccessRules
 from stream_app.state.memory import MemoryStore
-from tests.stream_app.api.browsing import Backstage, opened
+from tests.stream_app.api.browsing import Backstage, opened, panel
 from tests.stream_app.published import Published
 
 pytestmark = pytest.mark.browser
@@ -114,6 +114,8 @@ def test_the_band_differs_between_first_published_and_now_known(
         drawn, known = inked(page, "bins-chart"), band_width(page)
         with page.expect_response(lambda one: "view=first_published" in one.url and "kind=bin" in one.url):
             page.get_by_label("First published").check()
+            panel(page, "running")
+            panel(page, "bins")
         expect(page.locator("#bins-chart")).to_have_attribute("data-view", "first_published")
         assert inked(page, "bins-chart") != drawn
         assert band_width(page) > known
@@ -128,6 +130,7 @@ def test_ranges_and_zoom(browser: Browser, backstage: Backstage) -> None:
         shows_seq(page, 24 * 40)
         expect(page.locator("#ranges label")).to_have_text(["All", "30 days", "7 days", "24 hours"])
         page.get_by_label("7 days").check()
+        panel(page, "bins")
         expect(page.locator("#bins-title")).to_have_text("Events per hour")
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "168")
         page.locator("#bins-chart").scroll_into_view_if_needed()
@@ -145,6 +148,7 @@ def test_ranges_and_zoom(browser: Browser, backstage: Backstage) -> None:
         page.keyboard.press("ArrowLeft")
         expect(page.locator("#spoken")).to_contain_text("between")
         page.keyboard.press("Escape")
+        panel(page, "bins")
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "168")
         page.locator("#running summary").click()
         expect(page.locator("#running-table tbody tr")).to_have_count(60)

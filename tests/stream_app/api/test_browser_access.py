@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from stream_app.core.alerts.rules import Rule, parse_condition
-from tests.stream_app.api.browsing import Backstage, opened
+from tests.stream_app.api.browsing import Backstage, opened, panel
 from tests.stream_app.published_axes import PublishedAxes, delays
 from tests.stream_app.published_windows import PublishedWindows
 
@@ -67,9 +67,9 @@ def faults(page: Page) -> list[str]:
 
 def show_everything(page: Page) -> None:
     """Scroll along all panels until each has come, and open what can be opened."""
-    for panel in page.locator("#panels > section").all():
-        panel.scroll_into_view_if_needed()
-        expect(panel).to_have_attribute("data-seq", re.compile(r"\d"), timeout=20_000)
+    for section in page.locator("#panels > section").all():
+        section.scroll_into_view_if_needed()
+        expect(section).to_have_attribute("data-seq", re.compile(r"\d"), timeout=20_000)
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
 
 
@@ -114,13 +114,14 @@ def test_everything_is_reached_and_worked_by_keyboard(browser: Browser, site: st
         page.keyboard.press("Tab")
         expect(page.get_by_role("link", name="delays")).to_be_focused()
         page.keyboard.press("Enter")
-        page.locator("#bins-chart[data-points]").wait_for()
+        panel(page, "bins")
         page.locator("#bins-chart").focus()
         page.keyboard.press("Home")
         expect(page.locator("#spoken")).to_contain_text("1 Jan 2013, 00:00–01:00: ")
         page.locator("#exact summary").press("Enter")
         page.locator("#exact-to").fill("2013-01-02T00:00:00")
         page.locator("#exact-to").press("Enter")
+        panel(page, "bins")
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "24")
         page.locator("#bins-chart").press("Escape")
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "72")

@@ -175,6 +175,7 @@ def test_values_may_be_consistent_or_as_first_published(browser: Browser, addres
         known = [whole(row[1]) for row in table(page, "bins")]
         for label, view in (("First published", "first_published"), ("Consistent", "consistent")):
             page.get_by_label(label).check()
+            panel(page, "bins")
             expect(page.locator("#bins-chart")).to_have_attribute("data-view", view)
             assert f"view={view}" in page.url
             assert [whole(row[1]) for row in table(page, "bins")] != known
@@ -217,6 +218,19 @@ def test_the_rates_window_is_chosen(browser: Browser, address: str) -> None:
         newest = table(page, "rate")[0]
         assert float(newest[1]) == pytest.approx(series["value"][-1] / 6, rel=0.01)
         assert float(newest[4]) == pytest.approx(series["stderr"][-1] / 6, rel=0.01)
+
+
+def test_a_choice_in_a_panel_is_followed_where_it_is_out_of_sight(browser: Browser, address: str) -> None:
+    with opened(browser, address + WEEK) as page:
+        panel(page, "rate")
+        page.evaluate("window.scrollTo(0, 0)")
+        page.set_viewport_size({"width": 1280, "height": 300})
+        out = "document.getElementById('rate').getBoundingClientRect().top > innerHeight + 400"
+        assert page.evaluate(out)
+        page.wait_for_timeout(300)  # until the page knows that nobody sees the panel
+        page.locator("#rate-window").select_option("6 hours")
+        expect(page.locator("#rate-title")).to_have_text("Events per hour, over the last 6 hours")
+        assert page.evaluate(out)
 
 
 @pytest.mark.parametrize("names", [PANELS[:3], PANELS[3:6], PANELS[6:]])

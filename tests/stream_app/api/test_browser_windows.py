@@ -184,6 +184,7 @@ def test_calendar_days_have_a_rate_and_a_week_before(browser: Browser, site: str
         assert said.startswith(f"{round(week[0]['value']):,} events here, {round(week[1]['value']):,} in")
         before = asked(page, f"departures/series?kind=bin&start={edges[1][0]}&end={edges[1][1]}")["value"]
         assert [whole(row[4]) for row in table(page, "bins")] == [round(value) for value in before[::-1]]
+        panel(page, "rate")
         page.locator("#rate-window").select_option("1 week")
         expect(page.locator("#rate-title")).to_have_text("Events per day, over the last week")
         rate = asked(page, f"departures/series?kind=window&window=7&end={edges[0][1]}")
