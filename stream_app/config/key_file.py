@@ -37,15 +37,15 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
 
 
 async def follow_keys(path: Path, take: Callable[[tuple[ApiKey, ...]], None]) -> Never:
-    """Hand over the keys of a file whenever it changes; while it cannot be read, the last ones hold.
+    """Hand over the keys of a file, now and whenever it changes; while it cannot be read, the last ones hold.
 
     Cost: a look at the file every second.
     """
-    seen = _mark(path)
+    seen: object = object()  # no mark: the file may have changed since the service read it at its start
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
         mark = _mark(path)
         if mark == seen:
+            await asyncio.sleep(LOOK_EVERY_S)
             continue
         seen = mark
         try:

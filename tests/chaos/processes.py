@@ -65,7 +65,7 @@ class Process:
             self._process.send_signal(signal_number)
             self._process.send_signal(signal.SIGCONT)
             try:
-                self._process.wait(30)
+                self._process.wait(120)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 raise Broken(f"{self.name} did not end within 30 s of signal {signal_number}") from None
@@ -86,7 +86,7 @@ class Process:
         """End it for good."""
         with self._lock:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(90)
 
     def last_words(self) -> str:
         """Return the end of what it has printed."""

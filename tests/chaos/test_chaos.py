@@ -26,7 +26,7 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.kafka
 @pytest.mark.redis
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("_quiet")
 def test_twenty_faults_change_nothing(tmp_path: Path) -> None:
     told: list[str] = []

@@ -51,7 +51,7 @@ class Traffic:
     def pause(self) -> None:
         """Deliver all that was begun, and write nothing more until ``resume``."""
         self._going.clear()
-        if not self._idle.wait(30):
+        if not self._idle.wait(120):
             raise TimeoutError("traffic: the broker does not take what was written before its restart")
         self._check()
 

@@ -41,7 +41,7 @@ def started(environment: dict[str, str]) -> Iterator[KafkaAdminClient]:
 
 def _client(servers: str, process: subprocess.Popen[bytes]) -> KafkaAdminClient:
     host, _, port = servers.partition(":")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not answers(host, int(port)):
         assert process.poll() is None, "the broker ended at once"
         assert time.monotonic() < deadline

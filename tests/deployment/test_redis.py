@@ -41,7 +41,7 @@ class DeployedRedis:
         command = [self.executable, CONFIGURATION, "--dir", self.folder / "data"]
         command += ["--aclfile", self.folder / "users.acl", "--port", str(self.port), "--bind", "127.0.0.1"]
         self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while True:
             try:
                 with redis.Redis.from_url(self.url("operator"), protocol=2) as client:

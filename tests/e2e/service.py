@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 
 def free_port() -> int:
@@ -66,13 +66,13 @@ class Service:
     def interrupt(self) -> int:
         """Press Ctrl-C; return the exit status."""
         self.process.send_signal(signal.SIGINT)
-        return self.wait(30)
+        return self.wait(120)
 
     def kill_everything(self) -> None:
         """kill -9 of the command and all its children at one moment: a power cut."""
         for pid in [self.process.pid, *descendants(self.process.pid)]:
             _kill(pid)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def kill_child(self, word: str) -> bool:
         """kill -9 of the first child with this word in its command line; return whether there was one."""
@@ -140,7 +140,7 @@ def _kill(pid: int) -> None:
 
 def get(port: int, path: str, **parameters: Any) -> Any:
     """Return an answer of the API."""
-    response = httpx.get(f"http://127.0.0.1:{port}{path}", params=parameters, timeout=10)
+    response = httpx.get(f"http://127.0.0.1:{port}{path}", params=parameters, timeout=60)
     assert response.status_code == 200, (path, parameters, response.status_code, response.text)
     return response.json()
 

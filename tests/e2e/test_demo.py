@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 def test_the_first_start_serves_while_it_replays_and_ends_on_time(tmp_path):
     port, started_s = free_port(), time.monotonic()
-    arguments = ["demo", "--state", "demo", "--port", str(port), "--seconds", "30"]
+    arguments = ["demo", "--state", "demo", "--port", str(port), "--seconds", "60"]
     with Service(arguments, tmp_path) as demo:
         demo.until_true(
             lambda: answers(port, "/v1/streams") and get(port, "/v1/streams")["streams"], "streams"
@@ -32,7 +32,7 @@ def test_the_first_start_serves_while_it_replays_and_ends_on_time(tmp_path):
         assert len(series["value"]) >= 50
         assert get(port, "/v1/streams/departures/privacy")["source_epsilon"] == "1"
         assert get(port, "/v1/streams/departures/nodes", epoch=0, level=4)["values"]
-        assert "text/html" in httpx.get(f"http://127.0.0.1:{port}/").headers["content-type"]
+        assert "text/html" in httpx.get(f"http://127.0.0.1:{port}/", timeout=60).headers["content-type"]
         for path in ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"):
             assert answers(port, path), path
         follower.close()
@@ -40,7 +40,7 @@ def test_the_first_start_serves_while_it_replays_and_ends_on_time(tmp_path):
         assert demo.wait() == 0
     assert datetime.fromisoformat(until) > datetime.fromisoformat("2013-01-03T00:00:00Z")
     assert "nothing was released yet; starting" in demo.output
-    assert "30 seconds are over; ending" in demo.output
+    assert "60 seconds are over; ending" in demo.output
 
 
 def test_later_starts_go_on_or_serve_or_measure_again_and_say_so(tmp_path):

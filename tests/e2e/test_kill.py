@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.flights import HOURS, configuration, instant, recount
 from tests.e2e.service import Follower, Service, free_port, get
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 KILLS = 50
 STREAMS = (
@@ -43,7 +43,7 @@ def test_fifty_kills_lose_nothing_and_release_nothing_twice(tmp_path, flights):
             else:
                 service.kill_child(victim)
             if victim in ("everything", "parent"):
-                service.process.wait(10)
+                service.process.wait(90)
                 service.close()
                 service = Service(["run", "--config", "app.yaml"], tmp_path)
             assert service.process.poll() is None, (kill, victim, service.output)
@@ -51,7 +51,7 @@ def test_fifty_kills_lose_nothing_and_release_nothing_twice(tmp_path, flights):
         service.close()
         config.write_text(configuration(flights, port, speed="max", streams=STREAMS))
         service = Service(["run", "--config", "app.yaml"], tmp_path)
-        service.until("the replay is complete", 200)
+        service.until("the replay is complete", 400)
         year = {"start": instant(0), "end": instant(HOURS)}
         bins = get(port, "/v1/streams/exact/series", kind="bin", **year)
         assert bins["value"] == recount(flights).tolist()

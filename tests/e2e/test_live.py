@@ -47,7 +47,7 @@ def test_a_growing_file_is_followed_and_closed_by_the_clock(tmp_path):
         # Half a line is not an event until its end is written.
         log.write('{"meta":{"at":')
         last = max(written)
-        service.until_true(lambda: _until(port) > last + 1, "the last second is released", 30)
+        service.until_true(lambda: _until(port) > last + 1, "the last second is released")
         series = get(port, "/v1/streams/clicks/series", kind="bin")
         counted = zip(series["start"], series["value"], strict=True)
         assert {int(second): count for second, count in counted if count} == written

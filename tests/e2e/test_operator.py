@@ -49,11 +49,11 @@ def test_operator_sees_figures_and_no_output_shows_an_event(tmp_path: Path) -> N
         assert service.kill_child("stream_app.shell.child worker")
         service.until("it again, nothing is lost")
         log.write(b"".join(_events()))
-        service.until_true(lambda: _figure(operator_port, "missing_field") == 1, "it goes on", 30)
+        service.until_true(lambda: _figure(operator_port, "missing_field") == 1, "it goes on")
         scraped += _scrape(operator_port)
         assert service.kill_child("redis-server")
         service.until("the embedded Redis ended")
-        public = [httpx.get(f"http://127.0.0.1:{port}{path}", timeout=10).text for path in _PUBLIC]
+        public = [httpx.get(f"http://127.0.0.1:{port}{path}", timeout=60).text for path in _PUBLIC]
         assert service.interrupt() == 0
 
     letters = (tmp_path / "state" / "dead_letters" / "clicks.ndjson").read_text()
@@ -88,7 +88,7 @@ def test_no_event_of_a_topic_shows_either(tmp_path: Path, bootstrap_servers: str
             lambda: _figure(operator_port, "undecodable") == UNDECODABLE, "the bad records are counted", 60
         )
         scraped = _scrape(operator_port)
-        public = [httpx.get(f"http://127.0.0.1:{port}{path}", timeout=10).text for path in _PUBLIC]
+        public = [httpx.get(f"http://127.0.0.1:{port}{path}", timeout=60).text for path in _PUBLIC]
         assert service.interrupt() == 0
     assert SENTINEL in (tmp_path / "state" / "dead_letters" / "clicks.ndjson").read_text()
     for shown in (service.output, scraped, *public):

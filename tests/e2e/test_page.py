@@ -52,13 +52,12 @@ def test_every_panel_follows_the_flights(tmp_path: Path, flights: Path) -> None:
         address = f"http://127.0.0.1:{port}"
         with opened(browser, address) as page:
             numbers = page.get_by_test_id("value")
-            expect(numbers).to_have_count(2, timeout=30_000)
+            expect(numbers).to_have_count(2)
             before = [int(one.get_attribute("data-seq") or 0) for one in numbers.all()]
             page.wait_for_function(
                 """before => [...document.querySelectorAll(".number")]
                   .every((one, i) => Number(one.dataset.seq) > before[i])""",
                 arg=before,
-                timeout=30_000,
             )
             page.get_by_role("link", name="delays").click()
             first = page.locator("#running-chart[data-seq]")
@@ -66,13 +65,11 @@ def test_every_panel_follows_the_flights(tmp_path: Path, flights: Path) -> None:
             before_s = seq_of(page, "#running-chart")
             for name in PANELS:
                 page.locator(f"#{name}").scroll_into_view_if_needed()
-                expect(page.locator(f"#{name}")).to_have_attribute(
-                    "data-seq", re.compile(r"\d"), timeout=30_000
-                )
+                expect(page.locator(f"#{name}")).to_have_attribute("data-seq", re.compile(r"\d"))
             service.until("the replay is complete")
             for name in PANELS:  # each takes up what was released meanwhile
                 page.locator(f"#{name}").scroll_into_view_if_needed()
-                expect(page.locator(f"#{name}")).to_have_attribute("data-seq", str(HOURS), timeout=30_000)
+                expect(page.locator(f"#{name}")).to_have_attribute("data-seq", str(HOURS))
             assert before_s < HOURS
             number = int(page.get_by_test_id("value").inner_text().replace(",", ""))
             assert number == round(get(port, "/v1/streams/delays/count")["value"])

@@ -117,7 +117,7 @@ def _with_port(text: str, port: int) -> str:
 
 
 def _await_port(port: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 90
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

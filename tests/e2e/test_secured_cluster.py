@@ -23,7 +23,7 @@ from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import EmbeddedRedis
 from tests.e2e.service import Service, free_port
 
-pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PASSWORD = "hunter2"
 OPEN = ("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT")
@@ -174,7 +174,7 @@ def test_events_are_sent_counted_and_released(
             sent_events += 5
             time.sleep(1)
         worker.process.terminate()
-        assert worker.wait(30) == 0
+        assert worker.wait(120) == 0
     assert PASSWORD not in worker.output + sent.output
 
 

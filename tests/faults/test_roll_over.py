@@ -32,7 +32,7 @@ from stream_app.state.redis_store import RedisStore
 from tests.faults.roll_over import BINS, DESIGN, Death, Victim, run, strategy
 from tests.stream_app.declared import BIN_US, FIRST_BIN
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(900)]
 
 # A clean process that has imported everything, of which every worker is a copy: a hundredth of a second each.
 WORKERS = multiprocessing.get_context("forkserver")
@@ -62,7 +62,7 @@ def work(server: EmbeddedRedis, directory: Path, stream: str, death: Death | Non
     """
     process = WORKERS.Process(target=run, args=(server.worker_url, str(directory), stream, death))
     process.start()
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while time.monotonic() < until:
         process.join(0.01)
         if not server.running:

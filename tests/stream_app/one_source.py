@@ -148,8 +148,8 @@ class OneSource:
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Return when something holds; fail after ten seconds."""
-    for _ in range(1000):
+    """Return when something holds; fail after a minute."""
+    for _ in range(6000):
         if await holds():
             return
         await asyncio.sleep(0.01)

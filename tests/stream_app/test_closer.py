@@ -237,7 +237,7 @@ def test_bins_close_and_appear_by_themselves(one: OneSource) -> None:
             one.append(bin, bin)
             await asyncio.sleep(0.15)
             one.clock.set_bin(bin + 1)
-        for _ in range(500):
+        for _ in range(3_000):
             one.clock.now_us += BIN_US // 20  # publish instants are every tenth of a bin
             await asyncio.sleep(0.02)
             rows = await one.store.reader().rows(STREAM, 0, 3)

@@ -22,7 +22,7 @@ from stream_app.state.memory_alerts import MemoryAlertStore
 from tests.stream_app.published import Published
 
 DEBIAN_CHROMIUM = Path("/usr/bin/chromium")
-PATIENCE_MS = 15_000  # on a busy machine a page takes its time
+PATIENCE_MS = 60_000  # on a busy machine a page takes its time
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -126,6 +126,7 @@ class Backstage:
 def opened(browser: Browser, address: str, expect_errors: bool = False, **options: Any) -> Iterator[Page]:
     """Open a page; at its end no request has left the host and nothing was wrong."""
     context: BrowserContext = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     origin, strangers = "/".join(address.split("/")[:3]) + "/", list[str]()
     faults: list[str] = []
@@ -143,7 +144,7 @@ def panel(page: Page, name: str) -> Any:
     """Bring a panel into sight and wait until it shows what was chosen."""
     found = page.locator(f"#{name}")
     found.scroll_into_view_if_needed()
-    expect(found).to_have_attribute("data-seq", re.compile(r"^\d+$"), timeout=20_000)
+    expect(found).to_have_attribute("data-seq", re.compile(r"^\d+$"))
     expect(found).to_have_attribute("aria-busy", "false")
     expect(found).not_to_have_class(re.compile("failed"))
     return found

@@ -205,7 +205,7 @@ def test_both_clients_and_the_terminal_give_distributions(counted: Counted) -> N
             server = asyncio.create_task(serve_on(listener, reader))
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             async with AsyncClient(url) as client:
-                for _ in range(1_000):
+                for _ in range(6_000):
                     if await client.streams():
                         break
                     await asyncio.sleep(0.01)

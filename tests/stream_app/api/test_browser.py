@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from pathlib import Path
 
 import httpx
@@ -49,10 +50,10 @@ def inked(page: Page, chart: str) -> int:
 
 def shows_seq(page: Page, seq: int) -> None:
     """Wait until number and charts stand at a release."""
-    expect(page.get_by_test_id("value")).to_have_attribute("data-seq", str(seq), timeout=15_000)
+    expect(page.get_by_test_id("value")).to_have_attribute("data-seq", str(seq))
     for chart in ("running-chart", "band-chart", "bins-chart"):
         page.locator(f"#{chart}").scroll_into_view_if_needed()  # panels out of sight are not read
-        expect(page.locator(f"#{chart}")).to_have_attribute("data-seq", str(seq), timeout=15_000)
+        expect(page.locator(f"#{chart}")).to_have_attribute("data-seq", str(seq))
 
 
 def test_the_page_draws_and_follows(browser: Browser, backstage: Backstage) -> None:
@@ -78,10 +79,12 @@ def test_thousands_of_bins_at_once_cost_few_redraws(browser: Browser, backstage:
         shows_seq(page, 50)
         asked: list[str] = []
         page.on("request", lambda one: asked.append(one.url) if "/series" in one.url else None)
+        began_s = time.monotonic()
         for _ in range(20):
             backstage.run(stream.close([5] * 100))
         shows_seq(page, 2050)
-        assert 2 <= len(asked) <= 30  # two a second at most, while 2,000 releases arrived
+        # Three panels once a second at most, while 2,000 releases arrived.
+        assert 2 <= len(asked) <= 6 + 3 * (time.monotonic() - began_s)
 
 
 def test_a_quiet_stream_is_left_in_peace(browser: Browser, backstage: Backstage) -> None:
@@ -159,10 +162,10 @@ def test_a_lost_server_is_said_and_then_resumed(browser: Browser, backstage: Bac
     with opened(browser, backstage.start() + PAGE, expect_errors=True) as page:
         shows_seq(page, 50)
         backstage.stop()
-        expect(page.locator("#connection")).to_have_text("Reconnecting", timeout=10_000)
+        expect(page.locator("#connection")).to_have_text("Reconnecting")
         backstage.run(stream.close([5] * 10))
         backstage.start()
-        expect(page.locator("#connection")).to_have_text("Live", timeout=15_000)
+        expect(page.locator("#connection")).to_have_text("Live")
         shows_seq(page, 60)
 
 
@@ -242,7 +245,7 @@ def test_bins_of_calendar_days(browser: Browser, backstage: Backstage) -> None:
 def test_the_page_of_the_api(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([5] * 30)
     with opened(browser, backstage.start() + "/docs") as page:
-        described = httpx.get(page.url.replace("/docs", "/openapi.json")).json()["paths"]
+        described = httpx.get(page.url.replace("/docs", "/openapi.json"), timeout=60).json()["paths"]
         assert "/v1/streams/{stream}/series" in described
         expect(page.locator(".card")).to_have_count(sum(len(path) for path in described.values()))
         for path in described:

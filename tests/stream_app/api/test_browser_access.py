@@ -69,7 +69,7 @@ def show_everything(page: Page) -> None:
     """Scroll along all panels until each has come, and open what can be opened."""
     for section in page.locator("#panels > section").all():
         section.scroll_into_view_if_needed()
-        expect(section).to_have_attribute("data-seq", re.compile(r"\d"), timeout=20_000)
+        expect(section).to_have_attribute("data-seq", re.compile(r"\d"))
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
 
 

@@ -247,7 +247,7 @@ def test_everything_can_be_saved(
 
 def _save(page: Page, name: str, tmp_path: Path) -> None:
     for form in ("CSV", "JSON", "PNG"):
-        with page.expect_download(timeout=15_000) as download:
+        with page.expect_download() as download:
             panel(page, name).get_by_role("button", name=f"as {form}").click()
         assert download.value.suggested_filename == f"delays-{name}.{form.lower()}"
         file = tmp_path / download.value.suggested_filename

@@ -142,7 +142,7 @@ def test_a_store_that_fails_leaves_the_last_answers_whole(
         assert replica.view is not None
         assert replica.view.span.stop - replica.view.span.start in (2, 5)
         reader.failing = ""
-        assert await replica.wait_beyond(4, timeout_s=5)
+        assert await replica.wait_beyond(4, timeout_s=60)
         assert (replica.seq, replica.view.visible_seq) == (5, 5)
         assert [seq for seq, _ in await replica.rows_after(0)] == [1, 2, 3, 4, 5]
         task.cancel()

@@ -120,8 +120,8 @@ async def passed_on(url: str) -> None:
     """Wait until a Prometheus holds all keys, and one alert that fires."""
     found: dict[str, float] = {}
     firing: list[dict] = []
-    async with httpx.AsyncClient(base_url=url) as client:
-        for _ in range(300):
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        for _ in range(900):
             with contextlib.suppress(
                 httpx.TransportError, KeyError, ValueError
             ):  # it starts: "Service Unavailable"
@@ -142,8 +142,8 @@ async def seen(url: str, answer: dict, above: float | None = None) -> None:
     """Wait until Prometheus holds an answer's value and interval, or any value above one."""
     metrics = ("private_counts_running", "private_counts_running_lower", "private_counts_running_upper")
     values: list[float] = []
-    async with httpx.AsyncClient(base_url=url) as client:
-        for _ in range(300):
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        for _ in range(900):
             with contextlib.suppress(httpx.TransportError, IndexError, ValueError):
                 values = [await value_of(client, metric) for metric in metrics]
                 if above is not None and values[0] > above:

@@ -55,7 +55,7 @@ async def running(stream: Published, port: int = 0):  # type: ignore[no-untyped-
         server = asyncio.create_task(serve_on(listener, reader))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with AsyncClient(url) as client:
-            for _ in range(1_000):
+            for _ in range(6_000):
                 if await client.streams():
                     break
                 await asyncio.sleep(0.01)
@@ -154,7 +154,7 @@ def test_a_follower_survives_a_restart_without_a_gap_or_a_double() -> None:
                     seen.append(release)
 
         async def until(count: int) -> None:
-            for _ in range(1_000):
+            for _ in range(6_000):
                 if len(seen) >= count:
                     return
                 await asyncio.sleep(0.01)

@@ -165,7 +165,7 @@ def test_the_door_serves_the_figures_and_a_taken_one_is_refused() -> None:
     metrics, port = Metrics(), free_port()
     metrics.lag.labels("topic:clicks", "0").set(12)
     with serving(metrics, "127.0.0.1", port):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             assert b'stream_app_lag{partition="0",source="topic:clicks"} 12.0' in answer.read()
         with (
             pytest.raises(OperatorError, match=r"^operator\.port: 127\.0\.0\.1:\d+ cannot be served"),

@@ -61,7 +61,7 @@ async def test_rows_are_kept_in_order_by_stream_and_survive_their_writer(bootstr
         auto_offset_reset="earliest",
         isolation_level="read_committed",
     ) as reader:
-        seen = [await asyncio.wait_for(reader.getone(), 10) for _ in range(4)]
+        seen = [await asyncio.wait_for(reader.getone(), 60) for _ in range(4)]
     assert [(record.key, record.value) for record in seen] == [
         (b"a/0/101", row(1)[1]),
         (b"a/0/102", row(2)[1]),

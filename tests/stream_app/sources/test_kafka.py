@@ -45,7 +45,7 @@ async def opened(
 
 async def owns(source: KafkaSource, partitions: int) -> None:
     """Read until so many partitions are owned: reading is what keeps a member in its group."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while len(await source.owned()) != partitions:
             await source.read({}, 0.05)
 
@@ -55,7 +55,7 @@ async def read_to(
 ) -> Sequence[RecordBatch]:
     """Read a partition until its position is ``end``."""
     batches: list[RecordBatch] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while start != end:
             for batch in await source.read({partition: start}, 0.1):
                 assert batch.start == start < batch.end
@@ -219,7 +219,7 @@ async def test_a_topic_that_was_created_anew_is_another_topic(bootstrap_servers:
 
 async def until_cut_refused(source: KafkaSource) -> None:
     """Ask for cuts until the source knows that it may not answer."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while True:
             with suppress(OSError):  # the leader of the new topic is not known at once
                 await source.cuts("0", [(2, 0)])

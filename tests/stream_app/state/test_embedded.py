@@ -164,7 +164,7 @@ def test_server_of_a_killed_service_makes_room_for_the_next(tmp_path: Path, star
 
 
 def await_end(pid: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
         assert time.monotonic() < deadline, "the server outlives its service"
         time.sleep(0.02)
@@ -172,7 +172,7 @@ def await_end(pid: int) -> None:
 
 def await_reaped(server: EmbeddedRedis) -> None:
     """Wait for the threads of a server whose first thread has ended: only then can its end be known."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while server.running:
         assert time.monotonic() < deadline, "the server is still running"
         time.sleep(0.02)

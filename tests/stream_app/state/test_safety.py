@@ -32,7 +32,7 @@ def server(path: Path | None = None, **settings: str) -> Iterator[str]:
             command += [f"--{name.replace('_', '-')}", *value.split(" ")]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 90
             while not _answers(socket):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
