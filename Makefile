@@ -48,10 +48,10 @@ demo: $(DEMO_STAMP) ## replay a year of real events, live page on 127.0.0.1:8088
 	@$(BIN)/stream-app demo --seconds $(DEMO_SECONDS) $(DEMO_OPTIONS)
 
 demo-kafka: $(STAMP) ## the same year as if it happened now, through a real Kafka topic (DEMO_SECONDS, DEMO_OPTIONS)
-	@$(BIN)/python deploy/kafka/broker.py state/kafka -- $(BIN)/stream-app demo --kafka --seconds $(DEMO_SECONDS) $(DEMO_OPTIONS)
+	@$(BIN)/python -m deploy.kafka.broker state/kafka -- $(BIN)/stream-app demo --kafka --seconds $(DEMO_SECONDS) $(DEMO_OPTIONS)
 
 kafka: $(STAMP) ## a real Kafka broker on 127.0.0.1:9092, its data in state/kafka; Ctrl-C ends it
-	@$(BIN)/python deploy/kafka/broker.py state/kafka
+	@$(BIN)/python -m deploy.kafka.broker state/kafka
 
 check: $(STAMP) ## lint, types, import rules, unit tests with fewer examples; under a minute
 	$(BIN)/ruff check .

@@ -1,5 +1,7 @@
 """Shared test set-up: Hypothesis draws the same examples on every run; what waits longest starts first."""
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -20,3 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return -(limit.args[0] if limit else 0.0), "e2e" not in item.nodeid
 
     items.sort(key=patience)
+    # Each of pytest's processes begins with a stretch of its own: deal the long ones to all of them.
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items[:] = [item for first in range(processes) for item in items[first::processes]]

@@ -20,10 +20,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.ports import free_port
+
 HERE = Path(__file__).resolve().parent
 JARS = HERE.parents[1] / ".venv" / "kafka-4.3.0"
 LOOPBACK = "127.0.0.1"
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # Python would end at once, and leave the broker behind
 
@@ -134,14 +136,6 @@ def running(folder: Path) -> Iterator[str]:
         yield broker.bootstrap_servers
     finally:
         broker.stop()
-
-
-def free_port() -> int:
-    """Return a loopback port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _run_tool(arguments: list[str]) -> str:

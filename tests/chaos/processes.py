@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deploy.kafka import broker
+from deploy.ports import free_port
 from stream_app.state.embedded import EmbeddedRedis
-from tests.e2e.service import free_port
 from tests.simulator.checks import Broken
 
 STREAM, TOPIC, RELEASES = "visits", "visits", "releases"

@@ -17,7 +17,8 @@ import yaml
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
-from deploy.kafka.broker import answers, free_port, install, java, start
+from deploy.kafka.broker import answers, install, java, start
+from deploy.ports import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -96,8 +97,8 @@ def test_what_ends_the_command_ends_the_broker(
     stopped: tuple[Path, int], command: list[str], ending: signal.Signals, status: int
 ) -> None:
     folder, port = stopped
-    running = [sys.executable, str(DEPLOY / "kafka" / "broker.py"), str(folder), *command]
-    with subprocess.Popen(running, stdout=subprocess.PIPE, text=True) as process:
+    running = [sys.executable, "-m", "deploy.kafka.broker", str(folder), *command]
+    with subprocess.Popen(running, cwd=DEPLOY.parent, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "Ctrl-C ends it" in process.stdout.readline()
         if command:

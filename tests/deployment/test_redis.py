@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 import redis
 
+from deploy.ports import free_port
 from deploy.redis.make_users import DEFAULT_USER, RULES, write
 from stream_app.state import embedded
 from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN
@@ -22,7 +23,6 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
 from tests.contracts import test_redis_access as access
 from tests.contracts.servers import server_paths
-from tests.e2e.service import free_port
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "redis" / "redis.conf"
 

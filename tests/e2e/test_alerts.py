@@ -18,8 +18,9 @@ import httpx
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from deploy.ports import free_port
 from tests.brokers import Topic
-from tests.e2e.service import Service, free_port, get
+from tests.e2e.service import Service, get
 from tests.services import alertmanager, required
 
 CONFIG = """\

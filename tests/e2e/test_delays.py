@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deploy.ports import free_port
 from tests.e2e.flights import START, instant
-from tests.e2e.service import Service, free_port, get
+from tests.e2e.service import Service, get
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.service import Service, answers, free_port, get
+from deploy.ports import free_port
+from tests.e2e.service import Service, answers, get
 
 pytestmark = [pytest.mark.redis, pytest.mark.kafka, pytest.mark.slow]
 

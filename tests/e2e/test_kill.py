@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deploy.ports import free_port
 from tests.e2e.flights import HOURS, configuration, instant, recount
-from tests.e2e.service import Follower, Service, free_port, get
+from tests.e2e.service import Follower, Service, get
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(1500)]
 

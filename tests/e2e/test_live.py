@@ -8,7 +8,8 @@ from datetime import datetime
 
 import pytest
 
-from tests.e2e.service import Service, free_port, get
+from deploy.ports import free_port
+from tests.e2e.service import Service, get
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from deploy.ports import free_port
 from tests.brokers import Topic
-from tests.e2e.service import Service, free_port
+from tests.e2e.service import Service
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 

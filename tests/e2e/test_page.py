@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from deploy.ports import free_port
 from tests.e2e.flights import instant
-from tests.e2e.service import Service, free_port, get
+from tests.e2e.service import Service, get
 from tests.stream_app.api.browsing import launched, opened
 
 pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.slow]

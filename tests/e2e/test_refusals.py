@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from deploy.ports import free_port
 from stream_app.shell.commands import main
 from stream_app.state.embedded import find_server
 from tests.e2e.flights import configuration
-from tests.e2e.service import Service, free_port
+from tests.e2e.service import Service
 
 pytestmark = pytest.mark.redis
 

@@ -19,11 +19,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from deploy.ports import free_port
 from stream_app.client import Client, ClientError
 from stream_app.config.key_file import add_key
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
-from tests.e2e.service import Service, free_port
+from tests.e2e.service import Service
 from tests.stream_app.published import Published
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

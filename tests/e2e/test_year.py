@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from deploy.ports import free_port
 from tests.e2e.flights import HOURS, configuration, instant, recount
-from tests.e2e.service import Service, free_port, get
+from tests.e2e.service import Service, get
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from deploy.ports import free_port
 from stream_app.alert_watch import AlertWatcher
 from stream_app.api.access import AccessRules
 from stream_app.api.app import EVERYBODY, listen, serve_on
@@ -99,8 +100,8 @@ class Backstage:
         async def reader() -> Any:
             yield WithAlerts(self.store.reader(), self.alerts)
 
+        self.port = self.port or free_port()  # nobody takes it while the server is down
         listener = listen("127.0.0.1", self.port)
-        self.port = listener.getsockname()[1]
         self._server = asyncio.run_coroutine_threadsafe(serve_on(listener, reader, rules), self._loop)
         return f"http://127.0.0.1:{self.port}"
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from deploy.ports import free_port
 from stream_app.api.app import create_app, listen, serve_on
 from stream_app.api.pages import DASHBOARD
 from stream_app.state.memory import MemoryStore
@@ -108,8 +109,7 @@ asyncio.run(serve_on(listen("127.0.0.1", int(sys.argv[1])), reader))
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_although_followers_hang_on(end: signal.Signals) -> None:
-    with listen("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     root = Path(__file__).parents[3]
     with subprocess.Popen(
         [sys.executable, "-c", SERVE, str(port)],

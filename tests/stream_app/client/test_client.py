@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from deploy.ports import free_port
 from stream_app.api.app import listen, serve_on
 from stream_app.client import AsyncClient, Client, ClientError, Release
 from stream_app.client.questions import EventReader
@@ -44,14 +45,14 @@ def test_lines_become_releases_once_and_a_cut_event_is_forgotten() -> None:
 
 
 @asynccontextmanager
-async def running(stream: Published, port: int = 0):  # type: ignore[no-untyped-def]
+async def running(stream: Published, port: int | None = None):  # type: ignore[no-untyped-def]
     """Serve a stream until this is left; yield the address."""
 
     @asynccontextmanager
     async def reader():  # type: ignore[no-untyped-def]
         yield stream.store.reader()
 
-    with listen("127.0.0.1", port) as listener:
+    with listen("127.0.0.1", port or free_port()) as listener:
         server = asyncio.create_task(serve_on(listener, reader))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with AsyncClient(url) as client:

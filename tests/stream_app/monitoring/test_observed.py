@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+from deploy.ports import free_port
 from stream_app.core.bins import Binning
 from stream_app.core.closing import Closing
 from stream_app.core.records import GENESIS, Cut, Reason, RecordBatch, Refusal, Reply
@@ -18,7 +19,6 @@ from stream_app.monitoring.observed import watch_dead_letters, watch_source, wat
 from stream_app.ports import OperatorError
 from stream_app.state.memory import MemoryStore
 from tests.contracts.examples import EPOCH, FIRST_BIN, HASH, TEXT, apply, release_of
-from tests.e2e.service import free_port
 
 BIN_US = 60_000_000
 CLOSING = Closing(Binning(BIN_US), grace_us=5_000_000)

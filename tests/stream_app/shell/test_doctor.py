@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from deploy.ports import free_port
 from stream_app.config import load
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
@@ -24,7 +25,6 @@ from stream_app.shell.findings import Finding, show
 from stream_app.state.safety import ACCEPT_LOSS
 from tests.contracts.servers import server_paths
 from tests.deployment.test_redis import deployed
-from tests.e2e.service import free_port
 
 CONFIGURATION = """
 redis: {{url: "{redis}"{more_redis}}}

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from deploy.ports import free_port
 from stream_app.config import load
 from stream_app.shell.doctor_kafka import kafka_findings, keyed_by_user
 from stream_app.shell.findings import Finding
 from tests.brokers import Topic
-from tests.e2e.service import free_port
 
 CONFIGURATION = """
 kafka: {{bootstrap_servers: "{servers}"}}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import Any
 
 import pytest
 
+from deploy.ports import free_port
 from stream_app.alert_delivery import tell_waiting
 from stream_app.kafka_cluster import Cluster
 from stream_app.ports import NotDelivered
@@ -54,8 +54,7 @@ def test_a_transition_in_the_words_of_cloud_events() -> None:
 
 
 def test_a_cluster_that_is_away_is_asked_again() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
 
     async def run() -> None:
         target = TopicTarget(Cluster(f"127.0.0.1:{port}"), "alerts")
