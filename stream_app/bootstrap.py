@@ -155,14 +155,17 @@ async def _start_and_run(settings: Settings) -> None:
         store = watch_store(RedisStore(url), metrics, _live_closings(settings))
         resources.push_async_callback(store.close)
         witnesses = await _open_witnesses(settings, resources)
-        keys = _noise_keys(settings)
+        keys = noise_keys(settings)
         ends = Ends(settings, directory, url, store, witnesses, keys, metrics, resources)
         pipelines = [await _pipeline(streams, ends) for streams in by_log(settings.streams)]
         await _run_all(pipelines)
 
 
-def _noise_keys(settings: Settings) -> NoiseKeys:
-    """Return where keys of stored noise are: in the state directory, or a secret shared by many workers."""
+def noise_keys(settings: Settings) -> NoiseKeys:
+    """Return where keys of stored noise are: in the state directory, or a secret shared by many workers.
+
+    Raises: OperatorError, one line, for a secret that cannot be used.
+    """
     if settings.noise_key_file is not None:
         return SharedKey.read(settings.noise_key_file)
     return KeyFiles(settings.state_dir / "noise_keys")

@@ -190,7 +190,7 @@ def privacy(config: Path) -> int:
 @config_option
 @refusals_in_one_line
 def doctor(config: Path) -> int:
-    """Look whether this configuration can run here: files, disks, ports, Redis, Kafka, clocks.
+    """Look whether this configuration can run here: files, disks, ports, keys, Redis, Kafka, clocks.
 
     One line each: ok, warn (it may be meant so) or fail, with the remedy; the status is 2 if one fails. It
     changes nothing and may be run beside a running service.

@@ -12,6 +12,7 @@ from pathlib import Path
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor_kafka import kafka_findings
+from stream_app.shell.doctor_noise import key_file_findings
 from stream_app.shell.doctor_redis import redis_findings
 from stream_app.shell.findings import Finding, sampled
 from stream_app.shell.supervision import family
@@ -34,6 +35,7 @@ async def examine(settings: Settings) -> list[Finding]:
     ]
     for what, directory in _directories(settings).items():
         findings += _directory(what, directory)
+    findings += key_file_findings(settings)
     findings += _doors(settings)
     findings += await redis_findings(settings)
     findings += await kafka_findings(settings)

@@ -9,6 +9,7 @@ from redis.exceptions import NoPermissionError, RedisError
 
 from stream_app.config import Settings
 from stream_app.ports import OperatorError
+from stream_app.shell.doctor_noise import noise_findings
 from stream_app.shell.findings import Finding
 from stream_app.state.connection import connect, execute
 from stream_app.state.embedded import find_server
@@ -34,6 +35,7 @@ async def redis_findings(settings: Settings) -> list[Finding]:
         first = Finding("redis.accept", "warn", "may lose what it acknowledged; a lost release is made twice")
     found = [first, await _clock(url)]
     found += [finding async for finding in _readers(settings, url)]
+    found += await noise_findings(settings, url)
     return found
 
 

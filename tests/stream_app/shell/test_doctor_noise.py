@@ -1,0 +1,138 @@
+"""Whether a worker has the keys of the running epochs' noise is found before its start, on a real store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stream_app.config import load
+from stream_app.lease import Lease
+from stream_app.ports import NoiseKeys
+from stream_app.shell.doctor_noise import key_file_findings
+from stream_app.shell.doctor_redis import redis_findings
+from stream_app.shell.findings import Finding
+from stream_app.state.redis_store import RedisStore
+from stream_app.vault.key_files import KeyFiles
+from stream_app.vault.shared_key import SharedKey
+from tests.contracts.servers import server_paths
+from tests.deployment.test_redis import deployed
+from tests.stream_app.declared import design_of, strategy_of
+from tests.stream_app.one_source import OneSource
+
+TOPIC = '{topic: visits, format: json}\nkafka: {bootstrap_servers: "127.0.0.1:1"}'
+FILE = "{file: visits.ndjson}"
+SECRET = b"c2VjcmV0IHRoYXQgYWxsIHdvcmtlcnMgaGF2ZSBhcyBvbmU="
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the URL of a deployed server, as its worker gets it."""
+    with deployed(tmp_path_factory.mktemp("store"), server_paths()["bundled"]) as server:
+        yield server.worker_url
+
+
+def examined(folder: Path, url: str, stream: str, source: str, more: str = "") -> Finding:
+    """Return what a worker with a configuration in ``folder`` finds of a stream's noise."""
+    source, _, kafka = source.partition("\n")
+    text = f"""
+redis: {{url: "{url}"}}
+{kafka}
+{more}
+streams:
+  {stream}:
+    source: {source}
+    time: {{field: at, format: ms, bin: 10s, grace: 0s, epoch: 1m}}
+    privacy: {{epsilon: 1}}
+"""
+    (folder / "app.yaml").write_text(text)
+    found = asyncio.run(redis_findings(load(folder / "app.yaml", {})))
+    [noise] = [finding for finding in found if finding.what == f"streams.{stream} noise"]
+    return noise
+
+
+def opened(
+    folder: Path, url: str, stream: str, keys: NoiseKeys, release: str = "anticipating", lease_s: float = 0.0
+) -> None:
+    """Open a stream somewhere else; keep its lease for so long."""
+    design = replace(design_of((2, 3)), release=release)
+    strategy = replace(strategy_of(design, stream=stream), source=f"file:{stream}")
+
+    async def run(one: OneSource) -> None:
+        store = RedisStore(url)
+        try:
+            await one.closer(store=store).open()
+            if lease_s:
+                assert await Lease(store, stream, "somebody else", lease_s).held()
+        finally:
+            await store.close()
+
+    with closing(OneSource(folder, strategy)) as one:
+        one.keys = keys
+        asyncio.run(run(one))
+
+
+@pytest.mark.redis
+class TestOnARealStore:
+    def test_a_stream_that_nobody_began(self, tmp_path: Path, url: str) -> None:
+        assert examined(tmp_path, url, "unknown", TOPIC).state == "ok"
+        assert not (tmp_path / "state").exists()
+
+    @pytest.mark.parametrize("source", [FILE, TOPIC])
+    def test_keys_that_are_here(self, tmp_path: Path, url: str, source: str) -> None:
+        stream = f"here-{source[1:5]}"
+        opened(tmp_path, url, stream, KeyFiles(tmp_path / "state" / "noise_keys"), lease_s=60)
+        keys = [*(tmp_path / "state" / "noise_keys").rglob("*.key")]
+        assert examined(tmp_path, url, stream, source).state == "ok"
+        assert [*(tmp_path / "state" / "noise_keys").rglob("*.key")] == keys
+
+    def test_keys_of_another_machine_while_a_worker_there_closes(self, tmp_path: Path, url: str) -> None:
+        opened(tmp_path, url, "elsewhere", KeyFiles(tmp_path / "elsewhere"), lease_s=60)
+        refused = examined(tmp_path, url, "elsewhere", TOPIC)
+        assert refused.state == "fail"
+        assert refused.said.endswith("it would be refused; give all workers one secrets.key_file")
+        # A file's worker is alone and is not refused; there is no lease that it would ask for.
+        assert examined(tmp_path, url, "elsewhere", FILE).state == "warn"
+
+    def test_keys_of_a_machine_that_is_gone(self, tmp_path: Path, url: str) -> None:
+        opened(tmp_path, url, "gone", KeyFiles(tmp_path / "elsewhere"))
+        ending = examined(tmp_path, url, "gone", TOPIC)
+        assert (ending.state, "would end where it stands" in ending.said) == ("warn", True)
+
+    def test_a_causal_stream_has_no_keys(self, tmp_path: Path, url: str) -> None:
+        opened(tmp_path, url, "causal", KeyFiles(tmp_path / "elsewhere"), "causal", lease_s=60)
+        assert examined(tmp_path, url, "causal", TOPIC).state == "ok"
+
+    @pytest.mark.parametrize(("same", "state"), [(True, "ok"), (False, "fail")])
+    def test_a_shared_secret(self, tmp_path: Path, url: str, same: bool, state: str) -> None:
+        file = tmp_path / "noise.key"
+        file.touch(mode=0o600)
+        file.write_bytes(SECRET)
+        keys = SharedKey.read(file) if same else SharedKey(b"another one" * 4)
+        stream = f"shared-{state}"
+        opened(tmp_path, url, stream, keys, lease_s=60)
+        found = examined(tmp_path, url, stream, TOPIC, "secrets: {key_file: noise.key}")
+        assert found.state == state
+
+
+def test_a_secret_that_cannot_be_used(tmp_path: Path) -> None:
+    text = (
+        "secrets: {key_file: noise.key}\nstreams: {a: {source: {file: a}, privacy: {epsilon: 1},"
+        " time: {field: at, format: ms, bin: 10s, grace: 0s, epoch: 1m}}}"
+    )
+    (tmp_path / "app.yaml").write_text(text)
+    settings = load(tmp_path / "app.yaml", {})
+    assert [(one.what, one.state) for one in key_file_findings(settings)] == [("secrets.key_file", "fail")]
+    assert key_file_findings(settings)[0].said.endswith(
+        "cannot be read: No such file or directory; write one first"
+    )
+    (tmp_path / "noise.key").touch(mode=0o600)
+    (tmp_path / "noise.key").write_bytes(SECRET)
+    assert [one.state for one in key_file_findings(settings)] == ["ok"]
+    assert key_file_findings(replace(settings, noise_key_file=None)) == []
+    (tmp_path / "noise.key").chmod(0o644)
+    assert key_file_findings(settings)[0].said.endswith("others may read it; chmod 600 it")
