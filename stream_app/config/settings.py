@@ -280,6 +280,11 @@ class StreamSettings:
         return next((axis.window for axis in (self.value, self.keys) if axis and axis.window), None)
 
     @property
+    def has_axes(self) -> bool:
+        """Whether events are told apart by a key or a value."""
+        return self.keys is not None or self.value is not None
+
+    @property
     def cell_fields(self) -> tuple[str, ...]:
         """The fields beside the time that decide where an event counts, and whether it does."""
         unit = self.privacy.unit

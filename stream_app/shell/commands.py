@@ -159,8 +159,8 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
         for line in epsilons_for(streams, target_rmse):
             click.echo(line)
         return 0
-    plain = tuple(one for one in streams if not one.cell_fields)
-    trees = tuple(one for one in streams if not one.cell_fields or one.window)
+    plain = tuple(one for one in streams if not one.has_axes)
+    trees = tuple(one for one in streams if not one.has_axes or one.window)
     own = (plan_table(trees), epochs_table(streams), axes_table(streams), windows_table(streams))
     tables = (*own, *comparisons(plain, plot))
     for table in tables:

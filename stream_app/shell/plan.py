@@ -49,7 +49,7 @@ def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[
     Raises: OperatorError where none does.
     """
     for stream in streams:
-        if stream.cell_fields:
+        if stream.has_axes:
             raise OperatorError(
                 f"--target-rmse: {stream.name} has keys or a value; name another with --stream"
             )
@@ -66,6 +66,7 @@ def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[
                 stream.tree.workload,
                 design.release,
                 stream.privacy.neighbours,
+                stream.privacy.max_events,
             )
         except ValueError as refusal:
             raise OperatorError(f"--target-rmse: streams.{stream.name}: {refusal}") from None
@@ -80,7 +81,12 @@ def _candidates(stream: StreamSettings, width: int) -> Iterator[Candidate]:
     privacy = stream.privacy
     try:
         yield from candidates(
-            stream.time.epoch_bins, privacy.epsilon, stream.tree.workload, privacy.neighbours, width=width
+            stream.time.epoch_bins,
+            privacy.epsilon,
+            stream.tree.workload,
+            privacy.neighbours,
+            privacy.max_events,
+            width,
         )
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}.tree: {refusal}") from None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from dphist import plan_tree
 from stream_app.shell.commands import main
 
 TWO_STREAMS = """
@@ -57,6 +61,41 @@ def test_tables_fit_80_columns(tmp_path: Path) -> None:
     facts = dict(line.strip("│").split("│") for line in lines if line.startswith("│"))
     assert {name.strip() for name in facts} > {"stream", "branching", "typical error", "noise ahead"}
     assert sum(line.endswith((" B", " kB", " MB")) for line in lines) == 20  # memory, the last column
+
+
+def planned_per_user(tmp_path: Path, max_events: int, *options: str) -> Result:
+    """Plan 20 days for any range, at an epsilon so small that the discrete law is the continuous one."""
+    config = tmp_path / "app.yaml"
+    config.write_text(f"""
+streams:
+  clicks:
+    source: {{file: clicks.ndjson}}
+    time: {{field: at, format: iso8601, bin: 1d, grace: 5m, epoch: 20d}}
+    privacy: {{epsilon: 0.001, unit: {{user: user.id, max_events: {max_events}}}}}
+    tree: {{workload: ranges}}
+""")
+    return CliRunner(env={"COLUMNS": "200"}).invoke(main, ["plan", "--config", str(config), *options])
+
+
+def test_every_way_to_count_protects_all_events_of_a_user(tmp_path: Path) -> None:
+    def errors(max_events: int) -> list[list[float]]:
+        lines = planned_per_user(tmp_path, max_events).output.splitlines()
+        rows = [line.split() for line in lines if line.endswith((" B", " kB"))]
+        # Running count and worst, before draws, draws an epoch and memory with its unit.
+        return [[float(cell.replace(",", "")) for cell in row[-6:-4]] for row in rows]
+
+    one, four = np.array(errors(1)), np.array(errors(4))
+    assert one.shape == (10, 2)
+    np.testing.assert_allclose(four, 4 * one, rtol=1e-4)
+
+
+def test_the_reverse_question_protects_all_events_of_a_user(tmp_path: Path) -> None:
+    # Errors are in proportion to max_events over epsilon, so four times as much epsilon is asked for.
+    lines = [planned_per_user(tmp_path, events, "--target-rmse", "5000").output for events in (1, 4)]
+    one, four = (Fraction(line.split("epsilon ")[1].split()[0]) for line in lines)
+    assert 4 * one == pytest.approx(four, rel=2e-2)
+    design = plan_tree(20, four, "ranges", "anticipating", max_events=4)
+    assert 0.98 * 5000 < math.sqrt(design.mean_squared_error("ranges")) <= 5000
 
 
 @pytest.mark.slow  # drawing
