@@ -18,7 +18,7 @@ import numpy as np
 
 from dphist.mechanisms.base import LARGEST_TOTAL
 from dphist.mechanisms.registry import describe, names, release
-from dphist.noise import Int64Array, NoiseSource, SeededNoise
+from dphist.noise import Int64Array, NoiseSource
 from dphist.privacy import exact, path_epsilon
 from dphist.tree.design import TreeDesign
 from dphist.tree.upward import UNITS_PER_COUNT
@@ -115,18 +115,6 @@ class WindowDesign:
         found = np.nan_to_num(np.concatenate(rows), nan=0.0, posinf=_LARGEST_VALUE, neginf=-_LARGEST_VALUE)
         values = np.clip(found, -_LARGEST_VALUE, _LARGEST_VALUE)
         return np.rint(values * UNITS_PER_COUNT).astype(np.int64)
-
-    def check_mechanism(self) -> None:
-        """Run the mechanism once over nothing: what it cannot do has to be known before anything is counted.
-
-        Raises: ValueError, as the mechanism words it.
-        Cost: that of one histogram.
-        """
-        nothing = np.zeros(self.buckets, np.int64)
-        try:
-            release(self.mechanism, nothing, self.epsilon, noise=SeededNoise(0))
-        except ValueError as refusal:
-            raise ValueError(f"mechanism: {self.mechanism}: {refusal}") from None
 
     def to_json(self) -> str:
         """Return the canonical text, without the tree; equal designs have equal texts."""

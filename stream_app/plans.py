@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from time import thread_time
 
 from dphist import plan_product, plan_tree
 from dphist.privacy import sensitivity
@@ -18,6 +19,7 @@ from dphist.tree.epoch_levels_planner import plan_epoch_levels
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.node_shares import plan_node_shares
 from dphist.window import WindowDesign
+from dphist.window_load import WindowLoad
 from dphist.workloads import PREFIX, Workload
 from stream_app.config import StreamSettings, declared
 from stream_app.config.settings import WindowSettings
@@ -149,10 +151,19 @@ def _planned_with_windows(stream: StreamSettings, window: WindowSettings, releas
             window.mechanism,
             window.share,
         )
-        design.check_mechanism()
+        window_load(design).check(stream.time.bin_us)
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}: {refusal}") from None
     return Strategy(stream.name, stream.source.identity, public, time, cells.width, window=design)
+
+
+@lru_cache(maxsize=64)
+def window_load(design: WindowDesign) -> WindowLoad:
+    """Return what a stream's windows ask of this machine, tried out once.
+
+    Raises: ValueError for what the mechanism cannot do.
+    """
+    return WindowLoad.of(design, thread_time)
 
 
 def _with_shares_of_nodes(stream: StreamSettings, design: TreeDesign) -> TreeDesign | NodeDesign:

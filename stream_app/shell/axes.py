@@ -19,7 +19,7 @@ from dphist.window_error import window_error
 from stream_app.config import StreamSettings
 from stream_app.config.settings import WindowSettings
 from stream_app.config.values import format_duration
-from stream_app.plans import planned
+from stream_app.plans import planned, window_load
 from stream_app.shell.sheet import sheet
 
 
@@ -69,15 +69,19 @@ def windows_table(streams: Iterable[StreamSettings]) -> Table | None:
             "histograms x buckets",
             "epsilon of windows / tree",
             "error of a bucket",
+            "noise draws of a window, empty / most",
+            "time to release one",
+            "released an epoch",
         ),
         [_window_row(stream, stream.window, design) for stream, design in found if stream.window and design],
-        "error of a bucket: root of the mean squared error over all buckets, in events",
+        "error of a bucket: root of the mean squared error over all buckets, in events; draws and time: the "
+        "mechanism was tried out here, over an empty histogram and one of all-different counts",
     )
 
 
 def _window_row(stream: StreamSettings, window: WindowSettings, design: WindowDesign) -> list[str]:
     error = window_error(design.mechanism, design.buckets, design.epsilon, 0.95)
-    epsilon, share = stream.privacy.epsilon, design.share
+    epsilon, share, load = stream.privacy.epsilon, design.share, window_load(design)
     return [
         stream.name,
         format_duration(window.length_us),
@@ -85,6 +89,9 @@ def _window_row(stream: StreamSettings, window: WindowSettings, design: WindowDe
         f"{design.histograms:,} x {design.buckets:,}",
         f"{in_decimals(epsilon * share)} / {in_decimals(epsilon * (1 - share))}",
         "depends on the data" if error is None else f"{_mean(error.bucket_stderr):,.1f}",
+        f"{load.window_draws[0]:,} / {load.window_draws[1]:,}",
+        f"at most {load.seconds:,.2g} s of a bin of {format_duration(stream.time.bin_us)}",
+        f"{load.released_bytes / 1e6:,.1f} MB",
     ]
 
 

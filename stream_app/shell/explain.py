@@ -33,7 +33,7 @@ def plan_table(streams: Sequence[StreamSettings]) -> Table | None:
             "branching",
             "shares",
             "typical error",
-            "noise draws a bin, mean / most",
+            "the tree's noise draws a bin, mean / most",
         ),
         [_plan_row(stream, planned(stream)) for stream in streams],
         "typical error: root of the mean squared error of what the tree is planned for, in events",

@@ -107,12 +107,6 @@ def test_every_mechanism_releases_a_window(mechanism: str) -> None:
     assert WindowDesign.from_json(text, design.time) == design
 
 
-def test_what_a_mechanism_cannot_do_is_known_before_anything_is_counted() -> None:
-    design_of("dawa", buckets=4096).check_mechanism()
-    with pytest.raises(ValueError, match=r"^mechanism: dawa_all: "):
-        design_of("dawa_all", histograms=1, buckets=2**14).check_mechanism()
-
-
 def test_a_value_that_is_no_number_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     class Found:
         counts = np.array([np.nan, np.inf, -np.inf, 1.5])

@@ -85,6 +85,22 @@ def test_windows_take_their_share_and_the_tree_the_rest():
     assert (over_keys.window.histograms, over_keys.window.buckets) == (1, 3)
 
 
+def test_windows_that_take_longer_to_release_than_half_a_bin_are_refused():
+    """The noise of 30 x 1,024 buckets by DAWA alone takes 2.8 s, whatever the machine computes besides."""
+    keys = KeySettings("carrier", tuple(f"C{i}" for i in range(29)), True, False)
+
+    def seconds(bin_s: int, mechanism: str) -> StreamSettings:
+        window = WindowSettings(bin_s * 1_000_000, mechanism, Fraction(4, 5))
+        value = ValueSettings("delay", Fraction(0), Fraction(1), 1024, window)
+        time = replace(FLIGHTS.time, bin_us=bin_s * 1_000_000)
+        return replace(FLIGHTS, time=time, keys=keys, value=value)
+
+    with pytest.raises(OperatorError, match=r"streams.departures: .* s of a bin of 1 s; .*another mechanism"):
+        planned(seconds(1, "dawa"))
+    assert planned(seconds(3600, "dawa")).window is not None
+    assert planned(seconds(60, "identity")).window is not None
+
+
 def test_a_new_running_count_gets_a_share_for_every_node() -> None:
     strategy = planned(FLIGHTS)
     design = strategy.design

@@ -147,6 +147,9 @@ streams:
     assert "identity" in shown.output
     # Discrete Laplace noise of scale 5/4: standard deviation 1.73.
     assert "1.7" in shown.output
+    # One draw for each of 20 buckets, whatever they hold; 7 windows of 8 bytes a bucket.
+    assert "20 / 20" in shown.output
+    assert "0.0 MB" in shown.output
 
 
 def test_levels_over_epochs_are_set_beside_added_totals(tmp_path: Path) -> None:
