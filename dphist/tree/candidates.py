@@ -21,7 +21,7 @@ from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.node_shares import plan_node_shares
-from dphist.tree.planner import checked_horizon, plan_tree
+from dphist.tree.planner import checked_horizon, plan_tree, planning_rate
 from dphist.tree.published_error import published_prefix_variances
 from dphist.tree.reference import ChanCounter, FlatCounter, HonakerCounter, KaryCounter, SubtractionCounter
 from dphist.tree.shape import TreeShape
@@ -34,6 +34,7 @@ RELEASES: tuple[Release, ...] = ("causal", "anticipating")
 LARGEST_QUICK_HORIZON = 2**12
 # An epsilon above this protects nobody, so no target is met with it.
 LARGEST_EPSILON = 20
+_LEAST_EPSILON = 1e-9
 _HAY_BRANCHINGS = (16, 17)
 _SUBTRACTION_BRANCHINGS = range(9, 26, 2)
 _EPSILON_DIGITS = 3
@@ -93,6 +94,7 @@ def candidates(
     questions = Workload.of(workload)
     questions.check(checked_horizon(horizon))
     budget, moved = exact(epsilon), level_sensitivity(max_events, neighbours)
+    planning_rate(budget, moved)  # refuses in the planner's words what no counter could draw
     yield from _literature(horizon, budget / moved, questions, width)
     if node_shares is None:
         node_shares = horizon <= LARGEST_QUICK_HORIZON and questions == PREFIX
@@ -122,7 +124,7 @@ def least_epsilon(
     """Return the smallest epsilon whose planned tree errs at most so much, to three digits, rounded up.
 
     Args: error, the root of the workload's mean squared error, in counts; the rest as ``plan_tree``.
-    Raises: ValueError for an error that is not above zero, or needs an epsilon above 20.
+    Raises: ValueError for an error that is not above zero, or needs an epsilon above 20 or below 1e-9.
     Cost: a dozen plans.
 
     >>> least_epsilon(16, 50.0)
@@ -139,6 +141,10 @@ def least_epsilon(
     guess = reached(Fraction(1)) / error
     for _ in range(3):
         guess = min(guess, float(LARGEST_EPSILON))
+        if guess < _LEAST_EPSILON:
+            raise ValueError(
+                f"error: {error:g} needs an epsilon below {_LEAST_EPSILON:g}; that counts nothing"
+            )
         guess *= reached(Fraction(guess).limit_denominator(10**12)) / error
     epsilon = _three_digits(min(guess * 0.99, float(LARGEST_EPSILON)))
     while reached(epsilon) > error:

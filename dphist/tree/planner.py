@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.anticipation import level_uniform_error
-from dphist.tree.design import Release, TreeDesign
+from dphist.tree.design import LARGEST_SCALE, Release, TreeDesign
 from dphist.tree.range_uses import workload_uses
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
@@ -33,7 +33,7 @@ SHARE_DENOMINATOR = 10**6
 # A level that wants less is better left out; the search then finds the lower tree.
 LEAST_SHARE = 1e-3
 # Beyond this epsilon nothing is private and every share is as good; the optimum would only underflow.
-_LARGEST_PLANNED_EPSILON = 20.0
+_LARGEST_PLANNED_EPSILON = 20
 # Candidates per height and round: keep a plan for 2^20 bins under a second.
 _CANDIDATES = 7000
 _WINDOW_CANDIDATES = 1500
@@ -96,8 +96,16 @@ def checked_horizon(horizon: int) -> int:
 
 
 def planning_rate(epsilon: Fraction, sensitivity: int) -> float:
-    """Return epsilon / sensitivity as shares are planned for: not private beyond 20, and no other optimum."""
-    return min(float(epsilon), _LARGEST_PLANNED_EPSILON) / sensitivity
+    """Return epsilon / sensitivity as shares are planned for: not private beyond 20, and no other optimum.
+
+    Raises: ValueError where even a level with all of epsilon needs more noise than any design may have; far
+        below, the variances of a plan would not be finite.
+    """
+    if epsilon * LARGEST_SCALE < sensitivity:
+        raise ValueError(
+            f"epsilon: {float(epsilon):g} needs noise beyond 2^38 a node; choose a larger epsilon"
+        )
+    return float(min(epsilon, Fraction(_LARGEST_PLANNED_EPSILON)) / sensitivity)
 
 
 def best_shares(
@@ -211,16 +219,21 @@ def _heights(bins: int) -> range:
 def _improved(
     branching: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
 ) -> tuple[float, tuple[int, ...]]:
-    """Move to the best tree of the neighbourhood until none is better."""
+    """Move to the best tree of the neighbourhood until none is better.
+
+    Raises: ValueError where no tree has a finite error.
+    """
     best_error = math.inf
     most = _CANDIDATES if workload == PREFIX else _WINDOW_CANDIDATES
     while True:
         candidates = sorted(_neighbourhood(branching, horizon, most))
         errors = best_shares(candidates, horizon, rate, _SEARCH_ROUNDS, release, workload)[1]
         position = int(np.argmin(errors))
-        if errors[position] >= best_error * (1 - 1e-9):
+        if not errors[position] < best_error * (1 - 1e-9):  # nor when it is no number
             break
         best_error, branching = float(errors[position]), candidates[position]
+    if not math.isfinite(best_error):
+        raise ValueError(f"epsilon: {rate:g} an event leaves no tree a finite error; choose a larger epsilon")
     if release == "causal" or workload != PREFIX:
         return best_error, branching
     # What the horizon cuts off is only estimated above: look exactly at the most promising trees.

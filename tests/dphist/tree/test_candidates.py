@@ -83,7 +83,7 @@ def test_the_smallest_epsilon_reaches_the_target_and_less_does_not(
     assert reached <= error < missed
 
 
-@pytest.mark.parametrize("error", [0.0, -1.0, math.nan, math.inf, 1e-9])
+@pytest.mark.parametrize("error", [0.0, -1.0, math.nan, math.inf, 1e-9, 5e-324, 1e12, 1e300])
 def test_an_impossible_target_is_refused_in_one_line(error: float) -> None:
     with pytest.raises(ValueError, match=r"^error: [^\n]*$"):
         least_epsilon(100, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -10,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
+from dphist.product.planner import plan_product
+from dphist.tree.candidates import candidates
 from dphist.tree.design import TreeDesign
-from dphist.tree.planner import LEAST_SHARE, best_shares, plan_tree
+from dphist.tree.epoch_levels_planner import plan_epoch_levels
+from dphist.tree.node_shares import plan_node_shares
+from dphist.tree.planner import LEAST_SHARE, best_branching, best_shares, plan_tree
 from dphist.tree.shape import TreeShape
 
 
@@ -98,6 +103,10 @@ def test_given_branching_and_shares_are_taken() -> None:
         ({"release": "prophetic"}, "release"),
         ({"workload": "suffixes"}, "workload"),
         ({"neighbours": "swap"}, "neighbours"),
+        ({"epsilon": "1e-100"}, "epsilon: 1e-100 needs noise beyond"),
+        ({"epsilon": "1e-300", "release": "anticipating", "workload": "bins"}, "epsilon: 1e-300 needs"),
+        ({"epsilon": Fraction(1, 2**38 + 1)}, "epsilon"),
+        ({"epsilon": 1, "max_events": 10**400}, "epsilon"),
         ({"max_events": 0}, "max_events"),
         ({"branching": (2, 2)}, "horizon"),
         ({"shares": (1,)}, "shares"),
@@ -107,3 +116,23 @@ def test_given_branching_and_shares_are_taken() -> None:
 def test_a_bad_plan_is_refused_in_one_line(arguments: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=rf"^[^\n]*{complaint}[^\n]*$"):
         plan_tree(**({"horizon": 16, "epsilon": 1} | arguments))  # type: ignore[arg-type]
+
+
+def test_the_search_ends_where_no_error_is_a_number() -> None:
+    # Far below what a design may have, every variance overflows.
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"^epsilon: [^\n]*finite error[^\n]*$"):
+        best_branching(16, 1e-200)
+
+
+def test_all_planners_refuse_an_epsilon_that_no_noise_fits() -> None:
+    planners: list[Callable[[str], object]] = [
+        lambda epsilon: plan_tree(64, epsilon),
+        lambda epsilon: plan_node_shares(64, epsilon),
+        lambda epsilon: plan_product(64, epsilon, keys=3, buckets=8, total_share=Fraction(1, 5)),
+        lambda epsilon: plan_epoch_levels(64, 8, epsilon),
+        lambda epsilon: list(candidates(64, epsilon)),
+    ]
+    for plan in planners:
+        for epsilon in ("1e-300", "5e-324", "1e-12"):
+            with pytest.raises(ValueError, match=rf"^epsilon: {float(epsilon):g} needs noise beyond 2\^38"):
+                plan(epsilon)
