@@ -70,6 +70,7 @@ class OverviewStream(Released):
     epsilon: str
     bin: str
     bin_seconds: float | None
+    timezone: str | None
     running: EstimatedCount | None
     sparkline: Sparkline | None
     next_release: str | None = Field(

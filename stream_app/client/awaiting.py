@@ -61,6 +61,10 @@ class AsyncClient:
         answer = questions.body_of(await self._get("/v1/streams", {}))
         return [stream["stream"] for stream in answer["streams"]]
 
+    async def timezone(self, stream: str) -> str | None:
+        """Return the zone whose calendar days a stream's bins are; None for bins of one length."""
+        return questions.read_timezone(await self._get(*questions.described(stream)))
+
     async def count(
         self,
         stream: str,

@@ -57,6 +57,10 @@ class Client:
         answer = questions.body_of(self._get("/v1/streams", {}))
         return [stream["stream"] for stream in answer["streams"]]
 
+    def timezone(self, stream: str) -> str | None:
+        """Return the zone whose calendar days a stream's bins are; None for bins of one length."""
+        return questions.read_timezone(self._get(*questions.described(stream)))
+
     def count(
         self,
         stream: str,

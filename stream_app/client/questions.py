@@ -73,6 +73,11 @@ def series(
     return f"{_path(stream)}/series", _range(start, end, confidence) | _given(**asked)
 
 
+def described(stream: str) -> tuple[str, Parameters]:
+    """Return path and parameters of what a stream says of itself."""
+    return _path(stream), {}
+
+
 def events(stream: str) -> str:
     """Return the path of a stream's releases."""
     return f"{_path(stream)}/events"
@@ -86,6 +91,12 @@ def read_count(response: httpx.Response) -> Count:
 def read_series(response: httpx.Response) -> Series:
     """Read a series. Raises: ClientError."""
     return Series.of(body_of(response))
+
+
+def read_timezone(response: httpx.Response) -> str | None:
+    """Read the zone whose calendar days a stream's bins are. Raises: ClientError."""
+    zone: str | None = body_of(response)["timezone"]
+    return zone
 
 
 def body_of(response: httpx.Response) -> Any:

@@ -21,6 +21,7 @@ from rich.table import Table
 from stream_app.client import Cdf, Client, ClientError, Count, Quantiles, Release, Series, Window
 from stream_app.ports import OperatorError
 from stream_app.shell.options import refusals_in_one_line, service_options
+from stream_app.shell.spans import days_in_words, span_in_words
 from stream_app.shell.terminal_chart import RunningChart
 
 Form = Literal["table", "csv", "json"]
@@ -83,21 +84,23 @@ def query(
     if histogram and start is not None:
         raise OperatorError("--start: a window has its own; name its --end, or leave both out")
     with _service(url, api_key) as client:
+        zone = client.timezone(stream) if form == "table" else None  # all else is for machines: UTC
         if histogram:
             found = client.window(stream, end, confidence, levels=levels, key=key)
             known = f"{found.note} Confidence {_percent(found.confidence)}" if found.known else found.note
-            _print_columns(found.quantiles if levels else found, form, known)
+            _print_columns(found.quantiles if levels else found, form, zone, known)
         elif cdf:
-            _print_columns(client.cdf(stream, start, end, confidence, key=key), form)
+            _print_columns(client.cdf(stream, start, end, confidence, key=key), form, zone)
         elif levels:
-            _print_columns(client.quantile(stream, levels, start, end, confidence, key=key), form)
+            _print_columns(client.quantile(stream, levels, start, end, confidence, key=key), form, zone)
         elif series is not None:
             _print_series(
                 client.series(stream, start, end, confidence, kind=series, step=step, window=window, key=key),
                 form,
+                zone,
             )
         else:
-            _print_count(client.count(stream, start, end, confidence, key=key), form)
+            _print_count(client.count(stream, start, end, confidence, key=key), form, zone)
     return 0
 
 
@@ -119,7 +122,7 @@ def watch(stream: str, url: str, api_key: str | None, after: int | None, release
         client.streams()  # following waits for a service that is away; who has just begun wants to hear of it
         followed = _limited(client.follow(stream, after), releases)
         if console.is_terminal:
-            _draw(console, stream, followed)
+            _draw(console, stream, followed, client.timezone(stream))
         else:
             for release in followed:
                 click.echo(_line(release))
@@ -133,12 +136,12 @@ def _limited(releases: Iterator[Release], most: int | None) -> Iterator[Release]
             return
 
 
-def _draw(console: Console, stream: str, releases: Iterator[Release]) -> None:
+def _draw(console: Console, stream: str, releases: Iterator[Release], zone: str | None) -> None:
     kept: deque[Release] = deque(maxlen=MOST_KEPT)
     with Live(console=console, refresh_per_second=8) as live:
         for release in releases:
             kept.append(release)
-            live.update(RunningChart(stream, list(kept)))
+            live.update(RunningChart(stream, list(kept), zone))
 
 
 def _line(release: Release) -> str:
@@ -147,7 +150,7 @@ def _line(release: Release) -> str:
     return f"{release.end}\t{release.value:z.2f}{error}" + ("" if release.private else "\tNOT PRIVATE")
 
 
-def _print_count(count: Count, form: Form) -> None:
+def _print_count(count: Count, form: Form, zone: str | None) -> None:
     fields = asdict(count)
     if form == "json":
         click.echo(json.dumps(fields))
@@ -156,12 +159,14 @@ def _print_count(count: Count, form: Form) -> None:
         writer.writerows([list(fields), list(fields.values())])
     else:
         sure = f"{_percent(count.confidence)}: {count.lower:z,.2f} to {count.upper:z,.2f}"
-        click.echo(f"{count.value:z,.2f}  ({sure})  from {count.start} to {count.end}")
+        click.echo(f"{count.value:z,.2f}  ({sure})  {span_in_words(count.start, count.end, zone)}")
         if not count.private:
             click.echo("NOT PRIVATE: epsilon is so large that nobody is protected")
 
 
-def _print_columns(found: Cdf | Quantiles | Window, form: Form, note: str | None = None) -> None:
+def _print_columns(
+    found: Cdf | Quantiles | Window, form: Form, zone: str | None, note: str | None = None
+) -> None:
     columns = {name: column.tolist() for name, column in found.columns().items()}
     if form == "json":
         said = {"start": found.start, "end": found.end, "key": found.key, "confidence": found.confidence}
@@ -181,7 +186,7 @@ def _print_columns(found: Cdf | Quantiles | Window, form: Form, note: str | None
         console = Console()
         console.print(table)
         promise = note or f"all intervals hold together with {_percent(found.confidence)}"
-        sure = f"{promise.rstrip('.')}; {found.start} to {found.end}"
+        sure = f"{promise.rstrip('.')}; {span_in_words(found.start, found.end, zone)}"
         console.print(sure if found.private else f"NOT PRIVATE. {sure}", style="dim")
 
 
@@ -191,10 +196,13 @@ def _in_words(cell: float | str) -> str:
     return f"{cell:z,.6g}" if cell == cell else "unknown"
 
 
-def _print_series(series: Series, form: Form) -> None:
+def _print_series(series: Series, form: Form, zone: str | None) -> None:
     columns = series.columns()
     times = {name: _instants(columns[name]) for name in ("start", "end")}
     numbers = {name: column.tolist() for name, column in columns.items() if name not in times}
+    if zone is not None:
+        spans = zip(times["start"], times["end"], strict=True)
+        times = {f"days of {zone}": [days_in_words(start, end, zone) for start, end in spans]}
     rows = zip(*times.values(), *numbers.values(), strict=True)
     if form == "json":
         click.echo(
@@ -206,8 +214,8 @@ def _print_series(series: Series, form: Form) -> None:
         writer.writerows(rows)
     else:
         table = Table(*times, *numbers, box=None)
-        for start, end, *values in rows:
-            table.add_row(start, end, *(f"{value:z,.2f}" for value in values))
+        for cells in rows:
+            table.add_row(*(cell if isinstance(cell, str) else f"{cell:z,.2f}" for cell in cells))
         console = Console()
         console.print(table)
         console.print(series.note if series.private else f"NOT PRIVATE. {series.note}", style="dim")

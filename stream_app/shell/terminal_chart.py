@@ -8,6 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from stream_app.client import Release
+from stream_app.shell.spans import end_in_words
 
 HEIGHT = 14
 LABEL_CELLS = 12
@@ -17,8 +18,8 @@ BAND, VALUE = "░", "●"
 class RunningChart:
     """The last releases of a stream as wide as the terminal: the value, and a band that holds the truth."""
 
-    def __init__(self, stream: str, releases: Sequence[Release]) -> None:
-        self.stream, self.releases = stream, releases
+    def __init__(self, stream: str, releases: Sequence[Release], zone: str | None = None) -> None:
+        self.stream, self.releases, self.zone = stream, releases, zone
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         shown = self.releases[-max(options.max_width - LABEL_CELLS - 1, 1) :]
@@ -27,7 +28,7 @@ class RunningChart:
             (f"{self.stream} ", "bold"),
             (f"{last.value:z,.0f}", "bold green"),
             "" if last.interval is None else f"  ({last.interval[0]:z,.0f} to {last.interval[1]:z,.0f})",
-            f"  until {last.end}",
+            f"  until {end_in_words(last.end, self.zone)}",
             ("" if last.private else "  NOT PRIVATE", "red"),
         )
         points = [(one.value, *(one.interval or (one.value, one.value))) for one in shown]

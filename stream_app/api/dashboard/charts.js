@@ -7,26 +7,16 @@
 
 import { colour } from "./frame.js";
 import { drawLevels, drawMarks, drawNames, levelsWithin, marksUnder } from "./chart_marks.js";
-import { amount, COUNTS, instant, period } from "./words.js";
+import { amount, COUNTS } from "./words.js";
 
 const HEIGHTS = { plot: { wide: 270, narrow: 220 }, strip: { wide: 120, narrow: 110 } };
 const WHOLE_STEPS = [1, 10, 100, 1000, 10000].flatMap((one) => [one, 2 * one, 5 * one]);
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
-// Labels of the time axis, by the distance of its ticks in seconds: a format, and what is added on the next
-// line where the year or the day changes (columns as uPlot wants them).
-const DAY_CHANGES = [null, "\n{D} {MMM}", null, null, null, 1];
-const TIME_LABELS = [
-  [31536000, "{YYYY}", null, null, null, null, null, null, 1],
-  [2419200, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
-  [86400, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
-  [60, "{HH}:{mm}", "\n{D} {MMM} {YYYY}", ...DAY_CHANGES],
-  [1, "{HH}:{mm}:{ss}", "\n{D} {MMM} {YYYY}", ...DAY_CHANGES],
-];
-
 export class BandChart {
   // Options: stepped (each value stands for a span), strip (low, signed), value (the horizontal axis is a
-  // value, not time), place(number) (words for whole numbers on it, where it is no value either), fromZero, numbers (words for values), sync (a key shared by charts whose cursors move
+  // value, not time), place(number) (words for whole numbers on it, where it is no value either), fromZero,
+  // numbers (words for values), times() (words for instants), sync (a key shared by charts whose cursors move
   // together), title(), onZoom(start, end), onReset(), and the sinks readout(point) and speak(text).
   constructor(host, options) {
     this.host = host;
@@ -38,11 +28,11 @@ export class BandChart {
     host.addEventListener("blur", () => this.plot?.setCursor({ left: -10, top: -10 }, true, true));
   }
 
-  // Show a picture between two ends of the horizontal axis; redraws once.
-  show(picture, binSeconds, { start, end }) {
+  // Show a picture between two ends of the horizontal axis; redraws once. Args: the length of a point's span.
+  show(picture, spanSeconds, { start, end }) {
     const known = this.plot && this.picture.lines.length === picture.lines.length;
     this.picture = picture;
-    this.binSeconds = binSeconds;
+    this.spanSeconds = spanSeconds;
     this.domain = [start, end];
     const data = this.#columns();
     if (known) this.plot.setData(data);
@@ -66,9 +56,9 @@ export class BandChart {
   // One point in words, and the changes of alerts since the point before.
   point(index) {
     const { lines, start, end, nodes } = this.picture;
-    const { numbers, unit = "" } = this.options;
+    const { numbers, unit = "", times } = this.options;
     const when = this.options.value ? this.#where(index) : this.options.stepped && start
-      ? period(start[index], end[index], this.binSeconds) : `until ${instant(end[index], this.binSeconds)}`;
+      ? times().period(start[index], end[index], this.spanSeconds) : `until ${times().until(end[index], this.spanSeconds)}`;
     const said = lines.map((line) => lineWords(line, index, numbers, unit));
     return { when, lines: said, nodes: nodes ? nodes[index] : null, changes: this.#changes(index) };
   }
@@ -83,7 +73,12 @@ export class BandChart {
     const { start, end, marks } = this.picture;
     if (!marks?.length) return [];
     const from = index ? end[index - 1] : start ? start[0] : -Infinity;
-    return marks.filter(({ at }) => at > from && at <= end[index]);
+    return this.#told(marks.filter(({ at }) => at > from && at <= end[index]));
+  }
+
+  // Changes of alerts with their words: "busy firing at 3 Jan 2013, 02:00".
+  #told(marks) {
+    return marks.map((mark) => ({ ...mark, words: `${mark.name} ${mark.kind} at ${this.options.times().until(mark.at, null)}` }));
   }
 
   #columns() {
@@ -103,7 +98,7 @@ export class BandChart {
   }
 
   #plotOptions() {
-    const { stepped, strip, sync, value: overValue, place, onZoom } = this.options;
+    const { stepped, strip, sync, value: overValue, place, times, onZoom } = this.options;
     const paths = stepped ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear();
     const font = `12px ${getComputedStyle(document.body).fontFamily}`;
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false }, font };
@@ -112,7 +107,7 @@ export class BandChart {
     const edge = { paths, stroke: "transparent", width: 0, points: { show: false } };
     const dots = (pick) => (u, index) => (index % 3 === 1 ? pick(lines[(index - 1) / 3]) : "transparent");
     const places = { values: (u, ticks) => ticks.map(place), incrs: WHOLE_STEPS, space: 90 };
-    const across = place ? places : overValue ? { values: (u, ticks) => ticks.map(amount) } : { values: TIME_LABELS };
+    const across = place ? places : overValue ? { values: (u, ticks) => ticks.map(amount) } : times().axis;
     return {
       ...this.#size(),
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
@@ -189,7 +184,7 @@ export class BandChart {
     if (at < 0) return this.options.readout(null);
     const point = this.point(at);
     const near = at === index ? marksUnder(this.plot, this.picture.marks ?? []) : [];
-    if (near.length) point.changes = near;
+    if (near.length) point.changes = this.#told(near);
     return this.options.readout(point);
   }
 
@@ -204,14 +199,20 @@ export class BandChart {
     event.preventDefault();
     const to = Math.min(Math.max(moves[event.key], 0), last);
     this.plot.setCursor({ left: this.plot.valToPos(this.plot.data[0][to], "x"), top: 10 }, true, true);
-    this.options.speak(inWords(this.point(to)));
+    this.options.speak(this.#inWords(to));
     return undefined;
   }
 
   #summary() {
     const last = this.picture.end.length - 1;
     const title = this.options.title();
-    return last < 0 ? `${title}: nothing to show` : `${title}, ${last + 1} points; the last, ${inWords(this.point(last))}`;
+    return last < 0 ? `${title}: nothing to show` : `${title}, ${last + 1} points; the last, ${this.#inWords(last)}`;
+  }
+
+  #inWords(index) {
+    const { when, lines, changes } = this.point(index);
+    const each = lines.map(({ name, value, lower, upper }) => `${name ? `${name} ` : ""}${value}${lower === null ? "" : `, between ${lower} and ${upper}`}`);
+    return [`${when}: ${each.join("; ")}`, ...changes.map(({ words }) => words)].join("; ");
   }
 }
 
@@ -221,12 +222,4 @@ function lineWords(line, index, numbers, unit) {
   const said = value === null ? "none seen" : numbers.value(value) + unit;
   const [lower, upper] = line.lower[index] === null ? [null, null] : numbers.between(line.lower[index], line.upper[index]);
   return { name: line.name, value: said, lower, upper };
-}
-
-// A change of an alert: "busy firing at 3 Jan 2013, 02:00".
-export const changeWords = ({ name, kind, at }) => `${name} ${kind} at ${instant(at, null)}`;
-
-function inWords({ when, lines, changes }) {
-  const each = lines.map(({ name, value, lower, upper }) => `${name ? `${name} ` : ""}${value}${lower === null ? "" : `, between ${lower} and ${upper}`}`);
-  return [`${when}: ${each.join("; ")}`, ...changes.map(changeWords)].join("; ");
 }

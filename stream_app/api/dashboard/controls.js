@@ -2,7 +2,6 @@
 
 import { at, make } from "./elements.js";
 import { presets } from "./ranges.js";
-import { period, seconds } from "./words.js";
 
 export function listenToControls(page) {
   at("ranges").addEventListener("change", (event) => {
@@ -12,7 +11,7 @@ export function listenToControls(page) {
   at("key-select").addEventListener("change", (event) => page.choose({ key: event.target.value || null }));
   at("exact-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    const [start, end] = ["exact-from", "exact-to"].map((id) => seconds(`${at(id).value}Z`));
+    const { start, end } = page.times.fromForm(at("exact-from").value, at("exact-to").value);
     if (start < end) page.zoom(start, end);
     at("exact").open = false;
     at("exact").querySelector("summary").focus();
@@ -35,7 +34,7 @@ function showRanges(page) {
   const whole = page.detail.released_until ? page.whole() : null;
   const offered = (whole ? presets(whole, page.bins.length) : [{ name: "all" }]).map(({ name }) => [name, name === "all" ? "All" : name]);
   const range = whole ? page.range() : null;
-  if (page.closer && range) offered.push(["closer", period(range.start, range.end, page.binSeconds)]);
+  if (page.closer && range) offered.push(["closer", page.times.period(range.start, range.end)]);
   const chosen = page.closer ? "closer" : offered.some(([name]) => name === page.preset) ? page.preset : "all";
   const host = at("ranges");
   const signature = JSON.stringify([offered, chosen]);
@@ -45,8 +44,13 @@ function showRanges(page) {
   for (const [value, text] of offered) {
     host.append(make("label", {}, make("input", { type: "radio", name: "range", value, checked: value === chosen }), make("span", {}, text)));
   }
-  if (range && !at("exact").open) {
-    at("exact-from").value = new Date(range.start * 1000).toISOString().slice(0, 19);
-    at("exact-to").value = new Date(range.end * 1000).toISOString().slice(0, 19);
-  }
+  if (range && !at("exact").open) showExact(page.times, range);
+}
+
+function showExact(times, range) {
+  const filled = times.toForm(range);
+  ["from", "to"].forEach((end, i) => {
+    Object.assign(at(`exact-${end}`), { type: times.form.type, value: filled[i] });
+    at(`exact-${end}-label`).textContent = times.form[end];
+  });
 }

@@ -5,6 +5,7 @@ import { get } from "./api.js";
 import { at, bold, make, say } from "./elements.js";
 import { setConnection, watchTheme } from "./frame.js";
 import { drawSparkline } from "./sparkline.js";
+import { seconds, timesOf } from "./times.js";
 import * as words from "./words.js";
 
 const cards = new Map(); // by stream
@@ -32,8 +33,9 @@ class StreamCard {
 
   show(told) {
     this.told = told;
+    this.times = timesOf(told);
     const { running, sparkline } = told;
-    this.about.textContent = `Counted per ${told.bin.replace(/^1 /, "")}, ε = ${told.epsilon} an epoch`;
+    this.about.textContent = `Counted per ${this.times.per}, ε = ${told.epsilon} an epoch`;
     if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
     this.value.textContent = running ? words.count(running.value) : "–";
     this.value.dataset.seq = String(told.seq);
@@ -47,10 +49,10 @@ class StreamCard {
   showLast({ value, lower, upper, end }) {
     const last = value.length - 1;
     const [low, high] = words.between(lower[last], upper[last]);
-    const bin = this.told.bin.replace(/^1 /, "");
-    this.last.replaceChildren(`Last ${bin} `, bold(words.count(value[last])), ` (${low} to ${high})`);
+    const { times } = this;
+    this.last.replaceChildren(`Last ${times.bin} `, bold(words.count(value[last])), ` (${low} to ${high})`);
     this.canvas.setAttribute("aria-label",
-      `The last ${value.length} bins until ${words.instant(end[last], this.told.bin_seconds)} UTC: from `
+      `The last ${value.length} bins until ${times.onPage(times.until(end[last]))}: from `
       + `${words.count(Math.min(...value))} to ${words.count(Math.max(...value))} events a bin; `
       + `the last ${words.count(value[last])}, between ${low} and ${high}`);
     this.draw();
@@ -67,10 +69,10 @@ class StreamCard {
 
   // Called every second: only the words that change with time.
   tick() {
-    const { next_release: next, released_until: until, bin_seconds: binSeconds } = this.told;
-    const upto = until ? `Until ${words.instant(words.seconds(until), binSeconds)} UTC` : "";
+    const { next_release: next, released_until: until } = this.told;
+    const upto = until ? `Until ${this.times.onPage(this.times.until(seconds(until)))}` : "";
     if (!next) return say(this.next, upto);
-    const left = words.seconds(next) - now();
+    const left = seconds(next) - now();
     const said = left > 0 ? `in ${words.wait(left)}` : left > -60 ? "any moment" : left > -172800 ? `overdue by ${words.wait(-left)}` : "overdue";
     return say(this.next, upto ? `${upto}, next ${said}` : `First release ${said}`);
   }
@@ -121,7 +123,7 @@ function follow() {
 
 async function start() {
   const said = await get("/v1/overview");
-  ahead = words.seconds(said.now) - Date.now() / 1000;
+  ahead = seconds(said.now) - Date.now() / 1000;
   said.streams.forEach(show);
   showSummary();
   follow();

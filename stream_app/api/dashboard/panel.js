@@ -1,10 +1,9 @@
 // A panel: a card with a chart, what the pointer reads, its numbers as a table, and ways to save them.
 
-import { BandChart, changeWords } from "./charts.js";
+import { BandChart } from "./charts.js";
 import { saveCsv, saveJson, savePng } from "./download.js";
 import { bold, make, say } from "./elements.js";
 import { pictureTable } from "./tables.js";
-import { instant, period } from "./words.js";
 
 export class Panel {
   // Subclasses have: static applies(detail); async ask(page) for the answer, show(answer, page) to draw it,
@@ -44,6 +43,7 @@ export class Panel {
     this.body.append(host);
     const page = this.page;
     return new BandChart(host, {
+      times: () => page.times,
       title: () => this.heading.textContent,
       readout: (point) => showPoint(this.readout, point),
       speak: (text) => page.speak(text),
@@ -102,11 +102,11 @@ export class Panel {
 
   caption() {
     const { page } = this;
+    const { times } = page;
     const { start, end } = page.range();
-    const until = instant(page.whole().end, page.binSeconds);
     return [
       `${page.stream}${page.key === null ? "" : `, ${page.key}`}: ${this.heading.textContent}`,
-      `${period(start, end, page.binSeconds)} UTC, released until ${until}. ε = ${page.detail.epsilon} an epoch.`,
+      `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ε = ${page.detail.epsilon} an epoch.`,
       "The band holds the true number with 95 % probability at each single point.",
     ];
   }
@@ -137,6 +137,6 @@ export function showPoint(host, point) {
   }
   if (point.nodes !== null) parts.push(`from ${point.nodes.toLocaleString("en")} ${point.nodes === 1 ? "node" : "nodes"}`);
   const [newest, ...others] = point.changes.toReversed();
-  if (newest) parts.push(make("span", { className: "change", dataset: { kind: newest.kind } }, `  ${changeWords(newest)}`), others.length ? ` and ${others.length} more` : "");
+  if (newest) parts.push(make("span", { className: "change", dataset: { kind: newest.kind } }, `  ${newest.words}`), others.length ? ` and ${others.length} more` : "");
   return host.replaceChildren(...parts);
 }

@@ -1,11 +1,12 @@
 // The panel that says what is protected. The words come from the service; this only sets them.
 
 import { grid } from "./tables.js";
-import { instant, seconds } from "./words.js";
+import { seconds } from "./times.js";
 
 const at = (id) => document.getElementById(id);
 
-export function showPrivacy(privacy) {
+// Args: times of the stream whose page it is; the ledger may hold others over its source.
+export function showPrivacy(privacy, times) {
   at("promise").replaceChildren(...withPowers(privacy.promise));
   showList(at("protected"), privacy.protected);
   showList(at("not-protected"), privacy.not_protected);
@@ -18,8 +19,8 @@ export function showPrivacy(privacy) {
     ["Neighbouring logs", { add_remove: "differ by one event", substitute: "differ in one event" }[privacy.neighbours] ?? privacy.neighbours],
   ]);
   at("ledger").replaceChildren(
-    grid(`Source: ${privacy.source}. Periods in UTC.`, ["Stream", "Epoch", "From", "To", "Epsilon", "Unit"],
-      privacy.ledger.map((row) => [row.stream, row.epoch, instant(seconds(row.start)), instant(seconds(row.end)), row.epsilon, row.unit])),
+    grid(`Source: ${privacy.source}. Periods in ${times.zone}.`, ["Stream", "Epoch", "From", "To", "Epsilon", "Unit"],
+      privacy.ledger.map((row) => [row.stream, row.epoch, times.from(seconds(row.start), null), times.until(seconds(row.end), null), row.epsilon, row.unit])),
   );
 }
 

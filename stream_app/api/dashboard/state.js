@@ -1,9 +1,8 @@
 // What the reader chose on a stream's page, kept in its address, and what follows from it.
 
 import { get, streamPath } from "./api.js";
-import { binsOf } from "./bins.js";
 import { chooseStep, presets, snapRange } from "./ranges.js";
-import { seconds } from "./words.js";
+import { seconds, timesOf } from "./times.js";
 
 const VIEWS = ["unbiased", "first_published", "consistent"];
 
@@ -36,12 +35,14 @@ export class StreamPage {
     return this.detail.bin_seconds;
   }
 
+  // How instants are told.
+  get times() {
+    return timesOf(this.detail);
+  }
+
   // The time line: which bin an instant lies in, and where bins start.
   get bins() {
-    if (this.timeLine?.timezone !== this.detail.timezone || this.timeLine?.length !== this.detail.bin_seconds) {
-      this.timeLine = { bins: binsOf(this.detail), timezone: this.detail.timezone, length: this.detail.bin_seconds };
-    }
-    return this.timeLine.bins;
+    return this.times.bins;
   }
 
   // What the stream's value is called.

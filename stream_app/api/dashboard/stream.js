@@ -19,6 +19,7 @@ import { Running } from "./panels/running.js";
 import { Windows } from "./panels/windows.js";
 import { showPrivacy } from "./privacy.js";
 import { StreamPage } from "./state.js";
+import { seconds } from "./times.js";
 import * as words from "./words.js";
 
 const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
@@ -62,11 +63,12 @@ const sight = new IntersectionObserver((entries) => {
 // ---- the number -----------------------------------------------------------------------------------
 
 function showNow(now, releasedUntil, seq) {
+  const { times } = page;
   at("value").textContent = now ? words.count(now.value) : "–";
   at("interval").replaceChildren(...(now ? intervalWords(now) : ["Nothing is released yet: the first bin is still open."]));
   at("stderr").textContent = now ? `± ${words.error(now.stderr)}` : "–";
-  at("released-until").textContent = releasedUntil ? `${words.instant(words.seconds(releasedUntil), page.binSeconds)} UTC` : "–";
-  at("bins-released").replaceChildren(`${words.count(seq)} `, make("small", {}, `of ${page.detail.bin}`));
+  at("released-until").textContent = releasedUntil ? times.onPage(times.until(seconds(releasedUntil))) : "–";
+  at("bins-released").replaceChildren(`${words.count(seq)} `, make("small", {}, `of ${times.oneBin}`));
   at("value").dataset.seq = String(seq);
   document.title = now ? `${words.count(now.value)} · ${page.stream}` : page.stream;
 }
@@ -194,8 +196,9 @@ function listen() {
 }
 
 function showStream() {
-  const { detail } = page;
-  at("stream-about").textContent = `Events of ${detail.source} since ${words.instant(words.seconds(detail.start), detail.bin_seconds)} UTC, counted per ${detail.bin.replace(/^1 /, "")}`;
+  const { detail, times } = page;
+  const since = times.onPage(times.from(seconds(detail.start)));
+  at("stream-about").textContent = `Events of ${detail.source} since ${since}, counted per ${times.per}${times.meaning}`;
   at("not-private").hidden = detail.private;
   say(at("not-private"), detail.private ? "" : "These values are not private: epsilon is so large that nobody is protected.");
   at("epsilon").replaceChildren(`ε = ${detail.epsilon} `, make("small", {}, "an epoch"));
@@ -226,7 +229,7 @@ async function refreshAlerts() {
 }
 
 async function refreshPrivacy() {
-  showPrivacy(await get(`${streamPath(page.stream)}/privacy`));
+  showPrivacy(await get(`${streamPath(page.stream)}/privacy`), page.times);
 }
 
 async function start() {

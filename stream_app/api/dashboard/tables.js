@@ -1,6 +1,5 @@
 // Numbers as tables, for those who do not look at charts.
 
-import { changeWords } from "./charts.js";
 import { make } from "./elements.js";
 
 export function grid(caption, heads, rows) {
@@ -17,7 +16,7 @@ export function pictureTable(chart, most = 60) {
   const last = picture.end.length - 1;
   const points = Array.from({ length: Math.min(most, last + 1) }, (_, back) => last - back);
   const named = (name, head) => (name ? `${name}: ${head.toLowerCase()}` : head);
-  const heads = [chart.options.across ?? "When (UTC)", ...picture.lines.flatMap(({ name }) => [named(name, chart.options.counted ?? "Count"), named(name, "At least"), named(name, "At most")])];
+  const heads = [chart.options.across ?? `When (${chart.options.times().scale})`, ...picture.lines.flatMap(({ name }) => [named(name, chart.options.counted ?? "Count"), named(name, "At least"), named(name, "At most")])];
   if (picture.stderr) heads.push("Standard error");
   if (picture.nodes) heads.push("Nodes used");
   if (picture.marks?.length) heads.push("Alerts");
@@ -26,7 +25,7 @@ export function pictureTable(chart, most = 60) {
     const cells = [said.when, ...said.lines.flatMap(({ value, lower, upper }) => [value, lower ?? "", upper ?? ""])];
     if (picture.stderr) cells.push(chart.options.numbers.value(picture.stderr[at]));
     if (picture.nodes) cells.push(said.nodes);
-    if (picture.marks?.length) cells.push(said.changes.map(changeWords).join("; "));
+    if (picture.marks?.length) cells.push(said.changes.map(({ words }) => words).join("; "));
     return cells;
   });
   return grid(`The newest ${rows.length} of ${last + 1} points`, heads, rows);

@@ -1,4 +1,4 @@
-// Numbers and instants as people read them. Instants are seconds since 1970, shown in UTC.
+// Numbers and lengths of time as people read them; instants are in times.js.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const fine = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
@@ -21,21 +21,6 @@ export function spread(lower, upper) {
 export const COUNTS = { value: count, between };
 export const AMOUNTS = { value: amount, between: spread };
 
-export function instant(seconds, binSeconds = HOUR) {
-  const date = new Date(seconds * 1000);
-  const options = { day: "numeric", month: "short", year: "numeric", timeZone: "UTC" };
-  if (binSeconds === null || binSeconds % DAY !== 0) Object.assign(options, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-  if (binSeconds !== null && binSeconds < MINUTE) options.second = "2-digit";
-  return new Intl.DateTimeFormat("en-GB", options).format(date);
-}
-
-// A range, the day said once where both ends are in one.
-export function period(start, end, binSeconds) {
-  const [from, to] = [instant(start, binSeconds), instant(end, binSeconds)];
-  const [day, time] = to.split(", ");
-  return time && from.startsWith(`${day}, `) ? `${from}–${time}` : `${from} – ${to}`;
-}
-
 export function length(seconds) {
   for (const [size, name] of [[7 * DAY, "week"], [DAY, "day"], [HOUR, "hour"], [MINUTE, "minute"], [1, "second"]]) {
     if (seconds % size === 0) return seconds === size ? name : `${seconds / size} ${name}s`;
@@ -52,5 +37,4 @@ export function wait(seconds) {
   return `${Math.floor(left / DAY)} days`;
 }
 
-export const seconds = (rfc3339) => Date.parse(rfc3339) / 1000;
 export const percent = (share) => `${+(share * 100).toFixed(4)} %`;

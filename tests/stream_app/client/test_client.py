@@ -6,16 +6,19 @@ import asyncio
 import io
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from deploy.ports import free_port
 from stream_app.api.app import listen, serve_on
 from stream_app.client import AsyncClient, Client, ClientError, Release
 from stream_app.client.questions import EventReader
 from stream_app.shell.commands import main
+from stream_app.shell.terminal_chart import RunningChart
 from stream_app.state.memory import MemoryStore
 from tests.stream_app.api.client import EXACT, Api, with_api
 from tests.stream_app.published import FIRST_BIN, Published
@@ -65,8 +68,8 @@ async def running(stream: Published, port: int | None = None):  # type: ignore[n
         await asyncio.gather(server, return_exceptions=True)
 
 
-async def opened(counts: list[int], **options: str) -> Published:
-    stream = Published(MemoryStore(), **options)  # type: ignore[arg-type]
+async def opened(counts: list[int], **options: Any) -> Published:
+    stream = Published(MemoryStore(), **options)
     await stream.open()
     await stream.close(counts)
     return stream
@@ -133,6 +136,51 @@ def check_blocking(url: str, bins: dict[str, np.ndarray]) -> None:
     ]
     refused = CliRunner().invoke(main, ["query", "nothing", "--url", url])
     assert (refused.exit_code, len(refused.output.splitlines())) == (2, 1)
+
+
+@pytest.mark.slow
+def test_a_terminal_tells_days_as_dates_of_their_zone_and_machines_utc() -> None:
+    async def run() -> None:
+        # 2013-03-29 and on: clocks in Paris change on the 31st.
+        days = {"first_bin": 15_793, "bin_us": 86_400_000_000, "timezone": "Europe/Paris"}
+        async with running(await opened([3, 1, 4, 1, 5, 9], epsilon=EXACT, **days)) as url:
+            async with AsyncClient(url) as client:
+                assert await client.timezone("departures") == "Europe/Paris"
+            await asyncio.to_thread(check_days, url)
+        async with running(await opened([3])) as url, AsyncClient(url) as client:
+            assert await client.timezone("departures") is None
+
+    asyncio.run(run())
+
+
+def check_days(url: str) -> None:
+    with Client(url) as client:
+        assert client.timezone("departures") == "Europe/Paris"
+        last = next(client.follow("departures", 5))
+
+    def said(*arguments: str) -> list[str]:
+        done = CliRunner(env={"COLUMNS": "80"}).invoke(
+            main, [arguments[0], "departures", "--url", url, *arguments[1:]]
+        )
+        assert done.exit_code == 0, done.output
+        return done.output.splitlines()
+
+    assert said("query")[0].endswith("  29 Mar – 3 Apr 2013, whole days of Europe/Paris")
+    bins = said("query", "--series", "bin", "--step", "2")
+    assert bins[0].split("  ")[0].strip() == "days of Europe/Paris"
+    assert [line.split("  ")[0].strip() for line in bins[1:4]] == [
+        "29–30 Mar 2013",
+        "31 Mar – 1 Apr 2013",
+        "2–3 Apr 2013",
+    ]
+    edges = ["2013-03-28T23:00:00Z", "2013-04-03T22:00:00Z"]
+    assert said("query", "--format", "csv")[1].split(",")[5:7] == edges
+    assert said("query", "--series", "bin", "--step", "6", "--format", "csv")[1].split(",")[:2] == edges
+    assert said("watch", "--after", "5", "--releases", "1")[0].startswith(f"{edges[1]}\t")
+    drawn = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    drawn.print(RunningChart("departures", [last], "Europe/Paris"))
+    assert isinstance(drawn.file, io.StringIO)
+    assert "until the end of 3 Apr 2013 (Europe/Paris)" in drawn.file.getvalue()
 
 
 def test_a_service_that_is_away_is_one_line() -> None:

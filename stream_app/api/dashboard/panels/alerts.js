@@ -3,7 +3,7 @@
 import { make } from "../elements.js";
 import { Panel } from "../panel.js";
 import { grid } from "../tables.js";
-import { amount, count, error, instant, percent } from "../words.js";
+import { amount, count, error, percent } from "../words.js";
 
 export class Alerts extends Panel {
   constructor(page) {
@@ -33,8 +33,8 @@ export class Alerts extends Panel {
   }
 
   #words({ phase, kind, confidence, since, changed, value, stderr, summary }) {
-    const bin = this.page.binSeconds;
-    const when = phase === "inactive" ? `${kind} ${instant(changed, bin)} UTC` : `since ${instant(since, bin)} UTC`;
+    const { times } = this.page;
+    const when = times.onPage(phase === "inactive" ? `${kind} ${times.moment(changed)}` : `since ${times.until(since)}`);
     const seen = value === null ? "" : `, then ${count(value)} ± ${error(stderr)} (standard error)`;
     return `${when}${seen}, confidence ${percent(confidence)}${summary ? `. ${summary}` : ""}`;
   }
@@ -43,10 +43,10 @@ export class Alerts extends Panel {
     const { alerts, changes } = this.answer;
     const rules = alerts.map((one) => [one.rule, one.phase, one.condition, this.#words(one)]);
     const changed = changes.map(({ rule, kind, at, value, stderr, condition }) => [
-      rule, kind, instant(at, this.page.binSeconds), value === null ? "" : `${amount(value)} ± ${error(stderr)}`, condition]);
+      rule, kind, this.page.times.until(at), value === null ? "" : `${amount(value)} ± ${error(stderr)}`, condition]);
     return make("div", { className: "words" },
       grid("Rules", ["Rule", "State", "Condition", "Details"], rules),
-      grid(`Changes in this range, newest first: ${count(changes.length)}`, ["Rule", "Became", "When (UTC)", "Estimate, standard error", "Condition"], changed));
+      grid(`Changes in this range, newest first: ${count(changes.length)}`, ["Rule", "Became", `When (${this.page.times.zone})`, "Estimate, standard error", "Condition"], changed));
   }
 
   csv() {

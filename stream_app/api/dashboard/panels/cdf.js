@@ -2,7 +2,7 @@
 
 import { make } from "../elements.js";
 import { Panel } from "../panel.js";
-import { amount, count, period } from "../words.js";
+import { amount, count } from "../words.js";
 
 export class Cdf extends Panel {
   constructor(page) {
@@ -24,7 +24,7 @@ export class Cdf extends Panel {
     const { upto, value, lower, upper, stderr, seq } = answer;
     const { start, end } = page.range();
     this.heading.textContent = `Distribution of ${page.field}`;
-    this.range.textContent = `${period(start, end, page.binSeconds)} UTC`;
+    this.range.textContent = page.times.onPage(page.times.period(start, end));
     const lines = [{ name: "", value, lower, upper }];
     this.band.show({ start: null, end: upto, stderr, lines, seq }, null, { start: page.detail.axes.edges[0], end: upto[upto.length - 1] });
   }

@@ -4,7 +4,7 @@ import { bold, make } from "../elements.js";
 import { colour } from "../frame.js";
 import { Panel } from "../panel.js";
 import { grid } from "../tables.js";
-import { amount, count, error, instant, period } from "../words.js";
+import { amount, count, error } from "../words.js";
 
 const SLICES = 72, ROWS = 30;
 const LEFT = 58, RIGHT = 24, TOP = 8, BOTTOM = 26;
@@ -82,10 +82,7 @@ export class Heat extends Panel {
     const rows = Math.max(1, Math.ceil(34 / row));
     edges.forEach((edge, j) => { if (j % rows === 0) paper.fillText(amount(edge), LEFT - 8, height - BOTTOM - j * row); });
     Object.assign(paper, { textAlign: "left", textBaseline: "alphabetic" });
-    const { start } = this.answer;
-    const days = start.at(-1) - start[0] > 2 * 86400;
-    const names = start.map((from, i) => [i, days ? instant(from, 86400).replace(/ \d{4}$/, "") : instant(from).split(", ")[1]])
-      .filter(([i]) => !days || start[i] % 86400 === 0 || start[i + 1] - start[i] >= 86400);
+    const names = this.page.times.sliceLabels(this.answer.start);
     const every = Math.max(1, Math.ceil(names.length / Math.max(2, Math.floor(width / 110))));
     names.filter((_, place) => place % every === 0).forEach(([i, words]) => {
       if (LEFT + i * cell < width - 50) paper.fillText(words, LEFT + i * cell, height - 6);
@@ -102,7 +99,7 @@ export class Heat extends Panel {
 
   #words([i, j]) {
     const { start, end, edges, counts, stderr } = this.answer;
-    return { when: period(start[i], end[i], this.page.binSeconds), range: `${amount(edges[j])} to ${amount(edges[j + 1])}`, value: count(counts[i][j]), error: error(stderr[i][j]) };
+    return { when: this.page.times.period(start[i], end[i]), range: `${amount(edges[j])} to ${amount(edges[j + 1])}`, value: count(counts[i][j]), error: error(stderr[i][j]) };
   }
 
   #point(at) {
@@ -135,9 +132,9 @@ export class Heat extends Panel {
     const { start, end, edges, counts, stderr } = this.answer;
     const last = counts.length - 1;
     const slices = Array.from({ length: Math.min(12, counts.length) }, (_, back) => last - back);
-    const heads = ["Value", ...slices.map((i) => period(start[i], end[i], this.page.binSeconds))];
+    const heads = ["Value", ...slices.map((i) => this.page.times.period(start[i], end[i]))];
     const rows = edges.slice(0, -1).map((edge, j) => [`${amount(edge)} to ${amount(edges[j + 1])}`, ...slices.map((i) => `${count(counts[i][j])} ± ${error(stderr[i][j])}`)]);
-    return grid(`The newest ${slices.length} of ${counts.length} slices (UTC), each count with its standard error`, heads, rows);
+    return grid(`The newest ${slices.length} of ${counts.length} slices (${this.page.times.scale}), each count with its standard error`, heads, rows);
   }
 
   csv() {

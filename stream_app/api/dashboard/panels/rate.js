@@ -29,8 +29,7 @@ export class Rate extends Panel {
     const points = Math.round(Math.min(Math.max(this.body.clientWidth / 2, 240), 600));
     const asked = { kind: "window", window: bins, start: from, end, points };
     const answer = await page.ask("series", { ...asked, view: page.view });
-    const { timezone } = page.detail;
-    return timezone === null ? answer : { ...answer, note: `${answer.note} A day is a calendar day of ${timezone}, 23 to 25 hours.` };
+    return { ...answer, note: answer.note + page.times.lengthNote };
   }
 
   show(answer, page) {

@@ -3,7 +3,8 @@
 import { bold, make } from "../elements.js";
 import { Panel } from "../panel.js";
 import { grid } from "../tables.js";
-import { amount, count, error, between, length, period, seconds, spread } from "../words.js";
+import { seconds } from "../times.js";
+import { amount, count, error, between, length, spread } from "../words.js";
 
 const WANTED = [0.5, 0.9];
 const NAMES = { 0.5: "median", 0.9: "90 % below" };
@@ -52,7 +53,8 @@ export class Windows extends Panel {
     this.curve.value = cumulative ? "cumulative" : "histogram";
     this.#offerSteps(answer);
     this.heading.textContent = `${what(answer, page)} in a window`;
-    const said = [bold(`${period(seconds(answer.start), seconds(answer.end), page.binSeconds)} UTC`), ...this.#words(answer)];
+    const { times } = page;
+    const said = [bold(times.onPage(times.period(seconds(answer.start), seconds(answer.end)))), ...this.#words(answer)];
     // Only what changed is read aloud again.
     if (this.which.textContent !== said.map((part) => part.textContent ?? part).join("")) this.which.replaceChildren(...said);
     this.counts.host.hidden = cumulative;
@@ -90,9 +92,10 @@ export class Windows extends Panel {
 
   caption() {
     const { start, end, mechanism, epsilon, note } = this.answer;
+    const { times } = this.page;
     return [
       `${this.page.stream}${this.answer.key === null ? "" : `, ${this.answer.key}`}: ${this.heading.textContent}`,
-      `${period(seconds(start), seconds(end), this.page.binSeconds)} UTC, released once by ${mechanism}, ε = ${epsilon}.`,
+      `${times.alone(times.period(seconds(start), seconds(end)))}, released once by ${mechanism}, ε = ${epsilon}.`,
       note,
     ];
   }

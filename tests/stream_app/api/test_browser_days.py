@@ -1,0 +1,226 @@
+"""Streams whose bins are calendar days, in headless Chromium: people read dates, machines read UTC."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from datetime import date, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.bins import Binning
+from stream_app.core.instants import format_instant
+from stream_app.shell.spans import days_in_words
+from tests.stream_app.api.browsing import Backstage, opened, panel, table
+from tests.stream_app.published_axes import PublishedAxes, delays
+from tests.stream_app.published_windows import PublishedWindows
+
+pytestmark = pytest.mark.browser
+
+DAY_US = 86_400_000_000
+FIRST_DAY = 15_760  # 2013-02-24: clocks change in Paris on 31 March
+LAST = "4 May 2013"
+PARIS: dict[str, Any] = {"first_bin": FIRST_DAY, "bin_us": DAY_US, "timezone": "Europe/Paris"}
+WEEK = "?from=2013-03-28T23:00:00Z&to=2013-04-03T22:00:00Z"
+# West and east; midnights that are skipped or come twice; a day that was left out (Apia, 30 December 2011).
+ZONES = ("Europe/Paris", "Australia/Lord_Howe", "America/Sao_Paulo", "America/Havana", "Pacific/Apia")
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """Serve 70 days of Paris: counts with an alert, keys and a value, windows of a week."""
+    behind = Backstage()
+    stream = behind.stream([100] * 60, epoch_bins=128, **PARIS)
+    text = "sum(departures, 1d) > 200"
+    watcher = behind.watch([Rule("busy", text, parse_condition(text))])
+    behind.run(stream.close([100, 400, 100]))
+    behind.run(watcher.look())
+    behind.run(stream.close([100] * 7))
+    axes = PublishedAxes(behind.store, epsilon="2", epoch_bins=84, buckets=10, **PARIS)
+    behind.run(axes.open())
+    behind.run(axes.close_cells(delays(axes, 70)))
+    windows = PublishedWindows(behind.store, epoch_bins=84, buckets=10, window_bins=7, **PARIS)
+    behind.run(windows.open())
+    behind.run(windows.close_cells(delays(windows, 70)))
+    yield behind.start()
+    behind.close()
+
+
+def everything_read(page: Page) -> str:
+    """Open every table and return all words of the page, those for screen readers included."""
+    for section in page.locator("#panels > section").all():
+        panel(page, str(section.get_attribute("id")))
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    expect(page.locator("details.numbers table").first).to_be_visible()
+    labels = page.evaluate(
+        "[...document.querySelectorAll('[aria-label]')].map((one) => one.ariaLabel).join('\\n')"
+    )
+    return f"{page.locator('body').inner_text()}\n{labels}"
+
+
+def drawn_from_now_on(page: Page) -> None:
+    """Remember what is written on canvases."""
+    page.evaluate(
+        """() => {
+          window.drawn = [];
+          const write = CanvasRenderingContext2D.prototype.fillText;
+          CanvasRenderingContext2D.prototype.fillText = function (words, ...where) {
+            window.drawn.push(words);
+            return write.call(this, words, ...where);
+          };
+        }"""
+    )
+
+
+def test_no_time_of_day_is_read_where_bins_are_days(browser: Browser, site: str) -> None:
+    with opened(browser, f"{site}/streams/delays") as page:
+        panel(page, "running")
+        expect(page.locator("#panels > section")).to_have_count(8)
+        read = everything_read(page)
+        assert not re.findall(r".*(?:UTC|\d\d:\d\d).*", read)
+        assert f"until the end of {LAST}" in read
+        assert [row[0] for row in table(page, "quantiles")[:2]] == [f"28 Apr – {LAST}", "21–27 Apr 2013"]
+        expect(page.locator("#cdf .tools")).to_have_text(f"24 Feb – {LAST}")
+        page.locator("#heat-chart").focus()
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator("#spoken")).to_have_text(re.compile(rf"^{LAST}, -30 to "))
+    with opened(browser, site) as page:
+        card = page.get_by_role("article", name="departures", exact=True)
+        expect(card).to_contain_text("Counted per day of Europe/Paris, ε = 1 an epoch")
+        expect(card).to_contain_text("Last day")
+        expect(card).to_contain_text(f"Until the end of {LAST}, next overdue")
+        expect(card.locator("canvas")).to_have_attribute(
+            "aria-label", re.compile(rf"^The last 60 bins until the end of {LAST}: from")
+        )
+
+
+def test_a_day_is_its_date(browser: Browser, site: str) -> None:
+    with opened(browser, f"{site}/streams/departures") as page:
+        rows = table(page, "bins")
+        expect(page.locator("#stream-about")).to_have_text(
+            "Events of flights.ndjson since 24 Feb 2013, counted per day of Europe/Paris; "
+            "a range of days includes its last"
+        )
+        expect(page.locator("#released-until")).to_have_text(f"the end of {LAST}")
+        expect(page.locator("#bins-released")).to_have_text("70 of 1 day")
+        expect(page.locator("#bins th").first).to_have_text("When (whole days of Europe/Paris)")
+        assert [row[0] for row in rows[:5]] == [LAST, "3 May 2013", "2 May 2013", "1 May 2013", "30 Apr 2013"]
+        assert [(row[0], row[-1]) for row in rows if row[-1]] == [
+            ("27 Apr 2013", "busy resolved at the end of 27 Apr 2013"),
+            ("26 Apr 2013", "busy firing at the end of 26 Apr 2013"),
+        ]
+        assert table(page, "running")[0][0] == f"until the end of {LAST}"
+        expect(panel(page, "alerts").locator("li")).to_contain_text(
+            "resolved at the end of 27 Apr 2013, then"
+        )
+        assert table(page, "alerts")[1][2] == "the end of 27 Apr 2013"
+        panel(page, "bins")
+        page.locator("#bins-chart").focus()
+        page.keyboard.press("Home")
+        expect(page.locator("#spoken")).to_have_text(re.compile(r"^24 Feb 2013: \d+, between"))
+        expect(page.locator("#bins-readout")).to_have_text(re.compile(r"^24 Feb 2013 "))
+
+
+def test_a_window_is_a_range_of_days(browser: Browser, site: str) -> None:
+    with opened(browser, f"{site}/streams/windows") as page:
+        panel(page, "windows")
+        expect(page.locator("#windows-which")).to_have_text(re.compile(rf"^28 Apr – {LAST}: "))
+        page.get_by_role("button", name="Earlier").click()
+        expect(page.locator("#windows-which")).to_have_text(re.compile("^21–27 Apr 2013: "))
+        assert "ending=2013-04-27T22%3A00%3A00Z" in page.url
+
+
+def test_days_are_chosen_by_date_and_saved_in_utc(browser: Browser, site: str, tmp_path: Path) -> None:
+    """The page is read in the zone; the address and what is saved for machines stay as they were."""
+    with opened(browser, f"{site}/streams/departures") as page:
+        panel(page, "bins")
+        drawn_from_now_on(page)
+        page.locator("#exact summary").click()
+        expect(page.get_by_label("Last day")).to_have_value("2013-05-04")
+        page.get_by_label("First day").fill("2013-03-29")
+        page.get_by_label("Last day").fill("2013-04-03")
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator("#ranges label").last).to_have_text("29 Mar – 3 Apr 2013")
+        panel(page, "bins")
+        expect(page.locator("#bins-chart")).to_have_attribute("data-points", "6")
+        assert page.url.endswith(WEEK.replace(":", "%3A"))
+        for form in ("CSV", "JSON", "PNG"):
+            with page.expect_download() as download:
+                panel(page, "bins").get_by_role("button", name=f"as {form}").click()
+            download.value.save_as(tmp_path / form)
+        rows = list(csv.DictReader((tmp_path / "CSV").read_text().splitlines()))
+        assert (rows[0]["start"], rows[-1]["end"]) == ("2013-03-28T23:00:00.000Z", "2013-04-03T22:00:00.000Z")
+        saved = json.loads((tmp_path / "JSON").read_text())
+        midnights = [Binning(DAY_US, "Europe/Paris").start_us(FIRST_DAY + 33 + day) / 1e6 for day in range(6)]
+        assert saved["start"] == midnights
+        drawn = page.evaluate("window.drawn")
+        assert {"29 Mar", "30 Mar", "31 Mar", "1 Apr", "2 Apr", "3 Apr", "4 Apr", "2013"} <= set(drawn)
+        said = "29 Mar – 3 Apr 2013, whole days of Europe/Paris, released until the end of 4 May 2013."
+        assert f"{said} ε = 1 an epoch." in drawn
+        assert not [words for words in drawn if ":00" in words or "UTC" in words]
+        page.reload()
+        expect(page.locator("#ranges label").last).to_have_text("29 Mar – 3 Apr 2013")
+
+
+def test_days_of_every_zone_are_told_as_the_calendar_has_them(browser: Browser, site: str) -> None:
+    """Over years with every sort of change: ranges, the form, ticks; the oracle is Python's calendar."""
+    spans = [1, 2, 7, 30, 365, 2]
+    firsts = list(range(15_000, 16_400, 7)) + list(range(15_336, 15_341))
+    ranges = [(first, first + spans[at % len(spans)]) for at, first in enumerate(firsts)]
+    with opened(browser, f"{site}/streams/departures{WEEK}") as page:
+        panel(page, "bins")
+        found = page.evaluate(
+            """async ([zones, ranges]) => {
+              const { timesOf } = await import("/dashboard/times.js");
+              return zones.map((timezone) => {
+                const times = timesOf({ bin_seconds: null, timezone, bin: "" });
+                const start = (day) => times.bins.start(day);
+                return {
+                  ranges: ranges.map(([first, stop]) => {
+                    const form = times.toForm({ start: start(first), end: start(stop) });
+                    const back = times.fromForm(...form);
+                    return [times.period(start(first), start(stop)), ...form, back.start, back.end];
+                  }),
+                  ticks: [1, 30, 365].map((days) => {
+                    const at = times.axis.splits(null, 0, start(15100), start(16500), days * 86400);
+                    return [at, times.axis.values(null, at, 0, 0, days * 86400)];
+                  }),
+                };
+              });
+            }""",
+            [ZONES, ranges],
+        )
+    for zone, told in zip(ZONES, found, strict=True):
+        binning = Binning(DAY_US, zone)
+        for (first, stop), (words, *form, start, end) in zip(ranges, told["ranges"], strict=True):
+            edges = [binning.start_us(day) for day in (first, stop)]
+            # A Chromium says "Sept" where Python says "Sep".
+            expected = days_in_words(*(format_instant(edge) for edge in edges), zone)
+            assert words.replace("Sept", "Sep") == expected, (zone, first, stop)
+            if 15_338 not in (first, stop - 1) or zone != "Pacific/Apia":
+                assert form == [str(day_of(day)) for day in (first, stop - 1)]
+                assert [start * 10**6, end * 10**6] == edges
+        days = [day for day in range(15_100, 16_501) if zone != "Pacific/Apia" or day != 15_338]
+        wanted = [
+            days,
+            [day for day in days if day_of(day).day == 1],
+            [day for day in days if day_of(day).timetuple().tm_yday == 1],
+        ]
+        for expected_days, (at, labels) in zip(wanted, told["ticks"], strict=True):
+            assert at == [binning.start_us(day) // 10**6 for day in expected_days], zone
+            assert len(labels) == len(at)
+        years = [label for label in told["ticks"][1][1] if "\n" in label]
+        assert [year[-4:] for year in years] == ["2011", "2012", "2013", "2014", "2015"]
+        assert all(later.startswith("Jan") for _, later in pairwise(years))
+
+
+def day_of(day: int) -> date:
+    """Return the date of a day since 1970."""
+    return date(1970, 1, 1) + timedelta(days=day)
