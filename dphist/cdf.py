@@ -86,6 +86,7 @@ def tree_of(
 ) -> CdfTree:
     """Return the tree of this branching, with equal budgets or the best ones: proportional to uses^(1/3).
 
+    Args: branching; a number above ``bins + 1`` means that, which is the same tree.
     Raises: ValueError for a branching that does not cover the bins or an unknown choice of budgets.
     Source: Rameshwar, Tandon, theorem IV.2 (uses are m (k_l - 1) / 2 where the product is exactly m).
     """
@@ -93,6 +94,8 @@ def tree_of(
         raise ValueError(f"branching {branching} does not cover {bins} bins; need a product of at least that")
     if budgets not in ("optimal", "equal"):
         raise ValueError(f"budgets {budgets!r} is not known; choose 'optimal' or 'equal'")
+    # Arrays are laid out for all children that a node could have.
+    branching = tuple(min(branch, bins + 1) for branch in branching)
     weights = [1] * len(branching)
     if budgets == "optimal":
         roots = [math.cbrt(use) for use in prefix_uses(branching, bins, total_known)]

@@ -20,7 +20,10 @@ from rich.table import Table
 from dphist import mechanisms
 from dphist.comparison import WORKLOADS, Score, applicable, named_workload, score
 from dphist.plan_report import plan
+from dphist.privacy import Neighbours
 from dphist.reproduce.command import reproduce
+
+NEIGHBOURS_IN_WORDS: dict[Neighbours, str] = {"add_remove": "added or removed", "substitute": "moved"}
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,6 +51,7 @@ def show_mechanisms(name: str | None) -> None:
         _fail(wrong)
     click.echo(f"{row.name}: {row.summary}\n")
     click.echo(inspect.getdoc(row.function))
+    click.echo(f"\nProtects, with the defaults: one event {NEIGHBOURS_IN_WORDS[row.neighbours]}.")
     click.echo("\nOptions:" if row.options else "\nNo options.")
     for option, default in row.defaults().items():
         click.echo(f"  {option} (default {default}): {row.options[option]}")
@@ -121,7 +125,9 @@ def _print_table(
     scores: Sequence[Score], refused: dict[str, str], epsilon: float, queries: int, trials: int
 ) -> None:
     console = Console()
+    relations = " / ".join(sorted({NEIGHBOURS_IN_WORDS[each.neighbours] for each in scores}))
     click.echo(f"error per query in counts: epsilon {epsilon:g}, {queries} queries, {trials} releases each")
+    click.echo(f"epsilon is for one event {relations}")
     table = Table("mechanism", box=None, header_style="bold")
     for column in ("mean error", "+-", "to the best", "rms error", "seconds"):
         table.add_column(column, justify="right")

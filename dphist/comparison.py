@@ -12,6 +12,7 @@ from dphist import mechanisms
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.ranges import Int64Array, checked_ranges, range_sums, spread_ranges
 from dphist.noise import SeededNoise
+from dphist.privacy import Neighbours
 from dphist.workloads import prefixes, single_bins
 
 # These publish counts in rising order, so that ranges of bins mean nothing to them.
@@ -24,11 +25,12 @@ WORKLOADS = ("ranges", "prefix", "bins")
 class Score:
     """A mechanism's errors over some releases, in counts.
 
-    Args: ``mean_error`` per query and its standard error over the releases (nan for one release);
-        ``root_mean_square`` per query; seconds per release.
+    Args: ``neighbours``, the relation that its guarantee is for; ``mean_error`` per query and its standard
+        error over the releases (nan for one release); ``root_mean_square`` per query; seconds per release.
     """
 
     mechanism: str
+    neighbours: Neighbours
     mean_error: float
     standard_error: float
     root_mean_square: float
@@ -89,6 +91,7 @@ def score(
     spread = float(errors.std(ddof=1)) / trials**0.5 if trials > 1 else float("nan")
     return Score(
         mechanism=name,
+        neighbours=made.neighbours,
         mean_error=float(errors.mean()),
         standard_error=spread,
         root_mean_square=float(np.sqrt(squares.mean())),

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dphist.mechanisms.base import LARGEST_TOTAL
+from dphist.mechanisms.base import LARGEST_TOTAL, HistogramRelease
 from dphist.mechanisms.registry import describe, names, release
 from dphist.noise import Int64Array, NoiseSource
 from dphist.privacy import exact, path_epsilon
@@ -100,7 +100,7 @@ class WindowDesign:
         Guarantee: see the class, if each window is released once.
         Args: exact counts of its cells, shape (cells,), none negative. SECRET.
         Returns: estimates in units of 2^-16, shape (cells,), as the mechanism gives them.
-        Raises: ValueError for counts of another kind; never showing one.
+        Raises: ValueError for counts of another kind, never showing one; for a mechanism of another relation.
         Cost: the mechanism's, for each histogram.
         """
         if cells.dtype != np.int64 or cells.shape != (self.cells,):
@@ -108,13 +108,24 @@ class WindowDesign:
         if cells.min() < 0 or cells.sum(dtype=np.float64) > LARGEST_TOTAL:
             raise ValueError("counts: below 0, or above 2^42 in a window; check what is counted")
         rows = [
-            release(self.mechanism, row, self.epsilon, noise=noise).counts
-            for row in cells.reshape(self.histograms, self.buckets)
+            self.release_histogram(row, noise).counts for row in cells.reshape(self.histograms, self.buckets)
         ]
         # What follows sees released values only; a mechanism that finds no number has found nothing.
         found = np.nan_to_num(np.concatenate(rows), nan=0.0, posinf=_LARGEST_VALUE, neginf=-_LARGEST_VALUE)
         values = np.clip(found, -_LARGEST_VALUE, _LARGEST_VALUE)
         return np.rint(values * UNITS_PER_COUNT).astype(np.int64)
+
+    def release_histogram(self, counts: Int64Array, noise: NoiseSource) -> HistogramRelease:
+        """Release one histogram of a window.
+
+        Guarantee: ``epsilon``-DP for one event added or removed, if released once.
+        Raises: ValueError, as the mechanism words it, and for one whose promise is for moved events only: of
+            a unit of many events, some of which may be missing, that promises nothing.
+        """
+        made = release(self.mechanism, counts, self.epsilon, noise=noise)
+        if made.neighbours != "add_remove":
+            raise ValueError("its guarantee is for a moved event only; windows need one for an event added")
+        return made
 
     def to_json(self) -> str:
         """Return the canonical text, without the tree; equal designs have equal texts."""

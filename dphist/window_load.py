@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.mechanisms.base import LARGEST_TOTAL
-from dphist.mechanisms.registry import release
 from dphist.noise import Int64Array, Scale, SeededNoise
 from dphist.product.planner import DRAWS_PER_SECOND
 from dphist.window import WindowDesign
@@ -104,7 +103,7 @@ def _trial(design: WindowDesign, counts: Int64Array, cpu_seconds: Callable[[], f
     """Return how many noises one histogram drew and how long it computed."""
     noise, start = CountedNoise(0), cpu_seconds()
     try:
-        release(design.mechanism, counts, design.epsilon, noise=noise)
+        design.release_histogram(counts, noise)
     except ValueError as refusal:
         raise ValueError(f"mechanism: {design.mechanism}: {refusal}") from None
     return noise.draws, cpu_seconds() - start

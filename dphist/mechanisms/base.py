@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from dphist.mechanisms.budget import BudgetLedger
 from dphist.mechanisms.ranges import FloatArray, Int64Array, checked_ranges, range_sums, spread_ranges
 from dphist.noise import NoiseSource, Scale, SeededNoise
+from dphist.privacy import Neighbours
 
 # A total times a fixed-point lattice of 2^20, noise included, stays inside int64.
 LARGEST_TOTAL = 2**42
@@ -25,7 +26,9 @@ Numbers = NDArray[np.int64] | NDArray[np.float64]
 class HistogramRelease:
     """A published histogram: all that leaves a mechanism.
 
-    Guarantee: ``epsilon``-DP for histograms that differ by one event added or removed, if ``private``.
+    Guarantee: if ``private``, ``epsilon``-DP for histograms that are ``neighbours``: "add_remove", which
+        differ by one event added or removed; "substitute", by one event moved to another bin. The second
+        says nothing of an event that is there or not: the number of events is then public.
     Args: ``counts`` are the estimates, of the input's shape; ``budget`` is what each step spent, adding up to
         ``epsilon``; ``published`` holds what else the mechanism released (bucket edges, tree nodes).
     """
@@ -35,6 +38,7 @@ class HistogramRelease:
     counts: FloatArray
     budget: list[tuple[str, Fraction]]
     private: bool
+    neighbours: Neighbours = "add_remove"
     published: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     answer_from: RangeFunction | None = field(default=None, repr=False)
     variance_from: RangeFunction | None = field(default=None, repr=False)
@@ -110,9 +114,11 @@ class Request:
         answer: RangeFunction | None = None,
         variance: RangeFunction | None = None,
         published: Mapping[str, NDArray[Any]] | None = None,
+        neighbours: Neighbours = "add_remove",
     ) -> HistogramRelease:
         """Close the account and hand back what is published.
 
+        Args: neighbours, the relation that the mechanism's sensitivities are for.
         Raises: RuntimeError if the mechanism did not spend exactly its epsilon.
         """
         if self.ledger.left != 0:
@@ -125,6 +131,7 @@ class Request:
             counts=np.asarray(counts, dtype=np.float64),
             budget=self.ledger.steps,
             private=self.noise.private and not self.continuous,
+            neighbours=neighbours,
             published=dict(published or {}),
             answer_from=answer,
             variance_from=variance,

@@ -9,7 +9,7 @@ sensitivities double, the number of events N is public and the last cumulative c
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -17,8 +17,7 @@ from dphist.cdf import CdfTree, best_tree, difference_uses, level_sums, prefixes
 from dphist.consistency.trellis import Error, consistent_cdf
 from dphist.mechanisms.base import HistogramRelease, Numbers, RangeFunction, Request, noise_variance
 from dphist.mechanisms.ranges import FloatArray, Int64Array
-
-Neighbours = Literal["add_remove", "substitute"]
+from dphist.privacy import Neighbours
 
 
 def cdf_direct(
@@ -129,7 +128,7 @@ def cdf_refined(
 
 def _public_total(request: Request, neighbours: Neighbours) -> int | None:
     """Return N where moving an event is the relation, so that every neighbour has the same N."""
-    if neighbours not in ("add_remove", "substitute"):
+    if neighbours not in get_args(Neighbours):
         raise ValueError(f"neighbours {neighbours!r} is not known; choose 'add_remove' or 'substitute'")
     return int(request.counts.sum()) if neighbours == "substitute" else None
 
@@ -222,4 +221,5 @@ def _release(
         answer=lambda ranges: cumulative[ranges[:, 1]] - cumulative[ranges[:, 0]],
         variance=variance,
         published={"cumulative": cumulative, **(published or {})},
+        neighbours="add_remove" if total is None else "substitute",
     )

@@ -11,6 +11,7 @@ import numpy as np
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.ranges import FloatArray, Int64Array, range_sums
+from dphist.privacy import Neighbours
 
 # (epsilon N, rounds of least error): measured on generated histograms, read off between by logarithm.
 _ROUNDS = ((1e2, 3), (1e3, 7), (4e3, 10), (1e4, 16), (1e5, 40), (1e6, 90), (1e8, 140))
@@ -47,9 +48,10 @@ def mwem(
     wanted = _rounds(total, float(request.ledger.epsilon), request.counts.size) if rounds is None else rounds
     wanted = min(wanted, len(ranges))
     estimate = CellEstimate(request.counts.shape, total)
+    relation: Neighbours = "substitute" if known_total else "add_remove"
     if wanted == 0:
         request.ledger.spend_rest("unused: no queries")
-        return request.release(estimate.counts())
+        return request.release(estimate.counts(), neighbours=relation)
     part = request.ledger.left / (2 * wanted)
     exact = range_sums(request.counts.astype(np.float64), ranges).astype(np.int64)
     unused = np.arange(len(ranges))
@@ -63,7 +65,7 @@ def mwem(
         noisy = request.measure(exact[query : query + 1], 1 / epsilon_count)
         estimate.add(ranges[query], float(noisy[0]))
         estimate.replay(sweeps)
-    return request.release(estimate.counts())
+    return request.release(estimate.counts(), neighbours=relation)
 
 
 class CellEstimate:
@@ -114,7 +116,10 @@ class CellEstimate:
             scale = 1.0
             if moved < 1e-9:
                 break
-        self.masses = masses * (self.total / masses.sum())
+        whole = float(masses.sum())
+        # Far more rounds than the noise allows may leave no mass that a double can hold: keep what was.
+        if 0 < whole < math.inf:
+            self.masses = masses * (self.total / whole)
 
     def counts(self) -> FloatArray:
         """Spread each cell's count evenly over its bins."""

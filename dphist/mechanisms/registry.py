@@ -19,6 +19,7 @@ from dphist.mechanisms.base import HistogramRelease, Request, checked_counts
 from dphist.mechanisms.budget import BudgetLedger, Epsilon
 from dphist.mechanisms.ranges import checked_ranges
 from dphist.noise import NoiseSource, SeededNoise, SystemNoise
+from dphist.privacy import Neighbours
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class Mechanism:
     """One row: where a mechanism lives and what it needs.
 
     Args: ``target`` is "module:function"; ``options`` says what each keyword of the function means (the
-        defaults, which are the papers', are in its signature); ``neighbours`` is the relation of its
-        guarantee.
+        defaults are in its signature); ``neighbours`` is the relation of its guarantee with the defaults
+        (a release names its own).
     """
 
     name: str
@@ -36,7 +37,7 @@ class Mechanism:
     options: dict[str, str] = field(default_factory=dict)
     dimensions: int = 1
     uses_workload: bool = False
-    neighbours: str = "add_remove"
+    neighbours: Neighbours = "add_remove"
 
     @cached_property
     def function(self) -> Callable[..., HistogramRelease]:
@@ -52,7 +53,7 @@ class Mechanism:
 
 
 _CDF = {
-    "neighbours": "'add_remove', or 'substitute': one event may move, N is public",
+    "neighbours": "'add_remove', or 'substitute', the paper's: for a moved event only, N is public",
     "consistent": "'absolute' or 'squared': return the closest whole, rising counts in [0, N]; or None",
 }
 _CDF_TREE = {
@@ -71,7 +72,7 @@ _TREE = {"tree": "'best' for the workload, or 'greedy', the paper's"}
 
 _MWEM = {
     "rounds": "queries to measure; None chooses from the noisy total and epsilon",
-    "known_total": "take the exact total as public: then the guarantee is for moved events",
+    "known_total": "take the exact total as public: the guarantee is then for a moved event only",
     "total_share": "share of epsilon for the noisy total",
     "sweeps": "how often all measured queries are replayed in each round",
 }
@@ -85,7 +86,7 @@ _STRUCTURE = {
 
 _GRID = {
     "constant": "events times epsilon per block",
-    "known_total": "take the exact total as public: then the guarantee is for moved events",
+    "known_total": "take the exact total as public: the guarantee is then for a moved event only",
     "total_share": "share of epsilon for the noisy total",
 }
 
@@ -320,8 +321,11 @@ def release(
 ) -> HistogramRelease:
     """Release a histogram with differential privacy.
 
-    Guarantee: epsilon-DP for histograms that differ by one event added or removed; the mechanism's own
-        docstring states the sensitivity of each step. ``continuous`` and ``SeededNoise`` protect nobody.
+    Guarantee: epsilon-DP for histograms that are neighbours as the release says: by default they differ by
+        one event added or removed; with ``known_total=True`` or ``neighbours="substitute"``, where there is
+        such an option, by one event moved: the number of events is then public.
+        The mechanism's own docstring states the sensitivity of each step. ``continuous`` and ``SeededNoise``
+        protect nobody.
     Args: counts of shape (n,), or (rows, columns), whole and not negative; workload, the ranges that matter,
         (m, 2) or (m, 4) half-open bins (spread over all ranges if none is given and the mechanism uses one);
         noise, by default ``SystemNoise()``; options as ``describe(name).options`` lists them.

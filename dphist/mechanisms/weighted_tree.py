@@ -27,6 +27,7 @@ class IntervalTree:
     """The shape: ``size`` leaves under nodes of ``branching`` children, the last of a level with fewer.
 
     Args: branching, one number, or one for each level from the root down (16 children, then 4 each: (16, 4)).
+        One number above ``size`` means ``size``, which is the same tree.
     Raises: ValueError where the product of the branchings is below ``size``, or one of them is below 2.
 
     >>> IntervalTree(5, 2).sizes, IntervalTree(12, (2, 6)).sizes
@@ -40,10 +41,12 @@ class IntervalTree:
     def fans(self) -> tuple[int, ...]:
         """The children of a node of each level above the leaves, lowest level first."""
         if isinstance(self.branching, int):
+            # Arrays are laid out for all children that a node could have.
+            fan = min(self.branching, max(2, self.size))
             height = 0
-            while self.branching**height < self.size:
+            while fan**height < self.size:
                 height += 1
-            return (self.branching,) * height
+            return (fan,) * height
         if min(self.branching, default=2) < 2 or math.prod(self.branching) < self.size:
             raise ValueError(f"a tree of branching {self.branching} does not reach {self.size} leaves")
         return self.branching[::-1]

@@ -46,7 +46,10 @@ def uniform_grid(
         return each * _squared_cover(edges[0], ranges[:, :2]) * _squared_cover(edges[1], ranges[:, 2:])
 
     return request.release(
-        paint(noisy, rectangles, (rows, columns)), variance=variance, published={"rectangles": rectangles}
+        paint(noisy, rectangles, (rows, columns)),
+        variance=variance,
+        published={"rectangles": rectangles},
+        neighbours="substitute" if known_total else "add_remove",
     )
 
 
@@ -94,7 +97,11 @@ def adaptive_grid(
     both = own + spread
     weight = np.divide(spread, both, out=np.ones_like(both), where=both > 0)
     counts = measured + (weight * (noisy - sums) / children)[parents]
-    return request.release(paint(counts, fine, (rows, columns)), published={"rectangles": fine})
+    return request.release(
+        paint(counts, fine, (rows, columns)),
+        published={"rectangles": fine},
+        neighbours="substitute" if known_total else "add_remove",
+    )
 
 
 def noisy_total(request: Request, share: Epsilon) -> float:

@@ -41,7 +41,8 @@ def reproduce(setting: Setting) -> Findings:
         paper="cdf",
         title="Rameshwar, Tandon, Optimal tree-based mechanisms for differentially private approximate CDFs",
         data=f"generated: {_SAMPLES:,} uniform samples; for consistency "
-        + ", ".join(f"{samples:,} in {size} bins" for size, samples in _CONSISTENT),
+        + ", ".join(f"{samples:,} in {size} bins" for size, samples in _CONSISTENT)
+        + "; as in the paper neighbours differ by one event moved and N is public",
         results=[_figure_1(errors, bins), _branching(), _refinement(errors, bins), *consistency],
         claims=[
             *_tree_claims(errors, bins),

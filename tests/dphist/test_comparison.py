@@ -68,6 +68,7 @@ def test_compare_ranks_by_error_and_agrees_with_score(histogram):
     best = scores[0]
     again = score(best["mechanism"], COUNTS, prefix, 1.0, trials=2, timer=lambda: 0.0)
     assert best["mean_error"] == again.mean_error
+    assert {s["neighbours"] for s in scores} == {"add_remove"}
 
 
 def test_compare_shows_a_table_of_what_was_asked(histogram):
@@ -77,6 +78,7 @@ def test_compare_shows_a_table_of_what_was_asked(histogram):
     assert "hb" in made.stdout
     assert "dawa" not in made.stdout
     assert "epsilon 0.1, 2000 queries, 1 releases each" in made.stdout
+    assert "epsilon is for one event added or removed\n" in made.stdout
 
 
 @pytest.mark.slow
@@ -133,6 +135,7 @@ def test_mechanisms_are_listed_and_described():
         assert name in listed.stdout
     told = run("mechanisms", "structure_first")
     assert "Guarantee: epsilon-DP" in told.stdout
+    assert "Protects, with the defaults: one event added or removed." in told.stdout
     assert "buckets (default None): how many" in told.stdout
     unknown = run("mechanisms", "lapalce")
     assert unknown.exit_code == 1

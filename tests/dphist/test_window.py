@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
 from dphist.window import UNATTRIBUTED, WindowDesign, window_mechanisms
 from dphist.window_error import CALIBRATED, window_error
+from dphist.window_load import WindowLoad
 
 
 def design_of(
@@ -107,11 +110,43 @@ def test_every_mechanism_releases_a_window(mechanism: str) -> None:
     assert WindowDesign.from_json(text, design.time) == design
 
 
-def test_a_value_that_is_no_number_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Found:
-        counts = np.array([np.nan, np.inf, -np.inf, 1.5])
+@pytest.mark.parametrize("neighbours", ["add_remove", "substitute"])
+@pytest.mark.parametrize("mechanism", window_mechanisms())
+def test_every_windows_release_is_for_one_event_added_whatever_the_streams_relation(
+    monkeypatch: pytest.MonkeyPatch, mechanism: str, neighbours: str
+) -> None:
+    made = []
 
-    monkeypatch.setattr("dphist.window.release", lambda *_, **__: Found)
+    def noted(*given: Any, **options: Any) -> mechanisms.HistogramRelease:
+        made.append(mechanisms.release(*given, **options))
+        return made[-1]
+
+    monkeypatch.setattr("dphist.window.release", noted)
+    design = design_of(mechanism, max_events=3, neighbours=neighbours)
+    design.release(np.arange(design.cells), SystemNoise())
+    steps = 3 * (1 if neighbours == "add_remove" else 2)
+    assert {(each.neighbours, each.epsilon * steps) for each in made} == {("add_remove", Fraction(4, 5))}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "weaker"), [("cdf_tree", {"neighbours": "substitute"}), ("mwem", {"known_total": True})]
+)
+def test_a_window_refuses_a_release_whose_promise_is_for_moved_events(
+    monkeypatch: pytest.MonkeyPatch, mechanism: str, weaker: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("dphist.window.release", partial(mechanisms.release, **weaker))
+    design = design_of(mechanism)
+    with pytest.raises(ValueError, match=f"^mechanism: {mechanism}: .*moved event only"):
+        WindowLoad.of(design, lambda: 0.0)  # before anything is counted
+    with pytest.raises(ValueError, match="moved event only"):
+        design.release(np.arange(design.cells), SystemNoise())
+
+
+def test_a_value_that_is_no_number_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = replace(
+        mechanisms.release("identity", [0] * 4, 1), counts=np.array([np.nan, np.inf, -np.inf, 1.5])
+    )
+    monkeypatch.setattr("dphist.window.release", lambda *_, **__: found)
     released = design_of(histograms=1, buckets=4).release(np.zeros(4, np.int64), SystemNoise())
     assert released.tolist() == [0, 2**62, -(2**62), 98_304]
 

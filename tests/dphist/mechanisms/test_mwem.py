@@ -54,6 +54,16 @@ def test_a_known_total_under_added_events_is_not_private(privacy_loss):
         privacy_loss("mwem", counts, counts + np.array([0, 1, 0, 0]), 1.0, rounds=2, known_total=True)
 
 
+def test_answers_far_below_the_total_again_and_again_leave_finite_counts():
+    """As many rounds on a small epsilon measure them: each takes a factor of e^-30 off the same cells."""
+    estimate = CellEstimate((4,), 10.0)
+    for _ in range(40):
+        estimate.add(np.array([0, 4]), -1e9)
+    estimate.replay(3)
+    assert np.isfinite(estimate.counts()).all()
+    assert estimate.counts().sum() == pytest.approx(10.0)
+
+
 def dense_weights(shape, total, measured, sweeps):
     """Multiplicative weights on every bin, with the total brought back after each step, as published."""
     estimate = np.full(shape, total / np.prod(shape))
