@@ -17,7 +17,7 @@ const TIME_LABELS = [
 export const utcAxis = { values: TIME_LABELS };
 
 const DISTANCES = [
-  ...[1, 2, 7, 14].map((days) => days * DAY),
+  ...[1, 2, 3, 4, 7, 14].map((days) => days * DAY),
   ...[1, 2, 3, 6].map((months) => months * MONTH),
   ...[1, 2, 5, 10, 20, 50, 100].map((years) => years * YEAR),
 ];
