@@ -21,6 +21,7 @@ from dphist import SystemNoise
 from stream_app.clocks import LiveClock, ReplayClock
 from stream_app.closer import Closer
 from stream_app.config import Settings, StreamSettings, TopicSettings
+from stream_app.config.measured_again import check_measurements
 from stream_app.core.bins import Binning
 from stream_app.core.closing import Closing
 from stream_app.core.declaration import Declaration
@@ -155,10 +156,24 @@ async def _start_and_run(settings: Settings) -> None:
         store = watch_store(RedisStore(url), metrics, _live_closings(settings))
         resources.push_async_callback(store.close)
         witnesses = await _open_witnesses(settings, resources)
+        await _check_measurements(settings.streams, store, witnesses)
         keys = noise_keys(settings)
         ends = Ends(settings, directory, url, store, witnesses, keys, metrics, resources)
         pipelines = [await _pipeline(streams, ends) for streams in by_log(settings.streams)]
         await _run_all(pipelines)
+
+
+async def _check_measurements(
+    streams: Sequence[StreamSettings], store: RedisStore, witnesses: Mapping[str, Witness]
+) -> None:
+    """Refuse streams that measure the same events unasked, before the first of them is opened.
+
+    Raises: OperatorError. A stream that the ledger or a witness knows has begun, and was asked then.
+    """
+    sources = {stream.source.identity for stream in streams}
+    ledgers = {source: await store.ledger(source) for source in sources}
+    begun = {stream.name for stream in streams if await witnesses[stream.name].head(stream.name) is not None}
+    check_measurements(streams, time.time_ns() // 1_000, ledgers, begun)
 
 
 def noise_keys(settings: Settings) -> NoiseKeys:

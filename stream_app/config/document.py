@@ -116,8 +116,15 @@ class Section:
             for written in difflib.get_close_matches(key, unread, n=1, cutoff=0.75):
                 text, line = f"{text}; is {written} meant to be it?", _line(self._nodes[written])
         at = line or (_line(self._nodes[key]) if key in self._nodes else self.line)
-        where = f"{self.file}:{at}" if at else self.file
-        return ConfigError(f"{where}: {self._join(key)} {text}".replace("\n", " "))
+        return ConfigError(f"{self._at(at)}: {self._join(key)} {text}".replace("\n", " "))
+
+    @property
+    def where(self) -> str:
+        """Where the section begins: file and line."""
+        return self._at(self.line)
+
+    def _at(self, line: int) -> str:
+        return f"{self.file}:{line}" if line else self.file
 
     def _join(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key

@@ -325,6 +325,7 @@ def _privacy(section: Section) -> PrivacySettings:
         neighbours=section.take("neighbours", values.one_of("add_remove", "substitute"), "add_remove"),
         private=not section.take("not_private", values.flag, False),
         accept=section.take("accept", values.text, None),
+        where=section.where,
     )
     section.finish()
     if settings.private and epsilon > LARGEST_PRIVATE_EPSILON:

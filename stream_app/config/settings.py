@@ -190,13 +190,17 @@ class UserSettings:
 
 @dataclass(frozen=True, slots=True)
 class PrivacySettings:
-    """What is promised to whom. ``accept`` are the words that accept a second measurement."""
+    """What is promised to whom.
+
+    Args: accept, the words that accept a second measurement; where, the file and line that say all this.
+    """
 
     epsilon: Fraction
     unit: Literal["event"] | UserSettings
     neighbours: Neighbours
     private: bool
     accept: str | None
+    where: str = field(default="", compare=False)
 
     @property
     def max_events(self) -> int:

@@ -126,15 +126,18 @@ def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: 
     if not before:
         return
     told = statement(new.source, [*entries, new])
+    key = f"streams.{new.stream}.privacy"
     measured = (
-        f"stream {new.stream}: {new.source} was already measured by {before[0].stream} from "
+        f"{new.source} is already measured by {before[0].stream} from "
         f"{format_instant(before[0].start_us)}; all together cost epsilon {in_words(told.epsilon)}"
     )
     if accept != ACCEPTED:
-        raise ValueError(f'{measured}: write privacy.accept: "{ACCEPTED}" to accept that')
+        written = "is missing" if accept is None else f'"{accept}" is not known'
+        raise ValueError(f'{key}.accept {written}: {measured}; write accept: "{ACCEPTED}" to accept that')
     if all(one.private for one in told.measurements) and told.epsilon > LARGEST_PRIVATE_EPSILON:
         raise ValueError(
-            f"{measured}, which protects nobody (at most {LARGEST_PRIVATE_EPSILON}): lower epsilon"
+            f"{key}.epsilon {in_words(Fraction(new.epsilon))}: {measured}, which protects nobody "
+            f"(at most {LARGEST_PRIVATE_EPSILON}); lower it"
         )
 
 

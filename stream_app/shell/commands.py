@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from stream_app.config import load
-from stream_app.shell.options import config_option, refusals_in_one_line
+from stream_app.shell.options import config_option, load_to_begin, refusals_in_one_line
 from stream_app.shell.processes import STOP_S, until_stopped
 from stream_app.shell.readers import query, watch
 from stream_app.shell.watching import api_key, export_alerts, plan_alert
@@ -123,7 +123,7 @@ def check_config(config: Path) -> int:
     """
     from stream_app.plans import planned
 
-    settings = load(config)
+    settings = load_to_begin(config)
     for stream in settings.streams:
         planned(stream)
     names = ", ".join(stream.name for stream in settings.streams)
@@ -153,7 +153,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
     from stream_app.shell.explain import plan_table
     from stream_app.shell.plan import chosen_streams, comparisons, epsilons_for
 
-    settings = load(config)
+    settings = load_to_begin(config)
     streams = chosen_streams(settings, stream)
     if target_rmse is not None:
         for line in epsilons_for(streams, target_rmse):
@@ -181,7 +181,7 @@ def privacy(config: Path) -> int:
     """
     from stream_app.shell.explain import promises
 
-    for line in promises(load(config), time.time_ns() // 1_000):
+    for line in promises(load_to_begin(config), time.time_ns() // 1_000):
         click.echo(line)
     return 0
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from stream_app.config import Settings, SourceSettings, StreamSettings
+from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
+from stream_app.config.measured_again import check_measurements
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor_kafka import kafka_findings
 from stream_app.shell.doctor_noise import key_file_findings
@@ -35,11 +37,20 @@ async def examine(settings: Settings) -> list[Finding]:
     ]
     for what, directory in _directories(settings).items():
         findings += _directory(what, directory)
+    findings += _measurements(settings)
     findings += key_file_findings(settings)
     findings += _doors(settings)
     findings += await redis_findings(settings)
     findings += await kafka_findings(settings)
     return findings
+
+
+def _measurements(settings: Settings) -> Iterator[Finding]:
+    """Yield that streams would measure the same events together unasked, if they would."""
+    try:
+        check_measurements(settings.streams, time.time_ns() // 1_000)
+    except ConfigError as refusal:
+        yield Finding("streams", "fail", str(refusal))
 
 
 def _file(stream: StreamSettings, source: SourceSettings) -> Iterator[Finding]:
@@ -54,16 +65,16 @@ def _file(stream: StreamSettings, source: SourceSettings) -> Iterator[Finding]:
     yield Finding(what, "ok", f"{file} can be read")
     if not file.stat().st_size:
         return
-    time = TimeField(stream.time.field, stream.time.format)
+    at = TimeField(stream.time.field, stream.time.format)
     try:
-        with open_lines(file, source.format, [time, *map(PlainField, stream.cell_fields)]) as lines:
+        with open_lines(file, source.format, [at, *map(PlainField, stream.cell_fields)]) as lines:
             start = lines.first_position
             batch = lines.read(start, lines.after_last_line(start))
     except OperatorError as refusal:
         yield Finding(f"streams.{stream.name}.source.format", "fail", str(refusal))
         return
     if batch is not None:
-        yield sampled(what, time.path, time.format, len(batch.positions), len(batch.refused))
+        yield sampled(what, at.path, at.format, len(batch.positions), len(batch.refused))
 
 
 def _directories(settings: Settings) -> dict[str, Path]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.table import Table
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.node_design import WHOLE, NodeDesign
 from stream_app.config import Settings, StreamSettings
+from stream_app.config.measured_again import first_measurement
 from stream_app.config.values import format_duration
-from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import in_words, statement
 from stream_app.core.records import LedgerEntry
@@ -77,21 +78,7 @@ def promises(settings: Settings, now_us: int) -> Iterator[str]:
 
 
 def _entry(stream: StreamSettings, now_us: int) -> LedgerEntry:
-    strategy = planned(stream)
-    declaration = Declaration.of(strategy)
-    first_bin = declaration.first_bin(now_us)
-    return LedgerEntry(
-        source=stream.source.identity,
-        stream=stream.name,
-        epoch=0,
-        start_us=declaration.binning.start_us(first_bin),
-        end_us=declaration.binning.start_us(first_bin + stream.time.epoch_bins),
-        epsilon=str(stream.privacy.epsilon),
-        unit="event" if stream.privacy.unit == "event" else "user",
-        strategy_hash=strategy.hash,
-        private=stream.privacy.private,
-        neighbours=stream.privacy.neighbours,
-    )
+    return replace(first_measurement(stream, now_us), strategy_hash=planned(stream).hash)
 
 
 def _neighbours(stream: StreamSettings) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from stream_app.config import Settings, load
+from stream_app.config.measured_again import check_measurements
 from stream_app.ports import OperatorError
 
 API_KEY = "STREAM_APP_API_KEY"
@@ -49,3 +52,13 @@ def service_options(command: Callable[..., None]) -> Callable[..., None]:
     url = click.option("--url", default="http://127.0.0.1:8088", show_default=True, help="The service.")
     key = click.option("--api-key", envvar=API_KEY, help=f"Better in {API_KEY} than here.")
     return url(key(command))
+
+
+def load_to_begin(config: Path) -> Settings:
+    """Read a configuration, also for what would be refused when its streams first start, now.
+
+    Raises: ConfigError.
+    """
+    settings = load(config)
+    check_measurements(settings.streams, time.time_ns() // 1_000)
+    return settings

@@ -19,7 +19,7 @@ from tests.e2e.service import Service
 pytestmark = pytest.mark.redis
 
 
-AN_API_STARTED = ("page and API", "departures: nothing", "no API keys")
+AN_API_STARTED = ("page and API", "departures: nothing", "total: nothing", "no API keys")
 
 
 def refused(directory: Path, text: str, command: str = "run") -> str:
@@ -52,6 +52,15 @@ def test_a_key_of_a_later_release_is_refused_not_ignored(tmp_path, text):
     later = "value: {field: delay, min: 0, max: 60, buckets: 6}\n    tree: {shares: node}\n    time:"
     line = refused(tmp_path, text.replace("time:", later))
     assert "streams.departures.tree.shares: per node are not built yet for keys and values" in line
+
+
+def test_a_second_measurement_before_the_first_one_begins(tmp_path, text):
+    streams = [("departures", "epsilon: 1"), ("total", "epsilon: 1")]
+    text = configuration(tmp_path / "flights.ndjson", free_port(), hours=48, streams=streams)
+    line = refused(tmp_path, text)
+    assert "streams.total.privacy.accept is missing: file:flights.ndjson is already measured by dep" in line
+    assert not (tmp_path / "state" / "streams").exists()
+    assert not (tmp_path / "state" / "noise_keys").exists()
 
 
 def test_an_unreachable_redis(tmp_path, text):

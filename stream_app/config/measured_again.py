@@ -1,0 +1,70 @@
+"""Streams that would count the same events, refused before any of them begins.
+
+The ledger refuses the second of them when it opens its first epoch; by then the first one has begun. This is
+the same rule, asked of all streams of a file at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from stream_app.config.document import ConfigError
+from stream_app.config.settings import StreamSettings
+from stream_app.core.bins import Binning
+from stream_app.core.ledger import ACCEPTED, check_measurement, measured_before
+from stream_app.core.records import LedgerEntry
+
+
+def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:
+    """Return what the ledger would hold of a stream's first epoch, but for the strategy: none is planned.
+
+    Args: now_us, when the stream first starts.
+    """
+    time, privacy = stream.time, stream.privacy
+    binning = Binning(time.bin_us, time.timezone)
+    first_bin = int(binning.bin_of([now_us if time.first_us is None else time.first_us])[0])
+    return LedgerEntry(
+        source=stream.source.identity,
+        stream=stream.name,
+        epoch=0,
+        start_us=binning.start_us(first_bin),
+        end_us=binning.start_us(first_bin + time.epoch_bins),
+        epsilon=str(privacy.epsilon),
+        unit="event" if privacy.unit == "event" else "user",
+        strategy_hash="",
+        private=privacy.private,
+        neighbours=privacy.neighbours,
+    )
+
+
+def check_measurements(
+    streams: Sequence[StreamSettings],
+    now_us: int,
+    ledgers: Mapping[str, Sequence[LedgerEntry]] | None = None,
+    begun: Collection[str] = (),
+) -> None:
+    """Refuse streams whose first epochs the ledger would refuse, in whatever order they are opened.
+
+    Args:
+        now_us: when they start.
+        ledgers: what was measured before, by source; None: nothing.
+        begun: streams that have begun: what they cost was accepted then.
+    Raises: ConfigError: where, key, value, remedy.
+    """
+    known = {source: list(entries) for source, entries in (ledgers or {}).items()}
+    accepting = {stream.name for stream in streams if stream.privacy.accept == ACCEPTED}
+    waiting: set[str] = set()
+    for stream in streams:
+        ledger = known.setdefault(stream.source.identity, [])
+        if stream.name in begun or any(entry.stream == stream.name for entry in ledger):
+            continue
+        entry = first_measurement(stream, now_us)
+        others = {other.stream for other in measured_before(ledger, entry)}
+        # Of two that both have to begin, the one that accepts may be the second.
+        is_accepted = stream.name in accepting or others <= accepting & waiting
+        try:
+            check_measurement(ledger, entry, ACCEPTED if is_accepted else stream.privacy.accept)
+        except ValueError as refusal:
+            raise ConfigError(f"{stream.privacy.where}: {refusal}") from None
+        waiting.add(stream.name)
+        ledger.append(entry)

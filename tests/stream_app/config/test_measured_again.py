@@ -1,0 +1,125 @@
+"""Streams of one file that would measure the same events: refused exactly where the ledger would refuse."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stream_app.config import ConfigError, load_text
+from stream_app.config.measured_again import check_measurements, first_measurement
+from stream_app.core.instants import parse_instant
+from stream_app.core.ledger import check_measurement
+from stream_app.shell.commands import main
+
+NOW_US = parse_instant("2024-06-15T12:00:00Z")
+ACCEPT = ', accept: "measured again"'
+FOREVER = {"epsilon": "1", "accept": "", "first": "", "file": "events.ndjson", "group": ""}
+
+
+def stream(name: str, **written: str) -> str:
+    facts = FOREVER | written
+    return f"""
+  {name}:
+    source: {{file: {facts["file"]}{facts["group"]}}}
+    time: {{field: at, format: iso8601, bin: 1h, grace: 1m, epoch: 30d{facts["first"]}}}
+    privacy: {{epsilon: {facts["epsilon"]}{facts["accept"]}}}"""
+
+
+def replay(name: str, start: str, end: str, file: str) -> str:
+    return f"""
+  {name}:
+    source: {{file: {file}, group: people, replay: {{from: {start}T00:00:00Z, to: {end}T00:00:00Z}}}}
+    time: {{field: at, format: iso8601, bin: 1h, epoch: 10d}}
+    privacy: {{epsilon: 1}}"""
+
+
+def settings(*streams: str):
+    return load_text("streams:" + "".join(streams), Path("app.yaml"), {})
+
+
+def refused_in_every_order(streams) -> bool:
+    """Ask the ledger itself, for every order in which the streams may be opened."""
+
+    def is_refused(order) -> bool:
+        entries = []
+        for one in order:
+            entry = first_measurement(one, NOW_US)
+            before = [other for other in entries if other.source == entry.source]
+            try:
+                check_measurement(before, entry, one.privacy.accept)
+            except ValueError:
+                return True
+            entries.append(entry)
+        return False
+
+    return all(map(is_refused, permutations(streams)))
+
+
+A, B = stream("a"), stream("b")
+IN_A_GROUP = {"group": ", group: people"}
+
+
+@pytest.mark.parametrize(
+    ("streams", "good"),
+    [
+        ((A,), True),
+        ((A, B), False),
+        ((A, stream("b", accept=ACCEPT)), True),
+        ((stream("a", accept=ACCEPT), B), True),
+        ((A, B, stream("c", accept=ACCEPT)), False),
+        ((A, stream("b", accept=ACCEPT), stream("c", accept=ACCEPT)), True),
+        ((A, stream("b", file="others.ndjson")), True),
+        ((stream("a", **IN_A_GROUP), stream("b", file="others.ndjson", **IN_A_GROUP)), False),
+        ((A, stream("b", first=", first: 2024-01-01T00:00:00Z")), True),  # that epoch is long over
+        ((A, stream("b", first=", first: 2024-06-01T00:00:00Z")), False),
+        ((stream("a", epsilon="12"), stream("b", epsilon="9", accept=ACCEPT)), False),
+        ((stream("a", epsilon="12"), stream("b", epsilon="8", accept=ACCEPT)), True),
+        ((replay("a", "2023-01-01", "2023-01-11", "x"), replay("b", "2023-01-11", "2023-01-21", "y")), True),
+        ((replay("a", "2023-01-01", "2023-01-11", "x"), replay("b", "2023-01-10", "2023-01-20", "y")), False),
+    ],
+)
+def test_only_what_the_ledger_refuses_in_every_order_is_refused(streams, good):
+    read = settings(*streams).streams
+    assert refused_in_every_order(read) is not good
+    if good:
+        check_measurements(read, NOW_US)
+    else:
+        with pytest.raises(ConfigError, match=r"^app\.yaml:\d+: streams\.\w\.privacy\."):
+            check_measurements(read, NOW_US)
+
+
+def test_the_line_says_where_what_and_what_to_write():
+    with pytest.raises(ConfigError) as caught:
+        check_measurements(settings(A, B).streams, NOW_US)
+    assert str(caught.value) == (
+        "app.yaml:9: streams.b.privacy.accept is missing: file:events.ndjson is already measured by a from "
+        '2024-06-15T12:00:00Z; all together cost epsilon 2; write accept: "measured again" to accept that'
+    )
+
+
+def test_what_has_begun_was_accepted_then_and_what_has_not_is_asked():
+    streams = settings(A, B).streams
+    entries = [first_measurement(one, NOW_US) for one in streams]
+    source = entries[0].source
+    check_measurements(streams, NOW_US, {source: entries})
+    check_measurements(streams, NOW_US, {}, begun={"a", "b"})
+    with pytest.raises(ConfigError, match=r"streams\.b\.privacy\.accept"):
+        check_measurements(streams, NOW_US, {source: entries[:1]})
+    # Of a stream that has begun and one that has not, the new one has to accept.
+    streams = settings(stream("a", accept=ACCEPT), B).streams
+    with pytest.raises(ConfigError, match=r"streams\.b\.privacy\.accept"):
+        check_measurements(streams, NOW_US, {source: entries[:1]})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["check-config", "plan", "privacy", "doctor"])
+def test_who_only_looks_at_a_configuration_refuses_it_too(tmp_path, command):
+    (tmp_path / "events.ndjson").touch()
+    config = tmp_path / "app.yaml"
+    config.write_text("redis: {url: embedded:./redis}\nstreams:" + A + B)
+    said = CliRunner().invoke(main, [command, "--config", str(config)])
+    assert said.exit_code == 2
+    assert f"{config}:10: streams.b.privacy.accept is missing" in said.output
