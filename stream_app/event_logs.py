@@ -21,7 +21,7 @@ from stream_app.sources.decode import PlainField, TimeField
 from stream_app.sources.file import FileSource
 from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.replay import ReplaySource
-from stream_app.sources.topic_records import topic_decoder
+from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 
 
 def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:
@@ -37,6 +37,21 @@ def cluster_of(kafka: KafkaSettings) -> Cluster:
     return Cluster(kafka.bootstrap_servers, kafka.security)
 
 
+def decoder_of(source: TopicSettings, streams: Sequence[StreamSettings]) -> TopicDecoder:
+    """Return the decoder of a topic that all of ``streams`` read.
+
+    Raises: OperatorError, one line, for what none can be made of.
+    """
+    return topic_decoder(
+        source.format,
+        _time_field(streams[0]),
+        source.columns,
+        _others(streams),
+        source.schema_registry,
+        source.schema_registry_ca,
+    )
+
+
 async def open_source(streams: Sequence[StreamSettings], settings: Settings, clock: Clock) -> Source:
     """Open the log that all of ``streams`` read.
 
@@ -45,10 +60,7 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
     first = streams[0]
     if isinstance(first.source, TopicSettings):
         assert settings.kafka is not None  # the configuration was refused without it
-        source = first.source
-        decoder = topic_decoder(
-            source.format, _time_field(first), source.columns, _others(streams), source.schema_registry
-        )
+        decoder = decoder_of(first.source, streams)
         return await KafkaSource.open(
             cluster_of(settings.kafka), first.source.topic, settings.kafka.group, decoder
         )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -28,8 +30,10 @@ class Registry:
 
 
 @contextmanager
-def serving(registry: Registry, port: int = 0) -> Iterator[Registry]:
-    """Serve a registry while the context lasts."""
+def serving(
+    registry: Registry, port: int = 0, certificate: tuple[Path, Path] | None = None
+) -> Iterator[Registry]:
+    """Serve a registry while the context lasts. Args: certificate, and its key: serve HTTPS."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -41,11 +45,21 @@ def serving(registry: Registry, port: int = 0) -> Iterator[Registry]:
             self.end_headers()
             self.wfile.write(body)
 
+        def handle(self) -> None:
+            with suppress(ssl.SSLError, ConnectionError):  # who does not trust us goes away
+                super().handle()
+
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    registry.url = f"http://127.0.0.1:{server.server_port}"
+    if certificate is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*certificate)
+        # The handshake is made where the request is handled: one that fails must not end the server.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    scheme = "http" if certificate is None else "https"
+    registry.url = f"{scheme}://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:

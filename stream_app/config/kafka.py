@@ -15,6 +15,7 @@ KAFKA_SERVERS = "STREAM_APP_KAFKA_BOOTSTRAP_SERVERS"
 KAFKA_PASSWORD = "STREAM_APP_KAFKA_SASL_PASSWORD"
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+REGISTRY_CA = "schema_registry.ssl.ca.location"
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
@@ -54,13 +55,14 @@ def _security(section: Section, path: Path) -> dict[str, str]:
     return {key: value for key, value in given.items() if value is not None}
 
 
-def read_topic(section: Section) -> TopicSettings:
+def read_topic(section: Section, path: Path) -> TopicSettings:
     """Read a source that names a topic."""
     topic = section.take("topic", topic_name)
     form: Literal["json", "csv", "avro"] = section.take(
         "format", values.one_of("json", "csv", "avro"), "json"
     )
     columns: tuple[str, ...] = section.take("columns", _columns, ())
+    authority = section.take(REGISTRY_CA, values.text, None)
     settings = TopicSettings(
         identity=section.take("group", values.name, "") or f"topic:{topic}",
         topic=topic,
@@ -68,6 +70,7 @@ def read_topic(section: Section) -> TopicSettings:
         columns=columns,
         start=section.take("start", _start, "earliest"),
         schema_registry=section.take("schema_registry", _registry, None),
+        schema_registry_ca=None if authority is None else (path.parent / authority).absolute(),
     )
     section.not_built(("replay",), instead="a topic is followed live; replay a file")
     if "file" in section.names():
@@ -78,6 +81,8 @@ def read_topic(section: Section) -> TopicSettings:
     if (form == "avro") != bool(settings.schema_registry):
         said = "give the URL of the registry of avro records; it belongs to format: avro"
         raise section.error("schema_registry", said)
+    if authority is not None and not (settings.schema_registry or "").startswith("https:"):
+        raise section.error(REGISTRY_CA, "belongs to a registry of https://; correct one of them")
     return settings
 
 

@@ -117,6 +117,7 @@ class TopicSettings:
         columns: of a CSV topic, whose records have no header line; else empty.
         start: "earliest", "latest", or an instant in microseconds since 1970: the first record written since.
         schema_registry: of an Avro topic, the URL of its registry. SECRET where it holds a password.
+        schema_registry_ca: PEM file of the certificates that it is trusted by; None: the well-known ones.
     """
 
     identity: str
@@ -125,6 +126,7 @@ class TopicSettings:
     columns: tuple[str, ...]
     start: Literal["earliest", "latest"] | int
     schema_registry: str | None = field(default=None, repr=False)
+    schema_registry_ca: Path | None = None
 
     @property
     def replay(self) -> None:

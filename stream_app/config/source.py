@@ -15,7 +15,7 @@ from stream_app.config.settings import ReplaySettings, SourceSettings, TopicSett
 def read_source(section: Section, path: Path) -> SourceSettings | TopicSettings:
     """Read the section ``source`` of a stream."""
     if "topic" in section.names():
-        return read_topic(section)
+        return read_topic(section, path)
     if "file" not in section.names():
         raise section.error("file", "is missing; name a file, or a topic of Kafka")
     file = (path.parent / section.take("file", values.text)).absolute()

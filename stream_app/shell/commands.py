@@ -121,11 +121,15 @@ def check_config(config: Path) -> int:
     Example:
       stream-app check-config --config examples/flights.yaml
     """
+    from stream_app.config import TopicSettings
+    from stream_app.event_logs import decoder_of
     from stream_app.plans import planned
 
     settings = load_to_begin(config)
     for stream in settings.streams:
         planned(stream)
+        if isinstance(stream.source, TopicSettings):
+            decoder_of(stream.source, [stream])
     names = ", ".join(stream.name for stream in settings.streams)
     click.echo(f"{config}: good; {len(settings.streams)} stream(s): {names}")
     return 0

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from stream_app.config import Settings, StreamSettings, TopicSettings
+from stream_app.event_logs import decoder_of
 from stream_app.kafka_cluster import Cluster, TopicFacts, answers, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.shell.findings import Finding, sampled
-from stream_app.sources.decode import Decoded, PlainField, TimeField
-from stream_app.sources.topic_records import topic_decoder
+from stream_app.sources.decode import Decoded, TimeField
 
 SAMPLE_RECORDS = 100
 KEYED_SAMPLE_RECORDS = 2_000  # a user must come twice to be seen in two places
@@ -56,6 +57,16 @@ async def _topic(
         )
         return
     yield Finding(what, "ok", f"{source.topic} has {facts.partitions} partition(s)")
+    try:
+        decoder = decoder_of(source, [stream])
+    except OperatorError as refusal:
+        yield Finding(f"streams.{stream.name}.source.format", "fail", str(refusal))
+        return
+    if source.schema_registry is not None:
+        found = await _registry(stream.name, source.schema_registry, source.schema_registry_ca)
+        yield found
+        if found.state == "fail":
+            return
     if "compact" in facts.cleanup_policy:
         said = "is compacted: an event whose key comes again may be gone before it is counted; set delete"
         yield Finding(what, "warn", f"{source.topic} {said}")
@@ -64,12 +75,10 @@ async def _topic(
         yield Finding(what, "ok", f"{source.topic} has no events yet")
         return
     unit = stream.privacy.unit
-    others = [] if unit == "event" else [PlainField(unit.field)]
     field = TimeField(stream.time.field, stream.time.format)
     try:
-        decoder = topic_decoder(source.format, field, source.columns, others, source.schema_registry)
         await decoder.prepare([record.value for record in records])
-    except (OSError, OperatorError) as failure:
+    except OSError as failure:
         yield Finding(f"streams.{stream.name}.source.format", "fail", str(failure))
         return
     decoded = decoder.decode([record.value for record in records], [record.timestamp for record in records])
@@ -83,6 +92,17 @@ async def _topic(
             if user is not None
         ]
         yield keyed_by_user(f"streams.{stream.name}.privacy.unit", events)
+
+
+async def _registry(stream: str, url: str, authority: Path | None) -> Finding:
+    from stream_app.sources.schema_registry import SchemaRegistry  # of an extra; the decoder has looked
+
+    what = f"streams.{stream}.source.schema_registry"
+    try:
+        await SchemaRegistry(url, authority).reach()
+    except OSError as failure:
+        return Finding(what, "fail", str(failure))
+    return Finding(what, "ok", "answers")
 
 
 def _output(topic: str, facts: TopicFacts | None) -> Finding:

@@ -26,8 +26,8 @@ class AvroDecoder:
     """Records of many schemas, each by its own (``topic_records.TopicDecoder``).
 
     A field of a timestamp type says its unit itself; any other number or text is in ``field.format``. Local
-    timestamps, dates and times of day are refused as no times. Of the other fields bytes are None: they are
-    neither text nor number.
+    timestamps, dates and times of day are refused as no times. Decimals are numbers, as in JSON. Other bytes
+    are None: they are neither text nor number.
 
     Cost: a few microseconds a record: the whole record is decoded, whatever is asked for.
     """

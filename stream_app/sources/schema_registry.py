@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import ssl
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
 import fastavro
 import httpx
 from fastavro.schema import SchemaParseException, UnknownType
+
+from stream_app.ports import OperatorError
+from stream_app.sources.avro_decimals import READ_AS, is_decimal
 
 TIMEOUT_S = 5.0
 ASK_AGAIN_S = 30.0  # about an id that the registry did not have
@@ -36,7 +42,7 @@ Unit = Literal["ms", "us", "ns", "none"] | None
 
 @dataclass(frozen=True)
 class Schema:
-    """A parsed schema without logical types; ``units`` is what ``unit`` has answered, by path."""
+    """A parsed schema, its logical types taken out, except decimals; ``units`` keeps answers by path."""
 
     parsed: Any
     named: Mapping[str, Any]
@@ -62,11 +68,15 @@ class _Absent(Exception):
 class SchemaRegistry:
     """The schemas of one registry.
 
-    Args: url, of its root; a user and password in it are sent and never shown.
+    Args:
+        url: of its root; a user and password in it are sent and never shown.
+        authority: PEM file of the certificates that it is trusted by; None: the well-known ones.
+    Raises: OperatorError, one line, for a file that holds no certificates.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, authority: Path | None = None) -> None:
         self._url = url.rstrip("/")
+        self._trusted = _trusting(authority) if url.startswith("https:") else _trusting_nobody()
         self._place = str(httpx.URL(url).copy_with(username=None, password=None))
         self.known: dict[int, Schema | None] = {}  # None: a schema that is not Avro
         self._asked_at_s: dict[int, float] = {}  # of ids that the registry did not have then
@@ -88,7 +98,7 @@ class SchemaRegistry:
         ]
         if not missing:
             return
-        async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
+        async with self._client() as client:
             for schema_id in missing:
                 try:
                     self.known[schema_id] = await self._schema(client, schema_id)
@@ -96,6 +106,15 @@ class SchemaRegistry:
                     self._asked_at_s[schema_id] = now_s
                     if len(self._asked_at_s) > MOST_ABSENT:
                         del self._asked_at_s[next(iter(self._asked_at_s))]
+
+    async def reach(self) -> None:
+        """Ask for any schema. Raises: OSError where the registry does not answer."""
+        async with self._client() as client:
+            with suppress(_Absent):
+                await self._ask(client, "/schemas/ids/1")
+
+    def _client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(timeout=TIMEOUT_S, verify=self._trusted)
 
     async def _schema(self, client: httpx.AsyncClient, schema_id: int) -> Schema | None:
         answer = await self._ask(client, f"/schemas/ids/{schema_id}")
@@ -123,6 +142,11 @@ class SchemaRegistry:
         try:
             response = await client.get(self._url + path, headers={"Accept": "application/json"})
         except httpx.HTTPError as failure:
+            if (distrust := _distrust(failure)) is not None:
+                raise ConnectionError(
+                    f"schema registry {self._place}: its certificate is not trusted ({distrust}); name its "
+                    "authority in source.schema_registry.ssl.ca.location, or mend it"
+                ) from None
             raise ConnectionError(
                 f"schema registry {self._place}: no answer ({str(failure) or type(failure).__name__}); "
                 "start it, or correct source.schema_registry"
@@ -144,6 +168,29 @@ class SchemaRegistry:
         return answer
 
 
+def _trusting_nobody() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # for plain HTTP: quick, and no other use is possible
+
+
+def _trusting(authority: Path | None) -> ssl.SSLContext:
+    if authority is None:
+        return httpx.create_ssl_context()
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except OSError as failure:  # also what is wrong with its content
+        said = failure.strerror or "it holds no certificates"
+        raise OperatorError(
+            f"source.schema_registry.ssl.ca.location: {authority}: {said}; name a PEM file of certificates"
+        ) from None
+
+
+def _distrust(failure: BaseException | None) -> str | None:
+    """Return why a certificate was refused; None for any other failure."""
+    while failure is not None and not isinstance(failure, ssl.SSLCertVerificationError):
+        failure = failure.__cause__ or failure.__context__
+    return None if failure is None else failure.verify_message
+
+
 def read_schema(documents: Sequence[Any]) -> Schema:
     """Parse a schema, the last of the documents; those before it are what it refers to, in order.
 
@@ -157,7 +204,8 @@ def read_schema(documents: Sequence[Any]) -> Schema:
 
 def _marked(document: Any) -> Any:
     if isinstance(document, dict):
-        return {_MARK if key == "logicalType" else key: _marked(value) for key, value in document.items()}
+        marked = {_MARK if key == "logicalType" else key: _marked(value) for key, value in document.items()}
+        return marked | {"logicalType": READ_AS} if is_decimal(document) else marked
     return [_marked(value) for value in document] if isinstance(document, list) else document
 
 

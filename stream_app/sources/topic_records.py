@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
@@ -41,12 +42,13 @@ def topic_decoder(
     columns: Sequence[str] = (),
     others: Sequence[PlainField] = (),
     schema_registry: str | None = None,
+    schema_registry_ca: Path | None = None,
 ) -> TopicDecoder:
     """Return the decoder of a topic.
 
     Args: columns, of a CSV topic, whose records have no header line; others, fields beside the time;
-        schema_registry, where an Avro topic has its schemas.
-    Raises: OperatorError for columns without the field, and for Avro without its package.
+        schema_registry, where an Avro topic has its schemas; schema_registry_ca, see ``SchemaRegistry``.
+    Raises: OperatorError for columns without the field, and for Avro without its package or authority.
 
     >>> by_value = topic_decoder("csv", TimeField("at", "s"), ["id", "at"])
     >>> by_value.decode([b"7,2"], [0]).columns["at"].tolist()
@@ -59,13 +61,15 @@ def topic_decoder(
     if format == "json":
         return _ByValue(NdjsonDecoder([field, *others]))
     if format == "avro":
-        return _avro(schema_registry or "", field, others)
+        return _avro(schema_registry or "", schema_registry_ca, field, others)
     header = io.StringIO()
     csv.writer(header, lineterminator="").writerow(columns)
     return _ByValue(CsvDecoder(header.getvalue().encode(), [field, *others]))
 
 
-def _avro(registry: str, field: TimeField, others: Sequence[PlainField]) -> TopicDecoder:
+def _avro(
+    registry: str, authority: Path | None, field: TimeField, others: Sequence[PlainField]
+) -> TopicDecoder:
     try:
         from stream_app.sources.avro import AvroDecoder
         from stream_app.sources.schema_registry import SchemaRegistry
@@ -73,7 +77,7 @@ def _avro(registry: str, field: TimeField, others: Sequence[PlainField]) -> Topi
         raise OperatorError(
             'source.format: avro needs fastavro; pip install "private-counts[avro]"'
         ) from None
-    return AvroDecoder(SchemaRegistry(registry), field, others)
+    return AvroDecoder(SchemaRegistry(registry, authority), field, others)
 
 
 class _ByValue:

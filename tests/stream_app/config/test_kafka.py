@@ -75,6 +75,21 @@ def test_avro_records_need_a_registry_whose_password_is_shown_nowhere() -> None:
     assert "must be the registry's URL" in refusal("start: latest", "format: avro, schema_registry: registry")
 
 
+def test_the_authority_of_a_registry_lies_beside_the_configuration() -> None:
+    written = "format: avro, schema_registry: 'https://registry', schema_registry.ssl.ca.location: ca.pem"
+    one, plain = (
+        read(TEXT.replace("start: latest", text)).streams[0] for text in (written, written.rpartition(",")[0])
+    )
+    assert isinstance(one.source, TopicSettings)
+    assert one.source.schema_registry_ca == Path("/app/ca.pem")
+    # How the registry is reached may change while a stream lives.
+    assert declared(one) == declared(plain)
+    said = refusal("start: latest", written.replace("https:", "http:"))
+    assert "source.schema_registry.ssl.ca.location belongs to a registry of https://" in said
+    said = refusal("start: latest", "schema_registry.ssl.ca.location: ca.pem")
+    assert "source.schema_registry.ssl.ca.location belongs to a registry" in said
+
+
 def test_the_records_own_timestamp_is_in_milliseconds() -> None:
     time = read(TEXT.replace("field: at, format: ms", 'field: "@timestamp"')).streams[0].time
     assert (time.field, time.format) == ("@timestamp", "ms")

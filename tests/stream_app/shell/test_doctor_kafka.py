@@ -16,6 +16,8 @@ from stream_app.config import load
 from stream_app.shell.doctor_kafka import kafka_findings, keyed_by_user
 from stream_app.shell.findings import Finding
 from tests.brokers import Topic
+from tests.certificates import write_certificates
+from tests.registry import Registry, serving
 
 CONFIGURATION = """
 kafka: {{bootstrap_servers: "{servers}"}}
@@ -153,8 +155,30 @@ def test_a_schema_registry_that_is_away(tmp_path: Path, bootstrap_servers: str) 
         return await kafka_findings(load(tmp_path / "app.yaml", {}))
 
     *_, last = asyncio.run(look())
-    assert (last.what, last.state) == ("streams.clicks.source.format", "fail")
+    assert (last.what, last.state) == ("streams.clicks.source.schema_registry", "fail")
     assert "schema registry http://127.0.0.1:" in last.said
+
+
+@pytest.mark.kafka
+def test_a_schema_registry_over_tls_is_reached_before_there_is_a_record(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    write_certificates(tmp_path, "registry")
+
+    async def look(url: str, more: str) -> list[tuple[str, str]]:
+        topic = await Topic.create(bootstrap_servers)
+        text = CONFIGURATION.replace("json", f'avro, schema_registry: "{url}"{more}')
+        (tmp_path / "app.yaml").write_text(text.format(servers=bootstrap_servers, topic=topic.name))
+        found = await kafka_findings(load(tmp_path / "app.yaml", {}))
+        return [(one.state, one.what) for one in found if one.what.startswith("streams.clicks.source.")]
+
+    topic_ok, registry = ("ok", "streams.clicks.source.topic"), "streams.clicks.source.schema_registry"
+    with serving(Registry(), certificate=(tmp_path / "registry.pem", tmp_path / "registry.key")) as served:
+        named = ", schema_registry.ssl.ca.location: ca.pem"
+        assert asyncio.run(look(served.url, named)) == [topic_ok, ("ok", registry), topic_ok]
+        assert asyncio.run(look(served.url, "")) == [topic_ok, ("fail", registry)]
+        missing = ("fail", "streams.clicks.source.format")
+        assert asyncio.run(look(served.url, named.replace("ca.pem", "no.pem"))) == [topic_ok, missing]
 
 
 @pytest.mark.parametrize(

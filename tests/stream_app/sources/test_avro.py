@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from stream_app.core.cells import Buckets
 from stream_app.kafka_cluster import Cluster
+from stream_app.ports import OperatorError
 from stream_app.sources import schema_registry
-from stream_app.sources.decode import Decoded, PlainField, TimeField
+from stream_app.sources.decode import Decoded, NdjsonDecoder, PlainField, TimeField
 from stream_app.sources.kafka import KafkaSource
+from stream_app.sources.schema_registry import SchemaRegistry
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 from tests.brokers import Topic
+from tests.certificates import write_certificates
 from tests.registry import Registry, record, serving
 
 USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": ["null", "string", "bytes"]}]}
@@ -200,6 +210,154 @@ def test_a_registry_that_is_away_is_one_clear_line_without_its_password() -> Non
     assert "\n" not in str(told.value)
     assert "127.0.0.1" in str(told.value)
     assert "hunter2" not in str(told.value)
+
+
+DECIMAL = {"logicalType": "decimal", "precision": 12, "scale": 2}
+PRICES = {
+    "bytes": {"type": "bytes", **DECIMAL},
+    "fixed": {"type": "fixed", "name": "Price", "size": 8, **DECIMAL},
+    "whole": {"type": "bytes", "logicalType": "decimal", "precision": 30},
+    "union": ["null", {"type": "fixed", "name": "Hash", "size": 8}, {"type": "bytes", **DECIMAL}],
+}
+
+
+def paid(kind: Any) -> dict[str, Any]:
+    fields = [{"name": "at", "type": "long"}, {"name": "price", "type": kind}]
+    return {"type": "record", "name": "Sale", "fields": fields}
+
+
+def prices(registry: Registry, values: Sequence[bytes]) -> list[Any]:
+    decoder = topic_decoder("avro", TimeField("at", "s"), (), [PlainField("price")], registry.url)
+    return list(decoded(decoder, values).columns["price"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PRICES)
+def test_decimals_are_the_numbers_that_json_would_give(registry: Registry, kind: str) -> None:
+    """Of the same type and to the last bit, so that they count in the same cells."""
+    schema, json = paid(PRICES[kind]), NdjsonDecoder([TimeField("at", "s"), PlainField("price")])
+    registry.register(1, schema)
+    decoder = topic_decoder("avro", TimeField("at", "s"), (), [PlainField("price")], registry.url)
+    asyncio.run(decoder.prepare([b"\0\0\0\0\1"]))
+
+    @settings(max_examples=40)
+    @given(st.lists(st.integers(-(10**12) + 1, 10**12 - 1), min_size=1, max_size=9))
+    def check(digits: list[int]) -> None:
+        written = [Decimal(number).scaleb(0 if kind == "whole" else -2) for number in digits]
+        values = [record(1, schema, {"at": 1, "price": price}) for price in written]
+        found = decoder.decode(values, []).columns["price"]
+        lines = [b'{"at":1,"price":%s}' % f"{price:f}".encode() for price in written]
+        expected = json.decode(lines).columns["price"]
+        assert [(type(value), value) for value in found] == [(type(value), value) for value in expected]
+
+    check()
+
+
+def test_which_branch_of_a_union_wrote_the_bytes_decides(registry: Registry) -> None:
+    schema = paid(PRICES["union"])
+    registry.register(1, schema)
+    some = [Decimal("0.08"), ("Hash", b"\0\0\0\0\0\0\0\x08"), None]
+    assert prices(registry, [record(1, schema, {"at": 1, "price": one}) for one in some]) == [
+        0.08,
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "bytes",
+        {"type": "bytes", "logicalType": "decimal"},
+        {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 3},
+        {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": -1},
+        {"type": "bytes", "logicalType": "decimal", "precision": 10**9, "scale": 10**9},
+        {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 3},
+        {"type": "bytes", "logicalType": "big-decimal"},
+    ],
+)
+def test_what_is_no_decimal_stays_bytes_and_costs_no_record(registry: Registry, kind: Any) -> None:
+    """As the specification wants it: a logical type that is none is as if it were not written."""
+    plain = {**kind, "logicalType": "none"} if isinstance(kind, dict) else kind
+    registry.register(1, paid(kind))
+    assert prices(registry, [record(1, paid(plain), {"at": 1, "price": b"\x08"})]) == [None]
+
+
+def test_decimals_of_any_length_are_a_number_or_none(registry: Registry) -> None:
+    """Whoever writes a record chooses how many digits stand in it; nothing else may suffer from them."""
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 1000, "scale": 2}
+    registry.register(1, paid(kind))
+    values = [b"\x7f" + b"\xff" * 400, b"\x80" + b"\0" * 400, b"\x01" * 417, b"\x01" * 100_000, b""]
+    found = prices(registry, [record(1, paid("bytes"), {"at": 1, "price": value}) for value in values])
+    assert found == [math.inf, -math.inf, None, None, None]
+    assert Buckets("price", Fraction(0), Fraction(8), 4).places(found).tolist() == [3, 0, -1, -1, -1]
+
+
+def test_a_time_may_be_a_decimal(registry: Registry) -> None:
+    seconds = {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 3}
+    registry.register(1, of_time(seconds))
+    far = b"\0\0\0\0\x01" + b"\xc8\x01" + b"\x7f" * 100
+    values = [record(1, of_time(seconds), {"at": Decimal("1709208000.123")}), far]
+    found = decoded(decoder_of(registry), values)
+    assert found.columns["at"].tolist() == [MOMENT_US]
+    assert refusals(found) == [(1, "bad_time")]
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Iterator[Registry]:
+    """Yield a registry over TLS whose authority only this test knows."""
+    write_certificates(tmp_path, "registry")
+    with serving(Registry(), certificate=(tmp_path / "registry.pem", tmp_path / "registry.key")) as served:
+        yield served
+
+
+def test_a_registry_of_a_private_authority(private: Registry, tmp_path: Path) -> None:
+    private.register(7, CLICK)
+    value = record(7, CLICK, {"user": {"id": "ada"}, "at": MOMENT})
+    field = TimeField("at", "s")
+    decoder = topic_decoder("avro", field, (), (), private.url, tmp_path / "ca.pem")
+    assert decoded(decoder, [value]).columns["at"].tolist() == [MOMENT_US]
+    asyncio.run(SchemaRegistry(private.url, tmp_path / "ca.pem").reach())
+
+
+@pytest.mark.parametrize("authority", [None, "of somebody else"])
+def test_a_registry_that_is_not_trusted_is_told_nothing(
+    private: Registry, tmp_path: Path, authority: str | None
+) -> None:
+    file = None
+    if authority is not None:
+        (tmp_path / authority).mkdir()
+        write_certificates(tmp_path / authority, "nobody")
+        file = tmp_path / authority / "ca.pem"
+    url = private.url.replace("//", "//ada:hunter2@")
+    with pytest.raises(ConnectionError) as told:
+        asyncio.run(SchemaRegistry(url, file).reach())
+    said = str(told.value)
+    assert "its certificate is not trusted" in said
+    assert said.endswith("name its authority in source.schema_registry.ssl.ca.location, or mend it")
+    assert "\n" not in said
+    assert "hunter2" not in said
+    assert private.asked == []
+
+
+def test_a_registry_under_another_name_is_not_trusted(private: Registry, tmp_path: Path) -> None:
+    url = private.url.replace("127.0.0.1", "localhost")
+    with pytest.raises(ConnectionError, match=r"not trusted .*localhost"):
+        asyncio.run(SchemaRegistry(url, tmp_path / "ca.pem").reach())
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "No such file"), (b"no certificate", "certificate")])
+def test_an_authority_that_cannot_be_read_is_one_clear_line(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(OperatorError) as told:
+        topic_decoder("avro", TimeField("at", "s"), (), (), "https://registry", file)
+    assert str(told.value).startswith(f"source.schema_registry.ssl.ca.location: {file}: ")
+    assert said in str(told.value)
+    assert "\n" not in str(told.value)
 
 
 @pytest.mark.kafka

@@ -1,0 +1,36 @@
+"""What ``check-config`` looks at beside the words of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stream_app.shell.commands import main
+from tests.certificates import write_certificates
+
+AVRO = """
+kafka: {bootstrap_servers: "127.0.0.1:1"}
+streams:
+  clicks:
+    source:
+      topic: clicks
+      format: avro
+      schema_registry: https://registry
+      schema_registry.ssl.ca.location: ca.pem
+    time: {field: at, format: ms, bin: 1h, grace: 5s, epoch: 4h}
+    privacy: {epsilon: 1}
+"""
+
+
+@pytest.mark.slow
+def test_the_authority_of_a_registry_must_be_there(tmp_path: Path) -> None:
+    file = tmp_path / "app.yaml"
+    file.write_text(AVRO)
+    refused = CliRunner().invoke(main, ["check-config", "--config", str(file)])
+    assert refused.exit_code == 2
+    [line] = refused.output.splitlines()
+    assert f"source.schema_registry.ssl.ca.location: {tmp_path}/ca.pem: No such file" in line
+    write_certificates(tmp_path)
+    assert CliRunner().invoke(main, ["check-config", "--config", str(file)]).exit_code == 0
