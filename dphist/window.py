@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -22,6 +22,7 @@ from dphist.noise import Int64Array, NoiseSource
 from dphist.privacy import exact, path_epsilon
 from dphist.tree.design import TreeDesign
 from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.window_options import as_arguments, checked_options
 
 LARGEST_CELLS = 2**16  # numbers a window; each is released once, with Python's work for every histogram
 UNATTRIBUTED = ("sorted", "sorted_rounded", "sorted_isotonic")
@@ -48,7 +49,8 @@ class WindowDesign:
         its cost is the sum over levels of 1 / scale, and ``epsilon`` of the histogram. A unit of up to
         ``time.sensitivity`` events added and removed costs at most that many times as much: ``time.epsilon``.
     Args: time, the tree over all events, whose shares leave ``share`` of epsilon; bins in a window, which
-        divide the horizon; histograms (keys) of so many buckets; mechanism.
+        divide the horizon; histograms (keys) of so many buckets; mechanism, and its options, as
+        ``checked_options`` keeps them: none that changes whom it protects is taken.
     Raises: ValueError naming the field that is wrong.
 
     >>> from dphist.tree.shape import TreeShape
@@ -63,10 +65,13 @@ class WindowDesign:
     buckets: int
     mechanism: str
     share: Fraction
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.mechanism not in names() or not _suits(self.mechanism):
             raise ValueError(f"mechanism: {self.mechanism!r} is none of {', '.join(window_mechanisms())}")
+        if checked_options(self.mechanism, self.options) != dict(self.options):
+            raise ValueError("options: not as they are kept; pass them through checked_options")
         if not 1 <= self.bins <= self.time.horizon or self.time.horizon % self.bins:
             raise ValueError(
                 f"window: {self.bins} bins do not divide the epoch of {self.time.horizon}; change one of them"
@@ -93,6 +98,11 @@ class WindowDesign:
     def attributed(self) -> bool:
         """Whether a window's numbers belong to buckets; else they are all counts in rising order."""
         return self.mechanism not in UNATTRIBUTED
+
+    @property
+    def arguments(self) -> tuple[tuple[str, Any], ...]:
+        """The options as the mechanism takes them."""
+        return as_arguments(self.mechanism, self.options)
 
     def release(self, cells: Int64Array, noise: NoiseSource) -> Int64Array:
         """Release the histograms of one window, once.
@@ -122,7 +132,7 @@ class WindowDesign:
         Raises: ValueError, as the mechanism words it, and for one whose promise is for moved events only: of
             a unit of many events, some of which may be missing, that promises nothing.
         """
-        made = release(self.mechanism, counts, self.epsilon, noise=noise)
+        made = release(self.mechanism, counts, self.epsilon, noise=noise, **dict(self.arguments))
         if made.neighbours != "add_remove":
             raise ValueError("its guarantee is for a moved event only; windows need one for an event added")
         return made
@@ -135,20 +145,16 @@ class WindowDesign:
             "buckets": self.buckets,
             "mechanism": self.mechanism,
             "share": str(self.share),
-        }
+        } | ({"options": dict(self.options)} if self.options else {})
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes, time: TreeDesign) -> WindowDesign:
         """Read what ``to_json`` wrote, checking everything again. Raises: ValueError for other text."""
         fields: Any = json.loads(text)
-        if not isinstance(fields, Mapping) or set(fields) != {
-            "bins",
-            "histograms",
-            "buckets",
-            "mechanism",
-            "share",
-        }:
+        always = {"bins", "histograms", "buckets", "mechanism", "share"}
+        if not isinstance(fields, Mapping) or set(fields) - {"options"} != always:
             raise ValueError("window design: expected bins, histograms, buckets, mechanism and share")
-        share = exact(fields["share"], "share")
-        return cls(time, fields["bins"], fields["histograms"], fields["buckets"], fields["mechanism"], share)
+        share, options = exact(fields["share"], "share"), fields.get("options", {})
+        size = fields["bins"], fields["histograms"], fields["buckets"]
+        return cls(time, *size, fields["mechanism"], share, options)

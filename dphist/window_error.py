@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from dphist.tree.upward import UNITS_PER_COUNT
 FloatArray = NDArray[np.float64]
 
 # Held to be so by tests: same noise, other counts, the same errors. Cheap enough to be run a thousand times.
+# With the option ``consistent`` cumulative counts are moved to the nearest rising ones: how far is data.
 CALIBRATED = (
     *("identity", "h", "h_bar", "hb", "privelet", "sorted"),
     *("cdf_direct", "cdf_histogram", "cdf_binary", "cdf_tree", "cdf_refined"),
@@ -49,23 +51,31 @@ class WindowError:
 
 
 @lru_cache(maxsize=64)
-def window_error(mechanism: str, buckets: int, epsilon: Fraction, confidence: float) -> WindowError | None:
+def window_error(
+    mechanism: str,
+    buckets: int,
+    epsilon: Fraction,
+    confidence: float,
+    options: tuple[tuple[str, Any], ...] = (),
+) -> WindowError | None:
     """Return the errors of a histogram's estimates; None where they depend on the data.
 
     Guarantee: every |error of a cumulative count| <= reach at once with at least this confidence, but for
         one chance in 10^6 over seeds; the same holds for counts and bucket_reach. Standard errors are
         estimates, within a few per cent.
+    Args: options of the mechanism, as ``window_options.as_arguments`` gives them.
     Raises: ValueError for a confidence outside (0, 0.999].
     Cost: thousands of runs over zeros, seconds; remembered.
     """
     if not 0.0 < confidence <= LARGEST_CONFIDENCE:
         raise ValueError(f"confidence: {confidence!r} is outside (0, {LARGEST_CONFIDENCE}]")
-    if mechanism not in CALIBRATED:
+    given = dict(options)
+    if mechanism not in CALIBRATED or given.get("consistent") is not None:
         return None
     runs = max(_LEAST_RUNS, math.ceil(-4.0 * math.log(MISS) / (1.0 - confidence)))
     noise, zeros = SeededNoise(_SEED), np.zeros(buckets, np.int64)
     both = _SHAPE_RUNS + runs
-    errors = np.array([release(mechanism, zeros, epsilon, noise=noise).counts for _ in range(both)])
+    errors = np.array([release(mechanism, zeros, epsilon, noise=noise, **given).counts for _ in range(both)])
     cumulative = errors.cumsum(axis=1)
     # Each published number is rounded to whole units.
     rounding = np.full(buckets, 1 / (2 * UNITS_PER_COUNT))

@@ -150,6 +150,7 @@ def _planned_with_windows(stream: StreamSettings, window: WindowSettings, releas
             cells.width // histograms,
             window.mechanism,
             window.share,
+            window.options,
         )
         window_load(design).check(stream.time.bin_us)
     except ValueError as refusal:

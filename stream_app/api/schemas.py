@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -187,6 +187,7 @@ class WindowsAnswer(BaseModel):
     """How a stream's tumbling windows are released."""
 
     mechanism: str
+    options: dict[str, Any] = Field(description="options of the mechanism; all others have their defaults")
     bins: int = Field(description="bins in a window")
     epsilon: str = Field(description="what each histogram gets, for one event added or removed")
     histograms: int = Field(description="histograms in a window: one, or one for each key")

@@ -29,6 +29,7 @@ def described(view: StreamView) -> WindowsAnswer | None:
     keys, buckets = view.strategy.cells.keys, view.strategy.cells.buckets
     return WindowsAnswer(
         mechanism=design.mechanism,
+        options=dict(design.options),
         bins=design.bins,
         epsilon=in_words(design.epsilon),
         histograms=design.histograms,
@@ -98,7 +99,7 @@ def _asked(view: StreamView, query: WindowQuery) -> Window:
 
 
 def _error(design: WindowDesign, confidence: float) -> WindowError | None:
-    return window_error(design.mechanism, design.buckets, design.epsilon, confidence)
+    return window_error(design.mechanism, design.buckets, design.epsilon, confidence, design.arguments)
 
 
 def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from dphist.product.axis import LARGEST_BUCKETS, LARGEST_KEYS
 from dphist.window import window_mechanisms
+from dphist.window_options import checked_options, known_options
 from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.settings import KeySettings, StreamSettings, ValueSettings, WindowSettings
@@ -63,13 +65,14 @@ def _read_window(section: Section, mechanism: str) -> WindowSettings | None:
     length_us = section.take("window", values.positive_duration_us, 0)
     name = section.take("mechanism", values.one_of(*window_mechanisms()), mechanism)
     share = section.take("share", values.positive_fraction, WINDOW_SHARE)
+    options = section.take("options", partial(_options, name), None) or {}
     if mode == "window":
         if not length_us:
             raise section.error("window", "is missing; say how long a window is, for example 1d")
         if share >= 1:
             raise section.error("share", "must be below 1: the rest of epsilon counts all events over time")
-        return WindowSettings(length_us, name, share)
-    for key in ("window", "mechanism", "share"):
+        return WindowSettings(length_us, name, share, options)
+    for key in ("window", "mechanism", "share", "options"):
         if key in section.names():
             raise section.error(key, "belongs to windows; write mode: window beside it, or take it out")
     return None
@@ -131,7 +134,13 @@ def _declared_window(window: WindowSettings | None) -> dict[str, Any]:
         "window_us": window.length_us,
         "mechanism": window.mechanism,
         "share": str(window.share),
-    }
+    } | ({"options": dict(window.options)} if window.options else {})
+
+
+def _options(mechanism: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"must hold options of {mechanism}: {', '.join(known_options(mechanism)) or 'none'}")
+    return checked_options(mechanism, value)
 
 
 def _names(value: Any) -> tuple[str, ...]:

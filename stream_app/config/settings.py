@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dphist.privacy import Neighbours
 from dphist.tree.design import Release
@@ -227,11 +227,12 @@ class TreeSettings:
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """Tumbling windows: their length, the mechanism that releases each, and its part of epsilon."""
+    """Tumbling windows: their length, the mechanism that releases each, its part of epsilon, its options."""
 
     length_us: int
     mechanism: str
     share: Fraction
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,12 +80,12 @@ def windows_table(streams: Iterable[StreamSettings]) -> Table | None:
 
 
 def _window_row(stream: StreamSettings, window: WindowSettings, design: WindowDesign) -> list[str]:
-    error = window_error(design.mechanism, design.buckets, design.epsilon, 0.95)
+    error = window_error(design.mechanism, design.buckets, design.epsilon, 0.95, design.arguments)
     epsilon, share, load = stream.privacy.epsilon, design.share, window_load(design)
     return [
         stream.name,
         format_duration(window.length_us),
-        design.mechanism,
+        with_options(design),
         f"{design.histograms:,} x {design.buckets:,}",
         f"{in_decimals(epsilon * share)} / {in_decimals(epsilon * (1 - share))}",
         "depends on the data" if error is None else f"{_mean(error.bucket_stderr):,.1f}",
@@ -93,6 +93,12 @@ def _window_row(stream: StreamSettings, window: WindowSettings, design: WindowDe
         f"at most {load.seconds:,.2g} s of a bin of {format_duration(stream.time.bin_us)}",
         f"{load.released_bytes / 1e6:,.1f} MB",
     ]
+
+
+def with_options(design: WindowDesign) -> str:
+    """Name a mechanism and what was set of it."""
+    said = ", ".join(f"{name} {value}" for name, value in sorted(design.options.items()))
+    return f"{design.mechanism}: {said}" if said else design.mechanism
 
 
 def _mean(stderr: NDArray[np.float64]) -> float:

@@ -14,6 +14,8 @@ import httpx
 import numpy as np
 import pytest
 
+from dphist import SeededNoise
+from dphist.mechanisms import release
 from dphist.tree.design import Release
 from dphist.window import WindowDesign
 from stream_app.api.app import create_app
@@ -21,6 +23,7 @@ from stream_app.core.epoch_view import Span
 from stream_app.core.records import ROWS, WINDOWS
 from stream_app.core.strategy import Strategy
 from stream_app.core.window_release import split_state
+from stream_app.ports import OperatorError
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, design_of
 from tests.stream_app.product_stream import (
     BUCKETS,
@@ -44,13 +47,18 @@ def window_strategy(
     epsilon: Fraction = NO_NOISE,
     release: Release = "anticipating",
     over_keys: bool = False,
+    options: dict[str, Any] | None = None,
 ) -> Strategy:
     """Return a strategy of windows of delays for each carrier, or of the carriers' loads."""
     share = Fraction(4, 5)
     time = replace(design_of((2, 3), epsilon), shares=((1 - share) / 2,) * 2, release=release)
     histograms, buckets = (1, KEYS) if over_keys else (KEYS, BUCKETS)
-    design = WindowDesign(time, WINDOW, histograms, buckets, mechanism, share)
+    design = WindowDesign(time, WINDOW, histograms, buckets, mechanism, share, options or {})
     plain = product_strategy(epsilon, value=not over_keys)
+    if options:
+        axis = "keys" if over_keys else "value"
+        told = {**plain.declared[axis], "options": options}
+        plain = replace(plain, declared={**plain.declared, axis: told})
     return replace(plain, design=time, width=design.cells, product=None, window=design)
 
 
@@ -210,6 +218,33 @@ def test_bands_are_where_the_error_is_known_and_nowhere_else(tmp_path: Path) -> 
                     assert min(found[low]) >= 0
 
         with_client(run(directory, window_strategy(mechanism, Fraction(2)), events), check)
+
+
+def test_options_of_the_mechanism_are_used_told_and_fixed_for_the_streams_life(tmp_path: Path) -> None:
+    events = placed(7, BINS)
+    error, told = {}, {}
+    for branching in (None, 3):
+        directory = tmp_path / str(branching)
+        directory.mkdir()
+        options = {} if branching is None else {"branching": branching}
+        one = run(directory, window_strategy("h_bar", Fraction(2), options=options), events)
+
+        async def check(client: httpx.AsyncClient, branching: int | None = branching) -> None:
+            error[branching] = (await ask(client, f"window?key={CARRIERS[0]}"))[1]["stderr"]
+            told[branching] = (await ask(client, ""))[1]["windows"]["options"]
+
+        with_client(one, check)
+    assert told == {None: {}, 3: {"branching": 3}}
+    for branching, stderr in error.items():
+        made = release("h_bar", [0] * BUCKETS, Fraction(8, 5), noise=SeededNoise(0), branching=branching or 2)
+        exact = made.variance([[bucket, bucket + 1] for bucket in range(BUCKETS)])
+        assert exact is not None
+        assert np.allclose(stderr, np.sqrt(exact), rtol=0.15)
+    for options, said in (({"branching": 2}, "3 when the stream began and is 2"), ({}, "began and is null")):
+        other = one.closer(window_strategy("h_bar", Fraction(2), options=options))
+        with pytest.raises(OperatorError, match=rf"value\.options.* was .*{said} now; put it back"):
+            asyncio.run(other.open())
+    one.close()
 
 
 def test_a_window_is_released_once_with_its_last_bin_and_vouched_for(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from stream_app.config import ConfigError, declared, documented_keys, load
+from stream_app.plans import planned
+from stream_app.ports import OperatorError
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -190,6 +192,31 @@ WINDOWED = "keys: {field: c, list: [a], mode: window, window: 1h}"
         ),
         (
             "departures:",
+            f"departures:\n    {WINDOWED[:-1]}, options: {{ratio: 2}}}}",
+            "app.yaml:5: streams.departures.keys.options {'ratio': 2}: sorted_isotonic has no ratio; known",
+        ),
+        (
+            "departures:",
+            f"departures:\n    {WINDOWED[:-1]}, mechanism: dawa, options: {{partition_share: 3}}}}",
+            "keys.options {'partition_share': 3}: partition_share is 3; it is a share of epsilon, write one",
+        ),
+        (
+            "departures:",
+            f"departures:\n    {WINDOWED[:-1]}, mechanism: mwem, options: {{known_total: true}}}}",
+            "known_total takes the exact number of events as public and hides moved events only; leave",
+        ),
+        (
+            "departures:",
+            f"departures:\n    {WINDOWED[:-1]}, mechanism: dawa, options: [merge]}}",
+            "keys.options ['merge']: must hold options of dawa: bucket_penalty, deviation_from, merge, part",
+        ),
+        (
+            "departures:",
+            "departures:\n    value: {field: d, min: 0, max: 1, buckets: 2, options: {merge: true}}",
+            "value.options belongs to windows",
+        ),
+        (
+            "departures:",
             f"departures:\n    {WINDOWED}\n    value: {{field: d, min: 0, max: 1, buckets: 2}}",
             "keys.mode is for keys without a value",
         ),
@@ -314,6 +341,35 @@ def test_every_key_is_documented_and_every_documented_key_exists():
     # The unit is a value of its own, or keys about a user.
     sections = {key.rpartition(".")[0] for key in documented_keys()} - {"streams.<name>.privacy.unit"}
     assert set(documented) == set(documented_keys()) - sections
+
+
+def test_options_of_a_mechanism_are_declared_where_they_are_written(tmp_path):
+    written = (
+        f"departures:\n    {WINDOWED[:-1]}, mechanism: dawa, options: {{partition_share: 0.2, merge: true}}}}"
+    )
+    one = read(tmp_path, REPLAY.replace("departures:", written, 1)).streams[0]
+    plain = read(
+        tmp_path,
+        REPLAY.replace(
+            "departures:", written.replace(", options: {partition_share: 0.2, merge: true}", ""), 1
+        ),
+    )
+    assert one.window.options == {"merge": True, "partition_share": "1/5"}
+    told = declared(one)["keys"]
+    assert told.pop("options") == {"merge": True, "partition_share": "1/5"}
+    # A stream of before options could be set has none declared, and goes on.
+    assert told == declared(plain.streams[0])["keys"]
+    assert planned(one).hash != planned(plain.streams[0]).hash
+    assert planned(one).window.options == one.window.options
+    same = written.replace("0.2", "1/5")
+    assert (
+        planned(read(tmp_path, REPLAY.replace("departures:", same, 1)).streams[0]).hash == planned(one).hash
+    )
+    unfit = written.replace("partition_share: 0.2, merge: true", "tree: tall")
+    with pytest.raises(
+        OperatorError, match=r"^streams\.departures: mechanism: dawa: dawa tree is 'tall'; choose"
+    ):
+        planned(read(tmp_path, REPLAY.replace("departures:", unfit, 1)).streams[0])
 
 
 def test_the_operators_door_is_closed_unless_its_port_is_written(tmp_path):

@@ -150,6 +150,10 @@ streams:
     # One draw for each of 20 buckets, whatever they hold; 7 windows of 8 bytes a bucket.
     assert "20 / 20" in shown.output
     assert "0.0 MB" in shown.output
+    config.write_text(config.read_text().replace("identity", "hb, options: {branching: 20}"))
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["plan", "--config", str(config)])
+    # One level of 20: identity with a second level of half the budget each would be 3.5.
+    assert "hb: branching 20" in shown.output
 
 
 def test_levels_over_epochs_are_set_beside_added_totals(tmp_path: Path) -> None:

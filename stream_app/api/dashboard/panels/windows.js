@@ -154,8 +154,9 @@ function what(answer, page) {
 }
 
 function about({ detail, bins: { length: lengthOfBin } }) {
-  const { bins, epsilon, mechanism } = detail.windows;
+  const { bins, epsilon, mechanism, options } = detail.windows;
+  const set = Object.entries(options).map(([name, value]) => `${name} ${value}`).join(", ");
   const long = length(bins * lengthOfBin);
   const said = `Windows of ${long.replace(/^(?=[a-z])/, "a ")}, each released once, with its last bin, by the mechanism ${mechanism}`;
-  return `${said}. It costs ε = ${epsilon} of the stream's ${detail.epsilon} an epoch; the rest counts all events over time.`;
+  return `${said}${set && ` (${set})`}. It costs ε = ${epsilon} of the stream's ${detail.epsilon} an epoch; the rest counts all events over time.`;
 }
