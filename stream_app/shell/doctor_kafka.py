@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.event_logs import decoder_of
-from stream_app.kafka_cluster import Cluster, TopicFacts, answers, topic_facts
+from stream_app.kafka_cluster import Cluster, TopicFacts, answers, reach, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.shell.findings import Finding, sampled
 from stream_app.sources.decode import Decoded, TimeField
@@ -24,13 +24,14 @@ _READ_MS = 5_000
 
 
 async def kafka_findings(settings: Settings) -> list[Finding]:
-    """Return what is found of the cluster and of every topic that is read."""
+    """Return what is found of the cluster and of every topic that is read or written."""
     if settings.kafka is None:
         return []
     cluster = Cluster(settings.kafka.bootstrap_servers, settings.kafka.security)
     found = []
     topics: dict[str, TopicFacts | None] = {}
     try:
+        await reach(cluster)
         for stream in settings.streams:
             if isinstance(stream.source, TopicSettings):
                 if stream.source.topic not in topics:
@@ -39,6 +40,8 @@ async def kafka_findings(settings: Settings) -> list[Finding]:
                 found += [finding async for finding in _topic(cluster, stream, stream.source, facts)]
         for output in settings.outputs:
             found.append(_output(output.topic, await topic_facts(cluster, output.topic)))
+        if settings.alerts.topic is not None:
+            found.append(_told(settings.alerts.topic, await topic_facts(cluster, settings.alerts.topic)))
     except (OSError, OperatorError) as failure:
         found.append(
             Finding("kafka.bootstrap_servers", "fail", f"{failure}; correct it, or start the broker")
@@ -113,6 +116,13 @@ def _output(topic: str, facts: TopicFacts | None) -> Finding:
         said = f"{topic} must be compacted, and nothing else, and have one partition; name another topic"
         return Finding("outputs", "fail", f"{said}: what it forgets could be released a second time")
     return Finding("outputs", "ok", f"{topic} is compacted and has one partition")
+
+
+def _told(topic: str, facts: TopicFacts | None) -> Finding:
+    """Return whether the topic that alerts are told to is there: nobody creates it."""
+    if facts is None:
+        return Finding("alerts.topic", "fail", f"{topic} does not exist; create it, or name another topic")
+    return Finding("alerts.topic", "ok", f"{topic} has {facts.partitions} partition(s)")
 
 
 def keyed_by_user(what: str, events: Iterable[tuple[Any, bytes | None, int]]) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from stream_app.config import Settings
 from stream_app.ports import OperatorError
@@ -13,7 +13,7 @@ from stream_app.shell.doctor_noise import noise_findings
 from stream_app.shell.findings import Finding
 from stream_app.state.connection import connect, execute
 from stream_app.state.embedded import find_server
-from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES
+from stream_app.state.keys import ALERT_PATTERN, ALERT_STATES, CLOCK_MARK, STREAM_NAMES
 from stream_app.state.safety import check_safety
 
 SKEW_S = 1.0
@@ -35,6 +35,8 @@ async def redis_findings(settings: Settings) -> list[Finding]:
         first = Finding("redis.accept", "warn", "may lose what it acknowledged; a lost release is made twice")
     found = [first, await _clock(url)]
     found += [finding async for finding in _readers(settings, url)]
+    if settings.alerts.rules:
+        found.append(await _alerts(settings.redis.alerts_url, url))
     found += await noise_findings(settings, url)
     return found
 
@@ -79,5 +81,29 @@ async def _readers(settings: Settings, url: str) -> AsyncIterator[Finding]:
             f"it cannot read the public keys ({str(failure).splitlines()[0]}); see deploy/redis/make_users.py"
         )
         yield Finding(what, "fail", said)
+    finally:
+        await redis.aclose()
+
+
+async def _alerts(alerts_url: str | None, url: str) -> Finding:
+    """Return whether the alerts' user can read its own keys, and nothing that is secret."""
+    what = "redis.alerts_url"
+    if alerts_url is None or alerts_url == url:
+        said = f"the alerts have the worker's rights; name a user of {ALERT_PATTERN} only (deploy/redis)"
+        return Finding(what, "warn", said)
+    redis = connect(alerts_url, connections=1)
+    try:
+        await execute(redis, "HGETALL", ALERT_STATES)
+        await execute(redis, "EVAL", "return 0", 1, ALERT_STATES)  # as they are decided; changes nothing
+        try:
+            await execute(redis, "HGETALL", CLOCK_MARK)
+        except NoPermissionError:
+            return Finding(what, "ok", "reaches the alerts' keys and is refused the secret ones")
+        except ResponseError:
+            pass  # it was let in, only to find no hash
+        return Finding(what, "fail", f"can read secret keys (sec:); restrict it to ~{ALERT_PATTERN}")
+    except (RedisError, OSError) as failure:
+        said = f"it cannot keep the alerts' states ({str(failure).splitlines()[0]})"
+        return Finding(what, "fail", f"{said}; see deploy/redis/make_users.py")
     finally:
         await redis.aclose()

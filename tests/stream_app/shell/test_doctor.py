@@ -155,6 +155,20 @@ class TestOverAServer:
         assert bad(wrong) == {"redis.api_url": "fail"}
         assert "not-" not in wrong["redis.api_url"][0].said
 
+    def test_the_user_of_alerts(self, folder: Path) -> None:
+        rules = "alerts: {rules: {many: {when: count(clicks) > 1}}}"
+        with deployed(folder / "redis", server_paths()["bundled"]) as server:
+            users = {"alerts": "ok", "worker": "warn", "api": "fail", "operator": "fail"}
+            found = {}
+            for user in users:
+                urls = f', api_url: "{server.api_url}", alerts_url: "{server.url(user)}"'
+                [found[user]] = examined(folder, server.worker_url, more=rules, more_redis=urls)[
+                    "redis.alerts_url"
+                ]
+        assert {user: finding.state for user, finding in found.items()} == users
+        assert "can read secret keys" in found["operator"].said
+        assert "cannot keep the alerts' states" in found["api"].said
+
     def test_a_clock_that_differs(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with deployed(folder / "redis", server_paths()["bundled"]) as server:
             api_url = f', api_url: "{server.api_url}"'

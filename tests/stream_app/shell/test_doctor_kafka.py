@@ -27,6 +27,7 @@ streams:
     time: {{field: at, format: ms, bin: 1m, grace: 5s, epoch: 1d}}
     privacy: {{epsilon: 1}}
 """
+ALERTS = "alerts: {{topic: {topic}, rules: {{many: {{when: count(clicks) > 1}}}}}}"
 SENTINEL = "Ada-Lovelace"
 GOOD = b'{"at":1357016400000,"who":"Ada-Lovelace"}'
 BAD = b'{"at":"Ada-Lovelace"}'
@@ -108,6 +109,24 @@ class TestOverABroker:
 
         *_, last = asyncio.run(look())
         assert (last.what, last.state) == ("outputs", state)
+
+    def test_the_topic_of_alerts(self, tmp_path: Path, bootstrap_servers: str) -> None:
+        async def look() -> list[Finding]:
+            topic = await Topic.create(bootstrap_servers)
+            there = await findings(
+                tmp_path, bootstrap_servers, topic.name, ALERTS.format(topic=topic.name + "-a")
+            )
+            told = await Topic.create(bootstrap_servers, 3)
+            return [
+                there[-1],
+                (await findings(tmp_path, bootstrap_servers, topic.name, ALERTS.format(topic=told.name)))[-1],
+            ]
+
+        missing, found = asyncio.run(look())
+        assert (missing.what, missing.state) == ("alerts.topic", "fail")
+        assert "does not exist; create it" in missing.said
+        assert (found.what, found.state) == ("alerts.topic", "ok")
+        assert found.said.endswith("has 3 partition(s)")
 
     def test_a_topic_that_is_not_there(self, tmp_path: Path, bootstrap_servers: str) -> None:
         found = asyncio.run(findings(tmp_path, bootstrap_servers, "nobody-made-it"))
@@ -200,4 +219,13 @@ def test_no_broker(tmp_path: Path) -> None:
     servers = f"127.0.0.1:{free_port()}"
     [finding] = asyncio.run(findings(tmp_path, servers, "clicks"))
     assert finding.state == "fail"
+    assert servers in finding.said
+
+
+def test_no_broker_where_no_stream_reads_a_topic(tmp_path: Path) -> None:
+    servers = f"127.0.0.1:{free_port()}"
+    text = CONFIGURATION.replace("topic: {topic}, format: json", "file: clicks.ndjson")
+    (tmp_path / "app.yaml").write_text(text.format(servers=servers))
+    [finding] = asyncio.run(kafka_findings(load(tmp_path / "app.yaml", {})))
+    assert (finding.what, finding.state) == ("kafka.bootstrap_servers", "fail")
     assert servers in finding.said
