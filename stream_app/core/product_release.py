@@ -8,7 +8,6 @@ the chain holds their hashes, so that the chain vouches for them, and the total.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -18,8 +17,6 @@ from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.product.published import CellTotals, publish_bins
 from dphist.tree.anticipating_step import BinsNoise
-from dphist.tree.interval import half_widths
-from dphist.tree.law import LawTable
 from dphist.tree.release import BinReleases
 from stream_app.core.records import Int64Array
 
@@ -57,25 +54,6 @@ def publish_columns(
 def totals(design: ProductDesign, published: Int64Array) -> Int64Array:
     """Return the total's running counts, (bins, 1), from those of all columns, in units of 2^-16."""
     return np.rint(published @ column_sum(design).weights).astype(np.int64)[:, np.newaxis]
-
-
-def running_errors(
-    design: ProductDesign, first_bin: int, bins: int, confidence: float
-) -> Iterator[tuple[float, float]]:
-    """Yield variance and half width, in counts, of the total after each bin as it is first published."""
-    total = column_sum(design)
-    if design.time.release == "anticipating":
-        points = np.arange(first_bin, first_bin + bins)
-        laws = total.published_laws(np.zeros_like(points), points + 1)
-        halves, _ = half_widths(laws, confidence)
-        reaches = halves + total.published_rounding(0) + 2.0**-16
-        yield from zip((laws.deviations() ** 2).tolist(), reaches.tolist(), strict=True)
-        return
-    errors = [total.live_error(bin + 1) for bin in range(first_bin, first_bin + bins)]
-    halves, _ = half_widths(LawTable.of([error.law for error in errors]), confidence)
-    for error, half_width in zip(errors, halves.tolist(), strict=True):
-        # The total itself is rounded to whole units once more.
-        yield error.variance, half_width + error.rounding + 2.0**-16
 
 
 def columns_hash(values: Int64Array) -> str:

@@ -16,16 +16,9 @@ import numpy as np
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import AnticipatingSnapshot, BinsNoise, release_bins
 from dphist.tree.counter import CounterSnapshot, TreeCounter
-from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_levels import EpochLevels
-from dphist.tree.interval import half_widths
-from dphist.tree.node_design import NodeDesign
-from dphist.tree.published_error import published_rounding
-from dphist.tree.published_laws import published_laws
 from dphist.tree.release import BinReleases, LevelRelease
-from dphist.tree.series import series_laws, series_variance
 from dphist.tree.upward import UNITS_PER_COUNT
-from dphist.tree.weights import rounding_bounds
 from dphist.window import WindowDesign
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
@@ -34,15 +27,13 @@ from stream_app.core.product_release import (
     close_bins,
     columns_hash,
     publish_columns,
-    running_errors,
     totals,
 )
 from stream_app.core.records import OVER_EPOCHS, ROWS, Int64Array, Release, StreamState, TileAppend
+from stream_app.core.row_errors import CONFIDENCE, row_errors
 from stream_app.core.strategy import Strategy, canonical_json
 from stream_app.core.tiles import tile_appends
 from stream_app.core.window_release import close_windows, joined_state, split_state
-
-CONFIDENCE = 0.95
 
 
 def row_hash(row: bytes) -> str:
@@ -83,7 +74,8 @@ def make_release(
         state: the state to go on from, with the counter after ``released_bin``.
         counts: exact counts of the bins after it, shape (bins, width). SECRET.
         noise: where to draw from (causal), or what was drawn for these very bins before the epoch.
-        nonce: names this attempt, so that its rows differ from those of any other.
+        nonce: names this attempt, so that its rows differ from those of any other. SECRET: it would tell
+            which bins were released together, and so how fast their events were read.
         late_noise: where that is drawn from which is drawn as it is released, whatever was drawn ahead: of
             windows and of nodes over epochs.
     Raises: ValueError for bins beyond the epoch; never showing a count.
@@ -178,18 +170,15 @@ def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonc
     declaration, prev = Declaration.of(strategy), state.head
     binning = declaration.binning
     shown = releases.published
-    if strategy.product is None:
-        errors = _errors(strategy.design, releases)
-    else:
-        errors = running_errors(strategy.product, releases.first_bin, len(releases), CONFIDENCE)
-        if not strategy.released_levels:
-            shown = totals(strategy.product, releases.published)
+    if strategy.product is not None and not strategy.released_levels:
+        shown = totals(strategy.product, releases.published)
+    errors = row_errors(strategy, releases.first_bin, len(releases))
     for position, (variance, half_width) in enumerate(errors):
-        bin = state.released_bin + 1 + position
+        bin, seq = state.released_bin + 1 + position, state.seq + 1 + position
         estimate = (shown[position] / UNITS_PER_COUNT).tolist()
         message = {
             "v": 1,
-            "seq": state.seq + 1 + position,
+            "seq": seq,
             "stream": strategy.stream,
             "epoch": state.epoch.epoch,
             "bin": bin,
@@ -204,11 +193,16 @@ def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonc
             **_columns(strategy, releases, position),
             "strategy": strategy.hash,
             "prev": prev,
-            "nonce": nonce,
+            "nonce": _row_nonce(nonce, seq),
         }
         row = canonical_json(message)
         prev = row_hash(row)
         yield row
+
+
+def _row_nonce(attempt: str, seq: int) -> str:
+    """Return a nonce that names the attempt to who knows it, and to nobody else which rows share one."""
+    return hashlib.sha256(f"{attempt}:{seq}".encode()).hexdigest()[:32]
 
 
 def _columns(strategy: Strategy, releases: BinReleases, position: int) -> dict[str, object]:
@@ -235,22 +229,3 @@ def _windows(design: WindowDesign, releases: BinReleases, position: int) -> list
         return []
     windows = releases.levels[-1]
     return [[index - 1, columns_hash(windows.values[index - 1 - windows.first_index])]]
-
-
-def _errors(design: TreeDesign | NodeDesign, releases: BinReleases) -> Iterator[tuple[float, float]]:
-    """Yield variance and half width of each running count, in counts: the same for every cell."""
-    points = np.arange(releases.first_bin, releases.first_bin + len(releases))
-    if isinstance(design, NodeDesign) or design.release == "anticipating":
-        published = published_laws(design, np.zeros_like(points), points + 1)
-        published_half_widths, _ = half_widths(published, CONFIDENCE)
-        reaches = published_half_widths + published_rounding(design, 0)
-        return zip((published.deviations() ** 2).tolist(), reaches.tolist(), strict=True)
-    laws, row_of_point = series_laws(design, int(points[-1]) + 1, "live", points)
-    half_widths_of_rows, _ = half_widths(laws, CONFIDENCE)
-    variances = series_variance(design, int(points[-1]) + 1, "live", points)
-    # A running count sums at most k - 1 estimates of each level, each rounded to whole units.
-    rounding = sum(
-        (k - 1) * bound for k, bound in zip(design.branching, rounding_bounds(design), strict=True)
-    )
-    reaches = half_widths_of_rows[row_of_point] + rounding / UNITS_PER_COUNT
-    return zip(variances.tolist(), reaches.tolist(), strict=True)

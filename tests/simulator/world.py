@@ -6,19 +6,12 @@ import asyncio
 import copy
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
-
-from dphist.product.design import ProductDesign
-from dphist.tree.design import TreeDesign
-from dphist.tree.node_design import NodeDesign
-from dphist.tree.release import BinReleases
 from stream_app import noise_ahead
-from stream_app.core import noise_pages, release
+from stream_app.core import noise_pages
 from stream_app.state.memory import MemoryStore
 from tests.simulator.checks import Broken
 from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Weather
@@ -39,8 +32,6 @@ from tests.simulator.schedule import (
     draw_schedule,
 )
 
-_ERRORS = release._errors
-_RUNNING_ERRORS = release.running_errors
 Trace = Callable[[str], None]
 # A calm pipeline needs a bin or two to catch up; after this many it is stuck.
 PATIENCE_BINS = 40
@@ -260,8 +251,6 @@ def run_schedule(
 def run_world(world: World) -> str:
     """Run a world and return what happened in one line. Raises: AssertionError for a broken rule."""
     with (
-        patch.object(release, "_errors", errors_once),
-        patch.object(release, "running_errors", _running_errors_once),
         patch.object(noise_pages, "BINS_PER_PAGE", 2),
         patch.object(noise_ahead, "in_thread", _in_this_thread),
         world.pipeline.patched(),
@@ -274,28 +263,10 @@ async def _in_this_thread(call: Callable[..., Any], *arguments: Any) -> Any:
     return call(*arguments)
 
 
-def errors_once(design: TreeDesign | NodeDesign, releases: BinReleases) -> Iterable[tuple[float, float]]:
-    """Compute the errors of a design's bins once: they depend on no count and cost more than all else."""
-    return _errors_of(design, releases.first_bin, len(releases))
-
-
-@lru_cache(maxsize=1024)
-def _running_errors_once(
-    design: ProductDesign, first_bin: int, bins: int, confidence: float
-) -> tuple[tuple[float, float], ...]:
-    return tuple(_RUNNING_ERRORS(design, first_bin, bins, confidence))
-
-
-@lru_cache(maxsize=1024)
-def _errors_of(design: TreeDesign | NodeDesign, first_bin: int, bins: int) -> tuple[tuple[float, float], ...]:
-    nothing = np.zeros((bins, 1), dtype=np.int64)
-    return tuple(_ERRORS(design, BinReleases(design.shape, first_bin, (), nothing)))
-
-
 def cells_of(world: World) -> Counter[tuple[int, int]]:
     """Return the exact counts of all sealed (bin, cell) of a finished world, without the empty ones."""
     sealed = world.observer.history.sealed.items()
     return Counter({(bin, cell): n for bin, counts in sealed for cell, n in enumerate(counts) if n})
 
 
-__all__ = ["World", "cells_of", "errors_once", "run_schedule", "run_world"]
+__all__ = ["World", "cells_of", "run_schedule", "run_world"]

@@ -20,12 +20,11 @@ from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
 from stream_app.closer import NOISE_LOST
-from stream_app.core import noise_pages, release
+from stream_app.core import noise_pages
 from stream_app.core.noise_pages import PageGeometry, can_draw_ahead, draw_pages, part_of_page, read_page
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 from tests.oracles import KeyedNoise
-from tests.simulator.world import errors_once
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
 from tests.stream_app.product_stream import product_strategy
@@ -61,7 +60,6 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
     """Yield a service over one anticipating stream: four bins in an epoch, two in a page, no events."""
     monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
     monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 2)
-    monkeypatch.setattr(release, "_errors", errors_once)
     with closing(OneSource(tmp_path, ANTICIPATING)) as one:
         yield one
 
@@ -137,7 +135,6 @@ def test_a_worker_stopped_at_any_call_uses_no_noise_twice(
     """From the first opening over a roll-over: the same bins, each once, and no epoch ended for it."""
     monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
     monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 2)
-    monkeypatch.setattr(release, "_errors", errors_once)
     stop, ended_alone = 0, False
     while not ended_alone:
         stop += 1

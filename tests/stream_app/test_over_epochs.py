@@ -10,7 +10,6 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import httpx
 import numpy as np
@@ -32,7 +31,6 @@ from stream_app.core.strategy import Strategy
 from stream_app.opening import _next
 from stream_app.state.memory import MemoryStore
 from tests.oracles import KeyedNoise
-from tests.simulator.world import errors_once
 from tests.stream_app.core.test_release import after, state_of
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
@@ -166,7 +164,6 @@ def test_a_worker_stopped_at_any_call_of_a_roll_over_leaves_each_node_once(
 ) -> None:
     """From the last bins of the second epoch into the third: one value a node, whatever was lost."""
     monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(release, "_errors", errors_once)
     stop, ended_alone = 0, False
     while not ended_alone:
         stop += 1
@@ -288,8 +285,7 @@ def test_neighbours_cost_at_most_epsilon_over_the_streams_whole_life(data: st.Da
     counts = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 3, bins)
     neighbour = counts.copy()
     neighbour[data.draw(st.integers(0, bins - 1))] += 1
-    with patch.object(release, "_errors", errors_once):  # intervals are tested elsewhere
-        one, other = (transcript(strategy, stream, ends) for stream in (counts, neighbour))
+    one, other = (transcript(strategy, stream, ends) for stream in (counts, neighbour))
     assert one.keys() == other.keys()
     loss = sum((abs(value - other[node][1]) / scale for node, (scale, value) in one.items()), Fraction(0))
     assert loss <= strategy.epsilon == Fraction(1, 2)

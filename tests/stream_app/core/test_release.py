@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from dphist.noise import SeededNoise
 from dphist.tree.counter import TreeCounter
 from dphist.tree.estimate import ReleasedForest
+from dphist.tree.planner import plan_tree
+from stream_app.core import row_errors as row_errors_module
 from stream_app.core.instants import parse_instant
 from stream_app.core.records import GENESIS, ROWS, EpochRecord, Release, StreamState
 from stream_app.core.release import RowLink, make_release, row_hash
+from stream_app.core.row_errors import row_errors
 from stream_app.core.strategy import Strategy
 from tests.simulator.given_noise import GivenNoise, node_sums, shifted
 from tests.stream_app.declared import BIN_US, FIRST_BIN, design_of, strategy_of
@@ -89,17 +92,35 @@ def _up_to(steps: list[int], total: int) -> list[int]:
 @few
 @given(counts_of, cut_up)
 def test_steps_do_not_matter(counts: np.ndarray, steps: list[int]) -> None:
-    """However many bins share a step, each row is the same, and the counter ends in the same state."""
+    """However many bins share a step, each row is the same to the last bit, and so is the counter's state."""
     parts = in_steps(NOISY, counts, steps)
     [whole] = in_steps(NOISY, counts, [sum(steps)])
-    numbers = ("variance", "interval")
-    for part, one in zip(messages(parts), messages([whole]), strict=True):
-        assert {k: v for k, v in part.items() if k not in (*numbers, "prev")} == {
-            k: v for k, v in one.items() if k not in (*numbers, "prev")
-        }
-        assert np.allclose(part["interval"], one["interval"])
-        assert np.isclose(part["variance"], one["variance"])
+    assert [row for part in parts for row in part.rows] == whole.rows
     assert parts[-1].counter == whole.counter
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+def test_rows_do_not_tell_which_bins_were_released_together(
+    release: Literal["causal", "anticipating"],
+) -> None:
+    """How many are follows how fast events were read: not even the last bits of a float may say it."""
+    bins = 8_760
+    strategy = strategy_of(plan_tree(bins, 1, release=release))
+    whole = row_errors(strategy, 0, bins)
+    for steps in ([1] * 200, [7] * 100, [64] * 12, [63, 1, 65, 127, 256, 8, 1000]):
+        row_errors_module._block.cache_clear()
+        stops = np.cumsum(steps).tolist()
+        parts = [row_errors(strategy, stop - step, step) for step, stop in zip(steps, stops, strict=True)]
+        assert [error for part in parts for error in part] == whole[: stops[-1]]
+
+
+def test_no_two_rows_share_a_nonce_and_none_shows_the_attempts() -> None:
+    nonces = [message["nonce"] for message in messages(in_steps(NOISY, np.ones((12, 1), np.int64), [5, 7]))]
+    assert len(set(nonces)) == 12
+    assert {len(nonce) for nonce in nonces} == {32}
+    again = messages(in_steps(NOISY, np.ones((12, 1), np.int64), [12]))
+    assert [message["nonce"] for message in again] == nonces  # the attempts of in_steps have one name
 
 
 @few
