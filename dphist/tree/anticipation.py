@@ -19,7 +19,7 @@ from dphist.tree.shape import TreeShape
 FloatArray = NDArray[np.float64]
 
 
-def anticipating_uses(branchings: NDArray[np.int64], horizon: int) -> FloatArray:
+def anticipating_uses(children: FloatArray, horizon: int) -> FloatArray:
     """Return how much each level's variance from below counts in the mean squared error of a running count.
 
     Guarantee: exact where the horizon is a multiple of the bins under a top-level node; otherwise the top
@@ -28,13 +28,12 @@ def anticipating_uses(branchings: NDArray[np.int64], horizon: int) -> FloatArray
     Returns: shape (trees, height): the mean over t of C_j / x + alpha^2 - (C_j / x + alpha)^2 / k below a
         node, and of C_j / x + alpha^2 below the root.
     """
-    factors = branchings.astype(np.float64)
-    uses = np.empty_like(factors)
-    widths = np.ones(len(factors))
+    uses = np.empty_like(children)
+    widths = np.ones(len(children))
     # Means of alpha and alpha^2 over a child's bins.
-    first, second = np.ones(len(factors)), np.ones(len(factors))
-    for level in range(factors.shape[1] - 1, -1, -1):
-        k = factors[:, level] if level else horizon / widths
+    first, second = np.ones(len(children)), np.ones(len(children))
+    for level in range(children.shape[1] - 1, -1, -1):
+        k = children[:, level] if level else horizon / widths
         before = (k - 1.0) / 2.0
         uses[:, level] = before + second
         squares = (k - 1.0) * (2.0 * k - 1.0) / 6.0 + 2.0 * before * first + second

@@ -29,6 +29,7 @@ from dphist.tree.planner import (
     best_shares,
     checked_horizon,
     planning_rate,
+    with_root,
 )
 from dphist.tree.question_error import questions_error
 from dphist.tree.shape import TreeShape
@@ -247,7 +248,7 @@ def _best_branching(
         return best
     shapes = {best}
     if horizon <= _LARGEST_SEARCHED:
-        shapes |= _neighbours(best, horizon, 4 if horizon <= _WIDELY_SEARCHED else 1)
+        shapes |= _neighbours(best, horizon, 4 if horizon <= _WIDELY_SEARCHED else 1, release)
     elif release == "causal" and workload == PREFIX:
         # Shares per node make levels cheaper there: the best tree tends to be one level taller.
         shapes.add(balanced_branching(horizon, len(best) + 1))
@@ -259,8 +260,15 @@ def _best_branching(
     )
 
 
-def _neighbours(branching: tuple[int, ...], horizon: int, reach: int) -> set[tuple[int, ...]]:
-    """Return trees with one lower factor changed by at most ``reach``; the top one covers the horizon."""
+def _neighbours(
+    branching: tuple[int, ...], horizon: int, reach: int, release: Release
+) -> set[tuple[int, ...]]:
+    """Return trees with one lower factor changed by at most ``reach``; the top one covers the horizon.
+
+    A root of the epoch stays one.
+    """
+    if math.prod(branching[1:]) >= horizon:
+        return with_root(_neighbours(branching[1:], horizon, reach, release), horizon, release)
     lower, shapes = branching[1:], set()
     for i, k in enumerate(lower):
         for changed in range(max(2, k - reach), k + reach + 1):

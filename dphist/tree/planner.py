@@ -22,7 +22,7 @@ from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.anticipation import level_uniform_error
 from dphist.tree.design import LARGEST_SCALE, Release, TreeDesign
-from dphist.tree.range_uses import workload_uses
+from dphist.tree.range_uses import children_within, workload_uses
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
 
@@ -39,6 +39,14 @@ _CANDIDATES = 7000
 _WINDOW_CANDIDATES = 1500
 _SEARCH_ROUNDS = 8
 _FINALISTS = 60
+# Windows and ranges are looked at exactly up to here; beyond, what is cut off weighs little.
+_FINALS_HORIZON = 2**10
+_LEAST_COMPARED_RATE = 1e-6
+# A root is looked for where the first trees with one come so near, and is worth a level if it gains so much.
+_ROOT_IN_REACH = 1.1
+_ROOT_GAIN = 0.005
+# Up to here an exact error of any workload takes a few hundredths of a second.
+_LARGEST_EXACT = 2**17
 
 
 def plan_tree(
@@ -128,9 +136,9 @@ def best_shares(
         ``workload_uses``: causal prefixes always, the rest where the horizon cuts off nothing.
     Cost: O(trees * height) a round.
     """
-    factors = np.array(branchings, dtype=np.float64)
-    anticipating = release == "anticipating"
-    uses = workload_uses(np.array(branchings, dtype=np.int64), horizon, workload, anticipating)
+    whole = np.array(branchings, dtype=np.int64)
+    factors = children_within(whole, horizon)
+    uses = workload_uses(whole, horizon, workload, release == "anticipating")
     shares = np.full_like(factors, 1.0 / factors.shape[1])
     for _ in range(rounds):
         _, gradient = _error_and_gradient(factors, uses, shares * rate)
@@ -171,7 +179,18 @@ def _error_and_gradient(
 def best_branching(
     horizon: int, rate: float, release: Release = "causal", workload: Workload = PREFIX
 ) -> tuple[int, ...]:
-    """Search the branching factors: balanced trees of every height first, then around the best of them."""
+    """Search the branching factors: balanced trees of every height first, then around the best of them.
+
+    A root of the epoch is tried last, and not for running counts alone, which never want it: it says what
+    the few nodes below it say nearly as well, and causally it comes with the last bin.
+    """
+    plain = _best_without_root(horizon, rate, release, workload)
+    if workload == PREFIX or horizon == 1:
+        return plain
+    return _with_root_if_better(plain, horizon, rate, release, workload)
+
+
+def _best_without_root(horizon: int, rate: float, release: Release, workload: Workload) -> tuple[int, ...]:
     if horizon <= 2:
         return (horizon,)
     errors = {
@@ -186,6 +205,53 @@ def best_branching(
             best_error, best = error, branching
     lower = _without_starved(best, horizon, rate, release, workload)
     return best if lower == best else _improved(lower, horizon, rate, release, workload)[1]
+
+
+def _with_root_if_better(
+    plain: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
+) -> tuple[int, ...]:
+    """Search trees with a root of the whole epoch; return the best where it beats a tree without one."""
+    starts = sorted(with_root(_starts(horizon, workload) | {plain}, horizon, release))
+    errors = {
+        start: float(best_shares([start], horizon, rate, _SEARCH_ROUNDS, release, workload)[1][0])
+        for start in starts
+    }
+    starts.sort(key=errors.__getitem__)
+    without = float(best_shares([plain], horizon, rate, _SEARCH_ROUNDS, release, workload)[1][0])
+    if errors[starts[0]] > _ROOT_IN_REACH * without:
+        return plain
+    error, rooted = min(_improved(start, horizon, rate, release, workload) for start in starts[:2])
+    if error < without * (1 - _ROOT_GAIN) and horizon <= _LARGEST_EXACT:
+        # What the horizon cuts off is only estimated above.
+        (without,), (error,) = (
+            _exact_errors([branching], horizon, rate, release, workload) for branching in (plain, rooted)
+        )
+    return rooted if error < without * (1 - _ROOT_GAIN) else plain
+
+
+def with_root(trees: Iterable[tuple[int, ...]], horizon: int, release: Release) -> set[tuple[int, ...]]:
+    """Put a measured root over trees: a top factor of 2, whose second child lies beyond the horizon.
+
+    A causal root has to be complete in the epoch's last bin: trees that the horizon cuts off are left out.
+
+    >>> sorted(with_root([(3, 8), (3, 9)], 24, "anticipating")), with_root([(3, 8), (3, 9)], 24, "causal")
+    ([(2, 3, 8), (2, 3, 9)], {(2, 3, 8)})
+    """
+    return {(2, *tree) for tree in trees if release == "anticipating" or math.prod(tree) == horizon}
+
+
+def _exact_errors(
+    branchings: Sequence[tuple[int, ...]], horizon: int, rate: float, release: Release, workload: Workload
+) -> list[float]:
+    """Return the errors that trees of one height leave with nearly their best shares."""
+    # Far below one event's noise only the scale of all errors changes, and a design would refuse.
+    rate = max(rate, _LEAST_COMPARED_RATE)
+    shares, _ = best_shares(branchings, horizon, rate, _SEARCH_ROUNDS, release, workload)
+    designs = (
+        TreeDesign(TreeShape(tuple(branching)), horizon, Fraction(rate), _rounded_down(row), release=release)
+        for branching, row in zip(branchings, shares, strict=True)
+    )
+    return [design.mean_squared_error(workload) for design in designs]
 
 
 def _without_starved(
@@ -226,7 +292,10 @@ def _improved(
     best_error = math.inf
     most = _CANDIDATES if workload == PREFIX else _WINDOW_CANDIDATES
     while True:
-        candidates = sorted(_neighbourhood(branching, horizon, most))
+        if math.prod(branching[1:]) < horizon:
+            candidates = sorted(_neighbourhood(branching, horizon, most))
+        else:
+            candidates = sorted(with_root(_neighbourhood(branching[1:], horizon, most), horizon, release))
         errors = best_shares(candidates, horizon, rate, _SEARCH_ROUNDS, release, workload)[1]
         position = int(np.argmin(errors))
         if not errors[position] < best_error * (1 - 1e-9):  # nor when it is no number
@@ -234,16 +303,19 @@ def _improved(
         best_error, branching = float(errors[position]), candidates[position]
     if not math.isfinite(best_error):
         raise ValueError(f"epsilon: {rate:g} an event leaves no tree a finite error; choose a larger epsilon")
-    if release == "causal" or workload != PREFIX:
-        return best_error, branching
     # What the horizon cuts off is only estimated above: look exactly at the most promising trees.
     finalists = [candidates[position] for position in np.argsort(errors)[:_FINALISTS]]
-    shares = best_shares(finalists, horizon, rate, _SEARCH_ROUNDS, release)[0]
-    variances = (0.5 / np.sinh(shares * (rate / 2.0)) ** 2).tolist()
-    return min(
-        (level_uniform_error(TreeShape(finalist), horizon, own) / horizon, finalist)
-        for finalist, own in zip(finalists, variances, strict=True)
-    )
+    if workload == PREFIX and release == "anticipating":
+        shares = best_shares(finalists, horizon, rate, _SEARCH_ROUNDS, release)[0]
+        variances = (0.5 / np.sinh(shares * (rate / 2.0)) ** 2).tolist()
+        return min(
+            (level_uniform_error(TreeShape(finalist), horizon, own) / horizon, finalist)
+            for finalist, own in zip(finalists, variances, strict=True)
+        )
+    if workload != PREFIX and horizon <= _FINALS_HORIZON:
+        exactly = _exact_errors(finalists, horizon, rate, release, workload)
+        return min(zip(exactly, finalists, strict=True))
+    return best_error, branching
 
 
 def _neighbourhood(branching: tuple[int, ...], horizon: int, most: int) -> Iterable[tuple[int, ...]]:

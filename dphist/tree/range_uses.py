@@ -9,6 +9,10 @@ level 1 is used A_1 times and level i A_i - k_i A_{i-1} times.
 Causal, when the last bin closes: a bin a with d bins from it to the end of its level-(i-1) root's part uses
 level i  g + beta^2 - (g + beta)^2 / k_i  times, g whole siblings after it and beta the part of its own node;
 from the root's end on, the digits of the bins that are left.
+
+A tree may have a root of the whole epoch: a top node that reaches to the horizon or beyond. Anticipating, it
+is a node of exactly the epoch's bins, with a fraction of a child perhaps. Causal, it counts where the epoch's
+last bin completes it, and then in questions that end there only.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ def workload_uses(branchings: Int64Array, horizon: int, workload: Workload, anti
 
     Guarantee: exact for prefixes of a causal release; for the rest where the horizon is a multiple of the
         bins under a top-level node, and close elsewhere (causal windows: up to their share of the epoch).
-    Args: branchings of shape (trees, height), root to leaf.
+    Args: branchings of shape (trees, height), root to leaf; all trees with a root of the epoch, complete
+        or not, or none of them.
     Returns: shape (trees, height).
     """
     return np.asarray(
@@ -59,25 +64,78 @@ def widths_of(branchings: Int64Array) -> Int64Array:
     return widths
 
 
+def children_within(branchings: Int64Array, horizon: int) -> FloatArray:
+    """Return how many children a node has on each level, root to leaf, if the epoch cuts off a root.
+
+    >>> children_within(np.array([[2, 3, 10], [3, 4, 10]]), 25).tolist()
+    [[1.0, 2.5, 10.0], [2.5, 4.0, 10.0]]
+    """
+    widths = np.minimum(widths_of(branchings), horizon)
+    above = np.concatenate([np.full((len(widths), 1), horizon), widths[:, :-1]], axis=1)
+    return np.asarray(above / widths)
+
+
 def _part_uses(branchings: Int64Array, horizon: int, part: WorkloadPart, anticipating: bool) -> FloatArray:
+    if anticipating:
+        return _anticipating_uses(branchings, horizon, part)
     if part.question == "prefix":
-        return (anticipating_uses if anticipating else mean_digits)(branchings, horizon)
+        return mean_digits(branchings, horizon)
+    widths = widths_of(branchings)
+    if branchings.shape[1] == 1 or (widths[:, 0] < horizon).all():
+        return _causal_uses(branchings, horizon, part)
+    if part.question == "ranges" and (widths[:, 0] == horizon).all():
+        return _causal_ranges(branchings, horizon)
+    below = np.zeros(branchings.shape)
+    below[:, 1:] = _causal_uses(branchings[:, 1:], horizon, part)
     if part.question == "ranges":
-        return (_anticipating_ranges if anticipating else _causal_ranges)(branchings, horizon)
-    windows = _anticipating_windows if anticipating else _causal_windows
-    return windows(branchings, horizon, part.bins)
+        return below
+    # Of all windows the last one alone finds a complete root.
+    last = np.where(widths[:, :1] == horizon, 1.0 / (horizon - part.bins + 1.0), 0.0)
+    return np.asarray((1.0 - last) * below + last * _suffix_of_root(widths, branchings, part.bins))
 
 
-def _from_overlaps(branchings: Int64Array, overlaps: FloatArray) -> FloatArray:
-    """Turn A_i, per level, into uses."""
-    uses = overlaps.copy()
-    uses[:, 1:] -= branchings[:, 1:] * overlaps[:, :-1]
+def _suffix_of_root(widths: Int64Array, branchings: Int64Array, bins: int) -> FloatArray:
+    """Return what the last bins of a complete root use of each level."""
+    uses = np.empty(widths.shape)
+    rest = np.full(len(widths), bins)
+    for level in range(widths.shape[1]):
+        width, k = widths[:, level], branchings[:, level] if level else 1
+        whole = (rest - 1) // width
+        rest = rest - whole * width
+        part = rest / width
+        uses[:, level] = whole + part**2 - ((whole + part) ** 2 / k if level else 0.0)
     return uses
 
 
-def _anticipating_ranges(branchings: Int64Array, horizon: int) -> FloatArray:
+def _causal_uses(branchings: Int64Array, horizon: int, part: WorkloadPart) -> FloatArray:
+    if part.question == "ranges":
+        return _causal_ranges(branchings, horizon)
+    if part.bins == horizon:
+        # One window, which cuts no node.
+        widths = widths_of(branchings)
+        above = np.concatenate([np.full((len(widths), 1), horizon + 1), widths[:, :-1]], axis=1)
+        return np.asarray(horizon % above // widths, dtype=np.float64)
+    return _causal_windows(branchings, horizon, part.bins)
+
+
+def _anticipating_uses(branchings: Int64Array, horizon: int, part: WorkloadPart) -> FloatArray:
+    children = children_within(branchings, horizon)
+    if part.question == "prefix":
+        return anticipating_uses(children, horizon)
+    width = np.minimum(widths_of(branchings), horizon).astype(np.float64)
+    if part.question == "ranges":
+        overlaps = _anticipating_ranges(width, horizon)
+    else:
+        overlaps = _anticipating_windows(width, horizon, part.bins)
+    uses = overlaps.copy()
+    uses[:, 1:] -= children[:, 1:] * overlaps[:, :-1]
+    # Below a cut-off root, what is estimated may fall short of the nothing that it should be.
+    return np.maximum(uses, 0.0)
+
+
+def _anticipating_ranges(width: FloatArray, horizon: int) -> FloatArray:
+    """Return A_i, per level, of all ranges."""
     # With P_t a node's bins before t: summed over a < b, (P_b - P_a)^2 is (T + 1) sum P^2 - (sum P)^2.
-    width = widths_of(branchings).astype(np.float64)
     nodes = horizon / width
     later = nodes * (nodes - 1.0) / 2.0
     once = width * (width + 1.0) / 2.0
@@ -88,20 +146,18 @@ def _anticipating_ranges(branchings: Int64Array, horizon: int) -> FloatArray:
         + width**4 * (nodes - 1.0) * nodes * (2.0 * nodes - 1.0) / 6.0
     )
     pairs = horizon * (horizon + 1.0) / 2.0
-    return _from_overlaps(branchings, ((horizon + 1.0) * squares - squared_sums) / (pairs * width**2))
+    return np.asarray(((horizon + 1.0) * squares - squared_sums) / (pairs * width**2))
 
 
-def _anticipating_windows(branchings: Int64Array, horizon: int, bins: int) -> FloatArray:
-    widths = widths_of(branchings)
-    width = widths.astype(np.float64)
+def _anticipating_windows(width: FloatArray, horizon: int, bins: int) -> FloatArray:
+    """Return A_i, per level, of all windows of so many bins."""
     short, long = np.minimum(width, bins), np.maximum(width, bins)
     everywhere = horizon / width * (2.0 * _squares(short - 1.0) + (long - short + 1.0) * short**2)
     # Windows that reach over an edge of the epoch are prefixes and suffixes of 1..bins - 1 bins.
-    whole, part = np.divmod(bins, widths)
+    whole, part = np.divmod(float(bins), width)
     full_periods = whole * (whole - 1.0) / 2.0 * width + whole * part
     outside = full_periods * width**2 + whole * _squares(width - 1.0) + _squares(part - 1.0)
-    overlaps = (everywhere - 2.0 * outside) / ((horizon - bins + 1.0) * width**2)
-    return _from_overlaps(branchings, overlaps)
+    return np.asarray((everywhere - 2.0 * outside) / ((horizon - bins + 1.0) * width**2))
 
 
 def _causal_ranges(branchings: Int64Array, horizon: int) -> FloatArray:

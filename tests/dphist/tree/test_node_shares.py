@@ -96,7 +96,7 @@ def test_uses_are_exact_on_whole_trees(branching: tuple[int, ...], seed: int) ->
     below = [own[-1]]
     for s, k in zip(own[-2::-1], branching[:0:-1], strict=True):
         below.append(s * k * below[-1] / (s + k * below[-1]))
-    uses = anticipating_uses(np.array([branching]), shape.capacity)[0]
+    uses = anticipating_uses(np.array([branching], float), shape.capacity)[0]
     error = level_uniform_error(shape, shape.capacity, own.tolist()) / shape.capacity
     assert float(uses @ below[::-1]) == pytest.approx(error, rel=1e-10)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dphist import NodeDesign, TreeDesign, plan_tree
 from dphist.tree.design import Release
+from dphist.tree.node_shares import plan_node_shares
 from dphist.tree.published_error import published_variance
 from dphist.tree.range_error import window_variances
 from dphist.tree.range_uses import workload_uses
@@ -105,6 +106,93 @@ def test_uses_are_the_error_of_whole_trees(
     else:
         expected = design.mean_squared_error(workload)
     assert float(uses @ design.variances_from_below) == pytest.approx(expected, rel=1e-9)
+
+
+@settings(max_examples=40)
+@given(branchings(40), st.sampled_from(["causal", "anticipating"]), st.integers(0, 10**6), st.data())
+def test_uses_are_the_error_of_whole_trees_with_a_root(
+    lower: tuple[int, ...], release: Release, seed: int, data: st.DataObject
+) -> None:
+    horizon, branching = math.prod(lower), (2, *lower)
+    if horizon == 1:
+        return
+    wanted = np.random.default_rng(seed).integers(1, 60, len(branching))
+    shares = tuple(Fraction(int(part), int(wanted.sum())) for part in wanted)
+    design = TreeDesign(TreeShape(branching), horizon, Fraction(1), shares, release=release)
+    # Causal windows are estimated, but for the one that is the epoch.
+    windows = st.integers(1, horizon) if release == "anticipating" else st.just(horizon)
+    part = data.draw(
+        st.sampled_from([WorkloadPart("prefix"), WorkloadPart("ranges")])
+        | st.builds(lambda bins: WorkloadPart("sliding", bins), windows)
+    )
+    workload = Workload(((part, Fraction(1)),))
+    uses = workload_uses(np.array([branching]), horizon, workload, release == "anticipating")[0]
+    # Variances from below, of a root with the children that are in the epoch.
+    below = list(design.variances_from_below)
+    children = lower[0] * below[1]
+    below[0] = design.variances[0] * children / (design.variances[0] + children)
+    assert float(uses @ below) == pytest.approx(design.mean_squared_error(workload), rel=1e-9)
+
+
+def dense_error(design: TreeDesign, workload: Workload) -> float:
+    """Return the mean squared error by solving for every question's least squares."""
+    horizon = design.horizon
+    if design.release == "causal":
+        nodes = {b: complete_nodes(design, b)[:2] for b in range(1, horizon + 1)}
+        return mean_over_questions(workload, horizon, lambda a, b: least_squares_estimate(*nodes[b], a, b)[1])
+    rows, variances = [], []
+    for level, own in zip(design.shape.levels, design.node_variances(), strict=True):
+        width = design.shape.widths[level]
+        for index, variance in enumerate(own):
+            row = np.zeros(horizon)
+            row[index * width : (index + 1) * width] = 1.0
+            rows.append(row)
+            variances.append(variance)
+    every = np.array(rows), np.array(variances)
+    return mean_over_questions(workload, horizon, lambda a, b: least_squares_estimate(*every, a, b)[1])
+
+
+WITH_THE_EPOCH = [
+    ("sliding(24)", 1.9),
+    ({"sliding(24)": 1, "bins": 1}, 7.7),
+    ({"sliding(24)": 1, "prefix": 1}, 31.5),
+    ({"sliding(24)": 1, "sliding(12)": 1}, 31.3),
+]
+
+
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+@pytest.mark.parametrize(("text", "at_most"), WITH_THE_EPOCH)
+def test_who_asks_for_the_epoch_gets_a_root(release: Release, text: object, at_most: float) -> None:
+    workload = Workload.of(text)  # type: ignore[arg-type]
+    design = plan_tree(24, 1, workload, release)
+    error = dense_error(design, workload)
+    assert design.mean_squared_error(workload) == pytest.approx(error, rel=1e-6)
+    assert error <= at_most
+    # By dense algebra, no share of a root over single bins nor over days of any length is better.
+    for lower in ((24,), (2, 12), (4, 6), (6, 4)):
+        for root in (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
+            rest = Fraction(1 - Fraction(str(root)), len(lower))
+            shape = TreeShape((2, *lower) if root else lower)
+            shares = (Fraction(str(root)), *[rest] * len(lower)) if root else (rest,) * len(lower)
+            rival = TreeDesign(shape, 24, Fraction(1), shares, release=release)
+            assert error <= dense_error(rival, workload) * (1 + 1e-3), (shape, root)
+
+
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+@pytest.mark.parametrize("workload", ["prefix", "bins", "ranges", "sliding(24)"])
+def test_who_does_not_gets_none(release: Release, workload: str) -> None:
+    design = plan_tree(720, 1, workload, release)
+    assert design.shape.widths[1] < 720
+
+
+def test_a_root_is_kept_by_shares_of_nodes() -> None:
+    workload = {"sliding(24)": 1, "bins": 1}
+    for release in ("causal", "anticipating"):
+        uniform = plan_tree(24, 1, workload, release)
+        design = plan_node_shares(24, 1, release, workload=workload)
+        assert design.branching[0] == 2
+        assert design.shape.widths[1] >= 24
+        assert design.mean_squared_error(workload) <= uniform.mean_squared_error(workload) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
