@@ -67,8 +67,8 @@ def widths_of(branchings: Int64Array) -> Int64Array:
 def children_within(branchings: Int64Array, horizon: int) -> FloatArray:
     """Return how many children a node has on each level, root to leaf, if the epoch cuts off a root.
 
-    >>> children_within(np.array([[2, 3, 10], [3, 4, 10]]), 25).tolist()
-    [[1.0, 2.5, 10.0], [2.5, 4.0, 10.0]]
+    >>> children_within(np.array([[2, 3, 10], [3, 2, 5]]), 25).tolist()
+    [[1.0, 2.5, 10.0], [2.5, 2.0, 5.0]]
     """
     widths = np.minimum(widths_of(branchings), horizon)
     above = np.concatenate([np.full((len(widths), 1), horizon), widths[:, :-1]], axis=1)
