@@ -50,7 +50,7 @@ def round_nonnegative(values: ArrayLike) -> Int64Array:
     return np.floor(np.maximum(points, 0.0) + 0.5).astype(np.int64)
 
 
-def nonnegative_least_squares(levels: Sequence[ArrayLike], weights: Sequence[float]) -> FloatArray:
+def nonnegative_least_squares(levels: Sequence[ArrayLike], weights: Sequence[ArrayLike]) -> FloatArray:
     """Return the non-negative leaves whose subtree sums are closest to the noisy tree, exactly.
 
     Minimises sum_i w_i sum_v (y_v - sum of v's leaves)^2 over leaves >= 0. For a subtree whose leaves share
@@ -59,8 +59,9 @@ def nonnegative_least_squares(levels: Sequence[ArrayLike], weights: Sequence[flo
     only shifts the prices. So one sorted array of breakpoints a node carries the exact optimum up the tree,
     and one pass down reads it off.
 
-    Args: noisy counts, top level first; weights, above zero, one a level (1 / variance); zero for a level
-        that was not measured, its values then do not matter.
+    Args: noisy counts, top level first; weights (1 / variance), one a level or one a node; zero where a
+        level or node was not measured, its values then do not matter; infinite for a leaf that is known to
+        hold nothing.
     Returns: (leaves,) float64, at least zero.
     Raises: ValueError for levels that do not fit one another, a bad weight, or leaves of weight zero.
     Cost: O(n h log n) time, O(n h) memory, for n leaves and h levels.
@@ -69,25 +70,24 @@ def nonnegative_least_squares(levels: Sequence[ArrayLike], weights: Sequence[flo
     [0.0, 4.5]
     """
     checked = _checked_levels(levels)
-    mass = np.asarray(weights, dtype=np.float64)
-    if mass.shape != (len(checked),) or not (np.isfinite(mass).all() and (mass >= 0).all() and mass[-1] > 0):
-        raise ValueError(f"weights need {len(checked)} finite numbers of at least 0, the last above 0")
-    # A leaf's total is zero up to the price -2 w y, then rises with slope 1 / 2w.
-    prices = -2.0 * mass[-1] * checked[-1][:, None]
-    slopes = np.full_like(prices, 0.5 / mass[-1])
+    mass = _checked_weights(weights, checked)
+    # A leaf's total is zero up to the price -2 w y, then rises with slope 1 / 2w; a known one stays zero.
+    prices = -2.0 * (np.where(np.isinf(mass[-1]), 0.0, mass[-1]) * checked[-1])[:, None]
+    slopes = 0.5 / mass[-1][:, None]
     functions = [(prices, slopes)]
     for level, weight in zip(checked[-2::-1], mass[-2::-1], strict=True):
         prices, slopes = _add_children(prices, slopes, level.size)
         # The node's own term adds 2 w (total - y) to the price of one more unit.
-        prices = prices + 2.0 * weight * (_totals(prices, slopes) - level[:, None])
-        slopes = slopes / (1.0 + 2.0 * weight * slopes)
+        own = weight[:, None]
+        prices = prices + 2.0 * own * (_totals(prices, slopes) - level[:, None])
+        slopes = slopes / (1.0 + 2.0 * own * slopes)
         functions.append((prices, slopes))
     # Going down: at the optimum one more unit anywhere at the top changes nothing, so its price is zero.
     price = np.zeros(checked[0].size)
     for level, weight, (prices, slopes) in zip(checked, mass, reversed(functions), strict=True):
         price = np.repeat(price, level.size // price.size)
         total = _total_at(price, prices, slopes)
-        price = price - 2.0 * weight * (total - level)
+        price = price - 2.0 * np.where(np.isinf(weight), 0.0, weight) * (total - level)
     return total
 
 
@@ -114,6 +114,21 @@ def _total_at(price: FloatArray, prices: FloatArray, slopes: FloatArray) -> Floa
     nodes, last = np.arange(price.size), np.maximum(segment, 0)
     rise = slopes[nodes, last] * (price - prices[nodes, last])
     return np.where(segment < 0, 0.0, _totals(prices, slopes)[nodes, last] + rise)
+
+
+def _checked_weights(weights: Sequence[ArrayLike], levels: Sequence[FloatArray]) -> list[FloatArray]:
+    mass = [np.asarray(weight, dtype=np.float64) for weight in weights]
+    if len(mass) != len(levels):
+        raise ValueError(f"weights need one entry for each of {len(levels)} levels; got {len(mass)}")
+    for depth, (weight, level) in enumerate(zip(mass, levels, strict=True)):
+        finite = np.isfinite(weight).all() or (depth == len(levels) - 1 and not np.isnan(weight).any())
+        above = (weight > 0).all() if depth == len(levels) - 1 else (weight >= 0).all()
+        if weight.shape not in ((), level.shape) or not (finite and above):
+            raise ValueError(
+                f"weights of level {depth} need a number, or one a node, finite and at least 0; the leaves' "
+                "above 0, or infinite where one holds nothing"
+            )
+    return [np.broadcast_to(weight, level.shape) for weight, level in zip(mass, levels, strict=True)]
 
 
 def _checked_levels(levels: Sequence[ArrayLike]) -> list[FloatArray]:

@@ -109,6 +109,8 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
     """Answer a series. Raises: QueryError."""
     if query.view == "consistent":
         return _consistent(view, query)
+    if query.method is not None:
+        raise QueryError("method: is for view=consistent; write it beside, or leave method out", "method")
     if (query.window is None) == (query.kind == "window"):
         raise QueryError("window: say how many bins with kind=window, and leave it out otherwise", "window")
     causal = view.strategy.design.release == "causal"
@@ -145,13 +147,14 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
 
 def _consistent(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
     """Answer with consistent values; intervals stay those of the unbiased ones, cut off at zero."""
-    found = series(view, query.model_copy(update={"view": "unbiased"}))
+    found = series(view, query.model_copy(update={"view": "unbiased", "method": None}))
+    method = query.method or "top_down"
     edges = np.rint(np.array([found.start, found.end]) * 1e6).astype(np.int64)
     starts, stops = (view.binning.bin_of(row) for row in edges)
     return found.model_copy(
         update={
             "view": query.view,
-            "value": view.of_key(query.key).consistent(starts, stops).astype(np.float64).tolist(),
+            "value": view.of_key(query.key).consistent(starts, stops, method).astype(np.float64).tolist(),
             "lower": [max(0.0, lower) for lower in found.lower],
             "upper": [max(0.0, upper) for upper in found.upper],
             "note": f"{_CONSISTENT} {found.note}",

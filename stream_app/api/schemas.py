@@ -21,6 +21,7 @@ Time = Annotated[
 ]
 Kind = Literal["running", "bin", "window"]
 View = Literal["unbiased", "first_published", "consistent"]
+Method = Literal["top_down", "isotonic"]
 
 MAX_POINTS = 11_000  # what Grafana and Prometheus take in one answer
 MAX_NODES = 10_000
@@ -76,6 +77,13 @@ class SeriesQuery(CountQuery):
             "consistent: whole numbers that never fall and add up, biased"
         ),
     ] = "unbiased"
+    method: Annotated[
+        Method | None,
+        Field(
+            description="for view=consistent: top_down (if left out) settles sums before what is in them; "
+            "isotonic takes the closest running counts that never fall"
+        ),
+    ] = None
     points: Annotated[
         int, Field(ge=2, le=MAX_POINTS, description="at most so many points, downsampled keeping extremes")
     ] = MAX_POINTS

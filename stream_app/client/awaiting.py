@@ -12,7 +12,7 @@ import httpx
 
 from stream_app.client import questions
 from stream_app.client.answers import Cdf, Count, Quantiles, Release, Series, Window
-from stream_app.client.questions import EventReader, Kind, Levels, Parameters, Time, View
+from stream_app.client.questions import EventReader, Kind, Levels, Method, Parameters, Time, View
 
 
 class AsyncClient:
@@ -91,13 +91,18 @@ class AsyncClient:
         step: int = 1,
         window: int | None = None,
         view: View = "unbiased",
+        method: Method | None = None,
         points: int | None = None,
         key: str | None = None,
     ) -> Series:
-        """Return running counts, counts of ``step`` bins each, or of sliding windows of ``window`` bins."""
-        asked = {"kind": kind, "step": step, "window": window, "view": view, "points": points, "key": key}
+        """Return running counts, counts of ``step`` bins each, or of sliding windows of ``window`` bins.
+
+        Args: method, of ``view="consistent"``: ``top_down`` if left out, or ``isotonic``.
+        """
+        asked = {"kind": kind, "step": step, "window": window, "view": view, "method": method}
+        more = {"points": points, "key": key}
         return questions.read_series(
-            await self._get(*questions.series(stream, start, end, confidence, asked))
+            await self._get(*questions.series(stream, start, end, confidence, asked | more))
         )
 
     async def cdf(

@@ -15,6 +15,7 @@ from stream_app.client.answers import Count, Release, Series
 Time = str | int | float | datetime | None
 Kind = Literal["running", "bin", "window"]
 View = Literal["unbiased", "first_published", "consistent"]
+Method = Literal["top_down", "isotonic"]  # of consistent values
 Parameters = dict[str, str | list[str]]
 Levels = float | Sequence[float]
 

@@ -1,17 +1,21 @@
 """Consistent counts of a stream: whole numbers, never negative, that add up over any ranges.
 
-The running counts as now known, each weighted by the inverse of its variance, are replaced by the closest
-non-decreasing sequence and rounded; every range is a difference of two of them. Post-processing of released
-values, so it costs nothing; but it is biased (upwards where counts are near zero): nothing is decided by it.
+The running counts as now known are replaced by others that never fall, and rounded; every range is a
+difference of two of them. Post-processing of released values, so it costs nothing; but it is biased where
+counts are small: nothing is decided by it. ``top_down`` settles sums before what is in them, ``isotonic``
+takes the closest running counts; how far each is off is in ``docs/accuracy.md``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from dphist.consistency.isotonic import isotonic
+from dphist.consistency.top_down import top_down
+from dphist.tree.decoder import node_variances
 from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_prefix_variances
 from dphist.tree.series import series_variance
@@ -19,20 +23,74 @@ from stream_app.core.epoch_view import EpochView, Float64Array
 from stream_app.core.records import ROWS, Int64Array
 from stream_app.core.strategy import Strategy
 
+Method = Literal["top_down", "isotonic"]
 
-def consistent_running(values: Float64Array, variances: Float64Array) -> Int64Array:
+
+def consistent_running(
+    strategy: Strategy, epochs: Sequence[EpochView], values: Float64Array, method: Method
+) -> Int64Array:
+    """Return running counts at every measured edge, whole and never falling: (measured bins + 1,).
+
+    Args: values, the estimated running counts at these edges.
+    Cost: O(bins * height) for ``top_down``, O(bins) for ``isotonic``, in numpy.
+    """
+    variances = running_variances(strategy, epochs)
+    if method == "isotonic":
+        return closest_rising(values, variances)
+    return _whole(_settled_top_down(strategy, epochs, values, variances))
+
+
+def closest_rising(values: Float64Array, variances: Float64Array) -> Int64Array:
     """Return the closest non-decreasing whole numbers from 0 on, shape as the values'.
 
     Args: values, estimated running counts; variances of their errors, zero where there is none.
     Cost: O(n).
 
-    >>> consistent_running(np.array([3.0, 1.0, 2.4, 9.0]), np.ones(4)).tolist()
+    >>> closest_rising(np.array([3.0, 1.0, 2.4, 9.0]), np.ones(4)).tolist()
     [2, 2, 2, 9]
     """
+    return _whole(_rising(values, variances))
+
+
+def _rising(values: Float64Array, variances: Float64Array) -> Float64Array:
     # A value without error weighs as much as doubles can tell apart, but no weight is infinite.
     least = 1e-9 * max(float(variances.max(initial=0.0)), 1e-9)
-    fitted = isotonic(values, 1.0 / np.maximum(variances, least), lower=0.0)
-    return np.floor(fitted + 0.5).astype(np.int64)
+    return isotonic(values, 1.0 / np.maximum(variances, least), lower=0.0)
+
+
+def _whole(values: Float64Array) -> Int64Array:
+    return np.floor(values + 0.5).astype(np.int64)
+
+
+def _settled_top_down(
+    strategy: Strategy, epochs: Sequence[EpochView], values: Float64Array, variances: Float64Array
+) -> Float64Array:
+    """Take the closest rising counts where epochs end, and settle every epoch's bins within its own."""
+    edges = np.cumsum([0, *(epoch.bins for epoch in epochs)])
+    settled = _rising(values, variances)[edges]
+    found = np.zeros(len(values))
+    for epoch, start, stop, before, after in zip(
+        epochs, edges, edges[1:], settled, settled[1:], strict=False
+    ):
+        if epoch.bins:
+            own = _own_variances(strategy, epoch.bins)
+            bins = top_down(np.diff(values[start : stop + 1]), after - before, strategy.design.branching, own)
+            found[start + 1 : stop + 1] = before + bins.cumsum()
+    return np.maximum.accumulate(found)  # sums of doubles may fall by their last bit
+
+
+def _own_variances(strategy: Strategy, bins: int) -> list[Float64Array]:
+    """Return the variance of each node's noise among the first bins, infinite where one is not complete.
+
+    Up to a factor: columns of keys and buckets share the proportions of the tree over time.
+    """
+    design, own = strategy.design, []
+    for level, measured in zip(design.shape.levels, node_variances(design), strict=True):
+        here = measured[: -(-bins // design.shape.widths[level])].copy()
+        if bins < design.horizon:
+            here[design.shape.completed_count(bins, level) :] = np.inf
+        own.append(here)
+    return own
 
 
 def running_variances(strategy: Strategy, epochs: Sequence[EpochView]) -> Float64Array:

@@ -19,7 +19,7 @@ from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from dphist.tree.law import LawTable, WeightedNoise
 from stream_app.core.causal_series import CausalErrors, causal_points
-from stream_app.core.consistent import consistent_running, running_variances
+from stream_app.core.consistent import Method, consistent_running
 from stream_app.core.declaration import Declaration
 from stream_app.core.epoch_view import EpochView, Float64Array, Kind, Missing, Span, View
 from stream_app.core.instants import format_instant
@@ -81,7 +81,7 @@ class StreamView:
         self._strategy_text = strategy
         self._running: dict[tuple[Kind, View], Float64Array] = {}
         self._covers: EpochCovers | None = None
-        self._consistent: tuple[int, Int64Array] = (-1, np.zeros(0, np.int64))
+        self._consistent: dict[Method, Int64Array] = {}
         self._of_key: dict[str, StreamView] = {}
         self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, kept by those who ask for them
         self._key: int | None = None  # the place of the one key that is shown
@@ -146,6 +146,7 @@ class StreamView:
             by_number[want.epoch].append(want.level, values)
         self.epochs, self.visible_seq = epochs, state.visible_seq
         self._running.clear()
+        self._consistent.clear()
         self._of_key.clear()
         if self._covers is not None:
             self._covers.grow(epochs)
@@ -174,7 +175,7 @@ class StreamView:
         if key not in self._of_key:
             own = copy(self)
             own.epochs = [epoch.of_key(place) for epoch in self.epochs if isinstance(epoch, AxesEpoch)]
-            own._key, own._running, own._consistent = place, {}, (-1, np.zeros(0, np.int64))
+            own._key, own._running, own._consistent = place, {}, {}
             self._of_key[key] = own
         return self._of_key[key]
 
@@ -377,16 +378,16 @@ class StreamView:
         """Return which edges end a measured bin."""
         return self._measured(edges - 1, edges)
 
-    def consistent(self, starts: Int64Array, stops: Int64Array) -> Int64Array:
+    def consistent(self, starts: Int64Array, stops: Int64Array, method: Method = "top_down") -> Int64Array:
         """Return counts of ranges of visible bins that are whole, not negative, and add up.
 
-        Guarantee: post-processing; biased, and without an interval of its own (``consistent.py``).
+        Guarantee: post-processing; biased, and without an interval of its own (``consistent.py``). Answers
+            of one method at one release are differences of the same whole running counts.
         """
-        if self._consistent[0] != self.visible_seq:
+        if method not in self._consistent:
             values = self._running_values("running", "unbiased")
-            whole = consistent_running(values, running_variances(self.strategy, self.epochs))
-            self._consistent = (self.visible_seq, whole)
-        running = self._consistent[1]
+            self._consistent[method] = consistent_running(self.strategy, self.epochs, values, method)
+        running = self._consistent[method]
         return np.asarray(running[self._measured_before(stops)] - running[self._measured_before(starts)])
 
 

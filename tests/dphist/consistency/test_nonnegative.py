@@ -31,9 +31,10 @@ def dense(levels, weights):
         each = leaves // len(level)
         for node, value in enumerate(level):
             row = np.zeros(leaves)
-            row[node * each : (node + 1) * each] = np.sqrt(weight)
+            own = np.sqrt(np.broadcast_to(weight, len(level))[node])
+            row[node * each : (node + 1) * each] = own
             rows.append(row)
-            sides.append(np.sqrt(weight) * value)
+            sides.append(own * value)
     return nnls(np.array(rows), np.array(sides))[0]
 
 
@@ -50,6 +51,21 @@ def test_equals_a_dense_solver(data):
     got = nonnegative_least_squares(levels, weights)
     assert (got >= 0).all()
     np.testing.assert_allclose(got, dense(levels, weights), atol=1e-9)
+
+
+def test_weights_of_nodes_and_leaves_that_hold_nothing_equal_a_dense_solver():
+    rng = np.random.default_rng(8)
+    for _ in range(50):
+        levels = [rng.normal(1.0, 6.0, size) for size in (2, 6, 24)]
+        weights = [rng.integers(1, 9, level.size) / 4 for level in levels]
+        weights[0][0] = weights[1][4] = 0.0
+        gone = rng.random(24) < 0.2
+        expected = dense(
+            [*levels[:2], np.where(gone, 0.0, levels[2])], [*weights[:2], np.where(gone, 1e9, weights[2])]
+        )
+        got = nonnegative_least_squares(levels, [*weights[:2], np.where(gone, np.inf, weights[2])])
+        assert not got[gone].any()
+        np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def test_a_large_tree_satisfies_the_optimality_conditions():
@@ -73,8 +89,10 @@ def test_a_large_tree_satisfies_the_optimality_conditions():
         (lambda: zero_negative_subtrees([]), "at least one level"),
         (lambda: zero_negative_subtrees([[1.0, 2.0], [1.0] * 3]), "not a multiple of the 2 above"),
         (lambda: zero_negative_subtrees([[np.nan]]), "level 0"),
-        (lambda: nonnegative_least_squares([[1.0]], [0.0]), "the last above 0"),
-        (lambda: nonnegative_least_squares([[1.0]], [1.0, 1.0]), "need 1 finite"),
+        (lambda: nonnegative_least_squares([[1.0]], [0.0]), "leaves' above 0"),
+        (lambda: nonnegative_least_squares([[1.0], [1.0]], [np.inf, 1.0]), "level 0 need"),
+        (lambda: nonnegative_least_squares([[1.0]], [1.0, 1.0]), "each of 1 levels"),
+        (lambda: nonnegative_least_squares([[1.0, 2.0]], [[1.0]]), "or one a node"),
         (lambda: round_nonnegative([np.inf]), "not all finite"),
     ],
 )

@@ -66,6 +66,14 @@ async def test_consistent_values_are_whole_rise_and_keep_the_unbiased_intervals(
     )
     bins = await api.json("series", view="consistent", kind="bin")
     assert list(accumulate(bins["value"])) == values
+    for method, of_method in (("top_down", values), ("isotonic", None)):
+        chosen = {"view": "consistent", "method": method}
+        running = (await api.json("series", **chosen))["value"]
+        assert of_method in (None, running)
+        assert list(accumulate((await api.json("series", **chosen, kind="bin"))["value"])) == running
+    refused = await api.get("series", method="isotonic")
+    assert (refused.status_code, refused.json()["parameter"]) == (400, "method")
+    assert "view=consistent" in refused.json()["error"]
 
 
 @with_api(COUNTS)

@@ -84,6 +84,9 @@ def test_both_clients_and_the_terminal_give_the_same_exact_answers() -> None:
                 whole = await client.count("departures")
                 part = await client.count("departures", START + timedelta(hours=2), "2013-01-01T05:00:00Z")
                 bins = await client.series("departures", kind="bin", step=2)
+                for method in ("top_down", "isotonic"):
+                    asked = {"kind": "bin", "view": "consistent", "method": method}
+                    assert (await client.series("departures", **asked)).value.tolist() == counts
                 with pytest.raises(ClientError, match="inside a bin"):
                     await client.count("departures", START + timedelta(minutes=1))
                 with pytest.raises(ValueError, match="no time zone"):
@@ -105,6 +108,8 @@ def test_both_clients_and_the_terminal_give_the_same_exact_answers() -> None:
 def check_blocking(url: str, bins: dict[str, np.ndarray]) -> None:
     with Client(url) as client:
         found = client.series("departures", kind="bin", step=2)
+        with pytest.raises(ClientError, match="method: is for view=consistent"):
+            client.series("departures", method="isotonic")
         assert all((column == bins[name]).all() for name, column in found.columns().items())
         assert [one.seq for one in (next(client.follow("departures", after)) for after in (None, 0, 3))] == [
             8,

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import nnls
 
 from dphist import plan_tree
+from dphist.consistency.isotonic import isotonic
+from dphist.tree.design import Release
 from dphist.tree.published_error import published_variance
-from stream_app.core.consistent import consistent_running, running_variances
-from stream_app.core.epoch_view import EpochView, Span
+from stream_app.core.consistent import Method, closest_rising, consistent_running, running_variances
+from stream_app.core.epoch_view import EpochView, Float64Array, Span
 from stream_app.core.records import ROWS, EpochRecord
 from tests.stream_app.core.test_query import EXACT, view_of
 
+METHODS: tuple[Method, ...] = get_args(Method)
 SPARSE = [0, 0, 3, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 5, 0, 0]
 
 
@@ -25,7 +31,7 @@ SPARSE = [0, 0, 3, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 5, 0, 0]
 )
 def test_the_closest_rising_whole_numbers(points: list[tuple[float, float]], seed: int) -> None:
     values, variances = np.array(points).T
-    found = consistent_running(values, variances)
+    found = closest_rising(values, variances)
     assert found.dtype == np.int64
     assert bool((np.diff(found) >= 0).all())
     assert found[0] >= 0
@@ -41,33 +47,73 @@ def test_the_closest_rising_whole_numbers(points: list[tuple[float, float]], see
 
 
 def test_a_surer_value_moves_less() -> None:
-    assert consistent_running(np.array([10.0, 4.0]), np.array([1.0, 9.0])).tolist() == [9, 9]
-    assert consistent_running(np.array([10.0, 4.0]), np.array([9.0, 1.0])).tolist() == [5, 5]
-    assert consistent_running(np.array([0.0, -3.0, 2.0]), np.zeros(3)).tolist() == [0, 0, 2]
+    assert closest_rising(np.array([10.0, 4.0]), np.array([1.0, 9.0])).tolist() == [9, 9]
+    assert closest_rising(np.array([10.0, 4.0]), np.array([9.0, 1.0])).tolist() == [5, 5]
+    assert closest_rising(np.array([0.0, -3.0, 2.0]), np.zeros(3)).tolist() == [0, 0, 2]
 
 
-def test_without_noise_it_is_the_truth_over_several_epochs() -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_without_noise_it_is_the_truth_over_several_epochs(method: Method) -> None:
     counts = [SPARSE, [1, 2, 3, 4, 5]]
     view = view_of(counts, 16, epsilon=EXACT)
     first = view.span.start
     edges = np.arange(first, view.span.stop)
-    found = view.consistent(edges, edges + 1)
+    found = view.consistent(edges, edges + 1, method)
     assert found.tolist() == [*SPARSE, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("epsilon", ["0.1", "1"])
-def test_ranges_add_up_and_are_never_negative(epsilon: str) -> None:
+def test_ranges_add_up_and_are_never_negative(epsilon: str, method: Method) -> None:
     view = view_of([SPARSE, SPARSE[:9]], 16, epsilon=epsilon)
     start, stop = view.span
     edges = np.arange(start, stop)
-    bins = view.consistent(edges, edges + 1)
+    bins = view.consistent(edges, edges + 1, method)
     assert int(bins.min()) >= 0
     unbiased = [view.count(Span(bin, bin + 1)).value for bin in edges]
     assert min(unbiased) < 0  # or the test shows nothing
     for a in range(start, stop, 3):
         for b in range(a + 1, stop + 1, 2):
-            one = view.consistent(np.array([a]), np.array([b]))
+            one = view.consistent(np.array([a]), np.array([b]), method)
             assert one.tolist() == [int(bins[a - start : b - start].sum())]
+
+
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+def test_bins_are_the_closest_with_the_sums_settled_above_them(release: Release) -> None:
+    """Epochs end where the closest rising counts do; nodes and bins follow as one optimiser finds them."""
+    generator = np.random.default_rng(3)
+    design = plan_tree(16, Fraction(1, 4), release=release, branching=(4, 4))
+    strategy = replace(view_of([SPARSE], 16).strategy, design=design)
+    for bins in (16, 9):
+        views = []
+        for number, released in enumerate((16, bins)):
+            epoch = EpochView.of(EpochRecord(number, 5, 16, 1, strategy.hash), strategy)
+            if release == "anticipating":
+                epoch.append(ROWS, np.zeros((released, 1), np.int64))
+            else:
+                epoch.append(2, np.zeros((released, 1), np.int64))
+                epoch.append(1, np.zeros((released // 4, 1), np.int64))
+            views.append(epoch)
+        values = np.append(0.0, generator.normal(0.6, 8.0, 16 + bins).cumsum())
+        found = consistent_running(strategy, views, values, "top_down")
+        rising = closest_rising(values, running_variances(strategy, views))
+        assert found[[0, 16, -1]].tolist() == rising[[0, 16, -1]].tolist()
+        exact = isotonic(values, 1 / np.maximum(running_variances(strategy, views), 1e-6), lower=0.0)
+        leaf, node = design.variances[1], design.variances[0]
+        for start, stop in ((0, 16), (16, 16 + bins)):
+            sums = np.add.reduceat(np.diff(values[start : stop + 1]), range(0, stop - start, 4))
+            sizes = np.array([min(4, stop - start - i) for i in range(0, stop - start, 4)])
+            below = np.where(sizes == 4, 1 / (1 / node + 1 / (4 * leaf)), sizes * leaf)
+            total = exact[stop] - exact[start]
+            expected = closest_with_sum(sums, below, total)
+            settled = np.add.reduceat(np.diff(found[start : stop + 1]), range(0, stop - start, 4))
+            assert np.abs(settled - expected).max() <= 1.01  # both ends are rounded
+
+
+def closest_with_sum(values: Float64Array, variances: Float64Array, total: float) -> Float64Array:
+    """Lawson and Hanson's active set, the sum as a row of great weight."""
+    rows = np.vstack([np.diag(variances**-0.5), np.full(len(values), 1e4)])
+    return np.asarray(nnls(rows, np.append(values * variances**-0.5, 1e4 * total))[0])
 
 
 def test_variances_are_those_of_the_answers() -> None:

@@ -1,0 +1,125 @@
+"""Consistent counts: the error that each way of making an epoch consistent leaves, and the time it takes.
+
+    python -m benchmarks.consistency
+
+Seeded epochs of the service's default release (anticipating, a share per node) at epsilon 1 and 0.1. Errors
+are root mean squares over points and runs, in events, of whole numbers but for the unbiased values: of bins,
+of windows of 24 bins, of 4,000 ranges, of running counts, of the epoch's total, and the total's mean error.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist import SeededNoise, plan_tree
+from dphist.consistency.isotonic import isotonic
+from dphist.consistency.nonnegative import nonnegative_least_squares, zero_negative_subtrees
+from dphist.consistency.top_down import top_down
+from dphist.tree.decoder import decode_noise, draw_epoch_noise
+from dphist.tree.node_design import NodeDesign
+from dphist.tree.node_shares import plan_node_shares
+from dphist.tree.upward import UNITS_PER_COUNT
+
+RESULTS = Path(__file__).parent / "results" / "consistency.json"
+RUNS = {720: 200, 8760: 80}
+WINDOW = 24
+FloatArray = NDArray[np.float64]
+
+
+def streams(horizon: int) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Yield true counts: seeded, of five kinds."""
+    rng, hours = np.random.default_rng(1), np.arange(horizon) % 24
+    sparse = rng.poisson(0.05, horizon)
+    yield "sparse: 1 event in 20 bins", sparse
+    yield "bursts: 50 events in 1 of 50 bins", (rng.random(horizon) < 0.02) * rng.poisson(50, horizon)
+    yield "30 a bin, sparse from half on", np.where(2 * np.arange(horizon) < horizon, 30, 0) + sparse
+    day = np.where(hours < 5, 0.2, 45 + 25 * np.sin(2 * np.pi * hours / 24))
+    yield "hours: 45 by day, 0.2 by night", rng.poisson(day)
+    yield "dense: 1,000 a bin", rng.poisson(1000, horizon)
+
+
+def ways(design: NodeDesign) -> dict[str, Callable[[FloatArray], FloatArray]]:
+    """Return the ways, each from an epoch's unbiased running counts to others."""
+    variances, shape = design.node_variances, design.shape
+    sizes = [-(-design.horizon // shape.widths[1]) * shape.widths[1] // shape.widths[i] for i in shape.levels]
+
+    def subtrees(leaves: FloatArray) -> list[FloatArray]:
+        full = np.pad(leaves, (0, sizes[-1] - len(leaves)))
+        return [full.reshape(size, -1).sum(axis=1) for size in sizes]
+
+    weights = [np.pad(1.0 / own, (0, size - len(own))) for own, size in zip(variances, sizes, strict=True)]
+    weights[-1][design.horizon :] = np.inf
+    rising = 1.0 / design.prefix_variances()
+
+    def whole(leaves: FloatArray) -> FloatArray:
+        return np.asarray(np.floor(leaves[: design.horizon].cumsum() + 0.5))
+
+    def settled(running: FloatArray) -> FloatArray:
+        total = float(isotonic(running, rising, lower=0.0)[-1])
+        return whole(top_down(np.diff(running, prepend=0.0), total, design.branching, variances))
+
+    return {
+        "unbiased": lambda running: running,
+        "isotonic": lambda running: np.floor(isotonic(running, rising, lower=0.0) + 0.5),
+        "top_down": settled,
+        "non-negative least squares": lambda running: whole(
+            nonnegative_least_squares(subtrees(np.diff(running, prepend=0.0)), weights)
+        ),
+        "subtrees set to zero": lambda running: whole(
+            zero_negative_subtrees(subtrees(np.diff(running, prepend=0.0)))[-1]
+        ),
+    }
+
+
+def measured(design: NodeDesign, counts: NDArray[np.int64], runs: int) -> dict[str, dict[str, float]]:
+    """Return the errors of every way over seeded runs."""
+    truth = np.concatenate([[0], counts.cumsum()])
+    noise = decode_noise(design, draw_epoch_noise(design, SeededNoise(7), runs)) / UNITS_PER_COUNT
+    rng = np.random.default_rng(2)
+    ends = np.sort(rng.integers(0, design.horizon + 1, (2, 4000)), axis=0)
+    found: dict[str, dict[str, float]] = {}
+    for name, way in ways(design).items():
+        rows, seconds = [], 0.0
+        for run in range(runs):
+            start = time.thread_time()
+            running = way(truth[1:] + noise[:, run])
+            seconds += time.thread_time() - start
+            error = np.concatenate([[0.0], running]) - truth
+            parts = (np.diff(error), error[WINDOW:] - error[:-WINDOW], error[ends[1]] - error[ends[0]])
+            rows.append([*((part**2).mean() for part in (*parts, error[1:], error[-1:])), error[-1]])
+        *squares, bias = np.mean(rows, axis=0).tolist()
+        names = ("bin", "window", "range", "running", "total")
+        found[name] = dict(zip(names, np.sqrt(squares).tolist(), strict=True)) | {
+            "mean_error_of_total": bias,
+            "milliseconds": 1e3 * seconds / runs,
+        }
+    return found
+
+
+def main() -> None:
+    """Measure and write the result."""
+    lines: list[dict[str, Any]] = []
+    for horizon, runs in RUNS.items():
+        for epsilon in (Fraction(1), Fraction(1, 10)):
+            branching = plan_tree(horizon, epsilon, release="anticipating").branching
+            design = plan_node_shares(horizon, epsilon, branching=branching, iterations=40)
+            for name, counts in streams(horizon):
+                print(f"{horizon:,} bins, epsilon {epsilon}, {name}, {counts.sum():,} events")
+                for way, errors in measured(design, counts, runs).items():
+                    print(f"  {way:28}" + "".join(f"{key} {value:9.2f}  " for key, value in errors.items()))
+                    lines.append(
+                        {"bins": horizon, "epsilon": float(epsilon), "stream": name, "way": way} | errors
+                    )
+    RESULTS.write_text(json.dumps(lines, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
