@@ -57,6 +57,7 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
     )
     app.state.replicas = replicas
     app.state.glances = Glances(replicas)
+    app.state.planning = asyncio.Lock()
     errors.install(app)
     app.include_router(routes.router)
     app.include_router(panel_routes.router)

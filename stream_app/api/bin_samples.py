@@ -50,9 +50,13 @@ KEY_METRICS = {
 
 @dataclass(frozen=True)
 class Series:
-    """One series: a part of a quantity of a stream."""
+    """One series: a part of a quantity of a stream, or of one of its keys.
+
+    Only what is asked of it reads the view.
+    """
 
     view: StreamView
+    key: str | None
     quantity: Quantity
     part: Part
     labels: dict[str, str]
@@ -81,9 +85,10 @@ class Series:
         return dict(zip(known, part_of(estimates, self.part), strict=True))
 
     def _estimate(self, bin: int) -> Estimate:
+        view = self.view.of_key(self.key)
         if self.quantity == "running":
-            return self.view.running(stop=bin + 1)
-        return self.view.count(Span(bin, bin + 1))
+            return view.running(stop=bin + 1)
+        return view.count(Span(bin, bin + 1))
 
 
 def part_of(estimates: Sequence[Estimate], part: Part) -> list[float]:
@@ -109,4 +114,4 @@ def selected(views: Sequence[StreamView], selector: Selector | None) -> Iterator
                 for key in labels:
                     own = {NAME_LABEL: name, **common} | ({} if key is None else {"key": key})
                     if selector is None or selector.matches(own):
-                        yield Series(view.of_key(key), quantity, part, own)
+                        yield Series(view, key, quantity, part, own)

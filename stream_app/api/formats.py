@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from stream_app.api.schemas import SeriesAnswer
 from stream_app.core.instants import format_instant
@@ -56,8 +56,11 @@ def _csv(answer: SeriesAnswer) -> bytes:
     return text.getvalue().encode()
 
 
-def _arrow(answer: SeriesAnswer) -> bytes:
-    """Columns as in JSON, times as UTC timestamps; what is said once stands in the schema's metadata."""
+def load_arrow() -> Any:
+    """Return pyarrow, which only those load who are asked for it.
+
+    Raises: QueryError where it is not installed.
+    """
     try:
         import pyarrow
     except ImportError:
@@ -65,6 +68,12 @@ def _arrow(answer: SeriesAnswer) -> bytes:
             "format: this service has no pyarrow; install the extra 'frames' beside it, or ask for csv",
             "format",
         ) from None
+    return pyarrow
+
+
+def _arrow(answer: SeriesAnswer) -> bytes:
+    """Columns as in JSON, times as UTC timestamps; what is said once stands in the schema's metadata."""
+    pyarrow = load_arrow()
     times = pyarrow.timestamp("us", tz="UTC")
     columns = {
         name: pyarrow.array([_us(one) for one in getattr(answer, name)], times) for name in ("start", "end")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from weakref import WeakKeyDictionary
 
 from starlette.concurrency import run_in_threadpool
 
@@ -67,6 +68,7 @@ class Glances:
         self._replicas = replicas
         self._alerts: dict[str, bytes] = {}
         self._by_stream: dict[str, dict[str, State]] = {}
+        self._last: WeakKeyDictionary[StreamReplica, bytes] = WeakKeyDictionary()
 
     async def all(self, may_read: MayRead) -> Overview:
         """Return everything that a reader may see."""
@@ -102,21 +104,34 @@ class Glances:
             await asyncio.sleep(LOOK_S)
 
     async def one(self, replica: StreamReplica) -> bytes | None:
-        """Return a stream as JSON; None before it can be read."""
+        """Return a stream as JSON; None before it can be read.
+
+        While somebody reads it for long, what was said of it last is said again: one stream does not hold
+        back the others.
+        """
         states = self._states(replica.stream)
         key = ("overview", tuple(sorted((name, state.phase) for name, state in states.items())))
         if replica.view is None:
             return None
         if (found := replica.answers.get(key)) is not None:
             return found
-        async with replica.busy:
+        last = self._last.get(replica)
+        try:
+            async with asyncio.timeout(None if last is None else LOOK_S):
+                await replica.busy.acquire()
+        except TimeoutError:
+            return last
+        try:
             view = replica.view
             if view is None:
                 return None
             if (found := replica.answers.get(key)) is None:
                 made = await run_in_threadpool(overview_of, view, states)
                 found = replica.answers[key] = made.model_dump_json().encode()
+            self._last[replica] = found
             return found
+        finally:
+            replica.busy.release()
 
     def _readable(self, may_read: MayRead) -> list[StreamReplica]:
         return [one for name, one in sorted(self._replicas.by_name.items()) if may_read(name)]

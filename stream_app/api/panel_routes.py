@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -24,7 +25,7 @@ from stream_app.api.panel_schemas import (
     QuantileSlicesAnswer,
     QuantileSlicesQuery,
 )
-from stream_app.api.preview import preview
+from stream_app.api.preview import preview, replanned
 from stream_app.api.routes import Known, Nothing, all_replicas, answered
 from stream_app.core.alerts.states import State
 
@@ -34,6 +35,12 @@ router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 def glances(request: Request) -> Glances:
     """Return the process's overview."""
     found: Glances = request.app.state.glances
+    return found
+
+
+def planning(request: Request) -> asyncio.Lock:
+    """Return the lock of plans: one at a time, so that whoever asks for many slows down himself."""
+    found: asyncio.Lock = request.app.state.planning
     return found
 
 
@@ -82,6 +89,9 @@ async def quantiles(
 @router.get("/streams/{stream}/preview", response_model=PreviewAnswer)
 async def show_preview(request: Request, replica: Known, query: Annotated[PreviewQuery, Query()]) -> Response:
     """The same intervals at another epsilon, by the planner; nothing is measured."""
+    assert replica.view is not None
+    async with planning(request):  # before the view is held; the plan is remembered
+        await run_in_threadpool(replanned, replica.view.strategy, query.epsilon)
     async with replica.busy:
         return await run_in_threadpool(answered, request, replica, lambda view: preview(view, query))
 

@@ -16,6 +16,7 @@ from stream_app.api.schemas import (
 
 MOST_SLICES = 120
 MOST_KEYS = 48
+LEAST_PREVIEW_EPSILON = 0.01  # as the slider of the page
 
 
 class SlicesQuery(RangeQuery):
@@ -49,7 +50,15 @@ class QuantileSlicesQuery(SlicesQuery):
 class PreviewQuery(SlicesQuery):
     """The same questions at another epsilon."""
 
-    epsilon: Annotated[float, Field(gt=0.0, le=20.0, description="of an epoch, as in the configuration")]
+    epsilon: Annotated[
+        float,
+        Field(
+            ge=LEAST_PREVIEW_EPSILON,
+            le=20.0,
+            allow_inf_nan=False,
+            description="of an epoch, as in the configuration; from 0.01 to 20",
+        ),
+    ]
     confidence: Confidence = 0.95
 
 

@@ -65,12 +65,14 @@ def replanned(strategy: Strategy, epsilon: float) -> Strategy:
     """
     other = exact(f"{epsilon:.3g}")  # few of them, so that plans are remembered
     try:
-        return _replanned(strategy, other)
+        return _replanned(strategy.to_json(), other)
     except ValueError as refusal:
         raise QueryError(f"epsilon: {epsilon:g} has no plan here ({refusal})", "epsilon") from None
 
 
-def _replanned(strategy: Strategy, other: Fraction) -> Strategy:
+@lru_cache(maxsize=256)
+def _replanned(text: bytes, other: Fraction) -> Strategy:
+    strategy = Strategy.from_json(text)
     design = strategy.design
     # Shares per node are planned for noise of an event and more; with less, they make laws long.
     by_node = isinstance(design, NodeDesign) and other <= design.sensitivity

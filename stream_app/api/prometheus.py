@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import groupby
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -31,6 +32,15 @@ BOTH = ["GET", "POST"]  # Grafana posts its questions as forms
 
 Parameters = Sequence[tuple[str, str]]
 Answer = Callable[[list[StreamView], Parameters], Any]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What values are to be read. Args: kind of result; sample, how a series is shown (None: not at all)."""
+
+    kind: str
+    wanted: Sequence[Series]
+    sample: Callable[[Series], dict[str, Any] | None]
 
 
 @router.api_route("/query", methods=BOTH)
@@ -138,37 +148,48 @@ def _refused(line: str, status: int = 400) -> JSONResponse:
 
 
 async def _computed(request: Request, answer: Answer) -> Any:
-    """Compute an answer in a thread, while no view grows. Raises: ValueError, one line."""
+    """Compute an answer in threads, holding one stream at a time: a slow one keeps back no other.
+
+    Raises: ValueError, one line.
+    """
     replicas: Replicas = request.app.state.replicas
     asked = list(request.query_params.multi_items())
     if request.method == "POST":
         body = await request.body()
         asked += parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
-    async with AsyncExitStack() as held:
-        views = []
-        for _, one in sorted(replicas.by_name.items()):
-            await held.enter_async_context(one.busy)
-            if one.view is not None and may_read(request, one.stream):
-                views.append(one.view)
-        return await run_in_threadpool(answer, views, asked)
+    readable = [one for name, one in sorted(replicas.by_name.items()) if may_read(request, name)]
+    busy = {id(one.view): one.busy for one in readable}
+    views = [one.view for one in readable if one.view is not None]
+    found = await run_in_threadpool(answer, views, asked)  # reads what was declared, and nothing that grows
+    if not isinstance(found, Reading):
+        return found
+    result: list[dict[str, Any]] = []
+    for view, of_view in groupby(found.wanted, lambda one: id(one.view)):
+        async with busy[view]:
+            result += await run_in_threadpool(_samples_of, found, list(of_view))
+    return {"resultType": found.kind, "result": result}
 
 
-def _instant(views: list[StreamView], asked: Parameters) -> dict[str, Any]:
+def _samples_of(reading: Reading, wanted: Sequence[Series]) -> list[dict[str, Any]]:
+    return [shown for one in wanted if (shown := reading.sample(one)) is not None]
+
+
+def _instant(views: list[StreamView], asked: Parameters) -> dict[str, Any] | Reading:
     given = dict(asked)
     found = parse(_required(given, "query"))
     time_us = _time("time", given.get("time"), _now_us())
     if isinstance(found, float):
         return {"resultType": "scalar", "result": [time_us / 1e6, str(found)]}
-    result = []
-    for one in selected(views, found):
+
+    def sample(one: Series) -> dict[str, Any] | None:
         bin = one.bin_at(time_us)
         value = None if bin is None else one.values([bin]).get(bin)
-        if value is not None:
-            result.append({"metric": one.labels, "value": [time_us / 1e6, str(value)]})
-    return {"resultType": "vector", "result": result}
+        return None if value is None else {"metric": one.labels, "value": [time_us / 1e6, str(value)]}
+
+    return Reading("vector", list(selected(views, found)), sample)
 
 
-def _range(views: list[StreamView], asked: Parameters) -> dict[str, Any]:
+def _range(views: list[StreamView], asked: Parameters) -> dict[str, Any] | Reading:
     given = dict(asked)
     found = parse(_required(given, "query"))
     start_us, end_us = (_time(name, _required(given, name), 0) for name in ("start", "end"))
@@ -182,14 +203,14 @@ def _range(views: list[StreamView], asked: Parameters) -> dict[str, Any]:
         )
     times = [start_us + number * step_us for number in range(points)]
     if isinstance(found, float):
-        return _matrix([({}, [(at, found) for at in times])])
+        return {"resultType": "matrix", "result": [_line({}, [(at, found) for at in times])]}
     wanted = list(selected(views, found))
     if len(wanted) * points > MOST_VALUES:
         raise PromQLError(
             f"query: {len(wanted)} series of {points:,} points; at most {MOST_VALUES:,} values are given "
             "at once, name a stream and a metric"
         )
-    return _matrix([(one.labels, _samples(one, times, step_us)) for one in wanted])
+    return Reading("matrix", wanted, lambda one: _line(one.labels, _samples(one, times, step_us)))
 
 
 def _samples(one: Series, times_us: Sequence[int], step_us: int) -> list[tuple[int, float]]:
@@ -198,15 +219,10 @@ def _samples(one: Series, times_us: Sequence[int], step_us: int) -> list[tuple[i
     return [(at, values[bin]) for at, bin in bins if bin is not None and bin in values]
 
 
-def _matrix(found: Sequence[tuple[Mapping[str, str], Sequence[tuple[int, float]]]]) -> dict[str, Any]:
-    return {
-        "resultType": "matrix",
-        "result": [
-            {"metric": labels, "values": [[at / 1e6, str(value)] for at, value in samples]}
-            for labels, samples in found
-            if samples
-        ],
-    }
+def _line(labels: Mapping[str, str], samples: Sequence[tuple[int, float]]) -> dict[str, Any] | None:
+    if not samples:
+        return None
+    return {"metric": labels, "values": [[at / 1e6, str(value)] for at, value in samples]}
 
 
 def _matched(views: list[StreamView], asked: Parameters) -> list[Series]:

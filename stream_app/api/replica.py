@@ -10,16 +10,20 @@ import logging
 import time
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import itemgetter
 
 from stream_app.core.alerts.states import State
+from stream_app.core.epoch_view import Missing
 from stream_app.core.query import StreamView
-from stream_app.core.records import LedgerEntry
+from stream_app.core.records import Int64Array, LedgerEntry, PublicState
 from stream_app.outage import Outage
 from stream_app.ports import PublicReader
 
 log = logging.getLogger(__name__)
+
+Block = tuple[Missing, Int64Array]
 
 RECENT_ROWS = 4_096  # a follower that is further behind reads from the store
 POLL_S = 0.2  # well below the second at which releases become visible
@@ -31,38 +35,42 @@ _WOKEN_A_TURN = 16
 
 
 class StreamReplica:
-    """One stream: its view for answers and its last rows for followers."""
+    """One stream: its view for answers and its last rows for followers.
+
+    A thread that reads the view holds back its growth and nothing else: followers get new rows meanwhile.
+    """
 
     def __init__(self, reader: PublicReader, stream: str) -> None:
         self.stream = stream
         self.view: StreamView | None = None
         self.busy = asyncio.Lock()  # held while a thread reads the view, and while the view grows
-        self.answers: dict[object, bytes] = {}  # rendered answers at the current seq
+        self.answers: dict[object, bytes] = {}  # rendered answers at the view's seq
+        self.seq = 0  # of the last released bin that followers may have; the view may still be behind
         self.closed = False
         self._reader = reader
         self._recent: deque[tuple[int, bytes]] = deque(maxlen=RECENT_ROWS)
         self._waiting: dict[asyncio.Future[None], None] = {}  # followers that know everything
-
-    @property
-    def seq(self) -> int:
-        """Return how many released bins this process knows."""
-        return self.view.visible_seq if self.view else 0
+        self._growing: asyncio.Task[None] | None = None
 
     async def refresh(self) -> None:
         """Read what became visible since the last time; readers see all of it or nothing.
 
+        Does not wait for whoever reads the view: it grows when they are done.
         Raises: whatever the reader raises when the store cannot be read.
         """
         state = await self._reader.public_state(self.stream)
         if state is None:
-            self.view = None
+            self.view, self.seq = None, 0
             return
         if self.view is not None and self.view.is_at(state):
             return
         view = self.view
         if view is None or not view.continues_to(state):
-            view = StreamView(state.strategy)
+            view = StreamView(state.strategy)  # nobody reads it yet
             self._recent.clear()
+        elif self._growing is not None and not self._growing.done():
+            self._hand_on(state.visible_seq, await self._new_rows(state.visible_seq))
+            return
         blocks = [
             (
                 want,
@@ -71,11 +79,26 @@ class StreamReplica:
             for want in view.missing(state)
         ]
         rows = await self._new_rows(state.visible_seq)
+        if view is self.view and self.busy.locked():
+            self._growing = asyncio.create_task(self._grow_in_turn(view, state, blocks))
+        else:
+            self._grow(view, state, blocks)
+        self._hand_on(state.visible_seq, rows)
+
+    async def _grow_in_turn(self, view: StreamView, state: PublicState, blocks: Sequence[Block]) -> None:
         async with self.busy:
-            view.extend(state, blocks)
-            self.view = view
-            self._recent.extend(rows)
-            self.answers.clear()
+            if view is self.view:
+                self._grow(view, state, blocks)
+
+    def _grow(self, view: StreamView, state: PublicState, blocks: Sequence[Block]) -> None:
+        view.extend(state, blocks)
+        self.view = view
+        self.answers.clear()
+
+    def _hand_on(self, seq: int, rows: Iterable[tuple[int, bytes]]) -> None:
+        """Give followers what is new."""
+        self._recent.extend(rows)
+        self.seq = seq
         self._wake()
 
     async def rows_after(self, seq: int) -> list[tuple[int, bytes]]:

@@ -106,6 +106,8 @@ async def series(
     As JSON, CSV or an Arrow stream: by the parameter format, or else by the header Accept.
     """
     form = formats.chosen(query.format, accept)
+    if form == "arrow":
+        await run_in_threadpool(formats.load_arrow)  # seconds, the first time: before the view is held
 
     def make(view: StreamView) -> bytes:
         return formats.rendered(answers.series(view, query), form)
@@ -195,5 +197,6 @@ def _rendered(
         body = make(view)
         if len(replica.answers) >= KEPT_ANSWERS:
             replica.answers.clear()
-        replica.answers[key] = body
+        if replica.view is view:  # not that of a stream which began anew meanwhile
+            replica.answers[key] = body
     return Response(body, headers=headers | {"Content-Type": formats.CONTENT_TYPES[form]})
