@@ -53,7 +53,7 @@ async def run_api(settings: Settings) -> None:
         ) from None
     api = settings.api
     rules = AccessRules(
-        keys=() if api.keys is None else read_keys(api.keys),
+        keys=None if api.keys is None else read_keys(api.keys),
         proxy_header=api.proxy_header,
         proxies=frozenset(api.proxies),
         origins=api.origins,

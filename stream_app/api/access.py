@@ -47,14 +47,14 @@ class AccessRules:
     """What is asked of a request.
 
     Args:
-        keys: any of them opens its streams. They may be replaced at any time: a key that is gone opens
-            nothing more, and what it had opened ends.
+        keys: any of them opens its streams; None asks for none, an empty tuple lets nobody in. They may be
+            replaced at any time: a key that is gone opens nothing more, and what it had opened ends.
         proxy_header, proxies: a request from one of these addresses with this header was let in by a proxy.
         origins: pages of these origins may ask from a browser.
         requests_per_s: for each key or address; None: no limit.
     """
 
-    keys: tuple[ApiKey, ...] = ()
+    keys: tuple[ApiKey, ...] | None = None
     proxy_header: str | None = None
     proxies: frozenset[str] = frozenset()
     origins: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class AccessRules:
     @property
     def asks(self) -> bool:
         """Whether a request has to say who it is."""
-        return bool(self.keys or self.proxy_header)
+        return self.keys is not None or self.proxy_header is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Access:
         await self.app(scope, _limited(receive), _while_let_in(send, still_in))
 
     def _is_still(
-        self, reader: Reader | None, keys: tuple[ApiKey, ...], headers: Headers, address: str
+        self, reader: Reader | None, keys: tuple[ApiKey, ...] | None, headers: Headers, address: str
     ) -> bool:
         """Say whether a request made now would be let in as the same reader. Args: keys, those of then."""
         return self._rules.keys is keys or self._reader(headers, address) == reader
@@ -149,7 +149,7 @@ class Access:
                 return Reader(f"proxy:{user}")
         digest = digest_of(_key_in(headers.get("authorization", "")))
         found = None
-        for key in rules.keys:  # all of them: how long it takes says nothing about which one it is
+        for key in rules.keys or ():  # all of them: how long it takes says nothing about which one it is
             if hmac.compare_digest(key.sha256, digest):
                 found = Reader(f"key:{key.name}", key.streams)
         return found

@@ -22,23 +22,23 @@ log = logging.getLogger(__name__)
 
 
 def read_keys(path: Path) -> tuple[ApiKey, ...]:
-    """Return the keys of a file. Raises: OperatorError, one line."""
+    """Return the keys of a file, as a service starts with them. Raises: OperatorError, one line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as failure:
-        reason = getattr(failure, "strerror", None) or "it is not UTF-8 text"
-        raise OperatorError(
-            f"api.keys: {path} cannot be read: {reason}; make it with stream-app api-key"
-        ) from None
-    keys = tuple(_key(path, number, line) for number, line in enumerate(lines, start=1) if line.strip())
+        keys, refusals = _read(path)
+    except FileNotFoundError:
+        raise OperatorError(f"api.keys: {path} does not exist; make it with stream-app api-key") from None
+    if refusals:
+        raise refusals[0]
     if not keys:
         raise OperatorError(f"api.keys: {path} holds no key; add one with stream-app api-key")
     return keys
 
 
 async def follow_keys(path: Path, take: Callable[[tuple[ApiKey, ...]], None]) -> Never:
-    """Hand over the keys of a file, now and whenever it changes; while it cannot be read, the last ones hold.
+    """Hand over the keys of a file, now and whenever it changes.
 
+    What is not in it opens nothing: the last line may be taken out, and so may the file. A line that is no
+    key is told and left out. Only a file that is there and cannot be read leaves all as it was.
     Cost: a look at the file every second.
     """
     seen: object = object()  # no mark: the file may have changed since the service read it at its start
@@ -49,11 +49,40 @@ async def follow_keys(path: Path, take: Callable[[tuple[ApiKey, ...]], None]) ->
             continue
         seen = mark
         try:
-            take(read_keys(path))
+            keys, refusals = _read(path)
+        except FileNotFoundError:
+            keys, refusals = (), []
         except OperatorError as refusal:
             log.error("%s; the keys that were read before still hold", refusal)
-        else:
+            continue
+        take(keys)
+        for one in refusals:
+            log.error("%s; the other keys hold", one)
+        if keys:
             log.info("api.keys: read again")
+        else:
+            log.warning("api.keys: %s holds no key: nobody is let in; stream-app api-key adds one", path)
+
+
+def _read(path: Path) -> tuple[tuple[ApiKey, ...], list[OperatorError]]:
+    """Return the keys of a file, and what is wrong with its other lines.
+
+    Raises: OperatorError where it cannot be read, FileNotFoundError.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError) as failure:
+        reason = getattr(failure, "strerror", None) or "it is not UTF-8 text"
+        raise OperatorError(f"api.keys: {path} cannot be read: {reason}; correct that") from None
+    keys, refusals = list[ApiKey](), list[OperatorError]()
+    for number, line in enumerate(lines, start=1):
+        try:
+            keys += [_key(path, number, line)] if line.strip() else []
+        except OperatorError as refusal:
+            refusals.append(refusal)
+    return tuple(keys), refusals
 
 
 def _mark(path: Path) -> tuple[int, ...] | None:
@@ -87,7 +116,7 @@ def add_key(path: Path, name: str, streams: Sequence[str]) -> str:
             values.name(word)
         except ValueError as refusal:
             raise OperatorError(f"api-key: {word!r} {refusal}") from None
-    if path.exists() and any(key.name == name for key in read_keys(path)):
+    if path.exists() and any(key.name == name for key in _read(path)[0]):
         raise OperatorError(
             f"api-key: {path} has a key called {name}; take its line out, or choose another name"
         )

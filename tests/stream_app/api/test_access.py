@@ -147,10 +147,11 @@ def test_a_key_that_is_taken_out_opens_nothing_more_and_ends_what_it_opened() ->
         await following
         assert [message.get("body") for message in sent] == [None, b"first", b""]
         assert sent[-1]["more_body"] is False
-        rules.keys = KEYS[:1]
-        sent.clear()
-        await door(scope, nothing, collect)
-        assert sent[0]["status"] == 401
+        for left in (KEYS[:1], ()):  # no key at all is not a door without keys
+            rules.keys = left
+            sent.clear()
+            await door(scope, nothing, collect)
+            assert sent[0]["status"] == 401
 
     asyncio.run(run())
 
@@ -168,12 +169,20 @@ def test_keys_are_read_again_when_their_file_changes(
         assert await asyncio.wait_for(taken.get(), 60) == ("ann",)  # whatever changed since the start
         add_key(path, "bob", [])
         assert await asyncio.wait_for(taken.get(), 60) == ("ann", "bob")
-        path.write_text("not a key\n")
+        # A key that is gone opens nothing, whatever else is wrong with the file.
+        path.write_text("not a key\n" + path.read_text().splitlines(keepends=True)[1])
+        assert await asyncio.wait_for(taken.get(), 60) == ("bob",)
+        assert "keys.ndjson:1 is not a key; take the line out; the other keys hold" in caplog.text
+        path.write_text("")
+        assert await asyncio.wait_for(taken.get(), 60) == ()
+        add_key(path, "eve", [])
+        assert await asyncio.wait_for(taken.get(), 60) == ("eve",)
+        path.write_bytes(b"\xff")
         while "the keys that were read before still hold" not in caplog.text:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         path.unlink()
-        add_key(path, "eve", [])
-        assert await asyncio.wait_for(taken.get(), 60) == ("eve",)
+        assert await asyncio.wait_for(taken.get(), 60) == ()
+        assert caplog.text.count("nobody is let in") == 2
         following.cancel()
 
     asyncio.run(asyncio.wait_for(run(), 120))
