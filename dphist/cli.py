@@ -54,7 +54,9 @@ def show_mechanisms(name: str | None) -> None:
     click.echo(f"\nProtects, with the defaults: one event {NEIGHBOURS_IN_WORDS[row.neighbours]}.")
     click.echo("\nOptions:" if row.options else "\nNo options.")
     for option, default in row.defaults().items():
-        click.echo(f"  {option} (default {default}): {row.options[option]}")
+        known = row.options[option]
+        rule = f"{known.rule} or None" if known.or_none else known.rule
+        click.echo(f"  {option} (default {default}): {known.text}; {rule}")
 
 
 @main.command()

@@ -1,20 +1,22 @@
 """Every histogram mechanism of the papers behind one call, ``release``, and one list, ``names``.
 
 May import: ``dphist.noise``, ``dphist.tree``, ``dphist.consistency``, numpy, scipy; nothing with I/O.
-Start at: ``registry.py`` (the table of names), then ``base.py`` (what a mechanism is given and gives back).
+Start at: ``table.py`` (a row for each name), ``registry.py`` (the call), ``base.py`` (given and given back).
 Must stay true: a mechanism touches counts only through its request's exact integer noise, and spends
 exactly the epsilon it was given.
 """
 
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import BudgetLedger
-from dphist.mechanisms.registry import Mechanism, describe, names, prepare, release
+from dphist.mechanisms.registry import checked_options, describe, names, prepare, release
+from dphist.mechanisms.table import Mechanism
 
 __all__ = [
     "BudgetLedger",
     "HistogramRelease",
     "Mechanism",
     "Request",
+    "checked_options",
     "describe",
     "names",
     "prepare",

@@ -9,7 +9,7 @@ sensitivities double, the number of events N is public and the last cumulative c
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -128,8 +128,6 @@ def cdf_refined(
 
 def _public_total(request: Request, neighbours: Neighbours) -> int | None:
     """Return N where moving an event is the relation, so that every neighbour has the same N."""
-    if neighbours not in get_args(Neighbours):
-        raise ValueError(f"neighbours {neighbours!r} is not known; choose 'add_remove' or 'substitute'")
     return int(request.counts.sum()) if neighbours == "substitute" else None
 
 

@@ -38,8 +38,6 @@ def efpa(request: Request, *, selection_share: Epsilon = Fraction(1, 2)) -> Hist
         coefficients ignores that a bin reaches each one with weight sqrt(2 / n) only; for m well below n
         the noise here is smaller by about sqrt(m / n).
     """
-    if not 0 < selection_share < 1:
-        raise ValueError(f"{request.mechanism} selection_share is {selection_share}; it is between 0 and 1")
     epsilon_kept = request.ledger.spend_share("how many coefficients", selection_share)
     epsilon_values = request.ledger.spend_rest("coefficients")
     size = request.counts.size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.dawa.query_tree import greedy_tree
-from dphist.mechanisms.hierarchical import check_branching, measure_tree
+from dphist.mechanisms.hierarchical import measure_tree
 
 
 def greedy_h(request: Request, *, branching: int = 2) -> HistogramRelease:
@@ -17,7 +17,6 @@ def greedy_h(request: Request, *, branching: int = 2) -> HistogramRelease:
     Cost: O(n + m log n) for m ranges; 2 n draws.
     Source: Li et al. (2014), algorithm 2.
     """
-    check_branching(request, branching)
     starts, ends = request.ranges.T.astype(float)
     tree, parts = greedy_tree(request.counts.size, starts, ends, branching)
     epsilon = request.ledger.spend_rest("nodes")

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import splu
 
 from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
 from dphist.mechanisms.dawa.query_tree import LATTICE
-from dphist.mechanisms.hierarchical import check_branching, least_branching
+from dphist.mechanisms.hierarchical import least_branching
 from dphist.mechanisms.ranges import FloatArray, Int64Array
 
 # More ranges than this do not change the choice of a plan.
@@ -42,8 +42,6 @@ def hat_tree(request: Request, *, branching: int | None = None) -> HistogramRele
     """
     size = request.counts.size
     starts, ends = request.ranges.T
-    if branching is not None:
-        check_branching(request, branching)
     plan = choose_plan(size, starts, ends, branching)
     epsilon = request.ledger.spend_rest("bins and hats")
     scale = plan.largest_sum / epsilon

@@ -188,12 +188,6 @@ def least_branching(leaves: int, height: int) -> int:
     return branching
 
 
-def check_branching(request: Request, branching: int) -> None:
-    """Refuse a tree that would not shrink from level to level."""
-    if branching < 2:
-        raise ValueError(f"{request.mechanism} branching is {branching}; a node needs at least 2 children")
-
-
 def fewest_nodes(tree: IntervalTree, ranges: Int64Array) -> Iterator[tuple[int, Int64Array, Int64Array]]:
     """Yield (level, first, end) runs of nodes, two a level, that make up each range with the fewest nodes."""
     first, end = ranges.T
@@ -217,7 +211,6 @@ def _sum_of_fewest_nodes(tree: IntervalTree, nodes: list[FloatArray], ranges: In
 
 
 def _measured_equally(request: Request, branching: int, *, root: bool) -> tuple[IntervalTree, MeasuredTree]:
-    check_branching(request, branching)
     tree = IntervalTree(request.counts.size, branching)
     epsilon = request.ledger.spend_rest("nodes")
     return tree, measure_tree(request, tree, request.counts, equal_parts(tree, root=root), epsilon)

@@ -39,10 +39,6 @@ def mwem(
     Source: Hardt, Ligett, McSherry (2012), with the replay of earlier measurements of their section 2.3. Code
         that takes the exact total as public under added events is not private.
     """
-    if rounds is not None and rounds < 1:
-        raise ValueError(f"{request.mechanism} rounds is {rounds}; measure at least one query")
-    if sweeps < 1:
-        raise ValueError(f"{request.mechanism} sweeps is {sweeps}; replay at least once")
     total = _total(request, known_total, total_share)
     ranges = request.ranges
     wanted = _rounds(total, float(request.ledger.epsilon), request.counts.size) if rounds is None else rounds
@@ -140,8 +136,6 @@ def _total(request: Request, known_total: bool, share: Epsilon) -> float:
     exact = request.counts.sum(keepdims=True).ravel()
     if known_total:
         return float(exact[0])
-    if not 0 < share < 1:
-        raise ValueError(f"{request.mechanism} total_share is {share}; it is between 0 and 1")
     noisy = request.measure(exact, 1 / request.ledger.spend_share("total", share))
     return max(1.0, float(noisy[0]))
 

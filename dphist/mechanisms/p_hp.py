@@ -38,14 +38,11 @@ def p_hp(
         the budget of the last depth unused; both are not done here.
     """
     size = request.counts.size
-    depths = max(1, (size - 1).bit_length()) if depth is None else depth
-    if depths < 1:
-        raise ValueError(f"{request.mechanism} depth is {depth}; cut at least once")
-    share = Fraction(partition_share)
-    if not 0 < share < 1:
-        raise ValueError(f"{request.mechanism} partition_share is {partition_share}; it is between 0 and 1")
-    epsilon_cuts = request.ledger.spend_share("cuts", share / 2)
-    epsilon_stage = request.ledger.spend_share("stage", share / 2)
+    # A cut takes at least one bin off a cluster: more depths would have budget and no use.
+    depths = max(1, (size - 1).bit_length() if depth is None else min(depth, size - 1))
+    half = Fraction(partition_share) / 2
+    epsilon_cuts = request.ledger.spend_share("cuts", half)
+    epsilon_stage = request.ledger.spend_share("stage", half)
     epsilon_counts = request.ledger.spend_rest("bucket counts")
     index = DeviationIndex(request.counts, _LATTICE)
     price = round(2**_LATTICE / epsilon_counts)

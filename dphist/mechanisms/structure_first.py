@@ -96,13 +96,13 @@ def structure_first(
     """
     size = request.counts.size
     count = math.ceil(size / 10) if buckets is None else buckets
-    if not 1 <= count <= size:
+    if count > size:
         raise ValueError(f"{request.mechanism} buckets is {count}; choose 1 to {size}, the number of bins")
-    if branching < 2:
-        raise ValueError(f"{request.mechanism} branching is {branching}; a node needs at least 2 children")
-    if not 0 < partition_share < 1:
-        raise ValueError(f"{request.mechanism} partition_share is {partition_share}; it is between 0 and 1")
-    cost = _cost(request, deviation, largest_count)
+    cost: BucketCost = (
+        AbsoluteCost(request.counts)
+        if deviation == "absolute"
+        else SquaredCost(request.counts, largest_count)
+    )
     edges = np.array([0, size]) if count == 1 else np.arange(size + 1)
     if 1 < count < size:
         epsilon = request.ledger.spend_share("boundaries", partition_share)
@@ -124,18 +124,6 @@ def structure_first(
         return summed
 
     return request.release(counts, variance=variance, published={"edges": edges})
-
-
-def _cost(request: Request, deviation: str, largest_count: int) -> BucketCost:
-    if deviation == "absolute":
-        return AbsoluteCost(request.counts)
-    if deviation != "squared":
-        raise ValueError(
-            f"{request.mechanism} deviation {deviation!r} is not known; choose 'absolute' or 'squared'"
-        )
-    if not 1 <= largest_count <= 2**20:
-        raise ValueError(f"{request.mechanism} largest_count is {largest_count}; choose 1 to 2^20")
-    return SquaredCost(request.counts, largest_count)
 
 
 def _draw_boundaries(request: Request, cost: BucketCost, buckets: int, epsilon: Fraction) -> Int64Array:

@@ -41,6 +41,8 @@ class IntervalTree:
     def fans(self) -> tuple[int, ...]:
         """The children of a node of each level above the leaves, lowest level first."""
         if isinstance(self.branching, int):
+            if self.branching < 2:
+                raise ValueError(f"branching is {self.branching}; a node needs at least 2 children")
             # Arrays are laid out for all children that a node could have.
             fan = min(self.branching, max(2, self.size))
             height = 0

@@ -40,10 +40,6 @@ def dpcube(
         differences without noise; here they are independent. Their rule compares squared deviations with
         1 / epsilon, a count; here both sides are squares.
     """
-    if blocks_across is not None and blocks_across < 1:
-        raise ValueError(f"{request.mechanism} blocks_across is {blocks_across}; it is at least 1")
-    if not 0 < blocks_share < 1:
-        raise ValueError(f"{request.mechanism} blocks_share is {blocks_share}; it is between 0 and 1")
     rows, columns = request.counts.shape
     if blocks_across is None:
         total = noisy_total(request, total_share)

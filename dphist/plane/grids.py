@@ -34,7 +34,7 @@ def uniform_grid(
     total = float(request.counts.sum()) if known_total else noisy_total(request, total_share)
     epsilon = request.ledger.spend_rest("blocks")
     rows, columns = request.counts.shape
-    blocks = max(1.0, total * float(epsilon) / _positive(request, "constant", constant))
+    blocks = max(1.0, total * float(epsilon) / constant)
     side = max(1, math.floor(math.sqrt(rows * columns / blocks)))
     edges = grid_edges(rows, side), grid_edges(columns, side)
     rectangles = grid_blocks(*edges)
@@ -74,15 +74,12 @@ def adaptive_grid(
     Source: Qardaji, Yang, Li (2013), section 4. Where a coarse block has k fine ones, the two are averaged by
         inverse variance with that k, which their formula takes as m2^2 even where bins allow fewer.
     """
-    if not 0 < coarse_share < 1:
-        raise ValueError(f"{request.mechanism} coarse_share is {coarse_share}; it is between 0 and 1")
-    _positive(request, "fine_constant", fine_constant)
     total = float(request.counts.sum()) if known_total else noisy_total(request, total_share)
     epsilon_coarse = request.ledger.spend("coarse blocks", request.ledger.left * Fraction(coarse_share))
     epsilon_fine = request.ledger.spend_rest("fine blocks")
     moved = 2 if known_total else 1
     rows, columns = request.counts.shape
-    wanted = total * float(epsilon_coarse + epsilon_fine) / _positive(request, "constant", constant)
+    wanted = total * float(epsilon_coarse + epsilon_fine) / constant
     across = max(10, math.floor(math.sqrt(wanted) / 4))
     side = max(1, math.floor(math.sqrt(rows * columns) / across))
     coarse = grid_blocks(grid_edges(rows, side), grid_edges(columns, side))
@@ -109,17 +106,9 @@ def noisy_total(request: Request, share: Epsilon) -> float:
 
     Guarantee: share * epsilon-DP, one event changes it by one.
     """
-    if not 0 < share < 1:
-        raise ValueError(f"{request.mechanism} total_share is {share}; it is between 0 and 1")
     exact = request.counts.sum(keepdims=True).ravel()
     noisy = request.measure(exact, 1 / request.ledger.spend_share("total", share))
     return max(0.0, float(noisy[0]))
-
-
-def _positive(request: Request, what: str, value: float) -> float:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{request.mechanism} {what} is {value}; it is above 0")
-    return value
 
 
 def _fine_blocks(coarse: Int64Array, wanted: FloatArray) -> tuple[Int64Array, Int64Array]:

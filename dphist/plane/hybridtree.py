@@ -34,12 +34,10 @@ def hybridtree(
     Source: Cormode, Procopiuc, Srivastava, Shen, Yu (2012), section 3.3, with their share of 0.3.
     """
     medians = max(request.counts.shape).bit_length() // 2 if median_levels is None else median_levels
-    if medians < 0 or (depth is not None and depth < medians):
+    if depth is not None and depth < medians:
         raise ValueError(
             f"{request.mechanism} has {medians} median levels of {depth}; choose from 0 to the depth"
         )
-    if not 0 < median_share < 1:
-        raise ValueError(f"{request.mechanism} median_share is {median_share}; it is between 0 and 1")
     tree = RectangleTree(request.counts.shape)
     if medians:
         epsilon = request.ledger.spend_share("medians", median_share) / (2 * medians)

@@ -22,10 +22,6 @@ def quadtree(
     Cost: O(bins) and 4 / 3 draws a bin.
     Source: Cormode, Procopiuc, Srivastava, Shen, Yu (2012), sections 4 and 5.
     """
-    if depth is not None and depth < 0:
-        raise ValueError(f"{request.mechanism} depth is {depth}; quarter 0 times or more")
-    if not 0.5 <= level_growth <= 4:
-        raise ValueError(f"{request.mechanism} level_growth is {level_growth}; choose one from 0.5 to 4")
     tree = RectangleTree(request.counts.shape)
     while (depth is None or len(tree.levels) <= depth) and tree.grow(quarters):
         pass

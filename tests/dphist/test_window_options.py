@@ -85,7 +85,9 @@ def test_no_option_may_change_whom_a_window_protects(mechanism: str) -> None:
     """Whatever the registry says to be for moved events, or to take something as public."""
     options = describe(mechanism).options
     weaker = {
-        name for name, said in options.items() if {"moved", "move", "public", "exact"} & set(said.split())
+        name
+        for name, option in options.items()
+        if {"moved", "move", "public", "exact"} & set(option.text.split())
     }
     assert weaker == set(options) - set(known_options(mechanism))
     for name in [*weaker, "continuous"]:

@@ -50,12 +50,10 @@ def adaptive_tree(
     [0, 8, 64]
     """
     size = request.counts.size
-    if blocks < 1:
-        raise ValueError(f"{request.mechanism} blocks is {blocks}; look at one at least")
-    if min(blocks_share, pieces_share) <= 0 or blocks_share + pieces_share >= 1:
+    if blocks_share + pieces_share >= 1:
         raise ValueError(
             f"{request.mechanism} blocks_share is {blocks_share} and pieces_share {pieces_share}; "
-            "both are above 0 and leave something for the tree"
+            "leave something for the tree"
         )
     block_edges = np.arange(min(blocks, size) + 1) * size // min(blocks, size)
     epsilon_blocks = request.ledger.spend_share("blocks", blocks_share)

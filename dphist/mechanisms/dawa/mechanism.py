@@ -13,7 +13,7 @@ from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, unifo
 from dphist.mechanisms.dawa.merge import merged_buckets
 from dphist.mechanisms.dawa.partition import Centre, private_partition
 from dphist.mechanisms.dawa.query_tree import LATTICE, TreeParts, best_tree, greedy_tree
-from dphist.mechanisms.hierarchical import check_branching, equal_parts, measure_tree
+from dphist.mechanisms.hierarchical import equal_parts, measure_tree
 from dphist.mechanisms.ranges import FloatArray
 from dphist.mechanisms.weighted_tree import IntervalTree
 
@@ -28,6 +28,7 @@ LARGEST_MOVES: dict[Centre, int] = {"mean": 4, "median": 2}
 
 # (number of buckets, starts and ends of the workload among them) -> a tree and its parts of the budget
 TreeRule = Callable[[int, FloatArray, FloatArray], TreeParts]
+_TREE_RULES: dict[str, TreeRule] = {"best": best_tree, "greedy": greedy_tree}
 
 
 def dawa(
@@ -59,8 +60,9 @@ def dawa(
         costs clipped at zero. A constant cost for each bucket counters luck and depends on no data. Errors
         stay above that code's where data are easy: see docs/mechanisms.md, and ``adaptive_tree``.
     """
-    rule = _tree_rule(request, tree)
-    return _partitioned(request, partition_share, bucket_penalty, deviation_from, rule, merge=merge)
+    return _partitioned(
+        request, partition_share, bucket_penalty, deviation_from, _TREE_RULES[tree], merge=merge
+    )
 
 
 def dawa_all(
@@ -77,8 +79,9 @@ def dawa_all(
     Cost: O(n^2 log n); n^2 / 2 draws: a minute of system noise at 4096 bins.
     Source: Li et al. (2014), section 5.3.2.
     """
-    rule = _tree_rule(request, tree)
-    return _partitioned(request, partition_share, bucket_penalty, deviation_from, rule, all_lengths=True)
+    return _partitioned(
+        request, partition_share, bucket_penalty, deviation_from, _TREE_RULES[tree], all_lengths=True
+    )
 
 
 def partition_laplace(
@@ -115,8 +118,6 @@ def partition_uniform(
     Source: Li et al. (2014), section 5.3.3; Hay et al. (2010).
     """
 
-    check_branching(request, branching)
-
     def equally(buckets: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
         tree = IntervalTree(buckets, branching)
         return tree, equal_parts(tree, root=True)
@@ -139,10 +140,6 @@ def partition_geometric(
     Args: level_ratio, the budget of a level over that of the level above it.
     Source: Li et al. (2014), section 5.3.3; Cormode et al. (2012), whose ratio is the cube root of 2.
     """
-    if not 1 <= level_ratio <= 2:
-        raise ValueError(f"{request.mechanism} level_ratio is {level_ratio}; choose one from 1 to 2")
-
-    check_branching(request, branching)
 
     def by_level(buckets: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
         tree = IntervalTree(buckets, branching)
@@ -151,12 +148,6 @@ def partition_geometric(
         return tree, [np.full(size, part) for size, part in zip(tree.sizes, parts, strict=True)]
 
     return _partitioned(request, partition_share, bucket_penalty, deviation_from, by_level)
-
-
-def _tree_rule(request: Request, tree: str) -> TreeRule:
-    if tree not in ("best", "greedy"):
-        raise ValueError(f"{request.mechanism} tree is {tree!r}; choose 'best' or 'greedy'")
-    return best_tree if tree == "best" else greedy_tree
 
 
 def _partitioned(
@@ -170,14 +161,6 @@ def _partitioned(
     merge: bool = False,
 ) -> HistogramRelease:
     """The three stages: partition, measured tree over the buckets, uniform expansion."""
-    if not 0 < partition_share < 1:
-        raise ValueError(f"{request.mechanism} partition_share is {partition_share}; it is between 0 and 1")
-    if not 0 <= bucket_penalty <= 1000:
-        raise ValueError(f"{request.mechanism} bucket_penalty is {bucket_penalty}; it is between 0 and 1000")
-    if deviation_from not in LARGEST_MOVES:
-        raise ValueError(
-            f"{request.mechanism} deviation_from is {deviation_from!r}; choose 'median' or 'mean'"
-        )
     epsilon_partition = request.ledger.spend_share("partition", partition_share)
     epsilon_counts = request.ledger.spend_rest("bucket counts")
     largest_scale = LARGEST_MOVES[deviation_from] / epsilon_partition

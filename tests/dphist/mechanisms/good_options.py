@@ -24,7 +24,7 @@ _VALUES = {
     "deviation_from": ["median", "mean"],
     "tree": ["best", "greedy"],
     "merge": [True, False],
-    "level_ratio": [1.0, 1.26, 2.0],
+    "level_ratio": [1, 1.26, 2],
     "blocks": [1, 4, 64, 10**9],
     "blocks_share": _SHARES,
     "pieces_share": _SHARES,

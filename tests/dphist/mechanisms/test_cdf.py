@@ -175,10 +175,10 @@ def test_equal_budgets_and_branching_can_be_asked_for():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"neighbours": "swap"}, "'swap' is not known"),
+        ({"neighbours": "swap"}, "neighbours is 'swap'; choose"),
         ({"branching": (2, 2)}, "does not cover 9 bins"),
-        ({"budgets": "none"}, "'none' is not known"),
-        ({"consistent": "l2"}, "'l2' is not known"),
+        ({"budgets": "none"}, "budgets is 'none'; choose"),
+        ({"consistent": "l2"}, "consistent is 'l2'; choose"),
     ],
 )
 def test_bad_options_are_named(options, said):

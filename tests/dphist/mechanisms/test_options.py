@@ -1,9 +1,14 @@
 """Options of every mechanism: what relation a release is for, what is taken, what is refused by name."""
 
+import re
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+
 import numpy as np
 import pytest
 
-from dphist.mechanisms import describe, names, release
+from dphist.mechanisms import checked_options, describe, names, release
 from dphist.noise import SeededNoise
 from tests.dphist.mechanisms.good_options import good_options
 
@@ -37,6 +42,7 @@ def test_good_values_are_known_for_every_option_of_every_mechanism():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "option", "value"), GOOD)
 def test_a_release_names_the_relation_that_its_steps_cost_epsilon_for(name, option, value, privacy_loss):
     counts = counts_for(name)
@@ -77,3 +83,142 @@ def test_under_the_weaker_relation_an_added_event_shows_without_noise(name, shap
 def test_by_default_a_release_is_for_an_event_added_or_removed(name):
     made = release(name, counts_for(name), 1, noise=SeededNoise(1))
     assert made.neighbours == describe(name).neighbours == "add_remove"
+
+
+class Unprintable:
+    """Its repr cannot be had."""
+
+    def __repr__(self):
+        raise RuntimeError("no")
+
+
+# Of every kind a wrong kind: none of these is taken by any option, but as ``is_of_its_kind`` says.
+BAD = [
+    *(float("nan"), float("inf"), -float("inf"), -1, -0.5, 2.5 + 2**40, "x", "1", "", b"2", [], [0], (2.5,)),
+    *(
+        {},
+        object(),
+        Unprintable(),
+        1j,
+        10**5000,
+        -(10**5000),
+        np.array([1, 2]),
+        np.nan,
+        2**70 + 0.5,
+        True,
+        None,
+    ),
+    *(False, 0, 1, 2, 0.5, 2.5, "True", (1, 1), Decimal("0.5"), np.datetime64("NaT")),
+]
+KINDS = {
+    "a whole number": lambda value: type(value) is int,
+    "a number from": lambda value: type(value) in (int, float) and abs(value) < float("inf"),
+    "a number between": lambda value: type(value) in (int, float) and abs(value) < float("inf"),
+    "True or False": lambda value: type(value) is bool,
+    "'": lambda value: False,
+    "a tuple": lambda value: type(value) is tuple and value[0] == 1,
+}
+OPTIONS = [(name, option) for name in names() for option in describe(name).options]
+
+
+def is_of_its_kind(option, value):
+    [right] = [kind for words, kind in KINDS.items() if option.rule.startswith(words)]
+    return right(value) or (value is None and option.or_none)
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_a_value_of_another_kind_is_refused_by_name_before_anything_is_measured(name, option):
+    known = describe(name).options[option]
+    wrong = [value for value in BAD if not is_of_its_kind(known, value)]
+    assert len(wrong) >= 20
+    for value in wrong:
+        with pytest.raises(ValueError, match=f"^{name} {option} is .*; choose ") as refusal:
+            release(name, counts_for(name), 1, noise=Untouched(), **{option: value})
+        assert len(str(refusal.value)) < 250
+        assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_a_value_of_the_right_kind_is_released_with_or_refused_by_name(name, option):
+    """Numbers out of range, and such as the histogram has no use for, however large."""
+    known = describe(name).options[option]
+    for value in filter(partial(is_of_its_kind, known), BAD):
+        refusals = []
+        try:
+            made = release(name, counts_for(name), 1, noise=SeededNoise(1), **{option: value})
+            assert np.isfinite(made.counts).all()
+        except ValueError as refusal:
+            refusals.append(str(refusal))
+        assert all(option in said or option.replace("_", " ") in said for said in refusals)
+
+
+class Untouched:
+    """Noise that nobody may ask for."""
+
+    private = False
+
+    def discrete_laplace(self, scale, shape):
+        raise AssertionError("measured before options were checked")
+
+    def select(self, scores, scale):
+        raise AssertionError("selected before options were checked")
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_option_takes_its_default_and_says_what_it_takes(name):
+    row = describe(name)
+    assert checked_options(name, row.defaults()) == row.defaults()
+    for option in row.options.values():
+        assert option.text
+        assert option.rule
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "given", "taken"),
+    [
+        ("h", "branching", np.int64(3), 3),
+        ("dawa", "partition_share", 0.25, Fraction(1, 4)),
+        ("dawa", "partition_share", np.float32(0.25), Fraction(1, 4)),
+        ("partition_geometric", "level_ratio", 2, 2.0),
+        ("dawa", "merge", np.bool_(True), True),
+        ("cdf_tree", "branching", [4, np.int64(4)], (4, 4)),
+    ],
+)
+def test_a_value_is_given_to_the_mechanism_in_the_type_that_it_computes_with(name, option, given, taken):
+    checked = checked_options(name, {option: given})[option]
+    assert checked == taken
+    assert type(checked) is type(taken)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("h", {"branching": 2.5}, "h branching is 2.5; choose a whole number from 2 on"),
+        ("hb", {"branching": 1}, "hb branching is 1; choose a whole number from 2 on or None"),
+        ("p_hp", {"partition_share": np.inf}, "p_hp partition_share is inf; choose a number between 0 and 1"),
+        (
+            "cdf_tree",
+            {"consistent": np.nan},
+            "cdf_tree consistent is nan; choose 'absolute' or 'squared' or None",
+        ),
+        (
+            "h_bar_nonnegative",
+            {"round_counts": "x"},
+            "h_bar_nonnegative round_counts is 'x'; choose True or False",
+        ),
+        ("partition_geometric", {"level_ratio": True}, "is True; choose a number from 1 to 2"),
+        ("structure_first", {"buckets": 14}, "buckets is 14; choose 1 to 13, the number of bins"),
+        ("adaptive_tree", {"blocks_share": 0.5, "pieces_share": 0.5}, "leave something for the tree"),
+    ],
+)
+def test_what_is_said(name, options, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        release(name, counts_for(name), 1, noise=SeededNoise(1), **options)
+
+
+def test_a_branching_above_the_number_of_bins_is_the_flat_tree():
+    counts = counts_for("h")
+    for name in ("h", "h_bar", "hb", "greedy_h", "partition_uniform"):
+        flat, far = (release(name, counts, 1, noise=SeededNoise(1), branching=b) for b in (13, 10**400))
+        np.testing.assert_array_equal(flat.counts, far.counts)

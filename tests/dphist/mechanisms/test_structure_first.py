@@ -137,7 +137,7 @@ def test_stated_variance_is_the_spread_of_the_answers_given_the_boundaries():
         ({"buckets": 12}, "choose 1 to 11"),
         ({"branching": 1}, "branching is 1"),
         ({"partition_share": 0}, "partition_share is 0"),
-        ({"deviation": "cubed"}, "'cubed' is not known"),
+        ({"deviation": "cubed"}, "deviation is 'cubed'; choose"),
         ({"deviation": "squared", "largest_count": 0}, "largest_count is 0"),
     ],
 )

@@ -1,0 +1,131 @@
+"""Options of mechanisms: what each means, which values it takes, and one refusal for all others."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+# More levels than this cut nothing that there is.
+_MOST_LEVELS = 64
+_LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Option:
+    """A keyword of a mechanism.
+
+    Args: text says what it means; rule, in words, which values it takes; take returns such a value as the
+        mechanism takes it, and raises ValueError, TypeError or OverflowError for any other; or_none, whether
+        None is one.
+    """
+
+    text: str
+    rule: str
+    take: Callable[[Any], Any]
+    or_none: bool = False
+
+    def checked(self, name: str, value: object) -> Any:
+        """Return the value as the mechanism takes it. Raises: ValueError with name, value and rule."""
+        if value is None and self.or_none:
+            return None
+        try:
+            return self.take(value)
+        except (ValueError, TypeError, OverflowError):
+            rule = f"{self.rule} or None" if self.or_none else self.rule
+            raise ValueError(f"{name} is {_shown(value)}; choose {rule}") from None
+
+
+def whole(text: str, least: int, most: int | None = None, *, or_none: bool = False) -> Option:
+    """Describe an option that takes whole numbers from ``least`` on, to ``most``."""
+
+    def take(value: Any) -> int:
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+            raise TypeError
+        number = int(value)
+        if number < least or (most is not None and number > most):
+            raise ValueError
+        return number
+
+    return Option(
+        text, f"a whole number from {least} {'on' if most is None else f'to {most}'}", take, or_none
+    )
+
+
+def real(text: str, least: float, most: float) -> Option:
+    """Describe an option that takes numbers from ``least`` to ``most``."""
+
+    def take(value: Any) -> float:
+        number = float(_number(value))
+        if not least <= number <= most:
+            raise ValueError
+        return number
+
+    return Option(text, f"a number from {least:g} to {most:g}", take)
+
+
+def share(text: str) -> Option:
+    """Describe an option that takes a share: an exact fraction of epsilon between 0 and 1, neither."""
+
+    def take(value: Any) -> Fraction:
+        number = _number(value)
+        exact = Fraction(number) if isinstance(number, numbers.Rational) else Fraction(float(number))
+        if not 0 < exact < 1:
+            raise ValueError
+        return exact
+
+    return Option(text, "a number between 0 and 1", take)
+
+
+def word(text: str, *words: str, or_none: bool = False) -> Option:
+    """Describe an option that takes one of some words."""
+
+    def take(value: Any) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError
+        return str(value)
+
+    return Option(text, " or ".join(map(repr, words)), take, or_none)
+
+
+def flag(text: str) -> Option:
+    """Describe an option that is on or off: a number or a word is neither."""
+
+    def take(value: Any) -> bool:
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError
+        return bool(value)
+
+    return Option(text, "True or False", take)
+
+
+def level_branchings(text: str) -> Option:
+    """Describe an option that takes a branching for each level; whether they reach is for the tree to say."""
+    one = whole("", 1)
+
+    def take(value: Any) -> tuple[int, ...]:
+        if not isinstance(value, tuple | list) or not 1 <= len(value) <= _MOST_LEVELS:
+            raise TypeError
+        return tuple(one.take(branch) for branch in value)
+
+    return Option(text, f"a tuple of 1 to {_MOST_LEVELS} whole numbers from 1 on,", take, or_none=True)
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
+        raise TypeError
+    return value
+
+
+def _shown(value: object) -> str:
+    """Return a value for a message of one line, also where it has no short text or none at all."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # whatever its repr raises, the message is about the option
+        text = f"of type {type(value).__name__}"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

@@ -1,0 +1,305 @@
+"""The table of mechanisms: a row for each, with every option, what it means and which values it takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from dphist.mechanisms.base import HistogramRelease
+from dphist.mechanisms.options import Option, flag, level_branchings, real, share, whole, word
+from dphist.privacy import Neighbours
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One row: where a mechanism lives and what it needs.
+
+    Args: ``target`` is "module:function"; ``options`` says what each keyword of the function means, which
+        values it takes, and the paper's where the default, which is in the signature, is another;
+        ``neighbours`` is the relation of its guarantee with the defaults (a release names its own).
+    """
+
+    name: str
+    target: str
+    summary: str
+    options: dict[str, Option] = field(default_factory=dict)
+    dimensions: int = 1
+    uses_workload: bool = False
+    neighbours: Neighbours = "add_remove"
+
+    @cached_property
+    def function(self) -> Callable[..., HistogramRelease]:
+        """The mechanism itself, imported on first use."""
+        module, _, name = self.target.partition(":")
+        function: Callable[..., HistogramRelease] = getattr(import_module(module), name)
+        return function
+
+    def defaults(self) -> dict[str, Any]:
+        """The default of each option, read from the function's signature."""
+        parameters = inspect.signature(self.function).parameters
+        return {name: parameter.default for name, parameter in parameters.items() if name != "request"}
+
+
+_CDF = {
+    "neighbours": word(
+        "the relation of the guarantee; 'substitute', the paper's: for a moved event only, N is public",
+        *("add_remove", "substitute"),
+    ),
+    "consistent": word(
+        "return the closest whole, rising counts in [0, N], by this error",
+        "absolute",
+        "squared",
+        or_none=True,
+    ),
+}
+_CDF_TREE = {
+    "branching": level_branchings("children per node, root to leaf; None, the paper's, has the least error"),
+    "budgets": word("of the levels; 'optimal' is the paper's", "optimal", "equal"),
+    **_CDF,
+}
+
+_BRANCHING = {"branching": whole("children of a node; 2 is the papers'", 2)}
+_DAWA_SHARE = {"partition_share": share("share of epsilon that chooses the partition; 1/4 is the paper's")}
+_PARTITION = _DAWA_SHARE | {
+    "bucket_penalty": real(
+        "cost of a bucket beyond 1 / epsilon_2, in noise scales; 0 is the paper's, 2.5 or 4 ours", 0, 1000
+    ),
+    "deviation_from": word("what counts in a bucket should be near; the paper's is 'mean'", "median", "mean"),
+}
+_TREE = {"tree": word("'best' for the workload, or 'greedy', the paper's", "best", "greedy")}
+
+_TOTAL = {
+    "known_total": flag(
+        "take the exact total as public, as the papers do: the guarantee is then for a moved event only"
+    ),
+    "total_share": share("share of epsilon for the noisy total, ours"),
+}
+_MWEM = _TOTAL | {
+    "rounds": whole(
+        "queries to measure; None, ours, chooses from the noisy total and epsilon; 10 in published code",
+        *(1, 2**20),
+        or_none=True,
+    ),
+    "sweeps": whole("how often at most all measured queries are replayed in each round", 1, 10_000),
+}
+
+_GRID = _TOTAL | {"constant": real("events times epsilon per block; 10 is the paper's", 1e-6, 1e6)}
+
+TABLE: tuple[Mechanism, ...] = (
+    Mechanism("identity", "dphist.mechanisms.identity:identity", "noise on every bin"),
+    Mechanism("h", "dphist.mechanisms.hierarchical:h", "a tree of noisy counts, as measured", _BRANCHING),
+    Mechanism("h_bar", "dphist.mechanisms.hierarchical:h_bar", "the tree made consistent", _BRANCHING),
+    Mechanism(
+        "h_bar_nonnegative",
+        "dphist.mechanisms.hierarchical:h_bar_nonnegative",
+        "the consistent tree, with subtrees that are not above zero set to zero",
+        _BRANCHING | {"round_counts": flag("round counts to whole numbers, as the paper does")},
+    ),
+    Mechanism(
+        "hb",
+        "dphist.mechanisms.hierarchical:hb",
+        "the tree with its best branching",
+        {"branching": whole("children of a node; None, the paper's, has the least error", 2, or_none=True)},
+    ),
+    Mechanism("privelet", "dphist.mechanisms.privelet:privelet", "noise on Haar wavelet coefficients"),
+    Mechanism(
+        "greedy_h",
+        "dphist.mechanisms.greedy_h:greedy_h",
+        "a tree whose budgets fit the workload",
+        _BRANCHING,
+        uses_workload=True,
+    ),
+    Mechanism(
+        "hat_tree",
+        "dphist.mechanisms.hat_tree:hat_tree",
+        "a tree of overlapping nodes, planned for the workload: the best that does not look at the data",
+        {
+            "branching": whole(
+                "width of a level over that of the level below; None chooses for the workload",
+                2,
+                or_none=True,
+            )
+        },
+        uses_workload=True,
+    ),
+    Mechanism(
+        "dawa",
+        "dphist.mechanisms.dawa.mechanism:dawa",
+        "private partition, then a tree whose budgets fit the workload",
+        _PARTITION | _TREE | {"merge": flag("join buckets that look alike after stage 2; not in the paper")},
+        uses_workload=True,
+    ),
+    Mechanism(
+        "dawa_all",
+        "dphist.mechanisms.dawa.mechanism:dawa_all",
+        "DAWA with buckets of all lengths",
+        _PARTITION | _TREE,
+        uses_workload=True,
+    ),
+    Mechanism(
+        "partition_laplace",
+        "dphist.mechanisms.dawa.mechanism:partition_laplace",
+        "DAWA's partition, noise on every bucket",
+        _PARTITION,
+    ),
+    Mechanism(
+        "partition_uniform",
+        "dphist.mechanisms.dawa.mechanism:partition_uniform",
+        "DAWA's partition, then H-bar",
+        _PARTITION | _BRANCHING,
+    ),
+    Mechanism(
+        "partition_geometric",
+        "dphist.mechanisms.dawa.mechanism:partition_geometric",
+        "DAWA's partition, then a tree with geometric budgets",
+        _PARTITION
+        | _BRANCHING
+        | {
+            "level_ratio": real(
+                "budget of a level over that of the level above; 2^(1/3) is the paper's", 1, 2
+            )
+        },
+    ),
+    Mechanism(
+        "adaptive_tree",
+        "dphist.mechanisms.adaptive.mechanism:adaptive_tree",
+        "look coarsely, then closer, then measure a tree over what differs: the one to start with",
+        {
+            "blocks": whole("how many equal runs of bins the first look has, at most", 1),
+            "blocks_share": share("share of epsilon for the first look"),
+            "pieces_share": share("share of epsilon for the second look"),
+        },
+        uses_workload=True,
+    ),
+    Mechanism("sorted", "dphist.mechanisms.sorted_counts:sorted_counts", "sorted counts with noise"),
+    Mechanism("sorted_rounded", "dphist.mechanisms.sorted_counts:sorted_rounded", "sorted again and rounded"),
+    Mechanism(
+        "sorted_isotonic", "dphist.mechanisms.sorted_counts:sorted_isotonic", "closest rising sequence"
+    ),
+    Mechanism("cdf_direct", "dphist.mechanisms.cdf:cdf_direct", "noise on cumulative counts", _CDF),
+    Mechanism("cdf_histogram", "dphist.mechanisms.cdf:cdf_histogram", "cumulative sums of noisy bins", _CDF),
+    Mechanism("cdf_binary", "dphist.mechanisms.cdf:cdf_binary", "cumulative counts from a binary tree", _CDF),
+    Mechanism(
+        "cdf_tree", "dphist.mechanisms.cdf:cdf_tree", "the level-uniform tree of least error", _CDF_TREE
+    ),
+    Mechanism("cdf_refined", "dphist.mechanisms.cdf:cdf_refined", "its estimates from both ends", _CDF_TREE),
+    Mechanism(
+        "p_hp",
+        "dphist.mechanisms.p_hp:p_hp",
+        "recursive private bisection, noise on every bucket",
+        {
+            "partition_share": share("share of epsilon that chooses the partition; 1/2 is the paper's"),
+            "depth": whole("how often a cluster is cut at most; None is log2 of the bins", 1, or_none=True),
+            "nonnegative": flag("set negative counts to zero, as the paper's code does"),
+        },
+    ),
+    Mechanism(
+        "mwem",
+        "dphist.mechanisms.mwem:mwem",
+        "measure the worst answered query, reweigh, repeat",
+        _MWEM,
+        uses_workload=True,
+    ),
+    Mechanism(
+        "efpa",
+        "dphist.mechanisms.efpa:efpa",
+        "noise on the first Fourier coefficients",
+        {"selection_share": share("share of epsilon that chooses how many; 1/2 is the paper's")},
+    ),
+    Mechanism(
+        "structure_first",
+        "dphist.mechanisms.structure_first:structure_first",
+        "private boundaries of a fixed number of buckets, a tree in each",
+        {
+            "buckets": whole(
+                "how many; None is a tenth of the bins, as in the paper", 1, 2**27, or_none=True
+            ),
+            "partition_share": share("share of epsilon for the boundaries; 1/20 is the published code's"),
+            "deviation": word(
+                "what buckets should have little of; the paper's is 'squared', its code's 'absolute'",
+                "absolute",
+                "squared",
+            ),
+            "largest_count": whole("the bound F on counts in squared deviations, clipped there", 1, 2**20),
+            "branching": whole("children of a node; 8 is ours, 2 the paper's code's", 2),
+        },
+    ),
+    Mechanism("identity_plane", "dphist.mechanisms.identity:identity", "noise on every bin", dimensions=2),
+    Mechanism(
+        "mwem_plane",
+        "dphist.mechanisms.mwem:mwem",
+        "measure the worst answered rectangle, reweigh, repeat",
+        _MWEM,
+        dimensions=2,
+        uses_workload=True,
+    ),
+    Mechanism(
+        "dawa_hilbert",
+        "dphist.plane.hilbert:dawa_hilbert",
+        "DAWA along the Hilbert curve",
+        _DAWA_SHARE,
+        dimensions=2,
+        uses_workload=True,
+    ),
+    Mechanism(
+        "quadtree",
+        "dphist.plane.quadtree:quadtree",
+        "quarters of quarters, lower levels with more budget",
+        {
+            "depth": whole("how often to quarter; None until squares are bins", 0, or_none=True),
+            "level_growth": real(
+                "budget of a level over that of the level above; 2^(1/3) is the paper's", 0.5, 4
+            ),
+        },
+        dimensions=2,
+    ),
+    Mechanism(
+        "hybridtree",
+        "dphist.plane.hybridtree:hybridtree",
+        "cuts at private medians above, quarters below",
+        {
+            "median_levels": whole("levels cut at medians; None is half of the depth", 0, 64, or_none=True),
+            "median_share": share("share of epsilon for the medians; 3/10 is the paper's"),
+            "depth": whole("levels below the root; None until rectangles are bins", 0, or_none=True),
+        },
+        dimensions=2,
+    ),
+    Mechanism(
+        "dpcube",
+        "dphist.plane.dpcube:dpcube",
+        "nearly uniform parts of noisy blocks, measured afresh",
+        {
+            "blocks_across": whole(
+                "blocks along the longer axis; None chooses from the noisy total and epsilon", 1, or_none=True
+            ),
+            "blocks_share": share("share for the blocks of what the total leaves; 1/2 is the paper's"),
+            "total_share": share("share of epsilon for the noisy total, ours"),
+            "threshold": real(
+                "what a cut must gain, in noise variances times the log of its places; ours", 0, 1e12
+            ),
+        },
+        dimensions=2,
+    ),
+    Mechanism(
+        "uniform_grid",
+        "dphist.plane.grids:uniform_grid",
+        "one grid, as fine as its events and epsilon justify",
+        _GRID,
+        dimensions=2,
+    ),
+    Mechanism(
+        "adaptive_grid",
+        "dphist.plane.grids:adaptive_grid",
+        "a coarse grid, each block cut as its noisy count justifies",
+        _GRID
+        | {
+            "fine_constant": real("events times epsilon per fine block; 5 is the paper's", 1e-6, 1e6),
+            "coarse_share": share("share for the coarse grid of what the total leaves; 1/2 is the paper's"),
+        },
+        dimensions=2,
+    ),
+)
