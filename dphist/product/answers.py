@@ -64,6 +64,14 @@ class Histogram:
         """The best estimate of every bucket, shape (buckets,)."""
         return self.axis.least_squares(self.levels)
 
+    @cached_property
+    def cumulative_stderr(self) -> FloatArray:
+        """The standard error of every unbiased cumulative count, shape (buckets,)."""
+        variances = np.zeros(self.axis.buckets)
+        for weights, law in zip(self.axis.prefix_weights, self.laws, strict=True):
+            variances += law.variance * (weights**2).sum(axis=1)
+        return np.sqrt(variances)
+
     def estimated(self) -> Int64Array:
         """Return the closest cumulative counts that are whole, never fall and are never negative; biased."""
         values = self.buckets.cumsum()
@@ -95,12 +103,10 @@ class Histogram:
         Raises: ValueError for a confidence outside (0, 0.999].
         Cost: about 0.2 s for 256 buckets the first time that a law is asked for.
         """
-        variances = np.zeros(self.axis.buckets)
         slack = np.zeros(self.axis.buckets)
-        for weights, law, bound in zip(self.axis.prefix_weights, self.laws, self.rounding, strict=True):
-            variances += law.variance * (weights**2).sum(axis=1)
+        for weights, bound in zip(self.axis.prefix_weights, self.rounding, strict=True):
             slack += bound * np.abs(weights).sum(axis=1)
-        stderr = np.sqrt(variances)
+        stderr = self.cumulative_stderr
         values = self.buckets.cumsum()
         # Sums of doubles: a count that is known exactly may come out a trifle below itself.
         slack += FLOATING_ERROR * (1.0 + np.abs(values).max())

@@ -24,9 +24,11 @@ from stream_app.api.panel_schemas import (
     PreviewQuery,
     QuantileSlicesAnswer,
     QuantileSlicesQuery,
+    SlicesQuery,
 )
 from stream_app.api.preview import preview, replanned
 from stream_app.api.routes import Known, Nothing, all_replicas, answered
+from stream_app.api.running_cdfs import CdfsAnswer, running_cdfs
 from stream_app.core.alerts.states import State
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
@@ -84,6 +86,13 @@ async def quantiles(
         return await run_in_threadpool(
             answered, request, replica, lambda view: panels.quantile_slices(view, query)
         )
+
+
+@router.get("/streams/{stream}/cdfs", response_model=CdfsAnswer)
+async def cdfs(request: Request, replica: Known, query: Annotated[SlicesQuery, Query()]) -> Response:
+    """The distribution of the value from start to the end of every step, rising over value and time."""
+    async with replica.busy:
+        return await run_in_threadpool(answered, request, replica, lambda view: running_cdfs(view, query))
 
 
 @router.get("/streams/{stream}/preview", response_model=PreviewAnswer)

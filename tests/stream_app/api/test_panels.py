@@ -225,6 +225,38 @@ def test_the_error_of_heat_is_that_of_the_cumulative_counts() -> None:
     asyncio.run(run())
 
 
+def test_growing_distributions_are_the_exact_ones_where_there_is_no_noise() -> None:
+    async def run() -> None:
+        async with api_over_axes(epsilon=EXACT) as (api, cells):
+            found = await api.json("cdfs", step=5, start=start_of(2), key="B6")
+            exact = cells[2:, 1].cumsum(axis=0).cumsum(axis=1)[4::5]
+            assert found["counts"] == exact.tolist()
+            assert found["end"] == [start_of(7 + 5 * place) for place in range(9)]
+            assert found["upto"] == (await api.json("cdf"))["upto"]
+            assert (found["start"], found["key"]) == ("2013-01-01T02:00:00Z", "B6")
+
+    asyncio.run(run())
+
+
+def test_growing_distributions_rise_over_value_and_time_between_those_of_each_end() -> None:
+    async def run() -> None:
+        async with api_over_axes(epsilon="0.1") as (api, _cells):
+            found = await api.json("cdfs", step=4)
+            counts = np.array(found["counts"])
+            ends = [start_of(4 * place + 4) for place in range(12)]
+            each = [await api.json("cdf", end=end) for end in ends]
+            alone = np.array([one["consistent"] for one in each])
+            assert (np.diff(alone, axis=0) < 0).any()  # or the test shows nothing
+            assert (np.diff(counts, axis=0) >= 0).all()
+            assert (np.diff(counts, axis=1) >= 0).all()
+            for place in range(12):
+                highest, lowest = alone[: place + 1].max(axis=0), alone[place:].min(axis=0)
+                assert counts[place].tolist() == ((highest + lowest) // 2).tolist()
+            assert np.allclose(found["stderr"], [one["stderr"] for one in each])
+
+    asyncio.run(run())
+
+
 def test_quantiles_over_time_are_those_of_each_slice() -> None:
     async def run() -> None:
         async with api_over_axes(epsilon="1") as (api, _cells):
@@ -321,6 +353,7 @@ async def test_refusals_say_what_and_where(api: Api) -> None:
     asked = (
         ("keys", {}, "no keys"),
         ("heat", {}, "no value"),
+        ("cdfs", {}, "no value"),
         ("quantiles", {"q": 0.5}, "no value"),
         ("preview", {"epsilon": 0}, "epsilon"),
         ("preview", {"epsilon": 0.5, "step": 101}, "longer than the range"),
