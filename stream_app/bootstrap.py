@@ -26,7 +26,7 @@ from stream_app.core.bins import Binning
 from stream_app.core.closing import Closing
 from stream_app.core.declaration import Declaration
 from stream_app.durable import secret_directory
-from stream_app.event_logs import by_log, cluster_of, named_by, open_source
+from stream_app.event_logs import by_log, check_files, cluster_of, named_by, open_source
 from stream_app.ingest import Ingest
 from stream_app.lease import Lease
 from stream_app.monitoring.listener import serving
@@ -135,6 +135,7 @@ async def run_worker(settings: Settings) -> None:
 
     Raises: OperatorError, one line, where it cannot start or go on.
     """
+    check_files(settings.streams)
     while True:
         try:
             return await _start_and_run(settings)

@@ -81,6 +81,22 @@ def named_by(source: Source, strategy: Strategy) -> Strategy:
     return replace(strategy, declared=declared)
 
 
+def check_files(streams: Sequence[StreamSettings]) -> None:
+    """Refuse files that cannot be read, before anything is started. Raises: OperatorError, one line."""
+    for stream in streams:
+        if isinstance(stream.source, SourceSettings) and (why := why_unreadable(stream.source.file)):
+            raise OperatorError(f"streams.{stream.name}.source.file: {why}")
+
+
+def why_unreadable(file: Path) -> str | None:
+    """Return why a file of events cannot be read, and the remedy; None where it can."""
+    if not file.is_file():
+        return f"{file} is {'no file' if file.exists() else 'not there'}; create it or correct the path"
+    if not os.access(file, os.R_OK):
+        return f"{file} cannot be read; let this user read it"
+    return None
+
+
 def check_file(stream: StreamSettings, state_dir: Path) -> None:
     """Refuse another file under a stream that has begun: its events could be counted a second time.
 

@@ -57,7 +57,7 @@ class Section:
         if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
             return
         if not isinstance(node, yaml.MappingNode):
-            raise ConfigError(f"{file}:{self.line}: {path or 'the file'} must hold keys with values")
+            raise ConfigError(f"{self.where}: {_no_mapping(path, node)}".replace("\n", " "))
         for key_node, value_node in node.value:
             key = str(key_node.value)
             if key in self._nodes:
@@ -146,6 +146,43 @@ def parse_document(text: str, file: str, known: list[str]) -> Section:
     if node is None:
         raise ConfigError(f"{file}: the file is empty; start from examples/flights.yaml")
     return Section(file, "", node, known)
+
+
+_EXAMPLES = {
+    "": "streams: {clicks: {...}}",
+    "streams": "clicks: {source: {...}, time: {...}, privacy: {...}}",
+    "streams.": "source: {...}, time: {...}, privacy: {...}",
+    "source": "file: clicks.ndjson",
+    "replay": "from: 2024-01-01T00:00:00Z, to: 2025-01-01T00:00:00Z",
+    "time": "field: at, format: iso8601, bin: 5m, grace: 30s, epoch: 30d",
+    "privacy": "epsilon: 1.0",
+    "tree": "release: anticipating",
+    "keys": "field: country, list: [DE, FR, US]",
+    "value": "field: seconds, min: 0, max: 60, buckets: 120",
+    "alerts": "rules: {busy: {when: 'count(clicks) > 1000'}}",
+    "rules": "busy: {when: 'count(clicks) > 1000'}",
+    "rules.": "when: 'count(clicks) > 1000'",
+    "redis": 'url: "redis://localhost:6379/0"',
+    "kafka": 'bootstrap_servers: "localhost:9092"',
+    "api": "port: 8088",
+    "operator": "port: 9100",
+    "state": "dir: ./state",
+    "secrets": "key_file: noise.key",
+}
+_SECRET = ("kafka", "secrets")  # what stands there in a wrong place may be a password
+
+
+def _no_mapping(path: str, node: yaml.Node) -> str:
+    """Say that a section holds something else, what, and how it is written.
+
+    Args: path, of the section; its example is that of its last word, or of any member of a mapping of names.
+    """
+    above, _, last = path.rpartition(".")
+    member = f"{above.rpartition('.')[2]}."
+    example = _EXAMPLES.get(member if above and member in _EXAMPLES else last)
+    value = "" if path.partition(".")[0] in _SECRET else f" {_shown(_construct(node))}"
+    written = f", for example {{{example}}}" if example else ": {key: value}"
+    return f"{path or 'the file'}{value}: must hold keys with values{written}"
 
 
 def _line(node: yaml.Node) -> int:

@@ -261,7 +261,7 @@ def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
 @click.option("--name", default="replay", show_default=True, help="The stream's name.")
 @click.option("--state", default="state/replay", show_default=True, help="Directory for the state.")
 @click.option("--speed", default="max", show_default=True, help="max, a factor, or log time a second: 9d/s.")
-@click.option("--port", default=8088, show_default=True, help="Port of the page.")
+@click.option("--port", default=8088, show_default=True, help="With --serve: port of the page.")
 @click.option("--serve", is_flag=True, help="Stay and serve when the replay is complete.")
 @refusals_in_one_line
 def replay(file: Path, serve: bool, **options: Any) -> int:

@@ -10,12 +10,12 @@ from pathlib import Path
 from stream_app.bootstrap import redis_server
 from stream_app.bootstrap_public import open_reader
 from stream_app.config import Settings, SourceSettings, StreamSettings, load
-from stream_app.config.values import speed as read_speed
 from stream_app.core.ledger import ACCEPTED
 from stream_app.ports import OperatorError
 from stream_app.shell.flights import write_flights
+from stream_app.shell.options import read_pace
 from stream_app.shell.progress import Report, open_report
-from stream_app.shell.supervision import Ending, run_service
+from stream_app.shell.supervision import Door, Ending, run_service
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights.yaml"
 
@@ -27,7 +27,7 @@ def run(seconds: float | None, speed: str | None, port: int | None, state: Path 
     try:
         _make_events(_replayed(settings.streams[0]).file, report)
         settings = asyncio.run(_measurement(settings, fresh, report))
-        return asyncio.run(run_service(settings, report, Ending(seconds)))
+        return asyncio.run(run_service(settings, report, Ending(seconds), Door("--port")))
     finally:
         report.close()
 
@@ -44,10 +44,7 @@ def _with_options(settings: Settings, speed: str | None, port: int | None, state
     if port is not None:
         settings = replace(settings, api=replace(settings.api, port=port))
     if speed is not None:
-        try:
-            pace = read_speed(float(speed) if speed.replace(".", "", 1).isdigit() else speed)
-        except ValueError as refusal:
-            raise OperatorError(f'--speed "{speed}": {refusal}') from None
+        pace = read_pace(speed)
         settings = replace(settings, streams=tuple(_paced(stream, pace) for stream in settings.streams))
     return settings
 

@@ -14,7 +14,7 @@ from stream_app.config import Settings, TopicSettings, load
 from stream_app.ports import OperatorError
 from stream_app.shell.flights import write_flights
 from stream_app.shell.progress import Report, open_report
-from stream_app.shell.supervision import Ending, run_service
+from stream_app.shell.supervision import Door, Ending, run_service
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights-kafka.yaml"
 PACE = "3h/s"
@@ -53,7 +53,7 @@ async def _run(settings: Settings, file: Path, pace: str, ending: Ending, report
     topic, servers = stream.source.topic, settings.kafka.bootstrap_servers
     async with _producing(servers, topic, file, pace):
         report.say(f"topic {topic} on {servers}: the departures of 2013 at {pace}, their times moved to now")
-        return await run_service(settings, report, ending)
+        return await run_service(settings, report, ending, Door("--port"))
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
 from stream_app.config.measured_again import check_measurements
+from stream_app.event_logs import why_unreadable
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor_kafka import kafka_findings
 from stream_app.shell.doctor_noise import key_file_findings
@@ -56,11 +57,8 @@ def _measurements(settings: Settings) -> Iterator[Finding]:
 def _file(stream: StreamSettings, source: SourceSettings) -> Iterator[Finding]:
     """Yield whether a file can be read, and whether its first events can."""
     file, what = source.file, f"streams.{stream.name}.source.file"
-    if not file.is_file():
-        yield Finding(what, "fail", f"{file} is not there; create it or correct the path")
-        return
-    if not os.access(file, os.R_OK):
-        yield Finding(what, "fail", f"{file} cannot be read; let this user read it")
+    if why := why_unreadable(file):
+        yield Finding(what, "fail", why)
         return
     yield Finding(what, "ok", f"{file} can be read")
     if not file.stat().st_size:

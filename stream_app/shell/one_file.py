@@ -4,24 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stream_app.config import Settings, file_identity, load_text
-from stream_app.config.values import duration_us, format_duration
-from stream_app.core.instants import parse_instant
+from stream_app.config import ConfigError, Settings, file_identity, load_text
+from stream_app.config.load import MOST_BINS
+from stream_app.config.values import format_duration, positive_duration_us
+from stream_app.core.instants import format_instant, parse_instant
+from stream_app.event_logs import why_unreadable
 from stream_app.ports import OperatorError
+from stream_app.shell.options import read_pace
+from stream_app.shell.processes import COMPLETE
 from stream_app.shell.progress import open_report
-from stream_app.shell.supervision import Ending, run_service
+from stream_app.shell.supervision import Door, Ending, run_service
+
+# What a key of the configuration that options stand for is called by whoever writes the options.
+_OPTIONS = {
+    "source.file": "FILE",
+    "source.format": "--format",
+    "source.replay.from": "--from",
+    "source.replay.to": "--to",
+    "time.field": "--field",
+    "time.format": "--time-format",
+    "time.bin": "--bin",
+    "time.epoch": "--to",
+    "privacy.epsilon": "--epsilon",
+    "api.port": "--port",
+    "state.dir": "--state",
+}
 
 
 def run_replay(file: Path, serve: bool, **options: Any) -> int:
     """Replay one file; return the exit status. Options are those of the command line."""
     settings = replay_settings(file, **options)
+    if why := why_unreadable(file):
+        raise OperatorError(f"FILE: {why}")
     report = open_report()
     try:
-        return asyncio.run(run_service(settings, report, Ending(when_complete=not serve)))
+        ending, door = Ending(when_complete=not serve), Door("--port", is_open=serve)
+        status = asyncio.run(run_service(settings, report, ending, door))
+        if status == COMPLETE and not serve:
+            report.say(
+                f"what was released stays in {options['state']}; --serve beside the same options serves it"
+            )
+        return status
     finally:
         report.close()
 
@@ -49,13 +78,14 @@ def replay_settings(
     >>> settings.streams[0].time.epoch_bins
     2
     """
-    try:
-        epoch_us = parse_instant(end) - parse_instant(start)
-        duration_us(bin_length)
-    except ValueError as refusal:
-        raise OperatorError(f"replay: {refusal}") from None
-    if epoch_us <= 0:
-        raise OperatorError(f"replay: --to {end} must be later than --from {start}")
+    bin_us = _read("--bin", bin_length, positive_duration_us)
+    start_us, end_us = _edge("--from", start, bin_us), _edge("--to", end, bin_us)
+    if end_us <= start_us:
+        raise OperatorError(f"--to {end} must be later than --from {start}; move one of them")
+    if (bins := (end_us - start_us) // bin_us) > MOST_BINS:
+        raise OperatorError(
+            f"--bin {bin_length}: makes {bins:,} bins of it, at most {MOST_BINS:,}; take longer"
+        )
     document = {
         "redis": {"url": f"embedded:{state}/redis"},
         "state": {"dir": state},
@@ -65,21 +95,55 @@ def replay_settings(
                 "source": {
                     "file": str(file),
                     "format": file_format,
-                    "replay": {"from": start, "to": end, "speed": speed},
+                    "replay": {"from": start, "to": end, "speed": read_pace(speed) or "max"},
                 },
                 "time": {
                     "field": field,
                     "format": time_format,
                     "bin": bin_length,
-                    "epoch": format_duration(epoch_us),
+                    "epoch": format_duration(end_us - start_us),
                 },
                 "privacy": {"epsilon": epsilon},
             }
         },
     }
-    settings = load_text(json.dumps(document), Path("options"), {})
+    try:
+        settings = load_text(json.dumps(document), Path("options"), {})
+    except ConfigError as refusal:
+        raise OperatorError(_of_options(str(refusal), name)) from None
     (stream,) = settings.streams
     # The ledger lies in the state directory, so a file has one name there, wherever the command was given.
     identity = file_identity(file, Path(state))
     source = replace(stream.source, identity=identity)
     return replace(settings, streams=(replace(stream, source=source),))
+
+
+def _read(option: str, text: str, parse: Callable[[str], int]) -> int:
+    try:
+        return parse(text)
+    except ValueError as refusal:
+        raise OperatorError(f"{option} {text}: {refusal}") from None
+
+
+def _edge(option: str, text: str, bin_us: int) -> int:
+    """Read an instant between two bins. Raises: OperatorError."""
+    at_us = _read(option, text, parse_instant)
+    if past_us := at_us % bin_us:
+        near = f"{format_instant(at_us - past_us)} or {format_instant(at_us - past_us + bin_us)}"
+        raise OperatorError(f"{option} {text} is inside a bin of {format_duration(bin_us)}; write {near}")
+    return at_us
+
+
+def _of_options(refusal: str, name: str) -> str:
+    """Return a configuration's refusal in the words of the command line.
+
+    >>> _of_options('options:1: streams.replay.source.format "xml": must be one of ndjson, csv', "replay")
+    '--format "xml": must be one of ndjson, csv'
+    """
+    said = re.sub(r"^options(:\d+)?: ", "", refusal)
+    said = re.sub(rf"^streams\.{re.escape(name)}(\.| )", r"\1", said).removeprefix(".")
+    key, space, rest = said.partition(" ")
+    if not key:
+        return f'--name "{name}" {rest}'
+    # There is no option for an epsilon that protects nobody.
+    return f"{_OPTIONS.get(key, key)}{space}{rest.partition(', or say not_private')[0]}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from stream_app.config import Settings, load
+from stream_app.config import Settings, load, values
 from stream_app.config.measured_again import check_measurements
 from stream_app.ports import OperatorError
 
@@ -52,6 +52,18 @@ def service_options(command: Callable[..., None]) -> Callable[..., None]:
     url = click.option("--url", default="http://127.0.0.1:8088", show_default=True, help="The service.")
     key = click.option("--api-key", envvar=API_KEY, help=f"Better in {API_KEY} than here.")
     return url(key(command))
+
+
+def read_pace(speed: str) -> float | None:
+    """Read ``--speed`` as a configuration's ``speed`` is read. Raises: OperatorError.
+
+    >>> read_pace("60"), read_pace("1d/s"), read_pace("max")
+    (60.0, 86400.0, None)
+    """
+    try:
+        return values.speed(float(speed) if speed.replace(".", "", 1).isdigit() else speed)
+    except ValueError as refusal:
+        raise OperatorError(f'--speed "{speed}": {refusal}') from None
 
 
 def load_to_begin(config: Path) -> Settings:

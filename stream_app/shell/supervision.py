@@ -17,6 +17,7 @@ from stream_app.config import AlertSettings, ApiSettings, Settings, StreamSettin
 from stream_app.config.access import is_loopback
 from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
+from stream_app.event_logs import check_files
 from stream_app.ports import OperatorError, PublicReader
 from stream_app.shell.processes import COMPLETE, Role, run_child, until_stopped
 from stream_app.shell.progress import Report, StreamProgress
@@ -38,23 +39,37 @@ class Ending:
     when_complete: bool = False
 
 
-async def run_service(settings: Settings, report: Report, ending: Ending) -> int:
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Whether readers are served, and by which name whoever starts the service knows the port."""
+
+    port_key: str = "api.port"
+    is_open: bool = True
+
+
+_DOOR = Door()
+
+
+async def run_service(settings: Settings, report: Report, ending: Ending, door: Door = _DOOR) -> int:
     """Run worker and API, each in a process of its own with a Redis user of its own; return the exit status.
 
+    Args: door, closed: nobody is served and no port is taken.
     Returns: 0 after Ctrl-C, the end that was asked for, or a completed replay; 2 after a refusal.
     Raises: OperatorError, one line, where it cannot start.
     """
-    check_port(settings.api, _PREDECESSOR_S)
+    check_files(settings.streams)
+    if door.is_open:
+        check_port(settings.api, _PREDECESSOR_S, door.port_key)
     status = COMPLETE
 
     async def work() -> None:
         nonlocal status
         async with redis_server(settings) as connected, open_reader(connected) as reader:
             try:
-                await _say_what_happens(settings, reader, report)
+                await _say_what_happens(settings, reader, report, door)
             except OSError as failure:
                 raise OperatorError(f"redis.api_url: {failure}") from None
-            status = await _watch(connected, reader, report, ending)
+            status = await _watch(connected, reader, report, ending, door)
 
     try:
         async with asyncio.timeout(ending.seconds):
@@ -64,10 +79,11 @@ async def run_service(settings: Settings, report: Report, ending: Ending) -> int
     return status
 
 
-def check_port(api: ApiSettings, patience_s: float = 0.0) -> None:
+def check_port(api: ApiSettings, patience_s: float = 0.0, key: str = _DOOR.port_key) -> None:
     """Raise OperatorError where the API could not serve, before anything is measured.
 
-    Args: patience_s, how long to wait for an API whose parent was killed to see that and end.
+    Args: patience_s, how long to wait for an API whose parent was killed to see that and end; key, what the
+        port is called.
     """
     deadline_s = time.monotonic() + patience_s
     while True:
@@ -78,8 +94,8 @@ def check_port(api: ApiSettings, patience_s: float = 0.0) -> None:
             if failure.errno != errno.EADDRINUSE or time.monotonic() > deadline_s:
                 reason = os.strerror(failure.errno or 0)
                 raise OperatorError(
-                    f"api.port: {api.host}:{api.port} cannot be served ({reason}); "
-                    "free it or choose another with api.port"
+                    f"{key}: {api.host}:{api.port} cannot be served ({reason}); "
+                    f"free it or choose another with {key}"
                 ) from None
         time.sleep(0.1)
 
@@ -89,7 +105,7 @@ def family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-async def _watch(settings: Settings, reader: PublicReader, report: Report, ending: Ending) -> int:
+async def _watch(settings: Settings, reader: PublicReader, report: Report, ending: Ending, door: Door) -> int:
     """Run the children and show progress until one is refused or everything asked for is done."""
     # Neither the API's process nor the alerts' learns how to reach the secret half, nor the events.
     public = replace(settings.redis, url=None, accept=None)
@@ -98,11 +114,12 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, endin
     api_redis = replace(public, alerts_url=None)
     api_only = replace(settings, redis=api_redis, kafka=None, alerts=AlertSettings())
     worker = asyncio.ensure_future(run_child(Role("worker", settings), report.say))
-    api = asyncio.ensure_future(run_child(Role("api", api_only), report.say))
     progress = asyncio.ensure_future(_follow(settings, reader, report))
+    reading = [Role("api", api_only)] if door.is_open else []
     watching = [Role("alerts", alerts_only)] if settings.alerts.rules else []
+    apis = [asyncio.ensure_future(run_child(role, report.say)) for role in reading]
     alerts = [asyncio.ensure_future(run_child(role, report.say)) for role in watching]
-    running = {worker, api, progress, *alerts}
+    running = {worker, progress, *apis, *alerts}
     try:
         while True:
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -113,15 +130,15 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, endin
                 if ending.when_complete:
                     return COMPLETE
                 report.say(f"the replay is complete; {address(settings.api)} stays up until Ctrl-C")
-            for child in (worker, api, *alerts):
+            for child in (worker, *apis, *alerts):
                 if child in done and child.result() != COMPLETE:
                     return child.result()
-            if api in done:
+            if done.intersection(apis):
                 return COMPLETE
     finally:
-        for task in (progress, worker, api, *alerts):
+        for task in (progress, worker, *apis, *alerts):
             task.cancel()
-        await asyncio.gather(progress, worker, api, *alerts, return_exceptions=True)
+        await asyncio.gather(progress, worker, *apis, *alerts, return_exceptions=True)
 
 
 def address(api: ApiSettings) -> str:
@@ -130,10 +147,11 @@ def address(api: ApiSettings) -> str:
     return f"http{'s' if api.tls else ''}://{host}:{api.port}/"
 
 
-async def _say_what_happens(settings: Settings, reader: PublicReader, report: Report) -> None:
-    """Say in words what this start does with the state of an earlier one."""
-    report.say(f"page and API: {address(settings.api)}    (Ctrl-C ends it)")
-    if settings.api.keys is None and settings.api.proxy_header is None:
+async def _say_what_happens(settings: Settings, reader: PublicReader, report: Report, door: Door) -> None:
+    """Say in words who is served, and what this start does with the state of an earlier one."""
+    if door.is_open:
+        report.say(f"page and API: {address(settings.api)}    (Ctrl-C ends it)")
+    if door.is_open and settings.api.keys is None and settings.api.proxy_header is None:
         whose = "everybody on this machine" if is_loopback(settings.api.host) else "EVERYBODY WHO REACHES IT"
         report.say(f"no API keys are asked for: {whose} may read the released values")
     for stream in settings.streams:

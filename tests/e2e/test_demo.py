@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from datetime import datetime
 
@@ -72,9 +73,16 @@ def test_later_starts_go_on_or_serve_or_measure_again_and_say_so(tmp_path):
 def test_replay_of_one_file_leaves_its_releases_and_ends(tmp_path):
     (tmp_path / "events.csv").write_text("id,at\n" + "".join(f"{n},{n * 60}\n" for n in (5, 1, 3, 2, 4, 0)))
     arguments = ["--field", "at", "--time-format", "s", "--format", "csv", "--bin", "1m"]
-    span = ["--from", "1970-01-01T00:00:00Z", "--to", "1970-01-01T00:06:00Z", "--port", str(free_port())]
-    with Service(["replay", "events.csv", *arguments, *span], tmp_path) as replay:
-        assert replay.wait() == 0
+    span = ["--from", "1970-01-01T00:00:00Z", "--to", "1970-01-01T00:06:00Z"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        whole = ["replay", "events.csv", *arguments, *span, "--port", str(port)]
+        with Service(whole, tmp_path) as replay:
+            assert replay.wait() == 0  # nobody is served, so the port may be another's
+        with Service([*whole, "--serve"], tmp_path) as served:
+            assert served.wait() == 2
+    assert served.lines[-1].startswith(f"stream-app: --port: 127.0.0.1:{port} cannot be served")
+    assert "--serve beside the same options serves it" in replay.output
     assert "6 of 6 bins closed, released until 1970-01-01T00:06:00Z" in replay.output
     witness = tmp_path / "state" / "replay" / "witness" / "replay.ndjson"
     assert len(witness.read_text().splitlines()) == 6

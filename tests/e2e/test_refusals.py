@@ -85,9 +85,14 @@ def test_a_redis_that_may_lose_acknowledged_writes(tmp_path, text):
 
 
 def test_an_event_file_that_is_not_there(tmp_path, text):
-    (tmp_path / "flights.ndjson").unlink()
-    line = refused(tmp_path, text)
-    assert str(tmp_path / "flights.ndjson") in line
+    events = tmp_path / "flights.ndjson"
+    events.unlink()
+    (tmp_path / "app.yaml").write_text(text)
+    with Service(["run", "--config", "app.yaml"], tmp_path) as service:
+        assert service.wait() == 2
+    said = f"{events} is not there; create it or correct the path"
+    assert service.lines == [f"stream-app: streams.departures.source.file: {said}"]
+    assert not (tmp_path / "redis").exists()
 
 
 def test_a_port_in_use(tmp_path, text):
