@@ -23,7 +23,7 @@ streams:
   visits:
     source: {file: clicks.ndjson, format: ndjson}
     time: {field: at, format: iso8601, bin: 1d, grace: 5m, epoch: 60d}
-    privacy: {epsilon: 0.5}
+    privacy: {epsilon: 0.5, accept: "measured again"}
     tree: {workload: {prefix: 0.7, bins: 0.3}}
 """
 
