@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from stream_app.config import load
-from stream_app.shell.options import config_option, load_to_begin, refusals_in_one_line
+from stream_app.shell.options import Finite, config_option, load_to_begin, refusals_in_one_line
 from stream_app.shell.processes import STOP_S, until_stopped
 from stream_app.shell.readers import query, watch
 from stream_app.shell.watching import api_key, export_alerts, plan_alert
@@ -39,7 +39,7 @@ def main(context: click.Context, verbose: bool) -> None:
 
 @main.command()
 @config_option
-@click.option("--seconds", type=click.FloatRange(min=0), default=0, help="End with status 0 after this long.")
+@click.option("--seconds", type=Finite(min=0), default=0, help="End with status 0 after this long.")
 @click.option("--until-complete", is_flag=True, help="End with status 0 when every replay is complete.")
 @refusals_in_one_line
 def run(config: Path, seconds: float, until_complete: bool) -> int:
@@ -138,7 +138,11 @@ def check_config(config: Path) -> int:
 @main.command()
 @config_option
 @click.option("--stream", help="This stream only.")
-@click.option("--target-rmse", type=float, help="Tell the smallest epsilon that reaches this error instead.")
+@click.option(
+    "--target-rmse",
+    type=Finite(min=0, min_open=True),
+    help="Tell the smallest epsilon that reaches this error instead.",
+)
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the errors over time here."
 )
@@ -212,7 +216,7 @@ def doctor(config: Path) -> int:
 
 
 @main.command()
-@click.option("--seconds", type=click.FloatRange(min=0), default=0, help="End with status 0 after this long.")
+@click.option("--seconds", type=Finite(min=0), default=0, help="End with status 0 after this long.")
 @click.option("--speed", help="Pace of the replay: max, a factor, or log time a second.  [default: 9d/s]")
 @click.option("--port", type=click.IntRange(1, 65_535), help="Port of the page.  [default: 8088]")
 @click.option(
@@ -300,7 +304,7 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
     "--key", metavar="FIELD", help="Field whose value becomes the record's key; dots go into objects."
 )
 @click.option("--limit", type=click.IntRange(min=0), help="Send so many lines; 0 only creates the topic.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records a second at most.")
+@click.option("--rate", type=Finite(min=0, min_open=True), help="Records a second at most.")
 @click.option(
     "--compression", type=click.Choice(["gzip", "lz4", "zstd", "snappy"]), help="Of record batches."
 )
@@ -333,6 +337,8 @@ def produce(
       stream-app produce flights.ndjson --topic flights --as-live 3h/s --time-field scheduled
       stream-app produce events.ndjson --topic clicks --config app.yaml
     """
+    if (as_live is None) != (options["time_field"] is None):
+        raise click.UsageError("--as-live and --time-field need one another; write both or neither")
     from stream_app.shell.produce import LOCAL_BROKER, Production, live_pace
     from stream_app.shell.produce import produce as send
 

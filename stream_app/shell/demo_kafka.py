@@ -13,6 +13,7 @@ from pathlib import Path
 from stream_app.config import Settings, TopicSettings, load
 from stream_app.ports import OperatorError
 from stream_app.shell.flights import write_flights
+from stream_app.shell.options import read_pace
 from stream_app.shell.progress import Report, open_report
 from stream_app.shell.supervision import Door, Ending, run_service
 
@@ -29,6 +30,8 @@ def run(seconds: float | None, speed: str | None, port: int | None, state: Path 
     """
     if not EXAMPLE.is_file():
         raise OperatorError(f"demo: {EXAMPLE} is missing; run it from a checkout of the repository")
+    if speed is not None:
+        read_pace(speed)
     settings = load(EXAMPLE)
     if state is not None:
         state = state.absolute()

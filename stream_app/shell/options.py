@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -33,6 +34,17 @@ def refusals_in_one_line(command: Callable[..., int | None]) -> Callable[..., No
         sys.exit(status or 0)
 
     return guarded
+
+
+class Finite(click.FloatRange):
+    """A number within bounds that is one: nan is neither below nor above any bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it. Raises: click.BadParameter, which names the option."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def config_option(command: Callable[..., None]) -> Callable[..., None]:

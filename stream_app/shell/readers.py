@@ -20,7 +20,7 @@ from rich.table import Table
 
 from stream_app.client import Cdf, Client, ClientError, Count, Quantiles, Release, Series, Window
 from stream_app.ports import OperatorError
-from stream_app.shell.options import refusals_in_one_line, service_options
+from stream_app.shell.options import Finite, refusals_in_one_line, service_options
 from stream_app.shell.spans import days_in_words, span_in_words
 from stream_app.shell.terminal_chart import RunningChart
 
@@ -43,13 +43,13 @@ def _service(url: str, api_key: str | None) -> Iterator[Client]:
 @service_options
 @click.option("--start", help="An edge of a bin, RFC 3339.  [default: the first]")
 @click.option("--end", help="An edge of a bin, RFC 3339.  [default: the last released]")
-@click.option("--confidence", type=click.FloatRange(0.5, 0.999999), default=0.95, show_default=True)
+@click.option("--confidence", type=Finite(0.5, 0.999999), default=0.95, show_default=True)
 @click.option("--series", type=click.Choice(["running", "bin", "window"]), help="A series, not one count.")
 @click.option("--step", type=click.IntRange(min=1), default=1, show_default=True, help="Bins per point.")
 @click.option("--window", type=click.IntRange(min=1), help="Bins in a window, for --series window.")
 @click.option("--key", help="One key of the stream's list.  [default: all keys]")
 @click.option("--cdf", is_flag=True, help="The distribution of the value.")
-@click.option("--quantile", "levels", type=float, multiple=True, help="A quantile; may be repeated.")
+@click.option("--quantile", "levels", type=Finite(0, 1), multiple=True, help="A quantile; may be repeated.")
 @click.option("--histogram", is_flag=True, help="The last tumbling window, or that which ends at --end.")
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table")
 @refusals_in_one_line

@@ -20,7 +20,7 @@ from stream_app.core.alerts.ranges import columns_asked, places_of
 from stream_app.core.alerts.rules import Rule
 from stream_app.plans import planned
 from stream_app.ports import OperatorError
-from stream_app.shell.options import config_option, refusals_in_one_line
+from stream_app.shell.options import Finite, config_option, refusals_in_one_line
 
 FIRING = "private_counts_alert_firing"
 
@@ -28,8 +28,14 @@ FIRING = "private_counts_alert_firing"
 @click.command("plan-alert")
 @config_option
 @click.option("--rule", "name", help="This rule only.")
-@click.option("--shift", default=3.0, show_default=True, help="How far the truth moves, in standard errors.")
-@click.option("--events", type=click.FloatRange(min=1), help="Events in a window, for ks rules.")
+@click.option(
+    "--shift",
+    type=Finite(min=0, min_open=True),
+    default=3.0,
+    show_default=True,
+    help="How far the truth moves, in standard errors.",
+)
+@click.option("--events", type=Finite(min=1), help="Events in a window, for ks rules.")
 @refusals_in_one_line
 def plan_alert(config: Path, name: str | None, shift: float, events: float | None) -> int:
     """Tell how often each alert rule will be wrong, and how long it will take to notice.
@@ -47,7 +53,9 @@ def plan_alert(config: Path, name: str | None, shift: float, events: float | Non
         known = (
             ", ".join(dict.fromkeys(rule.written or rule.name for rule in settings.alerts.rules)) or "none"
         )
-        raise OperatorError(f"alerts.rules: {name or 'no rule'} is not there; known: {known}")
+        if name is not None:
+            raise OperatorError(f"--rule {name}: is not in this configuration; it has {known}")
+        raise OperatorError("alerts.rules: there is none; add one, for example busy: {when: ...}")
     table = Table(
         *(
             "rule",

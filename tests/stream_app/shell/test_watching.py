@@ -61,7 +61,7 @@ def test_a_distance_is_planned_for_so_many_events(config: list[str]) -> None:
     assert clock.output.startswith("silent: looks at the clock")
     assert len(clock.output.splitlines()) == 1
     said = CliRunner().invoke(main, ["plan-alert", *config, "--rule", "nothing"])
-    assert "known: busy, one, each, tail, share, moved, silent" in said.output
+    assert "it has busy, one, each, tail, share, moved, silent" in said.output
 
 
 @pytest.mark.slow
