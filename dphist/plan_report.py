@@ -63,8 +63,8 @@ def candidate_table(rows: Sequence[Candidate], title: str, workload: Workload, c
     return table
 
 
-def candidate_figure(rows: Sequence[Candidate], path: Path, title: str) -> None:
-    """Draw every candidate's standard error of the running count over an epoch.
+def candidate_figure(rows: Sequence[Candidate], path: Path, title: str, chosen: str = "") -> None:
+    """Draw every candidate's standard error of the running count; plans and the one ``chosen`` stand out.
 
     Raises: ClickException without matplotlib, or where the file cannot be written.
     """
@@ -76,7 +76,7 @@ def candidate_figure(rows: Sequence[Candidate], path: Path, title: str) -> None:
     axes = figure.subplots()
     for row in sorted(rows, key=lambda row: -row.running_error):
         ends, errors = _outline(row.variances)
-        planned = row.name.startswith("planned")
+        planned = row.name == chosen or row.name.startswith("planned")
         label = f"{row.name} ({row.running_error:,.1f})"
         axes.plot(ends, errors, label=label, lw=2.2 if planned else 1.0, ls="-" if planned else "--")
     axes.set_yscale("log")

@@ -7,7 +7,7 @@ horizon. Everything is predicted exactly from variances; nothing is drawn and no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -38,6 +38,8 @@ _LEAST_EPSILON = 1e-9
 _HAY_BRANCHINGS = (16, 17)
 _SUBTRACTION_BRANCHINGS = range(9, 26, 2)
 _EPSILON_DIGITS = 3
+# A power of ten is left downwards by the digit of the numbers below it.
+_JUST_BELOW = Fraction(10**6 - 1, 10**6)
 
 
 @dataclass(frozen=True)
@@ -100,17 +102,17 @@ def candidates(
         node_shares = horizon <= LARGEST_QUICK_HORIZON and questions == PREFIX
     for release in RELEASES:
         for k in _HAY_BRANCHINGS:
-            yield _of_design(
+            yield candidate_of(
                 f"Hay et al., k = {k}, {release}",
                 _equal_shares(horizon, budget, k, release, neighbours, moved),
                 questions,
                 width,
             )
         design = plan_tree(horizon, budget, questions, release, neighbours, max_events)
-        yield _of_design(f"planned, {release}", design, questions, width)
+        yield candidate_of(f"planned, {release}", design, questions, width)
         if node_shares:
             nodes = plan_node_shares(horizon, budget, release, neighbours, max_events, workload=questions)
-            yield _of_design(f"planned, {release}, share per node", nodes, questions, width)
+            yield candidate_of(f"planned, {release}, share per node", nodes, questions, width)
 
 
 def least_epsilon(
@@ -125,17 +127,26 @@ def least_epsilon(
 
     Args: error, the root of the workload's mean squared error, in counts; the rest as ``plan_tree``.
     Raises: ValueError for an error that is not above zero, or needs an epsilon above 20 or below 1e-9.
-    Cost: a dozen plans.
+    Cost: half a dozen plans.
 
     >>> least_epsilon(16, 50.0)
     Fraction(33, 400)
     """
-    if not (math.isfinite(error) and error > 0):
-        raise ValueError(f"error: {error!r} is not a finite number above zero; write for example 50")
 
     def reached(epsilon: Fraction) -> float:
         design = plan_tree(horizon, epsilon, workload, release, neighbours, max_events)
         return math.sqrt(design.mean_squared_error(workload))
+
+    return smallest_epsilon(error, reached)
+
+
+def smallest_epsilon(error: float, reached: Callable[[Fraction], float]) -> Fraction:
+    """Return the smallest epsilon of three digits whose plan errs at most so much. Args: reached, its error.
+
+    Raises: ValueError as ``least_epsilon``.
+    """
+    if not (math.isfinite(error) and error > 0):
+        raise ValueError(f"error: {error!r} is not a finite number above zero; write for example 50")
 
     # For small epsilons the error is inversely proportional to it, so a few corrections find the place.
     guess = reached(Fraction(1)) / error
@@ -146,14 +157,16 @@ def least_epsilon(
                 f"error: {error:g} needs an epsilon below {_LEAST_EPSILON:g}; that counts nothing"
             )
         guess *= reached(Fraction(guess).limit_denominator(10**12)) / error
-    epsilon = _three_digits(min(guess * 0.99, float(LARGEST_EPSILON)))
-    while reached(epsilon) > error:
-        if epsilon >= LARGEST_EPSILON:
-            raise ValueError(
-                f"error: {error:g} needs an epsilon above {LARGEST_EPSILON}; that protects nobody"
-            )
+    epsilon = _three_digits(min(guess, float(LARGEST_EPSILON)))
+    if reached(epsilon) <= error:
+        while reached(lower := epsilon - _last_digit(epsilon * _JUST_BELOW)) <= error:
+            epsilon = lower
+        return epsilon
+    while epsilon < LARGEST_EPSILON:
         epsilon = min(epsilon + _last_digit(epsilon), Fraction(LARGEST_EPSILON))
-    return epsilon
+        if reached(epsilon) <= error:
+            return epsilon
+    raise ValueError(f"error: {error:g} needs an epsilon above {LARGEST_EPSILON}; that protects nobody")
 
 
 def _literature(horizon: int, rate: Fraction, workload: Workload, width: int) -> Iterator[Candidate]:
@@ -178,18 +191,22 @@ def _literature(horizon: int, rate: Fraction, workload: Workload, width: int) ->
         yield Candidate(name, tree, error, variances, draws, width * counter.height, memory)
 
 
-def _of_design(name: str, design: TreeDesign | NodeDesign, workload: Workload, width: int) -> Candidate:
+def drawn_nodes(design: TreeDesign | NodeDesign) -> int:
+    """Return how many nodes of an epoch are given noise: those that complete, or, drawn ahead, all."""
+    if isinstance(design, NodeDesign):
+        return sum(int((parts > 0).sum()) for parts in design.share_parts)
+    if design.release == "anticipating":
+        return sum(node_counts(design.shape, design.horizon))
+    return sum(design.shape.completed_count(design.horizon, level) for level in design.shape.levels)
+
+
+def candidate_of(name: str, design: TreeDesign | NodeDesign, workload: Workload, width: int) -> Candidate:
+    """Return what a design errs, draws and stores. Args: width in cells."""
     variances = published_prefix_variances(design)
     error = math.sqrt(variances.mean() if workload == PREFIX else design.mean_squared_error(workload))
     shape, horizon = design.shape, design.horizon
     ahead = design.release == "anticipating"
-    if isinstance(design, NodeDesign):
-        nodes = sum(int((parts > 0).sum()) for parts in design.share_parts)
-    elif ahead:
-        nodes = sum(node_counts(shape, horizon))
-    else:
-        nodes = sum(shape.completed_count(horizon, level) for level in shape.levels)
-    draws = width * nodes
+    draws = width * drawn_nodes(design)
     # Nodes and published values; drawn ahead, the noise of both is kept too, as secret pages.
     memory = 8 * (draws + width * horizon) * (2 if ahead else 1)
     most = 0 if ahead else width * shape.height

@@ -14,6 +14,7 @@ from dphist.plan_report import in_decimals
 from dphist.product.columns import column_sum
 from dphist.product.design import ProductDesign
 from dphist.product.planner import Load
+from dphist.product.published import epoch_draws
 from dphist.window import WindowDesign
 from dphist.window_error import window_error
 from stream_app.config import StreamSettings
@@ -42,7 +43,7 @@ def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
             "shares of time",
             "shares of value",
             "error of a key",
-            "noise draws a bin, mean / most",
+            "noise draws",
             "released an epoch",
             "noise ahead",
         ),
@@ -121,10 +122,16 @@ def _row(name: str, product: ProductDesign) -> list[str]:
         _by_level(product.time.branching, product.time.shares),
         _by_level(values.shape.branching, values.shares) if values.buckets > 1 else "",
         f"{error:,.1f}",
-        f"{load.mean_draws:,.0f} / {load.most_draws:,}",
+        _draws(product, load),
         f"{load.released_bytes / 1e6:,.1f} MB",
         f"{load.ahead_bytes / 1e6:,.1f} MB" if load.ahead_bytes else "as bins close",
     ]
+
+
+def _draws(product: ProductDesign, load: Load) -> str:
+    if product.time.release == "anticipating":
+        return f"{epoch_draws(product):,}, all before the epoch begins"
+    return f"{load.mean_draws:,.0f} / {load.most_draws:,} a bin, mean / most"
 
 
 def _by_level(branching: Iterable[int], shares: Iterable[Fraction]) -> str:

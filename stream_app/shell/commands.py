@@ -167,10 +167,9 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
         for line in epsilons_for(streams, target_rmse):
             click.echo(line)
         return 0
-    plain = tuple(one for one in streams if not one.has_axes)
     trees = tuple(one for one in streams if not one.has_axes or one.window)
     own = (plan_table(trees), epochs_table(streams), axes_table(streams), windows_table(streams))
-    tables = (*own, *comparisons(plain, plot))
+    tables = (*own, *comparisons(streams, plot))
     for table in tables:
         if table is not None:
             Console().print(table)

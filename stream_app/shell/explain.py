@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rich.table import Table
 
+from dphist.tree.candidates import drawn_nodes
 from dphist.tree.design import TreeDesign
 from dphist.tree.node_design import WHOLE, NodeDesign
 from stream_app.config import Settings, StreamSettings
@@ -34,7 +35,7 @@ def plan_table(streams: Sequence[StreamSettings]) -> Table | None:
             "branching",
             "shares",
             "typical error",
-            "the tree's noise draws a bin, mean / most",
+            "the tree's noise draws",
         ),
         [_plan_row(stream, planned(stream)) for stream in streams],
         "typical error: root of the mean squared error of what the tree is planned for, in events",
@@ -43,9 +44,6 @@ def plan_table(streams: Sequence[StreamSettings]) -> Table | None:
 
 def _plan_row(stream: StreamSettings, strategy: Strategy) -> list[str]:
     design = strategy.design
-    nodes = sum(
-        design.shape.completed_count(design.horizon, level + 1) for level in range(design.shape.height)
-    )
     return [
         stream.name,
         f"{design.horizon:,} bins of {format_duration(stream.time.bin_us)}",
@@ -53,8 +51,15 @@ def _plan_row(stream: StreamSettings, strategy: Strategy) -> list[str]:
         " x ".join(map(str, design.branching)),
         _shares(design),
         f"{math.sqrt(design.mean_squared_error(stream.tree.workload)):,.1f}",
-        f"{nodes / design.horizon:,.2f} / {design.shape.height:,}",
+        _draws(design),
     ]
+
+
+def _draws(design: TreeDesign | NodeDesign) -> str:
+    nodes = drawn_nodes(design)
+    if design.release == "anticipating":
+        return f"{nodes:,}, all before the epoch begins"
+    return f"{nodes / design.horizon:,.2f} / {design.shape.height:,} a bin, mean / most"
 
 
 def _shares(design: TreeDesign | NodeDesign) -> str:
