@@ -30,6 +30,7 @@ from dphist.tree.upward import UNITS_PER_COUNT
 
 RESULTS = Path(__file__).parent / "results" / "consistency.json"
 RUNS = {720: 200, 8760: 80}
+OPEN_AFTER = (50, 200, 430)  # bins of an epoch of 720 that is still open
 WINDOW = 24
 FloatArray = NDArray[np.float64]
 
@@ -46,6 +47,28 @@ def streams(horizon: int) -> Iterator[tuple[str, NDArray[np.int64]]]:
     yield "dense: 1,000 a bin", rng.poisson(1000, horizon)
 
 
+def live_ways(design: NodeDesign, bins: int) -> dict[str, Callable[[FloatArray], FloatArray]]:
+    """Return what is served, over the first bins of an epoch."""
+    rising = 1.0 / design.prefix_variances()[:bins]
+    own = []
+    for level, variances in zip(design.shape.levels, design.node_variances, strict=True):
+        here = variances[: -(-bins // design.shape.widths[level])].copy()
+        if bins < design.horizon:
+            here[design.shape.completed_count(bins, level) :] = np.inf
+        own.append(here)
+
+    def settled(running: FloatArray) -> FloatArray:
+        total = float(isotonic(running, rising, lower=0.0)[-1])
+        leaves = top_down(np.diff(running, prepend=0.0), total, design.branching, own)
+        return np.asarray(np.floor(leaves.cumsum() + 0.5))
+
+    return {
+        "unbiased": lambda running: running,
+        "isotonic": lambda running: np.floor(isotonic(running, rising, lower=0.0) + 0.5),
+        "top_down": settled,
+    }
+
+
 def ways(design: NodeDesign) -> dict[str, Callable[[FloatArray], FloatArray]]:
     """Return the ways, each from an epoch's unbiased running counts to others."""
     variances, shape = design.node_variances, design.shape
@@ -57,19 +80,11 @@ def ways(design: NodeDesign) -> dict[str, Callable[[FloatArray], FloatArray]]:
 
     weights = [np.pad(1.0 / own, (0, size - len(own))) for own, size in zip(variances, sizes, strict=True)]
     weights[-1][design.horizon :] = np.inf
-    rising = 1.0 / design.prefix_variances()
 
     def whole(leaves: FloatArray) -> FloatArray:
         return np.asarray(np.floor(leaves[: design.horizon].cumsum() + 0.5))
 
-    def settled(running: FloatArray) -> FloatArray:
-        total = float(isotonic(running, rising, lower=0.0)[-1])
-        return whole(top_down(np.diff(running, prepend=0.0), total, design.branching, variances))
-
-    return {
-        "unbiased": lambda running: running,
-        "isotonic": lambda running: np.floor(isotonic(running, rising, lower=0.0) + 0.5),
-        "top_down": settled,
+    return live_ways(design, design.horizon) | {
         "non-negative least squares": lambda running: whole(
             nonnegative_least_squares(subtrees(np.diff(running, prepend=0.0)), weights)
         ),
@@ -79,18 +94,21 @@ def ways(design: NodeDesign) -> dict[str, Callable[[FloatArray], FloatArray]]:
     }
 
 
-def measured(design: NodeDesign, counts: NDArray[np.int64], runs: int) -> dict[str, dict[str, float]]:
-    """Return the errors of every way over seeded runs."""
+def measured(
+    design: NodeDesign, counts: NDArray[np.int64], runs: int, bins: int
+) -> dict[str, dict[str, float]]:
+    """Return the errors of every way over seeded runs, when so many bins are closed."""
+    counts = counts[:bins]
     truth = np.concatenate([[0], counts.cumsum()])
     noise = decode_noise(design, draw_epoch_noise(design, SeededNoise(7), runs)) / UNITS_PER_COUNT
     rng = np.random.default_rng(2)
-    ends = np.sort(rng.integers(0, design.horizon + 1, (2, 4000)), axis=0)
+    ends = np.sort(rng.integers(0, bins + 1, (2, 4000)), axis=0)
     found: dict[str, dict[str, float]] = {}
-    for name, way in ways(design).items():
+    for name, way in (ways(design) if bins == design.horizon else live_ways(design, bins)).items():
         rows, seconds = [], 0.0
         for run in range(runs):
             start = time.thread_time()
-            running = way(truth[1:] + noise[:, run])
+            running = way(truth[1:] + noise[:bins, run])
             seconds += time.thread_time() - start
             error = np.concatenate([[0.0], running]) - truth
             parts = (np.diff(error), error[WINDOW:] - error[:-WINDOW], error[ends[1]] - error[ends[0]])
@@ -112,12 +130,13 @@ def main() -> None:
             branching = plan_tree(horizon, epsilon, release="anticipating").branching
             design = plan_node_shares(horizon, epsilon, branching=branching, iterations=40)
             for name, counts in streams(horizon):
-                print(f"{horizon:,} bins, epsilon {epsilon}, {name}, {counts.sum():,} events")
-                for way, errors in measured(design, counts, runs).items():
-                    print(f"  {way:28}" + "".join(f"{key} {value:9.2f}  " for key, value in errors.items()))
-                    lines.append(
-                        {"bins": horizon, "epsilon": float(epsilon), "stream": name, "way": way} | errors
-                    )
+                for closed in (horizon, *(OPEN_AFTER if horizon == 720 else ())):
+                    print(f"{closed:,} of {horizon:,} bins, epsilon {epsilon}, {name}")
+                    about = {"bins": horizon, "closed": closed, "epsilon": float(epsilon), "stream": name}
+                    for way, errors in measured(design, counts, runs, closed).items():
+                        shown = "".join(f"{key} {value:9.2f}  " for key, value in errors.items())
+                        print(f"  {way:28}{shown}")
+                        lines.append(about | {"way": way} | errors)
     RESULTS.write_text(json.dumps(lines, indent=1) + "\n")
 
 
