@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,6 +27,8 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 PAGE_FILES = "/dashboard/"  # many to a page, cheap, and no question about anything
 LARGEST_BODY_BYTES = 16_384
 LARGEST_QUERY_BYTES = 8_192
+_TOO_LARGE = f"the body is larger than {LARGEST_BODY_BYTES:,} bytes; shorten it"
+_MOST_DIGITS = 18  # of a length that is looked at as a number
 _MOST_CLIENTS = 10_000
 _BURST_S = 2.0  # a client that was quiet may send what this long allows, at once
 
@@ -112,7 +115,8 @@ class Access:
             return
         scope.setdefault("state", {})["reader"] = reader
         still_in = partial(self._is_still, reader, self._rules.keys, headers, address)
-        await self.app(scope, _limited(receive), _while_let_in(send, still_in))
+        begun = _Begun(send)
+        await self.app(scope, _limited(receive, begun), _while_let_in(begun, still_in))
 
     def _is_still(
         self, reader: Reader | None, keys: tuple[ApiKey, ...] | None, headers: Headers, address: str
@@ -125,8 +129,15 @@ class Access:
     ) -> tuple[int, str, dict[str, str]] | None:
         if len(scope.get("query_string", b"")) > LARGEST_QUERY_BYTES:
             return 414, f"the question is longer than {LARGEST_QUERY_BYTES:,} bytes; shorten it", {}
-        if int(headers.get("content-length", 0)) > LARGEST_BODY_BYTES:
-            return 413, f"the body is larger than {LARGEST_BODY_BYTES:,} bytes; shorten it", {}
+        length = headers.get("content-length", "0")
+        if not (length.isascii() and length.isdecimal()):
+            return (
+                400,
+                "Content-Length is not a number of bytes; leave it out, or send how many there are",
+                {},
+            )
+        if int(length[-_MOST_DIGITS:]) > LARGEST_BODY_BYTES or length[:-_MOST_DIGITS].strip("0"):
+            return 413, _TOO_LARGE, {}
         counted = not scope["path"].startswith(PAGE_FILES)
         wait_s = self._budgets.take(reader.name if reader else address) if counted else 0.0
         if wait_s > 0:
@@ -203,14 +214,32 @@ def _key_in(authorization: str) -> str:
     return ""
 
 
-def _limited(receive: Receive) -> Receive:
-    """Return a receiver that ends bodies which do not say how long they are and go on too long."""
+class _Begun:
+    """A sender that knows whether an answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self.begun = send, False
+
+    async def __call__(self, message: Message) -> None:
+        self.begun = True
+        await self._send(message)
+
+
+def _limited(receive: Receive, answer: _Begun) -> Receive:
+    """Return a receiver that refuses bodies which do not say how long they are and go on too long.
+
+    Whoever is being answered while still sending is taken for gone: for a refusal it is too late.
+    """
     taken = 0
 
     async def limited() -> Message:
         nonlocal taken
         message = await receive()
         taken += len(message.get("body", b""))
-        return {"type": "http.disconnect"} if taken > LARGEST_BODY_BYTES else message
+        if taken <= LARGEST_BODY_BYTES:
+            return message
+        if answer.begun:
+            return {"type": "http.disconnect"}
+        raise HTTPException(413, _TOO_LARGE)
 
     return limited

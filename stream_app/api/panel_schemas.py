@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from stream_app.api.schemas import (
+    MAX_WHOLE,
     BandConfidence,
     Confidence,
     EstimatedCount,
@@ -22,7 +23,7 @@ LEAST_PREVIEW_EPSILON = 0.01  # as the slider of the page
 class SlicesQuery(RangeQuery):
     """A range of time in slices of ``step`` bins; a last slice that is not full is left out."""
 
-    step: Annotated[int, Field(ge=1, description="bins in a slice")] = 1
+    step: Annotated[int, Field(ge=1, le=MAX_WHOLE, description="bins in a slice")] = 1
 
 
 class KeysQuery(SlicesQuery):

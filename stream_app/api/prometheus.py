@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from stream_app.core.query import StreamView
 router = APIRouter(prefix="/api/v1", include_in_schema=False)
 
 MOST_VALUES = 4 * MAX_POINTS  # in one answer, over all series
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)?")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)?", flags=re.ASCII)
 _SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 BOTH = ["GET", "POST"]  # Grafana posts its questions as forms
 
@@ -251,7 +252,8 @@ def _time(name: str, text: str | None, default_us: int) -> int:
 
 def _step_us(text: str) -> int:
     match = _DURATION.fullmatch(text)
-    step_us = round(float(match[1]) * _SECONDS[match[2] or "s"] * 1e6) if match else 0
+    asked_us = float(match[1]) * _SECONDS[match[2] or "s"] * 1e6 if match else 0.0
+    step_us = round(asked_us) if math.isfinite(asked_us) else 0
     if step_us <= 0:
         raise PromQLError(f"step: {text!r} is not a length of time; write seconds, or for example 5m")
     return step_us

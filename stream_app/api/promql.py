@@ -6,6 +6,7 @@ that lost it would promise too much. Grafana asks ``1+1`` to see whether anybody
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,6 +88,8 @@ class _Reader:
         kind, text, position = self._peek()
         if kind != "end":
             raise self._outside(text, position)
+        if isinstance(found, float) and not math.isfinite(found):
+            raise PromQLError(f"{self._query[:40]!r} is beyond all numbers; {_REMEDY}")
         return found
 
     def _sum(self) -> float:

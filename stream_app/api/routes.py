@@ -14,6 +14,7 @@ from stream_app.api import answers, distribution, errors, formats, sse, windows
 from stream_app.api.access import may_read
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.schemas import (
+    MAX_WHOLE,
     AlertList,
     CdfAnswer,
     CdfQuery,
@@ -162,7 +163,7 @@ async def privacy(request: Request, replica: Known, _query: Nothing) -> PrivacyA
 async def events(
     replica: Known,
     query: Annotated[EventsQuery, Query()],
-    last_event_id: Annotated[int | None, Header(ge=0)] = None,
+    last_event_id: Annotated[int | None, Header(ge=0, le=MAX_WHOLE)] = None,
 ) -> StreamingResponse:
     """Every release as it becomes visible; ``id`` is its seq, so a reader resumes where it was."""
     after = last_event_id if last_event_id is not None else query.after

@@ -25,6 +25,7 @@ Method = Literal["top_down", "isotonic"]
 
 MAX_POINTS = 11_000  # what Grafana and Prometheus take in one answer
 MAX_NODES = 10_000
+MAX_WHOLE = 2**53  # beyond it a browser's numbers are not exact, and nothing here has so many bins
 
 
 class NoQuery(BaseModel):
@@ -68,8 +69,10 @@ class SeriesQuery(CountQuery):
         Kind,
         Field(description="running count, counts of step bins each, or counts of sliding windows of bins"),
     ] = "running"
-    step: Annotated[int, Field(ge=1, description="bins from one point to the next")] = 1
-    window: Annotated[int | None, Field(ge=1, description="bins in a window; for kind=window only")] = None
+    step: Annotated[int, Field(ge=1, le=MAX_WHOLE, description="bins from one point to the next")] = 1
+    window: Annotated[
+        int | None, Field(ge=1, le=MAX_WHOLE, description="bins in a window; for kind=window only")
+    ] = None
     view: Annotated[
         View,
         Field(
@@ -96,11 +99,11 @@ class SeriesQuery(CountQuery):
 class NodesQuery(NoQuery):
     """A page of released nodes of one level of one epoch."""
 
-    epoch: Annotated[int | None, Field(ge=0, description="the last epoch if left out")] = None
-    level: Annotated[int | None, Field(ge=1, description="1 below the root; the bins' level if left out")] = (
-        None
-    )
-    first: Annotated[int, Field(ge=0, description="index of the first node wanted")] = 0
+    epoch: Annotated[int | None, Field(ge=0, le=MAX_WHOLE, description="the last epoch if left out")] = None
+    level: Annotated[
+        int | None, Field(ge=1, le=MAX_WHOLE, description="1 below the root; the bins' level if left out")
+    ] = None
+    first: Annotated[int, Field(ge=0, le=MAX_WHOLE, description="index of the first node wanted")] = 0
     limit: Annotated[int, Field(ge=1, le=MAX_NODES, description="at most so many nodes")] = 1_000
 
 
@@ -108,7 +111,10 @@ class EventsQuery(NoQuery):
     """Where a follower starts; the header Last-Event-ID wins over it."""
 
     after: Annotated[
-        int | None, Field(ge=0, description="the last seq you have; 0 for all; the last release if left out")
+        int | None,
+        Field(
+            ge=0, le=MAX_WHOLE, description="the last seq you have; 0 for all; the last release if left out"
+        ),
     ] = None
 
 

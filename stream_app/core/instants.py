@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_US = (datetime.min.replace(tzinfo=UTC) - _1970) // timedelta(microseconds=1)
-_LAST_US = (datetime.max.replace(tzinfo=UTC) - _1970) // timedelta(microseconds=1)
-_SECONDS = re.compile(r"[+-]?\d{1,12}(\.\d{1,6})?")
+# The calendar has years 1 to 9999; a year from its ends, bins around an instant lie within it in every zone.
+_FIRST_US = (datetime(2, 1, 1, tzinfo=UTC) - _1970) // timedelta(microseconds=1)
+_LAST_US = (datetime(9999, 1, 1, tzinfo=UTC) - _1970) // timedelta(microseconds=1)
+_SECONDS = re.compile(r"[+-]?\d{1,12}(\.\d{1,6})?", flags=re.ASCII)
 _RFC_3339 = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]\d\d:\d\d)", flags=re.ASCII
 )
@@ -33,15 +34,19 @@ def parse_instant(text: str) -> int:
     True
     """
     if _SECONDS.fullmatch(text):
-        us = int(Decimal(text) * 1_000_000)
-        if not _FIRST_US <= us <= _LAST_US:
-            raise ValueError(f"{text!r} is not a time of the calendar")
-        return us
+        return _within_calendar(int(Decimal(text) * 1_000_000), text)
     # An unescaped "+" in a query string arrives as a space: "...00:00 02:00" can mean nothing else.
     repaired = re.sub(r" (\d\d:\d\d)$", r"+\1", text)
     if not _RFC_3339.fullmatch(repaired):
         raise ValueError(f"{text!r} is not a time; write RFC 3339 with an offset, or seconds since 1970")
     try:
-        return (datetime.fromisoformat(repaired.upper()) - _1970) // timedelta(microseconds=1)
+        us = (datetime.fromisoformat(repaired.upper()) - _1970) // timedelta(microseconds=1)
     except (ValueError, OverflowError):
         raise ValueError(f"{text!r} is not a time of the calendar") from None
+    return _within_calendar(us, text)
+
+
+def _within_calendar(us: int, text: str) -> int:
+    if not _FIRST_US <= us <= _LAST_US:
+        raise ValueError(f"{text!r} is not a time of the calendar, years 2 to 9998")
+    return us
