@@ -1,4 +1,4 @@
-"""Make the three users of the store and their passwords: `python3 deploy/redis/make_users.py deploy/secrets`.
+"""Make the four users of the store and their passwords: `python3 deploy/redis/make_users.py deploy/secrets`.
 
 Writes users.acl (digests only, for Redis) and one environment file for each process that needs a password.
 Needs nothing but Python. Passwords that exist are kept, so that it may be run again after an upgrade.

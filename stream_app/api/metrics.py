@@ -58,7 +58,7 @@ class _Released(Collector):
         stderr = gauge("running_stderr", "Standard error of the running count")
         until = gauge("released_until_seconds", "End of the last released bin, seconds since 1970")
         bins = gauge("released_bins", "Bins released so far")
-        epsilon = gauge("epsilon", "Privacy loss of the stream per event")
+        epsilon = gauge("epsilon", "Privacy loss of one epoch, for the unit that /privacy names")
         for view in self._views:
             labels = [view.strategy.stream, str(view.declaration.private).lower()]
             epsilon.add_metric(labels, float(view.strategy.epsilon))
