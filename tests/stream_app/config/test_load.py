@@ -198,7 +198,7 @@ WINDOWED = "keys: {field: c, list: [a], mode: window, window: 1h}"
         (
             "departures:",
             f"departures:\n    {WINDOWED[:-1]}, mechanism: dawa, options: {{partition_share: 3}}}}",
-            "keys.options {'partition_share': 3}: partition_share is 3; it is a share of epsilon, write one",
+            "keys.options {'partition_share': 3}: dawa partition_share is 3; choose a number between 0",
         ),
         (
             "departures:",
@@ -381,10 +381,8 @@ def test_options_of_a_mechanism_are_declared_where_they_are_written(tmp_path):
     assert (
         planned(read(tmp_path, REPLAY.replace("departures:", same, 1)).streams[0]).hash == planned(one).hash
     )
-    unfit = written.replace("partition_share: 0.2, merge: true", "tree: tall")
-    with pytest.raises(
-        OperatorError, match=r"^streams\.departures: mechanism: dawa: dawa tree is 'tall'; choose"
-    ):
+    unfit = written.replace("dawa", "cdf_tree").replace("partition_share: 0.2, merge: true", "branching: [1]")
+    with pytest.raises(OperatorError, match=r"^streams\.departures: mechanism: cdf_tree: .*branching"):
         planned(read(tmp_path, REPLAY.replace("departures:", unfit, 1)).streams[0])
 
 
