@@ -54,7 +54,7 @@ class HistogramRelease:
         return range_sums(self.counts, checked) if self.answer_from is None else self.answer_from(checked)
 
     def variance(self, ranges: ArrayLike) -> FloatArray | None:
-        """Return the noise variance of each answer, or None where it is not known.
+        """Return the noise variance of each answer, or None where it is not known; nan for single ones.
 
         It is a function of public facts and of what was published, so it may be published too. It is the
         mean squared error of the answers only for mechanisms that are unbiased.

@@ -108,7 +108,8 @@ def cdf_refined(
     the nodes on its right; the two share no noise and are averaged by inverse variance.
 
     Guarantee: as ``cdf_tree``, of which it is post-processing. Unbiased; the variance of each cumulative
-        count is ``published["cumulative_variance"]``.
+        count is ``published["cumulative_variance"]``, and ``variance`` knows that of ranges from the first
+        bin on (to the last one too where N is public), and has nan for others.
     Cost: O(h n).
     Source: Honaker (2015), section 3.2; Rameshwar, Tandon, appendix B, lemma IV.4.
     """
@@ -123,7 +124,17 @@ def cdf_refined(
         weight = np.divide(right, left + right, out=np.ones_like(left), where=left + right > 0)
         cumulative = weight * cumulative + (1.0 - weight) * (total - suffixes(nodes, tree))
         left = weight * left
-    return _release(request, cumulative, None, consistent, total, {"cumulative_variance": left})
+    known = left.astype(np.float64)
+
+    def variance(ranges: Int64Array) -> FloatArray:
+        starts, ends = ranges.T
+        last = known.size - 1
+        of_range = np.where(starts == 0, known[ends], np.nan)
+        if total is not None:
+            of_range = np.where((ends == last) & (starts > 0), known[starts], of_range)
+        return np.where(starts == ends, 0.0, of_range)
+
+    return _release(request, cumulative, variance, consistent, total, {"cumulative_variance": left})
 
 
 def _public_total(request: Request, neighbours: Neighbours) -> int | None:

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from dphist.mechanisms.base import HistogramRelease, Request
+from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity
 from dphist.mechanisms.dawa.expand import bucket_counts, uniform_expansion
-from dphist.mechanisms.ranges import Int64Array
+from dphist.mechanisms.ranges import Int64Array, squared_cover
 
 # Deviations are compared in units of 2^-4 of a count: far below any noise, far above int64's end.
 _LATTICE = 4
@@ -30,7 +30,8 @@ def p_hp(
         a cut of a cluster of length L scores -(deviation of its two parts + the price of buckets), which one
         event moves by at most 2 - 2 / L (``sensitivity``), and is drawn with scale 2 (2 - 2 / L) / e.
         Stage: the same score over the whole histogram, sensitivity 2 - 2 / n. Counts: the buckets are
-        disjoint, one event changes one count by one. Biased by what is not uniform within a bucket.
+        disjoint, one event changes one count by one. Biased by what is not uniform within a bucket;
+        ``variance`` is that of the noise, given the buckets, and not known for clipped counts.
     Args: partition_share of epsilon; depth, at most how often a cluster is cut, by default ceil(log2 n);
         nonnegative, whether negative counts are set to zero, which biases long ranges upwards.
     Cost: O(n log n) a depth.
@@ -51,7 +52,12 @@ def p_hp(
     buckets = request.measure(bucket_counts(request.counts, edges), 1 / epsilon_counts).astype(np.float64)
     if nonnegative:
         buckets = np.maximum(buckets, 0.0)
-    return request.release(uniform_expansion(buckets, edges), published={"edges": edges})
+    each = noise_variance(1 / epsilon_counts, continuous=request.continuous)
+    return request.release(
+        uniform_expansion(buckets, edges),
+        variance=None if nonnegative else lambda ranges: each * squared_cover(edges, ranges),
+        published={"edges": edges},
+    )
 
 
 def _choose_cuts(

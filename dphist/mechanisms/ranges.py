@@ -58,6 +58,21 @@ def range_sums(values: FloatArray, ranges: Int64Array) -> FloatArray:
     return np.asarray(prefix[bottom, right] - prefix[top, right] - prefix[bottom, left] + prefix[top, left])
 
 
+def squared_cover(edges: Int64Array, ranges: Int64Array) -> FloatArray:
+    """Sum, over the blocks between edges, the square of the part of the block that each range covers.
+
+    The variance of a range, for independent noise of variance 1 on blocks that are spread evenly over bins.
+
+    >>> squared_cover(np.array([0, 2, 6]), np.array([[0, 6], [1, 3], [3, 3]])).tolist()
+    [2.0, 0.3125, 0.0]
+    """
+    starts, ends = (np.interp(column, edges, np.arange(edges.size)) for column in ranges.T)
+    first, last = np.floor(starts), np.ceil(ends) - 1
+    together = np.where(ends > starts, (ends - starts) ** 2, 0.0)
+    apart = (first + 1 - starts) ** 2 + np.maximum(last - first - 1, 0) + (ends - last) ** 2
+    return np.where(last > first, apart, together)
+
+
 def spread_ranges(shape: tuple[int, ...], count: int = 2000) -> Int64Array:
     """Return ranges spread evenly over all ranges: the workload of a mechanism that was given none.
 

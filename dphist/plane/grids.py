@@ -9,8 +9,8 @@ import numpy as np
 
 from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
 from dphist.mechanisms.budget import Epsilon
-from dphist.mechanisms.ranges import FloatArray, Int64Array
-from dphist.plane.rectangles import areas, exact_sums, grid_blocks, grid_edges, paint
+from dphist.mechanisms.ranges import FloatArray, Int64Array, squared_cover
+from dphist.plane.rectangles import areas, covered_parts, exact_sums, grid_blocks, grid_edges, paint
 
 
 def uniform_grid(
@@ -43,7 +43,7 @@ def uniform_grid(
     each = noise_variance(scale, continuous=request.continuous)
 
     def variance(ranges: Int64Array) -> FloatArray:
-        return each * _squared_cover(edges[0], ranges[:, :2]) * _squared_cover(edges[1], ranges[:, 2:])
+        return each * squared_cover(edges[0], ranges[:, :2]) * squared_cover(edges[1], ranges[:, 2:])
 
     return request.release(
         paint(noisy, rectangles, (rows, columns)),
@@ -67,7 +67,8 @@ def adaptive_grid(
     Guarantee: epsilon-DP. As ``uniform_grid`` for the total; then one event changes one coarse block and one
         fine block by one, each with its share of what is left (two of each under the relation of
         ``known_total``, with scales doubled). How fine a block is cut depends on its noisy count. Biased by
-        what is not uniform within a fine block.
+        what is not uniform within a fine block; ``variance`` is that of the noise, as if the fine grid had
+        been given: a block whose noise decides how it is cut has another one.
     Args: constant c0 and fine_constant c1 of the two grids; coarse_share alpha of what the total leaves;
         known_total; total_share of epsilon.
     Cost: O(bins).
@@ -94,8 +95,20 @@ def adaptive_grid(
     both = own + spread
     weight = np.divide(spread, both, out=np.ones_like(both), where=both > 0)
     counts = measured + (weight * (noisy - sums) / children)[parents]
+    each = noise_variance(moved / epsilon_fine, continuous=request.continuous)
+    firsts = np.searchsorted(parents, np.arange(len(coarse)))
+
+    def variance(ranges: Int64Array) -> FloatArray:
+        answers = np.empty(len(ranges))
+        for some, parts in covered_parts(ranges, fine):
+            together = np.add.reduceat(parts, firsts, axis=1) * each
+            seen = np.divide(together**2, both, out=np.zeros_like(together), where=both > 0)
+            answers[some] = each * (parts**2).sum(axis=1) - seen.sum(axis=1)
+        return np.maximum(answers, 0.0)
+
     return request.release(
         paint(counts, fine, (rows, columns)),
+        variance=variance,
         published={"rectangles": fine},
         neighbours="substitute" if known_total else "add_remove",
     )
@@ -123,12 +136,3 @@ def _fine_blocks(coarse: Int64Array, wanted: FloatArray) -> tuple[Int64Array, In
         fine.append(blocks)
         parents.append(np.full(len(blocks), number))
     return np.concatenate(fine), np.concatenate(parents)
-
-
-def _squared_cover(edges: Int64Array, ranges: Int64Array) -> FloatArray:
-    """Sum, over the blocks of one axis, the square of the part of the block that each range covers."""
-    starts, ends = (np.interp(column, edges, np.arange(edges.size)) for column in ranges.T)
-    first, last = np.floor(starts), np.ceil(ends) - 1
-    together = np.where(ends > starts, (ends - starts) ** 2, 0.0)
-    apart = (first + 1 - starts) ** 2 + np.maximum(last - first - 1, 0) + (ends - last) ** 2
-    return np.where(last > first, apart, together)

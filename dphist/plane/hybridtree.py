@@ -27,7 +27,7 @@ def hybridtree(
         whole numbers that one event moves by one, drawn with scale 2 / e. Which axis is cut is fixed, rows
         before columns, never chosen from exact counts. Counts have the rest (``RectangleTree.measure``).
         How many levels there are depends on the cuts, which are published. Unbiased where the last level is
-        single bins, the default.
+        single bins, the default: ``variance``, the noise's given the cuts, is then the whole squared error.
     Args: median_levels, by default half of the quadtree's depth; median_share of epsilon; depth, levels
         below the root, by default as many as it takes to reach single bins.
     Cost: O(bins) a level.
@@ -46,8 +46,8 @@ def hybridtree(
     cut = tree.levels[-1]
     while (depth is None or len(tree.levels) <= depth) and tree.grow(quarters):
         pass
-    counts = tree.measure(request, request.ledger.spend_rest("rectangles"), LEVEL_GROWTH)
-    return request.release(counts, published={"rectangles": cut})
+    counts, variance = tree.measure(request, request.ledger.spend_rest("rectangles"), LEVEL_GROWTH)
+    return request.release(counts, variance=variance, published={"rectangles": cut})
 
 
 def _median_quarters(

@@ -16,7 +16,7 @@ def quadtree(
 
     Guarantee: epsilon-DP. The tree depends on the shape alone; one event changes one square of each level by
         one, and the levels' budgets add up to epsilon (``RectangleTree.measure``). Unbiased when the last
-        level is single bins, the default.
+        level is single bins, the default: ``variance``, the noise's, is then the whole squared error.
     Args: depth, how often squares are quartered, by default until they are bins; level_growth, the budget of
         a level over that of the level above.
     Cost: O(bins) and 4 / 3 draws a bin.
@@ -25,4 +25,5 @@ def quadtree(
     tree = RectangleTree(request.counts.shape)
     while (depth is None or len(tree.levels) <= depth) and tree.grow(quarters):
         pass
-    return request.release(tree.measure(request, request.ledger.spend_rest("squares"), level_growth))
+    counts, variance = tree.measure(request, request.ledger.spend_rest("squares"), level_growth)
+    return request.release(counts, variance=variance)

@@ -5,17 +5,19 @@ A rectangle is a row (row start, row end, column start, column end), half-open, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.mechanisms.base import Request, noise_variance
+from dphist.mechanisms.base import RangeFunction, Request, noise_variance
 from dphist.mechanisms.ranges import FloatArray, Int64Array
 
 # A path's budget in whole parts; times a total of 2^42 events it stays inside int64.
 _PARTS = 2**20
+# Parts of rectangles that ranges cover are held for so many numbers at once.
+_NUMBERS_AT_ONCE = 2**20
 
 
 def areas(rectangles: Int64Array) -> Int64Array:
@@ -51,6 +53,20 @@ def paint(values: FloatArray, rectangles: Int64Array, shape: tuple[int, ...]) ->
         np.add.at(owner, (row, column), sign * number)
     owner = np.cumsum(np.cumsum(owner, axis=0), axis=1)[:-1, :-1]
     return np.asarray((values / areas(rectangles))[owner])
+
+
+def covered_parts(ranges: Int64Array, rectangles: Int64Array) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield, for some ranges at a time, the part of each rectangle that each range covers.
+
+    Yields: which ranges, and (ranges, rectangles) numbers from 0 to 1.
+    """
+    step = max(1, _NUMBERS_AT_ONCE // len(rectangles))
+    for first in range(0, len(ranges), step):
+        some = slice(first, first + step)
+        top, bottom, left, right = ranges[some].T[:, :, None]
+        height = np.minimum(bottom, rectangles[:, 1]) - np.maximum(top, rectangles[:, 0])
+        width = np.minimum(right, rectangles[:, 3]) - np.maximum(left, rectangles[:, 2])
+        yield some, np.maximum(height, 0) * np.maximum(width, 0) / areas(rectangles)
 
 
 def grid_edges(size: int, side: int) -> Int64Array:
@@ -112,8 +128,8 @@ class RectangleTree:
         self.parents.append(large[parents])
         return True
 
-    def measure(self, request: Request, epsilon: Fraction, growth: float) -> FloatArray:
-        """Measure every rectangle; return the consistent estimates, spread over the bins of the leaves.
+    def measure(self, request: Request, epsilon: Fraction, growth: float) -> tuple[FloatArray, RangeFunction]:
+        """Measure every rectangle; return the consistent estimates, spread over the bins, and their variance.
 
         Guarantee: epsilon-DP. Measured are the integers part * count with one scale, 2^20 / epsilon. A level
             has ``growth`` times the part of the one above, and a leaf the parts of all levels it does not
@@ -127,14 +143,58 @@ class RectangleTree:
             request.measure(values, scale).astype(np.float64), np.cumsum([part.size for part in parts])[:-1]
         )
         unit = noise_variance(scale, continuous=request.continuous)
-        consistent = self.solve(
-            [value / part for value, part in zip(noisy, parts, strict=True)],
-            [unit / part.astype(np.float64) ** 2 for part in parts],
-        )
+        variances = [unit / part.astype(np.float64) ** 2 for part in parts]
+        consistent = self.solve([value / part for value, part in zip(noisy, parts, strict=True)], variances)
         leaves = self._leaves()
         counts = np.concatenate([value[leaf] for value, leaf in zip(consistent, leaves, strict=True)])
         rectangles = np.concatenate([level[leaf] for level, leaf in zip(self.levels, leaves, strict=True)])
-        return paint(counts, rectangles, self.shape)
+        return paint(counts, rectangles, self.shape), lambda ranges: self.variance(variances, ranges)
+
+    def variance(self, variances: Sequence[FloatArray], ranges: Int64Array) -> FloatArray:
+        """Return the noise variance of each range's estimate, leaves being spread evenly over their bins.
+
+        Args: variances of the measured rectangles, one array a level.
+        Cost: O(rectangles) a range.
+        Source: a measured rectangle of variance s, over parts whose sum is known with variance t and moves
+            with the range by a, takes a^2 / (s + t) off the range's variance; a and t then shrink by
+            s / (s + t).
+        """
+        below = [variances[-1]]
+        for own, parents in zip(variances[-2::-1], self.parents[::-1], strict=True):
+            cut = np.bincount(parents, minlength=own.size) > 0
+            spread = np.bincount(parents, below[0], own.size)
+            both = np.where(cut, own + spread, 1.0)
+            known = np.divide(own * spread, both, out=np.zeros_like(both), where=both > 0)
+            below.insert(0, np.where(cut, known, own))
+        answers = np.empty(len(ranges))
+        step = max(1, _NUMBERS_AT_ONCE // max(len(level) for level in self.levels))
+        for first in range(0, len(ranges), step):
+            answers[first : first + step] = self._variance_of_some(
+                variances, below, ranges[first : first + step]
+            )
+        return np.maximum(answers, 0.0)
+
+    def _variance_of_some(
+        self, variances: Sequence[FloatArray], below: Sequence[FloatArray], ranges: Int64Array
+    ) -> FloatArray:
+        answers = np.zeros(len(ranges))
+        joint = np.zeros((len(ranges), 0))
+        for level in range(len(self.levels) - 1, -1, -1):
+            [(_, parts)] = covered_parts(ranges, self.levels[level])
+            own = parts * variances[level]
+            leaf = np.ones(len(self.levels[level]), dtype=bool)
+            if level < len(self.parents):
+                # Parts follow one another in the order of what they are parts of.
+                cut, firsts = np.unique(self.parents[level], return_index=True)
+                leaf[cut] = False
+                together = np.add.reduceat(joint, firsts, axis=1)
+                both = variances[level][cut] + np.bincount(self.parents[level], below[level + 1])[cut]
+                inverse = np.divide(1.0, both, out=np.zeros_like(both), where=both > 0)
+                answers -= (together**2 * inverse).sum(axis=1)
+                own[:, cut] = together * variances[level][cut] * inverse
+            answers += (parts[:, leaf] * own[:, leaf]).sum(axis=1)
+            joint = own
+        return answers
 
     def solve(self, noisy: Sequence[FloatArray], variances: Sequence[FloatArray]) -> list[FloatArray]:
         """Return the least-squares values of all rectangles.
