@@ -1,0 +1,127 @@
+"""Figures in the documentation are those of the results that it cites."""
+
+from __future__ import annotations
+
+import json
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+HORIZONS = (1_024, 65_536, 1_048_576)
+ROWS = {
+    "binary tree (Chan et al.)": ("binary (Chan)",),
+    "binary tree, refined online (Honaker)": ("Honaker online",),
+    "k-ary tree": ("plain k-ary",),
+    "k-ary with subtraction (Andersson et al.)": ("k-ary with subtraction",),
+    "OpenDP's consistent tree, when the epoch is over": ("OpenDP's b-ary tree, offline",),
+    "**ours, causal**: share per level / per node": ("causal, shares per level", "causal, shares per node"),
+    "**ours, anticipating**: share per level / per node": (
+        "anticipating, shares per level",
+        "anticipating, shares per node",
+    ),
+}
+
+
+def results(name: str) -> Any:
+    return json.loads((REPOSITORY / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def rounded(number: float, places: int) -> str:
+    """Write a number as people round it: a half goes up."""
+    return f"{Decimal(repr(number)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP):,}"
+
+
+def percent(part: float) -> str:
+    return f"{rounded(float(Decimal(repr(part)) * 100), 2)} %"
+
+
+def of_the_api() -> list[str]:
+    found = results("api")
+    return [
+        f"a count takes {rounded(found['median_ms'], 1)} ms in the middle",
+        f"and {rounded(found['p99_ms'], 1)} ms at the 99th percentile",
+        f"the API took {rounded(found['processors_of_the_api'], 2)} of one processor",
+        f"{found['followers_that_saw_every_release_once']} followers of a stream",
+        f"{found['questions_per_s']} range counts a second, on {found['processors']} processors",
+    ]
+
+
+def of_the_pages() -> list[str]:
+    pages = results("page")["pages"]
+    causal, anticipating = (
+        pages[f"{kind}, many"]["first_chart_s"] / pages[f"{kind}, few"]["first_chart_s"]
+        for kind in ("causal", "anticipating")
+    )
+    paints = [page["first_paint_s"] for page in pages.values()]
+    worst = max(page["first_paint_worst_s"] for page in pages.values())
+    return [
+        f"after {rounded(causal, 2)} (causal) and {rounded(anticipating, 2)} (anticipating) times as long",
+        f"after {rounded(min(paints), 2)} to {rounded(max(paints), 2)} s in the middle of five times",
+        f"{rounded(worst, 2)} s at the latest",
+    ]
+
+
+def of_alerts() -> list[str]:
+    found = results("alerts")
+    axes = found["at_the_threshold_over_keys_and_values"]["holds_wrongly"]
+    plain, ahead = found["at_the_threshold"], found["at_the_threshold_anticipating"]
+    wrong = rounded(found["distances"]["holds_wrongly"], 0)
+    first, again = found["cost_over_keys"]["first_cpu_s"], found["cost_over_keys"]["median_cpu_s"]
+    return [
+        f"| events in a window | {percent(plain['holds_wrongly']['0.99'])} |",
+        f"| the same of anticipating streams | {percent(ahead['holds_wrongly']['0.99'])} |",
+        f"| {percent(axes['one key, 0.99'])}; {percent(axes['two keys, 0.99'])} |",
+        f"| {percent(axes['median, 0.99'])}; {percent(axes['share of a key, 0.99'])} |",
+        f"{found['distances']['evaluations']:,} releases) | {wrong} |",
+        f"take {rounded(found['cost']['median_cpu_s'], 1)} s of processor time a release over 100 windows",
+        f"{rounded(again, 1)} to {rounded(first, 1)} s over 100 keys",
+    ]
+
+
+def of_topics() -> list[str]:
+    ratios = results("ingest")
+    assert rounded(ratios["cpu_ratios"]["getmany_to_worker"], 0) == "2"
+    faster = int(Decimal(ratios["speed_ratios"]["worker_to_faust_agent"]).quantize(Decimal("1E1")))
+    return [
+        "takes half of the processor time of reading it with bare aiokafka",
+        f"is about {faster} times as fast as a stock Faust agent",
+    ]
+
+
+def of_wide_streams() -> list[str]:
+    found = results("product")
+    few, many = (
+        max(found[f"{keys} keys, {kind}"]["total"] for kind in ("anticipating", "causal"))
+        for keys in (10_000, 100_000)
+    )
+    return [f"10,000 keys {rounded(few, 2)} s", f"100,000 keys {rounded(many, 2)} s"]
+
+
+@pytest.mark.parametrize(
+    ("page", "figures"),
+    [
+        ("docs/readers.md", of_the_api),
+        ("docs/readers.md", of_the_pages),
+        ("docs/alerts.md", of_alerts),
+        ("README.md", of_topics),
+        ("docs/decisions/0009-product-axes.md", of_wide_streams),
+    ],
+)
+def test_sentences_hold_what_was_measured(page, figures):
+    text = (REPOSITORY / page).read_text()
+    assert [figure for figure in figures() if figure not in text] == []
+
+
+def test_the_table_of_errors_holds_what_was_predicted():
+    predicted = {(row["horizon"], row["mechanism"]): row["predicted"] for row in results("accuracy")["rows"]}
+    text = (REPOSITORY / "README.md").read_text()
+    for title, mechanisms in ROWS.items():
+        cells = []
+        for horizon in HORIZONS:
+            errors = [predicted[horizon, mechanism] for mechanism in mechanisms]
+            cell = " / ".join(rounded(error, 1 if error < 1_000 else 0) for error in errors)
+            cells.append(f"**{cell}**" if title.startswith("**") else cell)
+        assert f"| {title} | {' | '.join(cells)} |" in text
