@@ -75,8 +75,13 @@ def score(
 
     Guarantee: none. Errors are exact, and seeded noise protects nobody: for public or synthetic data only.
     Args: as ``mechanisms.release``; trials, at least 1; timer, seconds on a clock that does not go back.
-    Raises: ValueError as the mechanism does, or for no trials.
+    Raises: ValueError as the mechanism does, for no trials, or for a mechanism that publishes sorted counts.
     """
+    if name in UNATTRIBUTED:
+        raise ValueError(
+            f"{name} publishes counts in rising order, not ranges of bins; leave it out, "
+            "or see 'dphist reproduce hay2010' for its error against the sorted counts"
+        )
     if trials < 1:
         raise ValueError(f"trials is {trials}; release at least once")
     exact = np.asarray(counts)

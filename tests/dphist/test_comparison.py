@@ -108,6 +108,13 @@ def test_a_mechanism_that_refuses_is_named_and_the_others_run(histogram, tmp_pat
     assert "quadtree did not run: counts have shape (24,)" in made.stdout
 
 
+def test_sorted_counts_are_not_scored_on_ranges_of_bins_and_the_others_are(histogram):
+    made = run("compare", histogram, "--only", "sorted,identity", "--trials", 1, "--json")
+    shown = json.loads(made.stdout)
+    assert [each["mechanism"] for each in shown["scores"]] == ["identity"]
+    assert "leave it out" in shown["not_run"]["sorted"]
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "said"),
     [
@@ -117,6 +124,10 @@ def test_a_mechanism_that_refuses_is_named_and_the_others_run(histogram, tmp_pat
         ("1\n2\n", ["--epsilon", "0"], "epsilon 0.0"),
         ("1\n2\n", ["--workload", "nothing"], "neither a file nor one of ranges, prefix, bins"),
         ("1\n2\n", ["--only", "lapalce"], "'lapalce' is not known"),
+        *(
+            ("3\n2\n", ["--only", name], f"{name} publishes counts in rising order")
+            for name in sorted(UNATTRIBUTED)
+        ),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, text, arguments, said):
