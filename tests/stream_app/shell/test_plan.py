@@ -219,7 +219,6 @@ def test_the_smallest_epsilon_is_told(tmp_path: Path) -> None:
     [
         (("--stream", "views"), "--stream views"),
         (("--plot", "x.png"), "--plot: a figure shows one stream"),
-        (("--target-rmse", "0"), "streams.clicks: error"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_one_line(
@@ -229,6 +228,13 @@ def test_what_cannot_be_planned_is_refused_in_one_line(
     assert refused.exit_code == 2
     assert said in refused.output
     assert len(refused.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize("error", ["0", "-3"])
+def test_an_error_that_nothing_has_is_refused(tmp_path: Path, error: str) -> None:
+    refused = plan(tmp_path, "--target-rmse", error)
+    assert refused.exit_code == 2
+    assert "'--target-rmse'" in refused.output
 
 
 def test_windows_are_shown_with_their_error(tmp_path: Path) -> None:
