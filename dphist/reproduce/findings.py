@@ -10,6 +10,11 @@ from importlib import resources
 from typing import Any, Literal
 
 Kind = Literal["lines", "points", "table"]
+# (mean over the trials, its standard error: nan for a single trial)
+Measured = tuple[float, float]
+# How many standard errors of what is compared a claim may miss by.
+TOLERANCE = 3.0
+WITHIN = f"within {TOLERANCE:g} standard errors"
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,18 @@ class Result:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the paper says of its experiments, and whether it is so here."""
+    """Something the paper says of its experiments, and whether it is so here.
+
+    Args: holds, whether what the text says is so, no looser; tolerance, in words, what trials' chance is
+        granted, "" for none.
+    """
 
     text: str
     paper: str
     here: str
     holds: bool
     differs: str = ""
+    tolerance: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,32 @@ def paper_numbers(paper: str) -> dict[str, Any]:
     return numbers
 
 
-def mean_and_error(values: Iterable[float]) -> tuple[float, float]:
+def ratio(first: Measured, second: Measured) -> Measured:
+    """Return the first over the second, with the standard error that independent trials give it.
+
+    >>> ratio((6.0, 0.6), (2.0, 0.0))
+    (3.0, 0.3)
+    """
+    quotient = first[0] / second[0]
+    return quotient, quotient * math.hypot(first[1] / first[0], second[1] / second[0])
+
+
+def at_least(measured: Measured, bound: float) -> bool:
+    """Tell whether a number is not below a bound by more than the tolerance.
+
+    >>> at_least((0.9, 0.05), 1.0), at_least((0.8, 0.05), 1.0), at_least((0.99, math.nan), 1.0)
+    (True, False, False)
+    """
+    mean, error = measured
+    return mean + (0.0 if math.isnan(error) else TOLERANCE * error) >= bound
+
+
+def at_most(measured: Measured, bound: float) -> bool:
+    """Tell whether a number is not above a bound by more than the tolerance."""
+    return at_least((-measured[0], measured[1]), -bound)
+
+
+def mean_and_error(values: Iterable[float]) -> Measured:
     """Return the mean and its standard error, nan for a single value.
 
     >>> mean_and_error([1.0, 3.0])

@@ -46,9 +46,16 @@ def _write_numbers(result: Result, folder: Path) -> Path:
 
 
 def _write_claims(claims: Sequence[Claim], folder: Path) -> Path:
-    header = ("claim", "paper", "here", "holds", "differs")
+    header = ("claim", "paper", "here", "holds", "tolerance", "differs")
     rows = [
-        (claim.text, claim.paper, claim.here, "yes" if claim.holds else "no", claim.differs)
+        (
+            claim.text,
+            claim.paper,
+            claim.here,
+            "yes" if claim.holds else "no",
+            claim.tolerance or "none",
+            claim.differs,
+        )
         for claim in claims
     ]
     return _write_csv(folder / "claims.csv", header, rows)
@@ -72,7 +79,9 @@ def _page(findings: Findings, figures: Sequence[Result]) -> str:
     lines += [
         f"| {claim.text} | {claim.paper} | {claim.here} | {verdict} | {claim.differs} |"
         for claim in findings.claims
-        for verdict in ["yes" if claim.holds else "**no**"]
+        for verdict in [
+            ("yes" if claim.holds else "**no**") + f" ({claim.tolerance})" * bool(claim.tolerance)
+        ]
     ]
     for result in findings.results:
         lines += ["", f"## {result.title}", "", f"Numbers: [{result.name}.csv]({result.name}.csv)"]
