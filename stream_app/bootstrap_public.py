@@ -7,26 +7,40 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from stream_app.alert_delivery import deliver
 from stream_app.alert_watch import AlertWatcher
 from stream_app.config import Settings
 from stream_app.event_logs import cluster_of
+from stream_app.outage import Outage
 from stream_app.ports import AlertTarget, OperatorError, PublicReader
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.reader import RedisReader
+from stream_app.state.safety import Unreachable, check_reading
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 1.0
 
 
 @asynccontextmanager
 async def open_reader(settings: Settings) -> AsyncIterator[PublicReader]:
-    """Yield a reader of what is visible. Raises: OperatorError for an embedded Redis of another command."""
+    """Yield a reader of what is visible. A store that is away is told and waited for: it may start later.
+
+    Raises: OperatorError for an embedded Redis of another command, or one that lets nobody read.
+    """
     if settings.redis.api_url is None:
         raise OperatorError(
             "redis.url: an embedded server belongs to one command; use stream-app run, or a server of its own"
         )
+    try:
+        await check_reading("redis.api_url", settings.redis.api_url)
+    except Unreachable as failure:
+        log.warning("%s; nothing can be answered before, trying again", failure)
     reader = RedisReader(settings.redis.api_url)
     try:
         yield reader
@@ -104,8 +118,20 @@ async def run_alerts(settings: Settings) -> None:
             topic = TopicTarget(cluster_of(settings.kafka), alerts.topic)
             resources.push_async_callback(topic.close)
             targets.append(topic)
-        for target in targets:
-            await store.told(target.name)  # a new target is told what is decided from now on
+        await _begin_telling(store, targets)
         async with asyncio.TaskGroup() as group:
             group.create_task(deliver(store, targets))
             group.create_task(AlertWatcher(alerts.rules, reader, store).run())
+
+
+async def _begin_telling(store: RedisAlertStore, targets: Sequence[AlertTarget]) -> None:
+    """Have new targets told what is decided from now on; a store that is away is waited for."""
+    outage = Outage(log, "alerts")
+    while True:
+        try:
+            for target in targets:
+                await store.told(target.name)
+            return outage.over()
+        except (ConnectionError, TimeoutError) as failure:
+            outage.failed(f"redis.alerts_url: {failure}")
+        await asyncio.sleep(_AGAIN_S)

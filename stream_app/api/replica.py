@@ -204,7 +204,7 @@ class Replicas:
         return alerts, {stream: tuple(await self._reader.transitions(stream)) for stream in streams}
 
     async def keep_fresh(self) -> None:
-        """Refresh for ever. A store that cannot be read is tried again; answers go on from memory."""
+        """Refresh for ever. A store that cannot be read is tried again; what was read goes on answering."""
         pause_s = POLL_S
         outage = Outage(log, "api")
         while True:
@@ -215,7 +215,8 @@ class Replicas:
             except Exception as failure:
                 # The type only: a client's message may hold the store's address or password.
                 kind = type(failure).__name__
-                outage.failed(f"redis.api_url cannot be read ({kind}), answers go on from memory")
+                known = "no stream is known yet" if self._fresh_at is None else "answers go on from memory"
+                outage.failed(f"redis.api_url cannot be read ({kind}), {known}")
                 pause_s = min(2 * pause_s, LONGEST_POLL_S)
             await asyncio.sleep(pause_s)
 

@@ -1,9 +1,12 @@
-"""Refuse a Redis that may lose acknowledged writes or evict keys: a lost release would be drawn again."""
+"""Refuse a Redis that may lose acknowledged writes or evict keys: a lost release would be drawn again.
+
+And one that readers of released values may not read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from redis import exceptions
@@ -12,6 +15,7 @@ from redis.exceptions import RedisError
 
 from stream_app.ports import OperatorError
 from stream_app.state.connection import connect, execute
+from stream_app.state.keys import STREAM_NAMES
 
 ACCEPT_LOSS = "may lose acknowledged writes"
 OLDEST_VERSION = (6, 2)
@@ -30,25 +34,41 @@ async def check_safety(url: str, accept: str | None = None) -> None:
     """
     if accept not in (None, ACCEPT_LOSS):
         raise OperatorError(f'redis.accept: {accept!r} is not known; write "{ACCEPT_LOSS}" or leave it out')
-    try:
-        redis = connect(url, connections=1)
-    except ValueError as error:
-        raise OperatorError(f"redis.url: {error}; write redis://host:6379/0 or embedded:./state") from None
-    try:
+    async with _asked("redis.url", url) as redis:
         info = await execute(redis, "INFO")
         settings = await _settings(redis) if accept is None else {}
-    except (RedisError, OSError) as error:
-        refusal = Unreachable if _is_away(error) else OperatorError
-        raise refusal(
-            f"redis.url: no use of {_place(redis)}: {_one_line(error)}; start it or correct the URL"
-        ) from None
-    finally:
-        await redis.aclose()
     for fault in _unusable(info):
         raise OperatorError(f"redis.url: {_place(redis)} {fault}")
     if accept is None:
         for fault in _losses(info, settings):
             raise OperatorError(f'redis.url: {_place(redis)} {fault}, or say redis.accept: "{ACCEPT_LOSS}"')
+
+
+async def check_reading(name: str, url: str) -> None:
+    """Return if what is released can be read behind the URL that a setting names.
+
+    Raises: OperatorError, one line that says what, where and the remedy; Unreachable is one.
+    """
+    async with _asked(name, url) as redis:
+        await execute(redis, "SMEMBERS", STREAM_NAMES)
+
+
+@asynccontextmanager
+async def _asked(name: str, url: str) -> AsyncIterator[Redis]:
+    """Yield a client; what it fails at becomes the operator's line."""
+    try:
+        redis = connect(url, connections=1)
+    except ValueError as error:
+        raise OperatorError(f"{name}: {error}; write redis://host:6379/0 or embedded:./state") from None
+    try:
+        yield redis
+    except (RedisError, OSError) as error:
+        refusal = Unreachable if _is_away(error) else OperatorError
+        raise refusal(
+            f"{name}: no use of {_place(redis)}: {_one_line(error)}; start it or correct the URL"
+        ) from None
+    finally:
+        await redis.aclose()
 
 
 def _is_away(error: Exception) -> bool:

@@ -140,3 +140,46 @@ def _await_port(port: int) -> None:
         except OSError:
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("api", "no stream is known yet"), ("alerts", "redis.alerts_url: redis: no answer")],
+)
+def test_readers_name_a_redis_that_is_away_and_wait_for_it(tmp_path, text, command, words):
+    port = free_port()
+    rules = 'alerts: {rules: {busy: {when: "count(departures) > 5"}}}\n'
+    away = text.replace("embedded:./redis", f"redis://:hunter2@127.0.0.1:{port}/0") + rules
+    (tmp_path / "app.yaml").write_text(away)
+    with Service([command, "--config", "app.yaml"], tmp_path) as service:
+        service.until(f"redis.api_url: no use of 127.0.0.1:{port}")
+        service.until("start it or correct the URL; nothing can be answered before")
+        service.until(words)
+        assert "hunter2" not in service.output
+        assert "from memory" not in service.output
+        options = ["--port", str(port), "--save", "", "--dir", str(tmp_path), "--requirepass", "hunter2"]
+        server = subprocess.Popen([find_server(), *options], stdout=subprocess.DEVNULL)
+        try:
+            service.until("works again")
+            assert service.process.poll() is None
+            assert service.interrupt() == 0
+        finally:
+            server.kill()
+            server.wait()
+
+
+def test_the_api_refuses_a_redis_that_refuses_it(tmp_path, text):
+    port = free_port()
+    options = ["--port", str(port), "--save", "", "--dir", str(tmp_path), "--requirepass", "hunter2"]
+    server = subprocess.Popen([find_server(), *options], stdout=subprocess.DEVNULL)
+    try:
+        _await_port(port)
+        line = refused(
+            tmp_path, text.replace("embedded:./redis", f"redis://:wrong@127.0.0.1:{port}/0"), "api"
+        )
+    finally:
+        server.kill()
+        server.wait()
+    assert f"redis.api_url: no use of 127.0.0.1:{port}" in line
+    assert "hunter2" not in line
+    assert ":wrong@" not in line
