@@ -191,7 +191,7 @@ async def test_the_page_of_the_api_covers_every_address(api: Api) -> None:
         *(f"/v1/streams/{{stream}}/{name}" for name in ("count", "series", "cdf", "quantile")),
         *(f"/v1/streams/{{stream}}/{name}" for name in ("nodes", "privacy", "events", "window")),
         *(f"/v1/streams/{{stream}}/{name}" for name in ("keys", "heat", "quantiles", "preview")),
-        *(f"/v1/streams/{{stream}}/{name}" for name in ("marks", "transitions")),
+        *(f"/v1/streams/{{stream}}/{name}" for name in ("marks", "transitions", "cdfs")),
         "/healthz",
         "/readyz",
         "/metrics",
