@@ -1,11 +1,13 @@
 """Are alert rules as sure as they say? Calibration, delay and cost; JSON under results/.
 
-    python -m benchmarks.alerts
+    python -m benchmarks.alerts                    (make bench-alerts)
+    python -m benchmarks.alerts after_a_shift      (only that; the rest of the results stays)
 
 - **at the threshold**: streams whose true window count is the threshold at every release; a rule with
   confidence c may hold at most at a part 1 - c of them. Neighbouring releases share noise, so many streams.
-- **after a shift** of 3 standard errors: how many are noticed within the predicted delay, for noise that the
-  prediction has not seen.
+- **after a shift** of 3 standard errors, of a count, a key's count and a median: how many are noticed within
+  the predicted delay, for noise that the prediction has not seen. Epsilon is small there, so that 3 standard
+  errors are whole counts; seen in standard errors, noise is the same.
 - **over keys and values**: the same for a key's count, two keys together, a quantile and a share, whose
   truth is at the threshold in every bin; and for distances, by their forecast.
 - **cost**: 10,000 rules decided at one release, over windows of one count, and over keys and quantiles.
@@ -15,19 +17,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dphist import SeededNoise, plan_product, plan_tree
 from dphist.product.counter import ProductCounter
-from dphist.product.design import ProductDesign
 from stream_app.core.alerts.distance_forecast import forecast_distance
-from stream_app.core.alerts.forecast import forecast
+from stream_app.core.alerts.forecast import Forecast, forecast
+from stream_app.core.alerts.ranges import columns_asked
 from stream_app.core.alerts.readings import readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import evaluate
@@ -43,8 +49,10 @@ BINS, WINDOW, RATE = 256, 8, 5
 AXES_BINS = 64
 EVALUATIONS = 20_000
 CONFIDENCES = (0.9, 0.99, 0.999)
-SHIFTED_STREAMS = 100
-SHIFT_AT = 64
+SHIFTED_STREAMS = 400
+SHIFT_STARTS = 8  # bins at which the truth moves: a node may end there or not
+SHIFT_EPSILON = "0.01"
+SHIFT_KEYS, SHIFT_BUCKETS, SHIFT_PER_BUCKET = 3, 12, 2_000
 
 
 def rule(confidence: float, window: int = WINDOW, threshold: float = WINDOW * RATE) -> Rule:
@@ -53,9 +61,9 @@ def rule(confidence: float, window: int = WINDOW, threshold: float = WINDOW * RA
     return Rule(f"c{confidence}-{window}-{threshold}", text, parse_condition(text), confidence=confidence)
 
 
-async def views(seed: int, counts: Sequence[int]) -> AsyncIterator[StreamView]:
+async def views(seed: int, counts: Sequence[int], epsilon: str = "1") -> AsyncIterator[StreamView]:
     """Yield the view of one stream after each release."""
-    stream = Published(MemoryStore(), epoch_bins=BINS, seed=seed)
+    stream = Published(MemoryStore(), epsilon=epsilon, epoch_bins=BINS, seed=seed)
     await stream.open()
     await stream.close(counts)
     reader = stream.store.reader()
@@ -85,28 +93,90 @@ async def calibration() -> dict[str, object]:
 
 
 async def delays() -> dict[str, object]:
-    """Return how many shifts are noticed within the predicted delay."""
+    """Return how many shifts are noticed within the predicted delay, by what the rule is about."""
+    return {
+        "a count": await delay_of_count(),
+        "a key's count": await delay_over_axes(f"sum(delays['k1'], {WINDOW}h) > {{of_key}}", moved_key),
+        "a median": await delay_over_axes(f"quantile(delays, 0.5, {WINDOW}h) > {{middle}}", moved_median),
+    }
+
+
+async def delay_of_count() -> dict[str, object]:
+    """Return how soon more events are noticed."""
     watched = rule(0.99)
-    design = Published(MemoryStore(), epoch_bins=BINS).strategy.design
-    expected = forecast(watched, design, HOUR_US, SeededNoise(1))
+    design = Published(MemoryStore(), epsilon=SHIFT_EPSILON, epoch_bins=BINS).strategy.design
+
+    def stream(seed: int, per_bin: int, start: int, last: int) -> AsyncIterator[StreamView]:
+        counts = [RATE] * start + [RATE + per_bin] * (last - start)
+        return views(seed, counts, SHIFT_EPSILON)
+
+    def expect(stderrs: float) -> Forecast:
+        return forecast(watched, design, HOUR_US, SeededNoise(1), stderrs)
+
+    return await delay(watched, expect, stream)
+
+
+async def delay_over_axes(text: str, move: Callable[[NDArray[np.int64], int], None]) -> dict[str, object]:
+    """Return how soon moved events are noticed. Args: move, the counts of bins after the shift."""
+    of_key = WINDOW * SHIFT_PER_BUCKET * SHIFT_BUCKETS
+    text = text.format(of_key=of_key, middle=SHIFT_BUCKETS // 2)
+    watched = Rule("moved", text, parse_condition(text), confidence=0.99)
+    strategy = axes_strategy(SHIFT_KEYS, SHIFT_BUCKETS, SHIFT_EPSILON)
+    assert strategy.product is not None
+    columns = columns_asked(watched.condition, strategy.product, strategy.cells)
+
+    async def stream(seed: int, per_bin: int, start: int, last: int) -> AsyncIterator[StreamView]:
+        counts = np.full((AXES_BINS, SHIFT_KEYS, SHIFT_BUCKETS), SHIFT_PER_BUCKET)
+        move(counts[start:], per_bin)
+        cells = counts.reshape(AXES_BINS, -1)
+        for view in islice(axes_view(SHIFT_KEYS, SHIFT_BUCKETS, cells, seed, SHIFT_EPSILON), last):
+            yield view
+
+    def expect(stderrs: float) -> Forecast:
+        return forecast(watched, strategy.design, HOUR_US, SeededNoise(1), stderrs, columns)
+
+    return await delay(watched, expect, stream)
+
+
+def moved_key(counts: NDArray[np.int64], per_bin: int) -> None:
+    """Add events of the second key. Args: counts, shape (bins, keys, buckets)."""
+    counts[:, 1, 0] += per_bin
+
+
+def moved_median(counts: NDArray[np.int64], per_bin: int) -> None:
+    """Move events from below the middle to above it."""
+    counts[:, 0, SHIFT_BUCKETS // 2 - 1] -= per_bin
+    counts[:, 0, SHIFT_BUCKETS // 2] += per_bin
+
+
+async def delay(
+    watched: Rule,
+    expect: Callable[[float], Forecast],
+    stream: Callable[[int, int, int, int], AsyncIterator[StreamView]],
+) -> dict[str, object]:
+    """Compare delays with the predicted ones.
+
+    Args: expect, the forecast of a shift of so many standard errors; stream, the views of one stream by seed,
+        events that a bin has more after the shift, the bin of the shift and how many releases are looked at.
+    """
+    expected = expect(3.0)
     per_bin = round(expected.shift / WINDOW)
-    # Counts are whole: predict for the shift that is really made.
-    stderrs = per_bin * WINDOW / expected.stderr
-    expected = forecast(watched, design, HOUR_US, SeededNoise(1), stderrs)
+    stderrs = per_bin * WINDOW / expected.stderr  # counts are whole: predict for the shift that is made
+    expected = expect(stderrs)
     median, most = expected.delay_bins
-    last = SHIFT_AT + int(most) + 1
+    starts = WINDOW - 1 + np.linspace(0, expected.bins // 2, SHIFT_STARTS, dtype=int)
     found = []
     for number in range(SHIFTED_STREAMS):
-        counts = [RATE] * SHIFT_AT + [RATE + per_bin] * (last - SHIFT_AT)
-        delay = float("inf")
-        async for view in views(50_000 + number, counts):
-            since = view.visible_seq - SHIFT_AT
+        noticed, start = float("inf"), int(starts[number % SHIFT_STARTS])
+        async for view in stream(50_000 + number, per_bin, start, start + int(most) + 1):
+            since = view.visible_seq - start
             if since > 0 and (reading := readings([watched], view)[0]) and reading.past(watched):
-                delay = since
+                noticed = since
                 break
-        found.append(delay)
+        found.append(noticed)
     return {
-        "shift_stderrs": round(stderrs, 2),
+        "epsilon": float(SHIFT_EPSILON),
+        "shift_stderrs": round(stderrs, 3),
         "streams": SHIFTED_STREAMS,
         "predicted_bins": {"median": median, "95 of 100": most},
         "measured_median_bins": float(np.median(found)),
@@ -126,21 +196,29 @@ def published_counts() -> dict[str, object]:
     return {"evaluations": (some.bins) * some.paths, "streams": some.paths, "holds_wrongly": parts}
 
 
-def axes_design(keys: int, buckets: int) -> ProductDesign:
-    """Return a design over keys and values."""
-    return plan_product(AXES_BINS, Fraction(1), keys, buckets)
-
-
-def axes_view(keys: int, buckets: int, per_bucket: int, seed: int) -> Iterator[StreamView]:
-    """Yield the view of a stream over keys and values after each release: so many events in every cell."""
-    product = axes_design(keys, buckets)
-    declared_axes = {
+@lru_cache
+def axes_strategy(keys: int, buckets: int, epsilon: str = "1") -> Strategy:
+    """Return the strategy of a stream over keys and values."""
+    product = plan_product(AXES_BINS, Fraction(epsilon), keys, buckets)
+    axes = {
         "keys": {"field": "k", "list": [f"k{n}" for n in range(keys)], "other": False, "total": False},
         "value": {"field": "v", "min": "0", "max": str(buckets), "buckets": buckets},
     }
-    strategy = Strategy("delays", "f", declared("1") | declared_axes, product.time, product.cells, product)
+    return Strategy("delays", "f", declared(epsilon) | axes, product.time, product.cells, product)
+
+
+def axes_view(
+    keys: int, buckets: int, counts: int | NDArray[np.int64], seed: int, epsilon: str = "1"
+) -> Iterator[StreamView]:
+    """Yield the view of a stream over keys and values after each release.
+
+    Args: counts, events of each bin and cell, shape (AXES_BINS, cells), or so many in every one.
+    """
+    strategy = axes_strategy(keys, buckets, epsilon)
+    product = strategy.product
+    assert product is not None
     epoch = EpochRecord(0, 0, AXES_BINS, 1, strategy.hash)
-    cells = np.full((AXES_BINS, product.cells), per_bucket)
+    cells = np.broadcast_to(counts, (AXES_BINS, product.cells))
     released = ProductCounter(product, SeededNoise(seed)).push_many(cells)
     rows = {level.level: level.values for level in released.levels}
     rows[ROWS] = np.zeros((AXES_BINS, 1), np.int64)
@@ -183,7 +261,9 @@ def distances() -> dict[str, object]:
     """Return the forecast of a rule over distances: never wrong more often than it says."""
     text = "ks(delays, 8h, 16h) > 0.1"
     watched = Rule("ks", text, parse_condition(text), confidence=0.99)
-    found = forecast_distance(watched, axes_design(3, 12), None, HOUR_US, 20_000, SeededNoise(5))
+    product = axes_strategy(3, 12).product
+    assert product is not None
+    found = forecast_distance(watched, product, None, HOUR_US, 20_000, SeededNoise(5))
     return {
         "events_in_a_window": 20_000,
         "evaluations": found.bins * found.paths,
@@ -243,9 +323,9 @@ async def cost() -> dict[str, object]:
     }
 
 
-async def measured() -> dict[str, object]:
-    """Measure everything."""
-    result: dict[str, object] = {}
+async def measured(only: Sequence[str]) -> dict[str, object]:
+    """Measure everything, or only some of it."""
+    result: dict[str, object] = json.loads(RESULTS.read_text()) if only else {}
     for name, measure in (
         ("cost", cost),
         ("cost_over_keys", axes_cost),
@@ -255,6 +335,8 @@ async def measured() -> dict[str, object]:
         ("distances", distances),
         ("at_the_threshold", calibration),
     ):
+        if only and name not in only:
+            continue
         found = measure()
         result[name] = await found if isinstance(found, Awaitable) else found
         print(json.dumps({name: result[name]}), flush=True)
@@ -263,7 +345,7 @@ async def measured() -> dict[str, object]:
 
 def main() -> None:
     """Measure, write the result."""
-    result = asyncio.run(measured())
+    result = asyncio.run(measured(sys.argv[1:]))
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
 
 
