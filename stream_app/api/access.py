@@ -104,6 +104,7 @@ class Access:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        exchange = _Exchange(headers, receive, send)
         address = scope["client"][0] if scope.get("client") else ""
         reader = self._reader(headers, address)
         refusal = self._refusal(scope, headers, reader, address)
@@ -111,12 +112,11 @@ class Access:
             status, line, more = refusal
             answer = reply(status, line)
             answer.headers.update(more)
-            await answer(scope, receive, send)
+            await answer(scope, receive, exchange.send)
             return
         scope.setdefault("state", {})["reader"] = reader
         still_in = partial(self._is_still, reader, self._rules.keys, headers, address)
-        begun = _Begun(send)
-        await self.app(scope, _limited(receive, begun), _while_let_in(begun, still_in))
+        await self.app(scope, exchange.receive, _while_let_in(exchange.send, still_in))
 
     def _is_still(
         self, reader: Reader | None, keys: tuple[ApiKey, ...] | None, headers: Headers, address: str
@@ -214,32 +214,32 @@ def _key_in(authorization: str) -> str:
     return ""
 
 
-class _Begun:
-    """A sender that knows whether an answer has begun."""
+class _Exchange:
+    """One request and its answer. No body is long, and none is read on behind an answer.
 
-    def __init__(self, send: Send) -> None:
-        self._send, self.begun = send, False
-
-    async def __call__(self, message: Message) -> None:
-        self.begun = True
-        await self._send(message)
-
-
-def _limited(receive: Receive, answer: _Begun) -> Receive:
-    """Return a receiver that refuses bodies which do not say how long they are and go on too long.
-
-    Whoever is being answered while still sending is taken for gone: for a refusal it is too late.
+    A server reads for as long as a client sends, and throws it away: a connection whose body was left unread
+    is closed with the answer. Whoever is being answered while still sending is taken for gone: for a refusal
+    it is too late.
     """
-    taken = 0
 
-    async def limited() -> Message:
-        nonlocal taken
-        message = await receive()
-        taken += len(message.get("body", b""))
-        if taken <= LARGEST_BODY_BYTES:
+    def __init__(self, headers: Headers, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self._is_unread = "transfer-encoding" in headers or bool(headers.get("content-length", "").strip("0"))
+        self._taken, self._begun = 0, False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._is_unread = self._is_unread and bool(message.get("more_body"))
+        self._taken += len(message.get("body", b""))
+        if self._taken <= LARGEST_BODY_BYTES:
             return message
-        if answer.begun:
+        if self._begun:
             return {"type": "http.disconnect"}
+        self._is_unread = True
         raise HTTPException(413, _TOO_LARGE)
 
-    return limited
+    async def send(self, message: Message) -> None:
+        if not self._begun and self._is_unread:
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        self._begun = True
+        await self._send(message)

@@ -30,6 +30,7 @@ from tests.stream_app.published import Published
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 PER_S = 10
+MORE_THAN_BUFFERS_HOLD = 2**26  # bytes
 PROXY = "127.0.0.2"  # another address of this machine
 CONFIG = """\
 redis: {{url: "{redis}"}}
@@ -232,20 +233,24 @@ def test_questions_that_are_too_large_are_refused(door: Door) -> None:
 
 def test_headers_and_bodies_without_an_end_are_cut_off(door: Door) -> None:
     key = door.keys["bob"]
-    endless = (
-        f"POST /api/v1/query HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
-        "Transfer-Encoding: chunked\r\n\r\n"
-    )
+    known, unknown = (f"Authorization: Bearer {one}\r\n" for one in (key, "nobody's"))
+    endless, long = "Transfer-Encoding: chunked\r\n\r\n", "Content-Length: 999999999999\r\n\r\n"
     chunk, header = "1000\r\n" + "x" * 4096 + "\r\n", "X-A: " + "x" * 4096 + "\r\n"
-    for head, more in ((endless, chunk), ("GET / HTTP/1.1\r\n", header)):
+    post = "POST /api/v1/query HTTP/1.1\r\nHost: x\r\n"
+    for head, more in (
+        (post + known + endless, chunk),
+        (post + unknown + endless, chunk),
+        (post + known + long, "x" * 4096),
+        ("GET / HTTP/1.1\r\n", header),
+    ):
         with secured(door) as connection:
             connection.sendall(head.encode())
             sent = 0
             with suppress(OSError):  # it hangs up
-                while sent < 2**22:
+                while sent < MORE_THAN_BUFFERS_HOLD:
                     connection.sendall(more.encode())
                     sent += len(more)
-            assert sent < 2**22
+            assert sent < MORE_THAN_BUFFERS_HOLD
     assert door.ask("/healthz").status_code == 200
 
 
