@@ -153,7 +153,8 @@ async def _start_and_run(settings: Settings) -> None:
             raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
         metrics = Metrics()
         if settings.operator is not None:
-            resources.enter_context(serving(metrics, settings.operator.host, settings.operator.port))
+            door = serving(metrics, settings.operator.host, settings.operator.port)
+            await resources.enter_async_context(door)
         store = watch_store(RedisStore(url), metrics, _live_closings(settings))
         resources.push_async_callback(store.close)
         witnesses = await _open_witnesses(settings, resources)

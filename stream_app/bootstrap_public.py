@@ -12,6 +12,7 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from stream_app.addresses import once_free
 from stream_app.alert_delivery import deliver
 from stream_app.alert_watch import AlertWatcher
 from stream_app.config import Settings
@@ -60,7 +61,7 @@ async def run_api(settings: Settings) -> None:
 
     host, port = settings.api.host, settings.api.port
     try:
-        listener = listen(host, port)
+        listener = await once_free(lambda: listen(host, port))
     except OSError as failure:
         raise OperatorError(
             f"api.port: {host}:{port} cannot be served ({os.strerror(failure.errno or 0)}); free it"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import json
 import os
 import socket
-import time
 from dataclasses import dataclass, replace
 
+from stream_app.addresses import once_free
 from stream_app.bootstrap import redis_server
 from stream_app.bootstrap_public import open_reader
 from stream_app.config import AlertSettings, ApiSettings, Settings, StreamSettings
@@ -23,7 +22,7 @@ from stream_app.shell.processes import COMPLETE, Role, run_child, until_stopped
 from stream_app.shell.progress import Report, StreamProgress
 
 _LOOK_EVERY_S = 0.25
-_PREDECESSOR_S = 3.0
+_PREDECESSOR_S = 3.0  # a port that is really taken is told soon; the API itself has more patience
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ async def run_service(settings: Settings, report: Report, ending: Ending, door: 
     """
     check_files(settings.streams)
     if door.is_open:
-        check_port(settings.api, _PREDECESSOR_S, door.port_key)
+        await check_port(settings.api, door.port_key)
     status = COMPLETE
 
     async def work() -> None:
@@ -79,25 +78,22 @@ async def run_service(settings: Settings, report: Report, ending: Ending, door: 
     return status
 
 
-def check_port(api: ApiSettings, patience_s: float = 0.0, key: str = _DOOR.port_key) -> None:
+async def check_port(api: ApiSettings, key: str = _DOOR.port_key) -> None:
     """Raise OperatorError where the API could not serve, before anything is measured.
 
-    Args: patience_s, how long to wait for an API whose parent was killed to see that and end; key, what the
-        port is called.
+    Args: key, what the port is called.
     """
-    deadline_s = time.monotonic() + patience_s
-    while True:
-        try:
-            socket.create_server((api.host, api.port), family=family(api.host)).close()
-            return
-        except OSError as failure:
-            if failure.errno != errno.EADDRINUSE or time.monotonic() > deadline_s:
-                reason = os.strerror(failure.errno or 0)
-                raise OperatorError(
-                    f"{key}: {api.host}:{api.port} cannot be served ({reason}); "
-                    f"free it or choose another with {key}"
-                ) from None
-        time.sleep(0.1)
+
+    def probe() -> None:
+        socket.create_server((api.host, api.port), family=family(api.host)).close()
+
+    try:
+        await once_free(probe, _PREDECESSOR_S)
+    except OSError as failure:
+        reason = os.strerror(failure.errno or 0)
+        raise OperatorError(
+            f"{key}: {api.host}:{api.port} cannot be served ({reason}); free it or choose another with {key}"
+        ) from None
 
 
 def family(host: str) -> socket.AddressFamily:

@@ -161,14 +161,21 @@ def test_dead_letters_are_counted_once_written() -> None:
     assert value(metrics, "dead_letters_total", source="topic:clicks") == 2
 
 
+@pytest.mark.slow
 def test_the_door_serves_the_figures_and_a_taken_one_is_refused() -> None:
     metrics, port = Metrics(), free_port()
     metrics.lag.labels("topic:clicks", "0").set(12)
-    with serving(metrics, "127.0.0.1", port):
+
+    def scrape() -> bytes:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-            assert b'stream_app_lag{partition="0",source="topic:clicks"} 12.0' in answer.read()
-        with (
-            pytest.raises(OperatorError, match=r"^operator\.port: 127\.0\.0\.1:\d+ cannot be served"),
-            serving(Metrics(), "127.0.0.1", port),
-        ):
-            pass
+            return answer.read()
+
+    async def run() -> None:
+        async with serving(metrics, "127.0.0.1", port):
+            scraped = await asyncio.to_thread(scrape)
+            assert b'stream_app_lag{partition="0",source="topic:clicks"} 12.0' in scraped
+            with pytest.raises(OperatorError, match=r"^operator\.port: 127\.0\.0\.1:\d+ cannot be served"):
+                async with serving(Metrics(), "127.0.0.1", port):
+                    pass
+
+    asyncio.run(run())

@@ -124,8 +124,12 @@ def test_a_taken_port_fails_unless_it_is_the_service_itself(folder: Path) -> Non
     metrics = Metrics()
     metrics.lag.labels("file:clicks.ndjson", "0").set(1)
     port = free_port()
-    with serving(metrics, "127.0.0.1", port):
-        found = examined(folder, more=f"operator: {{port: {port}}}")
+
+    async def beside_it() -> dict[str, list[Finding]]:
+        async with serving(metrics, "127.0.0.1", port):
+            return await asyncio.to_thread(examined, folder, more=f"operator: {{port: {port}}}")
+
+    found = asyncio.run(beside_it())
     assert bad(found) == {}
     assert "running service" in found["operator.port"][0].said
 

@@ -1,0 +1,98 @@
+"""An address that a predecessor still holds is waited for; one that is really taken is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from pathlib import Path
+
+import pytest
+
+from deploy.ports import free_port
+from stream_app.addresses import once_free
+from stream_app.api.app import listen
+from stream_app.bootstrap_public import run_api
+from stream_app.config import Settings, load
+from stream_app.ports import OperatorError
+
+CONFIGURATION = """
+redis: {{url: "redis://127.0.0.1:{redis}/0", api_url: "redis://127.0.0.1:{redis}/0"}}
+api: {{port: {port}}}
+streams:
+  clicks:
+    source: {{file: clicks.ndjson}}
+    time: {{field: at, format: ms, bin: 1m, grace: 5s, epoch: 1d}}
+    privacy: {{epsilon: 1}}
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    # Nobody answers at the store's address: an API waits for it, and listens already.
+    (tmp_path / "clicks.ndjson").touch()
+    (tmp_path / "app.yaml").write_text(CONFIGURATION.format(port=free_port(), redis=free_port()))
+    return load(tmp_path / "app.yaml", {})
+
+
+async def _answers(port: int) -> None:
+    for _ in range(10_000):
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.02)
+        else:
+            writer.close()
+            return
+
+
+def test_an_api_waits_for_the_port_of_its_predecessor(settings: Settings) -> None:
+    async def run() -> None:
+        port = settings.api.port
+        predecessor = listen("127.0.0.1", port)
+        serving = asyncio.create_task(run_api(settings))
+        await asyncio.sleep(1)
+        assert not serving.done()
+        predecessor.close()
+        await asyncio.wait_for(_answers(port), 60)
+        assert not serving.done()
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_an_orphan_leaves_the_address_to_its_successor() -> None:
+    """A process whose parent is gone has a cancellation under way when it comes to take an address."""
+
+    async def run() -> None:
+        taken: list[bool] = []
+        orphan = asyncio.create_task(once_free(lambda: taken.append(True)))
+        asyncio.get_running_loop().call_later(0.01, orphan.cancel)
+        await asyncio.gather(orphan, return_exceptions=True)
+        assert orphan.cancelled()
+        assert taken == []
+
+    asyncio.run(run())
+
+
+def test_what_is_really_taken_is_refused_after_the_patience_and_other_failures_at_once() -> None:
+    tries: list[int] = []
+
+    def take(failure: int) -> None:
+        tries.append(failure)
+        raise OSError(failure, "no")
+
+    for failure, patience_s in ((errno.EADDRINUSE, 0.3), (errno.EADDRNOTAVAIL, 100)):
+        with pytest.raises(OSError, match="no"):
+            asyncio.run(once_free(lambda failure=failure: take(failure), patience_s))
+    assert tries.count(errno.EADDRINUSE) > 1
+    assert tries.count(errno.EADDRNOTAVAIL) == 1
+
+
+@pytest.mark.slow
+def test_an_api_says_which_port_is_taken(settings: Settings) -> None:
+    with socket.create_server(("127.0.0.1", settings.api.port)):
+        refused = rf"^api\.port: 127\.0\.0\.1:{settings.api.port} cannot be served .*; free it$"
+        with pytest.raises(OperatorError, match=refused):
+            asyncio.run(run_api(settings))
