@@ -13,10 +13,16 @@ from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import opendp.prelude as dp
 from numpy.typing import NDArray
 
-dp.enable_features("contrib")
+# One by one: the package's prelude loads its data-frame extras as well, a third of a second in every process.
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_laplace, make_noisy_max
+from opendp.measures import max_divergence
+from opendp.metrics import l1_distance, linf_distance
+from opendp.mod import enable_features
+
+enable_features("contrib")
 
 Int64Array = NDArray[np.int64]
 Scale = Fraction | int | float
@@ -143,10 +149,10 @@ def checked_scores(scores: NDArray[np.integer[Any]]) -> Int64Array:
 
 @lru_cache(maxsize=256)
 def _laplace(scale: float) -> Any:
-    return dp.m.make_laplace(dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=scale)
+    return make_laplace(vector_domain(atom_domain(T="i64")), l1_distance(T="i64"), scale=scale)
 
 
 @lru_cache(maxsize=256)
 def _noisy_max(scale: float) -> Any:
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    return dp.m.make_noisy_max(domain, dp.linf_distance(T="i64"), dp.max_divergence(), scale=scale)
+    domain = vector_domain(atom_domain(T="i64"))
+    return make_noisy_max(domain, linf_distance(T="i64"), max_divergence(), scale=scale)

@@ -54,7 +54,10 @@ async def run_api(settings: Settings) -> None:
 
     Raises: OperatorError where the address cannot be had.
     """
-    # Here and not above: alerts start a second sooner without the web's packages.
+    # Here and not above: alerts start a second sooner without the web's packages. The first is there for
+    # the first answer that is made consistent, which would wait until it is loaded.
+    import scipy.optimize  # noqa: F401
+
     from stream_app.api.access import AccessRules, ApiKey
     from stream_app.api.app import listen, serve_on
     from stream_app.config.key_file import follow_keys, read_keys

@@ -6,7 +6,6 @@ from heapq import heappop, heappush, heapreplace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import isotonic_regression
 
 Int64Array = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -34,6 +33,9 @@ def isotonic(
     >>> isotonic([14, 9, 10, 15]).tolist()
     [11.0, 11.0, 11.0, 15.0]
     """
+    # Here and not above: it takes half a second to load, and most processes never ask for it.
+    from scipy.optimize import isotonic_regression
+
     points = _checked(values, "values")
     mass = None if weights is None else _checked(weights, "weights")
     if mass is not None and (mass.shape != points.shape or not (mass > 0).all()):

@@ -18,7 +18,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from dphist.noise import SeededNoise
 from dphist.product.axis import ValueAxis
@@ -102,7 +101,10 @@ def order_statistic(draws: int, confidence: float) -> int:
     >>> order_statistic(8192, 0.95)
     7874
     """
-    return int(binom.isf(MISS, draws, confidence)) + 1
+    from scipy.special import bdtrc  # here and not above: most processes never ask for a band
+
+    chance_of_more_below = bdtrc(np.arange(draws + 1), draws, confidence)
+    return int(np.argmax(chance_of_more_below <= MISS)) + 1
 
 
 @dataclass(frozen=True)

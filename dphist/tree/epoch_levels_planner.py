@@ -9,7 +9,6 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
@@ -100,6 +99,8 @@ class _Problem:
         start = np.full(len(branching), -2.0)
         if not branching:
             return error(start), branching, (self.spendable,)
+        from scipy.optimize import minimize  # here and not above: only a search needs it
+
         found = minimize(error, start, method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-3})
         return float(found.fun), branching, tuple(self._shares(found.x))
 

@@ -14,7 +14,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from dphist.noise import Int64Array
 from dphist.privacy import Exact, Neighbours, exact
@@ -125,6 +124,8 @@ class _Problem:
         """Return the least mean squared error found and its shares per level, root side first."""
         if self.shape.height == 1:
             return self.value_and_gradient(np.zeros(0))[0], [np.ones(self.horizon)]
+        from scipy.optimize import minimize  # here and not above: only a search needs it
+
         start = self.level_uniform()
         found = minimize(
             self.value_and_gradient,
