@@ -12,8 +12,11 @@ SCHEDULES ?= 10000
 FAULTS ?= 200
 SEED ?=
 
+# What the tests import is compiled once, and not again in each of their hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo demo-kafka kafka test check simulate chaos clean
+.PHONY: help setup lock demo demo-kafka kafka test check check-types check-units simulate chaos clean
 .PHONY: bench bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
@@ -54,10 +57,15 @@ kafka: $(STAMP) ## a real Kafka broker on 127.0.0.1:9092, its data in state/kafk
 	@$(BIN)/python -m deploy.kafka.broker state/kafka
 
 check: $(STAMP) ## lint, types, import rules, unit tests with fewer examples; under a minute
+	@$(MAKE) --no-print-directory -j 2 check-types check-units
+
+check-types: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+check-units: $(STAMP)
 	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile quick -m "not redis and not kafka and not browser and not slow"
 
 test: $(STAMP) ## every test, with real services

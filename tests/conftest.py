@@ -6,11 +6,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.brokers import bootstrap_servers  # noqa: F401  (a fixture for whoever asks)
+from tests.examples import QUICK, QUICK_MOST
 
 settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("quick", settings.get_profile("ci"), max_examples=25)  # make check
+settings.register_profile(QUICK, settings.get_profile("ci"), max_examples=QUICK_MOST)  # make check
 settings.load_profile("ci")
 
 

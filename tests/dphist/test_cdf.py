@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.cdf import (
@@ -43,7 +43,6 @@ def node_matrix(tree, ends):
     return rows
 
 
-@settings(derandomize=True)
 @given(trees())
 def test_uses_are_those_of_the_greedy_cover(tree):
     last = tree.bins - 1 if tree.total_known else tree.bins
@@ -52,7 +51,6 @@ def test_uses_are_those_of_the_greedy_cover(tree):
     assert prefix_uses(tree.branching, tree.bins, tree.total_known) == counted
 
 
-@settings(derandomize=True)
 @given(trees(), st.data())
 def test_prefixes_and_suffixes_add_up_the_right_nodes(tree, data):
     counts = np.array(data.draw(st.lists(st.integers(0, 9), min_size=tree.bins, max_size=tree.bins)))
@@ -67,7 +65,6 @@ def test_prefixes_and_suffixes_add_up_the_right_nodes(tree, data):
         assert prefixes(marked, tree).tolist() == [len(cover[level]) for cover in covers]
 
 
-@settings(derandomize=True)
 @given(trees(), st.data())
 def test_difference_uses_are_the_nodes_in_exactly_one_cover(tree, data):
     start = data.draw(st.integers(0, tree.bins))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import SeededNoise, SystemNoise, mechanisms
@@ -20,6 +20,7 @@ from dphist.tree.shape import TreeShape
 from dphist.window import UNATTRIBUTED, WindowDesign, window_mechanisms
 from dphist.window_error import CALIBRATED, window_error
 from dphist.window_load import WindowLoad
+from tests.examples import examples
 
 
 def design_of(
@@ -158,7 +159,7 @@ def test_all_two_dimensional_mechanisms_are_left_out() -> None:
 
 @pytest.mark.parametrize("mechanism", CALIBRATED)
 @given(st.integers(0, 10**6), st.integers(1, 40))
-@settings(max_examples=8)
+@examples(8)
 def test_calibrated_errors_do_not_depend_on_the_counts(mechanism: str, seed: int, buckets: int) -> None:
     counts = np.random.default_rng(seed).integers(0, 1000, buckets)
     found = mechanisms.release(mechanism, counts, Fraction(1, 3), noise=SeededNoise(seed)).counts

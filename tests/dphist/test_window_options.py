@@ -17,6 +17,8 @@ from dphist.window_load import WindowLoad
 from dphist.window_options import checked_options, known_options
 from tests.dphist.test_window import design_of
 
+pytestmark = pytest.mark.slow  # many designs: left to make test
+
 # As a configuration may write them, for histograms of 8 buckets; of the same name everywhere.
 GOOD: dict[str, list[Any]] = {
     "branching": [3, 4],
@@ -189,7 +191,6 @@ def test_errors_are_known_where_they_do_not_depend_on_the_counts(
     assert np.allclose(runs[0] - counts, runs[1], atol=1e-6)
 
 
-@pytest.mark.slow
 def test_bands_are_those_of_the_options() -> None:
     epsilon, options = Fraction(1), (("branching", 8),)
     error = window_error("h_bar", 32, epsilon, 0.9, options)

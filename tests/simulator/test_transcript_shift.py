@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.privacy import path_epsilon
@@ -23,6 +23,7 @@ from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import ReleasedForest
 from dphist.tree.release import BinRelease
 from dphist.tree.shape import TreeShape
+from tests.examples import examples
 from tests.simulator.given_noise import GivenNoise, Node, node_sums, shifted, touched_nodes
 
 Counter = Callable[..., TreeCounter]
@@ -84,7 +85,7 @@ def streams(draw: st.DrawFn) -> tuple[TreeDesign, np.ndarray, dict[Node, np.ndar
     return design_of(branching, horizon), np.array(counts).reshape(horizon, width), noise, steps
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(streams(), st.data())
 def test_one_event_moves_the_transcript_as_its_noise_would(stream: Any, data: st.DataObject) -> None:
     design, counts, noise, steps = stream
@@ -99,7 +100,7 @@ def test_one_event_moves_the_transcript_as_its_noise_would(stream: Any, data: st
         assert neighbour == expected
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(streams())
 def test_the_shift_costs_at_most_epsilon(stream: Any) -> None:
     """The losses |shift| / scale over the nodes one event touches, at the scales that were really drawn."""

@@ -318,6 +318,7 @@ def test_a_replay_of_whole_epochs_opens_no_further_one(tmp_path: Path) -> None:
     assert [epoch.first_bin for epoch in replay.store._streams[STREAM].epochs] == [100, 106]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_effect", [False, True])
 def test_a_replay_cancelled_at_any_call_goes_on(tmp_path: Path, after_effect: bool) -> None:
     """Cancel the worker at its n-th call of the store, for some n up to the last; then let it finish."""

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.tree.design import Release as ReleaseKind
@@ -30,6 +30,7 @@ from stream_app.core.records import OVER_EPOCHS, StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.opening import _next
 from stream_app.state.memory import MemoryStore
+from tests.examples import examples
 from tests.oracles import KeyedNoise
 from tests.stream_app.core.test_release import after, state_of
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, design_of, strategy_of
@@ -276,7 +277,7 @@ def _opened(strategy: Strategy, state: StreamState) -> StreamState:
     return replace(state, epoch=start.record, counter=start.carried)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data())
 def test_neighbours_cost_at_most_epsilon_over_the_streams_whole_life(data: st.DataObject) -> None:
     strategy = over_epochs(Fraction(1, 2))

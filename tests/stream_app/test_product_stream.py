@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import httpx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.tree.design import Release
@@ -22,6 +22,7 @@ from stream_app.core.epoch_view import Span
 from stream_app.core.query import QueryError
 from stream_app.core.records import ROWS, Reason
 from stream_app.core.strategy import Strategy
+from tests.examples import examples
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
 from tests.stream_app.product_stream import (
     BUCKETS,
@@ -169,7 +170,7 @@ def cells_after(strategy: Strategy, events: list[Event], batches: int) -> dict[t
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@examples(25)
 @given(st.integers(0, 10**6), st.data())
 def test_one_record_less_moves_one_cell_by_one(seed: int, data: st.DataObject) -> None:
     other = data.draw(st.booleans())

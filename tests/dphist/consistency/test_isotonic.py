@@ -5,7 +5,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.consistency.isotonic import isotonic, isotonic_integers, isotonic_median
@@ -35,7 +35,6 @@ def test_examples_of_hay_et_al(values, fitted):
     assert isotonic(values).tolist() == fitted
 
 
-@settings(derandomize=True)
 @given(st.lists(st.tuples(st.integers(-40, 40), st.integers(1, 9)), min_size=1, max_size=12))
 def test_equals_the_min_max_formula_in_exact_fractions(pairs):
     values = [Fraction(v) for v, _ in pairs]
@@ -45,7 +44,6 @@ def test_equals_the_min_max_formula_in_exact_fractions(pairs):
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12)
 
 
-@settings(derandomize=True, deadline=None)
 @given(
     st.lists(st.integers(-32, 96), min_size=1, max_size=5),
     st.integers(0, 4),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
@@ -11,6 +11,7 @@ from dphist.consistency.nonnegative import (
     round_nonnegative,
     zero_negative_subtrees,
 )
+from tests.examples import examples
 
 
 def test_a_negative_node_takes_its_whole_subtree_with_it():
@@ -38,7 +39,7 @@ def dense(levels, weights):
     return nnls(np.array(rows), np.array(sides))[0]
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@examples(60)
 @given(st.data())
 def test_equals_a_dense_solver(data):
     sizes = [data.draw(st.integers(1, 2))]

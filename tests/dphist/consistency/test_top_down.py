@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
@@ -12,11 +12,12 @@ from dphist import SeededNoise, plan_tree
 from dphist.consistency.top_down import onto_simplex, top_down
 from dphist.tree.decoder import decode_noise, draw_epoch_noise, node_variances
 from dphist.tree.upward import UNITS_PER_COUNT
+from tests.examples import examples
 
 VALUES = st.integers(-40, 40).map(float)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(st.tuples(VALUES, st.integers(1, 9)), min_size=1, max_size=9),
     st.integers(0, 60),

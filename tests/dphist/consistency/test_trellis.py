@@ -4,7 +4,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.consistency.trellis import consistent_cdf, rising_cdfs, trellis
@@ -32,7 +32,6 @@ def assert_consistent(path, total):
     assert (np.diff(path) >= 0).all()
 
 
-@settings(derandomize=True, deadline=None)
 @given(
     st.lists(st.integers(-16, 64), min_size=1, max_size=5),
     st.integers(0, 5),
@@ -88,7 +87,6 @@ def test_the_cost_does_not_depend_on_the_total(error):
     assert len(set(path[:-1].tolist())) == 1
 
 
-@settings(derandomize=True)
 @given(st.integers(1, 8), st.integers(1, 6), st.integers(0, 10**6))
 def test_running_cdfs_rise_in_time_and_in_value_and_err_no_more(times, bins, seed):
     rng = np.random.default_rng(seed)

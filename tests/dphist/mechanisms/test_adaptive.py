@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.mechanisms import release
@@ -17,9 +17,10 @@ from dphist.mechanisms.measured_runs import MeasuredRuns
 from dphist.mechanisms.uniform_buckets import uniform_buckets
 from dphist.mechanisms.weighted_tree import range_variance
 from dphist.noise import SeededNoise
+from tests.examples import examples
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(buckets=st.integers(1, 12), extra=st.integers(0, 20), seed=st.integers(0, 10**6))
 def test_the_network_is_dense_weighted_least_squares(buckets, extra, seed):
     rng = np.random.default_rng(seed)
@@ -104,7 +105,7 @@ def test_the_tree_leaves_out_leaves_that_are_known_and_spends_a_whole_path():
     assert error(unknown, 1e-6) < error(plan_tree(np.full(256, 0.5), 1.0, *ends.T), 1e-6)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     counts=st.lists(st.integers(0, 5) | st.integers(0, 3000), min_size=1, max_size=40),
     blocks=st.integers(1, 9),

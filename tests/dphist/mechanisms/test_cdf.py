@@ -4,12 +4,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import mechanisms
 from dphist.cdf import best_tree, tree_of
 from dphist.noise import SeededNoise
+from tests.examples import examples
 
 NAMES = ["cdf_direct", "cdf_histogram", "cdf_binary", "cdf_tree", "cdf_refined"]
 TREES = ["cdf_histogram", "cdf_binary", "cdf_tree", "cdf_refined"]
@@ -20,7 +21,7 @@ def released(name, counts, epsilon, seed, **options):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(derandomize=True, deadline=None, max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_an_added_event_loses_at_most_epsilon_and_some_event_loses_it_all(name, data, privacy_loss):
     counts = np.array(data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=40)))
@@ -33,7 +34,7 @@ def test_an_added_event_loses_at_most_epsilon_and_some_event_loses_it_all(name, 
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(derandomize=True, deadline=None, max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_a_moved_event_loses_at_most_epsilon(name, data, privacy_loss):
     counts = np.array(data.draw(st.lists(st.integers(1, 9), min_size=2, max_size=40)))

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
@@ -21,6 +21,7 @@ from dphist.mechanisms.dawa.query_tree import (
 from dphist.mechanisms.hierarchical import largest_path, measure_tree
 from dphist.mechanisms.weighted_tree import IntervalTree
 from dphist.noise import SeededNoise
+from tests.examples import examples
 
 LINEAR = ["identity", "h", "h_bar", "h_bar_nonnegative", "hb", "privelet", "greedy_h"]
 
@@ -90,7 +91,7 @@ def test_an_identity_workload_leaves_all_budget_at_the_leaves():
     assert all((level == 0).all() for level in parts[1:])
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     size=st.integers(1, 40),
     branching=st.integers(2, 5),
@@ -188,7 +189,7 @@ def test_bad_options_are_named(option, value, says):
 
 
 @pytest.mark.parametrize("name", LINEAR)
-@settings(max_examples=25)
+@examples(25)
 @given(counts=st.lists(st.integers(0, 50), min_size=1, max_size=20), data=st.data())
 def test_one_event_costs_at_most_epsilon_and_nearly_all_of_it(privacy_loss, name, counts, data):
     x = np.array(counts)
@@ -199,7 +200,7 @@ def test_one_event_costs_at_most_epsilon_and_nearly_all_of_it(privacy_loss, name
     assert epsilon * Fraction(999, 1000) <= loss <= epsilon
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     buckets=st.lists(st.integers(0, 50), min_size=1, max_size=15),
     parts_seed=st.integers(0, 99),

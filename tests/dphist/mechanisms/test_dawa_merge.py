@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.mechanisms import release
@@ -10,9 +10,10 @@ from dphist.mechanisms.dawa.merge import merged_buckets
 from dphist.mechanisms.hierarchical import MeasuredTree
 from dphist.mechanisms.weighted_tree import IntervalTree
 from dphist.noise import SeededNoise
+from tests.examples import examples
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(buckets=st.integers(1, 14), branching=st.integers(2, 4), seed=st.integers(0, 10**6))
 def test_the_fit_is_dense_least_squares_over_the_buckets_that_are_left(buckets, branching, seed):
     rng = np.random.default_rng(seed)

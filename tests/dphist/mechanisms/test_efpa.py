@@ -4,12 +4,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import mechanisms
 from dphist.mechanisms.efpa import fourier_basis
 from dphist.noise import SeededNoise
+from tests.examples import examples
 
 
 def dense_basis(bins):
@@ -46,7 +47,7 @@ def test_sensitivities_are_the_largest_columns_exactly(bins):
     assert basis.length / basis.unit == pytest.approx(1.0, abs=1e-5)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_an_added_event_loses_at_most_epsilon(data, privacy_loss):
     counts = np.array(data.draw(st.lists(st.integers(0, 50), min_size=1, max_size=40)))

@@ -4,12 +4,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.mechanisms import describe, names
 from dphist.mechanisms.dawa import partition
 from dphist.mechanisms.dawa.partition import interval_lengths
+from tests.examples import examples
 
 # Their first stage is a noisy minimum: the least of secret costs is published, the costs are not.
 PARTITIONED = {
@@ -29,7 +30,7 @@ def neighbours(data, name):
 
 
 @pytest.mark.parametrize("name", sorted({*names()} - PARTITIONED))
-@settings(max_examples=8)
+@examples(8)
 @given(data=st.data())
 def test_no_transcript_loses_more_than_epsilon(name, data, privacy_loss):
     one, other = neighbours(data, name)
@@ -39,7 +40,7 @@ def test_no_transcript_loses_more_than_epsilon(name, data, privacy_loss):
 
 
 @pytest.mark.parametrize("name", sorted(PARTITIONED))
-@settings(max_examples=8)
+@examples(8)
 @given(data=st.data())
 def test_the_partition_has_noise_for_both_buckets_of_an_event_and_the_rest_loses_no_more_than_its_share(
     name, data, two_transcripts

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.mechanisms import release
@@ -13,6 +13,7 @@ from dphist.mechanisms.hat_tree import HatPlan, choose_plan
 from dphist.mechanisms.ranges import spread_ranges
 from dphist.noise import SeededNoise
 from dphist.workloads import prefixes
+from tests.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +36,7 @@ def dense_rows(plan):
     return np.concatenate(rows)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(plan=PLANS, seed=st.integers(0, 10**6))
 def test_estimates_and_variances_are_those_of_dense_least_squares(plan, seed):
     rng = np.random.default_rng(seed)
@@ -66,7 +67,7 @@ def test_no_bin_has_more_than_the_whole_lattice(plan):
     assert sums.min() > LATTICE - 20
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(counts=st.lists(st.integers(0, 50), min_size=1, max_size=40), data=st.data())
 def test_one_event_costs_at_most_epsilon_and_nearly_all_of_it(privacy_loss, counts, data):
     x = np.array(counts)

@@ -4,16 +4,17 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import mechanisms
 from dphist.mechanisms.mwem import CellEstimate
 from dphist.mechanisms.ranges import range_sums, spread_ranges
 from dphist.noise import SeededNoise
+from tests.examples import examples
 
 
-@settings(derandomize=True, deadline=None, max_examples=30)
+@examples(30)
 @given(data=st.data())
 def test_an_added_event_loses_at_most_epsilon(data, privacy_loss):
     counts = np.array(data.draw(st.lists(st.integers(0, 30), min_size=1, max_size=24)))
@@ -36,7 +37,7 @@ def test_an_event_in_every_query_that_changes_every_error_the_other_way_loses_al
 
 
 @pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=20)
+@examples(20)
 @given(data=st.data())
 def test_with_a_known_total_a_moved_event_loses_at_most_epsilon(data, privacy_loss):
     counts = np.array(data.draw(st.lists(st.integers(1, 30), min_size=2, max_size=24)))

@@ -12,6 +12,8 @@ from dphist.mechanisms import checked_options, describe, names, release
 from dphist.noise import SeededNoise
 from tests.dphist.mechanisms.good_options import good_options
 
+pytestmark = pytest.mark.slow  # many designs: left to make test
+
 GOOD = good_options()
 # The options under which one more event changes what is published without noise.
 PUBLIC_TOTAL = [("known_total", True), ("neighbours", "substitute")]
@@ -42,7 +44,6 @@ def test_good_values_are_known_for_every_option_of_every_mechanism():
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "option", "value"), GOOD)
 def test_a_release_names_the_relation_that_its_steps_cost_epsilon_for(name, option, value, privacy_loss):
     counts = counts_for(name)
@@ -138,7 +139,6 @@ def test_a_value_of_another_kind_is_refused_by_name_before_anything_is_measured(
         assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_a_value_of_the_right_kind_is_released_with_or_refused_by_name(name, option):
     """Numbers out of range, and such as the histogram has no use for, however large."""

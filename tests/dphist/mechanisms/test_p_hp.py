@@ -4,14 +4,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import mechanisms
 from dphist.noise import SeededNoise
+from tests.examples import examples
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_an_added_event_loses_at_most_epsilon(data, privacy_loss):
     counts = np.array(data.draw(st.lists(st.integers(0, 40), min_size=1, max_size=30)))

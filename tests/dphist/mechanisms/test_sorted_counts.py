@@ -4,17 +4,18 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import mechanisms
 from dphist.noise import SeededNoise
+from tests.examples import examples
 
 NAMES = ["sorted", "sorted_rounded", "sorted_isotonic"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(derandomize=True, deadline=None, max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_one_event_loses_exactly_epsilon(name, data, privacy_loss):
     counts = np.array(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=30)))

@@ -5,12 +5,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import mechanisms
 from dphist.mechanisms.structure_first import AbsoluteCost, SquaredCost, least_costs
 from dphist.noise import SeededNoise
+from tests.examples import examples
 
 counts_lists = st.lists(st.integers(0, 9), min_size=2, max_size=9)
 
@@ -20,7 +21,6 @@ def squared_deviation(values):
     return sum((value - mean) ** 2 for value in values)
 
 
-@settings(derandomize=True)
 @given(counts_lists, st.integers(1, 12), st.data())
 def test_squared_cost_is_exact_and_moves_by_at_most_its_sensitivity(values, largest, data):
     start = data.draw(st.integers(0, len(values) - 1))
@@ -45,7 +45,6 @@ def test_the_squared_sensitivity_is_nearly_reached():
     assert 2 * 50 - 3 <= moved[0] <= 2 * 50 - 1
 
 
-@settings(derandomize=True, deadline=None)
 @given(counts_lists, st.integers(1, 4), st.integers(1, 9), st.sampled_from([AbsoluteCost, SquaredCost]))
 def test_least_costs_are_those_of_all_partitions(values, buckets, longest, kind):
     cost = kind(np.array(values), 5) if kind is SquaredCost else kind(np.array(values))
@@ -67,7 +66,7 @@ def test_least_costs_are_those_of_all_partitions(values, buckets, longest, kind)
 
 
 @pytest.mark.parametrize("deviation", ["absolute", "squared"])
-@settings(derandomize=True, deadline=None, max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_an_added_event_loses_at_most_epsilon(deviation, data, privacy_loss):
     counts = np.array(data.draw(st.lists(st.integers(0, 40), min_size=1, max_size=40)))

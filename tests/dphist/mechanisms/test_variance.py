@@ -8,6 +8,8 @@ import pytest
 from dphist.mechanisms import release
 from dphist.noise import SeededNoise
 
+pytestmark = pytest.mark.slow  # many designs: left to make test
+
 
 class OneMore:
     """Seeded noise, with one more in one draw of one of the last vectors that are measured."""
@@ -59,7 +61,7 @@ RECTANGLES = np.array([[0, 6, 0, 7], [1, 5, 2, 6], [3, 4, 3, 4], [2, 2, 0, 7], [
         ("hybridtree", 1, {"median_levels": 1, "depth": 2}),
         ("hybridtree", 1, {"median_levels": 0}),
         ("dawa_hilbert", 1, {}),
-        pytest.param("dawa_hilbert", 1, {"partition_share": 0.9}, marks=pytest.mark.slow),
+        ("dawa_hilbert", 1, {"partition_share": 0.9}),
         ("uniform_grid", 1, {}),
         ("uniform_grid", 1, {"constant": 100.0}),
         ("uniform_grid", 1, {"known_total": True, "constant": 100.0}),
@@ -74,7 +76,6 @@ def test_on_a_grid(name, vectors, options):
     np.testing.assert_allclose(stated, found, rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.slow
 def test_in_an_adaptive_grid_of_blocks_of_many_fine_ones():
     """A coarse block of 2 x 2, which counts that large always cut into single bins."""
     counts = np.full((20, 21), 10**6)

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import mechanisms
@@ -30,7 +30,6 @@ def test_each_quarter_of_the_curve_is_a_quarter_of_the_square(power):
         assert np.ptp(row[start : start + block]) == np.ptp(column[start : start + block]) == 2**power - 1
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.data())
 def test_runs_make_up_exactly_the_rectangle_and_cannot_be_joined(rows, columns, data):
     order = hilbert_order(rows, columns)

@@ -4,12 +4,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import mechanisms
 from dphist.noise import SeededNoise
 from dphist.plane.dpcube import _parts
+from tests.examples import examples
+
+pytestmark = pytest.mark.slow  # many designs: left to make test
 
 COUNTED = [
     "identity_plane",
@@ -27,7 +30,7 @@ def released(name, counts, epsilon=1.0, seed=1, **options):
 
 
 @pytest.mark.parametrize("name", COUNTED)
-@settings(derandomize=True, deadline=None, max_examples=15)
+@examples(15)
 @given(data=st.data())
 def test_an_added_event_loses_at_most_epsilon(name, data, privacy_loss):
     shape = data.draw(st.tuples(st.integers(1, 7), st.integers(1, 7)))
@@ -43,7 +46,7 @@ def test_an_added_event_loses_at_most_epsilon(name, data, privacy_loss):
 
 
 @pytest.mark.parametrize("name", ["mwem_plane", "uniform_grid", "adaptive_grid"])
-@settings(derandomize=True, deadline=None, max_examples=15)
+@examples(15)
 @given(data=st.data())
 def test_with_a_known_total_a_moved_event_loses_at_most_epsilon(name, data, privacy_loss):
     counts = np.array(data.draw(st.lists(st.integers(1, 30), min_size=30, max_size=30))).reshape(5, 6)

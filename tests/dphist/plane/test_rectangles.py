@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.plane.quadtree import LEVEL_GROWTH
@@ -38,7 +38,6 @@ def covered(rectangles, shape):
     return times
 
 
-@settings(derandomize=True)
 @given(partitions(), st.data())
 def test_painting_is_each_rectangles_density_and_sums_come_back(partition, data):
     shape, rectangles = partition
@@ -49,7 +48,6 @@ def test_painting_is_each_rectangles_density_and_sums_come_back(partition, data)
         assert (painted[top:bottom, left:right] == value / area).all()
 
 
-@settings(derandomize=True)
 @given(partitions(), st.integers(0, 99))
 def test_sums_are_exact(partition, seed):
     shape, rectangles = partition

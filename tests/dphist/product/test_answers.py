@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -18,6 +18,7 @@ from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest, RangeSum
 from dphist.product.planner import TOTAL_SHARE, plan_product
 from tests.dphist.product.strategies import product_designs, span
+from tests.examples import examples
 from tests.oracles import complete_nodes
 from tests.oracles import span as bins_under
 
@@ -55,7 +56,7 @@ def decoder(rows: FloatArray, variances: FloatArray) -> FloatArray:
     return np.linalg.solve(weighted @ rows, weighted)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(product_designs(), st.integers(0, 99), st.data())
 def test_one_axis_at_a_time_is_dense_least_squares(
     design: ProductDesign, seed: int, data: st.DataObject
@@ -104,7 +105,7 @@ def test_one_axis_at_a_time_is_dense_least_squares(
     assert Histogram.of(total, 0).count().variance == pytest.approx(expected, rel=1e-5)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(product_designs(), st.integers(0, 99), st.data())
 def test_without_noise_answers_are_exact(design: ProductDesign, seed: int, data: st.DataObject) -> None:
     design = replace(design, time=replace(design.time, epsilon=Fraction(10**9)))

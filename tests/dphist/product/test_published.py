@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import SeededNoise, SystemNoise
@@ -21,6 +21,7 @@ from dphist.product.design import ProductDesign
 from dphist.product.planner import plan_product
 from dphist.product.published import CellTotals, draw_errors, epoch_draws, publish_bins, published_range
 from tests.dphist.product.strategies import product_designs, spent
+from tests.examples import examples
 
 
 def anticipating(design: ProductDesign, **changed: Any) -> ProductDesign:
@@ -88,7 +89,7 @@ def test_rows_are_those_of_the_anticipating_counters(
     assert (state.bin, state.cells.tolist()) == (len(cells), cells.sum(axis=0).tolist())
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(product_designs(dyadic=True), st.integers(0, 99), st.data())
 def test_one_event_shifts_the_noise_of_its_nodes_and_costs_all_of_epsilon(
     design: ProductDesign, seed: int, data: st.DataObject
@@ -144,7 +145,7 @@ def test_columns_may_be_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(rows, design.columns_of(cells).cumsum(axis=0) << 16)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(product_designs(), st.integers(0, 99), st.data())
 def test_without_noise_every_range_is_exact(design: ProductDesign, seed: int, data: st.DataObject) -> None:
     design = anticipating(design, epsilon=Fraction(10**9))

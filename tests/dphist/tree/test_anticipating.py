@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import AnticipatingCounter, AnticipatingSnapshot, SeededNoise, SystemNoise, plan_tree
@@ -19,13 +19,14 @@ from dphist.tree.node_design import NodeDesign
 from dphist.tree.release import BinRelease
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.strategies import anticipating_designs
+from tests.examples import examples
 
 
 def stream(horizon: int, width: int, seed: int) -> Int64Array:
     return np.random.default_rng(seed).integers(0, 9, (horizon, width))
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(anticipating_designs(), st.integers(1, 3), st.integers(0, 1000), st.data())
 def test_bins_one_by_one_or_in_batches_publish_the_same(
     design: NodeDesign, width: int, seed: int, data: st.DataObject
@@ -55,7 +56,7 @@ def test_bins_one_by_one_or_in_batches_publish_the_same(
             assert np.array_equal(node.values, again.values)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(anticipating_designs(), st.integers(0, 1000), st.data())
 def test_a_restored_counter_goes_on_as_if_nothing_had_happened(
     design: NodeDesign, seed: int, data: st.DataObject

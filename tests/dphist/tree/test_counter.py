@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.noise import Int64Array, Scale, SeededNoise
@@ -19,6 +19,7 @@ from dphist.tree.release import BinRelease, BinReleases
 from dphist.tree.shape import TreeShape
 from tests.dphist.test_noise import FALSE_ALARM, p_value
 from tests.dphist.tree.strategies import designs
+from tests.examples import examples
 from tests.oracles import KeyedNoise, span
 
 
@@ -130,7 +131,7 @@ def test_a_snapshot_is_independent_of_its_counter() -> None:
     assert snapshot.to_bytes() == before
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(designs(), st.data())
 def test_a_failing_noise_source_releases_nothing_and_changes_nothing(
     design: TreeDesign, data: st.DataObject

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import SeededNoise, plan_tree
@@ -30,6 +30,7 @@ from dphist.tree.published_error import (
 )
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.strategies import anticipating_designs, random_parts
+from tests.examples import examples
 
 Design = TreeDesign | NodeDesign
 Step = Callable[[int, int | Fraction, int | Fraction], int | Fraction]
@@ -104,7 +105,7 @@ def random_noise(design: Design, seed: int, spread: int, width: int = 1) -> Epoc
 shifts = st.integers(-3, 3) | st.integers(-(2**33), 2**33)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(anticipating_designs(), st.integers(0, 10**6), st.sampled_from([3, 200, 2**34]), st.data())
 def test_a_shift_of_the_stream_moves_every_value_exactly(
     design: Design, seed: int, spread: int, data: st.DataObject
@@ -122,7 +123,7 @@ def test_a_shift_of_the_stream_moves_every_value_exactly(
     assert np.array_equal(decode_noise(design, moved) - decode_noise(design, noise), running[:, np.newaxis])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(anticipating_designs(), st.integers(0, 10**6), st.sampled_from([5, 2**20, 2**37]))
 def test_it_is_the_plain_decoder(design: Design, seed: int, spread: int) -> None:
     noise = random_noise(design, seed, spread)
@@ -145,7 +146,7 @@ def test_rounding_values_half_to_even_is_caught() -> None:
     assert caught[half_to_even] > 0
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(anticipating_designs(), st.integers(0, 10**6))
 def test_rounding_stays_within_its_certified_bound(design: Design, seed: int) -> None:
     noise = random_noise(design, seed, 1000)
@@ -188,7 +189,7 @@ class Dense:
         return self.decoder[a:b].sum(axis=0), float(self.covariance[a:b, a:b].sum())
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(anticipating_designs(most=40), st.data())
 def test_it_is_weighted_least_squares_and_its_variance(design: Design, data: st.DataObject) -> None:
     dense = Dense(design)
@@ -208,7 +209,7 @@ def test_it_is_weighted_least_squares_and_its_variance(design: Design, data: st.
     assert abs(silent) < 1e-9
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.integers(0, 10**6), st.integers(5, 24))
 def test_causal_shares_per_node_use_complete_nodes_only(seed: int, horizon: int) -> None:
     shape = TreeShape((2, 3, 4))

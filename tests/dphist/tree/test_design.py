@@ -9,13 +9,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from dphist.privacy import path_epsilon
 from dphist.tree.design import TreeDesign
 from dphist.tree.law import discrete_laplace_variance
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.strategies import designs
+from tests.examples import examples
 from tests.oracles import DenseLeastSquares, discrete_laplace_pmf
 
 
@@ -50,7 +51,7 @@ def test_variance_keeps_its_digits_at_both_ends() -> None:
     assert discrete_laplace_variance(1e-12) == 0.0
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(designs(most=12))
 def test_mean_squared_error_is_the_dense_one(design: TreeDesign) -> None:
     # The live running count is the best linear unbiased estimate from what is complete at that moment.

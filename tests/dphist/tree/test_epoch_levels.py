@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import AnticipatingCounter, Estimate, SeededNoise, TreeCounter, plan_tree
@@ -22,6 +22,7 @@ from dphist.tree.interval import half_widths
 from dphist.tree.law import LawTable, WeightedNoise, discrete_laplace_variance
 from dphist.tree.node_shares import plan_node_shares
 from tests.dphist.tree.dense import least_squares_estimate
+from tests.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ def dense(design: EpochLevels, epochs: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(rows).reshape(-1, epochs), np.array(variances)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(levels(), st.integers(1, 19), st.integers(0, 10**6))
 def test_the_count_of_complete_epochs_is_the_best_linear_estimate(
     design: EpochLevels, epochs: int, seed: int
@@ -74,7 +75,7 @@ def test_the_count_of_complete_epochs_is_the_best_linear_estimate(
     assert float(design.complete_variance(epochs)) == pytest.approx(variance, rel=1e-9)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(levels(), st.integers(1, 19), st.data())
 def test_any_range_of_epochs_has_its_dense_weights(
     design: EpochLevels, epochs: int, data: st.DataObject
@@ -88,7 +89,7 @@ def test_any_range_of_epochs_has_its_dense_weights(
     assert found == pytest.approx(expected, abs=1e-5)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(levels(), st.integers(1, 15), st.integers(0, 10**6))
 def test_the_count_is_a_function_of_what_was_released(design: EpochLevels, epochs: int, seed: int) -> None:
     """Recompute it from published totals and nodes alone, by recursion over whole nodes."""
@@ -118,7 +119,7 @@ def test_the_count_is_a_function_of_what_was_released(design: EpochLevels, epoch
     assert counter.complete.tolist() == total.tolist()
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(levels(), st.integers(1, 12), st.integers(0, 11), st.integers(0, 10**6))
 def test_a_restored_counter_goes_on_as_if_nothing_had_happened(
     design: EpochLevels, epochs: int, stop: int, seed: int

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.noise import SeededNoise
@@ -18,6 +18,7 @@ from dphist.tree.planner import plan_tree
 from dphist.tree.shape import TreeShape
 from dphist.tree.weights import range_weights
 from tests.dphist.tree.strategies import designs
+from tests.examples import examples
 from tests.oracles import DenseLeastSquares, Node
 
 
@@ -35,7 +36,7 @@ def forest_of(
     return forest, values
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(designs(most=16), st.data())
 def test_a_range_is_the_dense_estimate(design: TreeDesign, data: st.DataObject) -> None:
     bins = data.draw(st.integers(1, design.horizon))
@@ -49,7 +50,7 @@ def test_a_range_is_the_dense_estimate(design: TreeDesign, data: st.DataObject) 
         assert estimate.law.variance == pytest.approx(estimate.variance, rel=1e-11, abs=1e-300)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(designs(most=16), st.data())
 def test_the_law_has_the_weight_of_every_node(design: TreeDesign, data: st.DataObject) -> None:
     bins = data.draw(st.integers(1, design.horizon))
@@ -65,7 +66,7 @@ def test_the_law_has_the_weight_of_every_node(design: TreeDesign, data: st.DataO
     assert found == expected
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(designs(most=40), st.data())
 def test_a_series_is_its_points(design: TreeDesign, data: st.DataObject) -> None:
     bins = data.draw(st.integers(1, design.horizon))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import plan_tree
@@ -16,6 +16,7 @@ from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
 from dphist.tree.upward import UNITS_PER_COUNT
 from dphist.tree.weights import range_weights
 from tests.dphist.tree.strategies import designs
+from tests.examples import examples
 
 
 def merged(groups: Iterable[tuple[float, float, float]]) -> dict[tuple[float, float], float]:
@@ -33,7 +34,7 @@ def groups_of(found: RangeErrors, row: int) -> dict[tuple[float, float], float]:
     return merged(zip(laws.weights[row], laws.copies[row], laws.scales[row], strict=True))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(designs(most=60), st.data())
 def test_side_by_side_ranges_have_the_laws_of_single_ones(design: TreeDesign, data: st.DataObject) -> None:
     bins = data.draw(st.integers(1, design.horizon))
@@ -47,7 +48,7 @@ def test_side_by_side_ranges_have_the_laws_of_single_ones(design: TreeDesign, da
             assert found.roundings[row] * UNITS_PER_COUNT == pytest.approx(alone.rounding_units)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(designs(most=60), st.data())
 def test_side_by_side_live_counts_have_the_laws_of_single_ones(
     design: TreeDesign, data: st.DataObject

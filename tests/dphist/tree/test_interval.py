@@ -7,13 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.tree.interval import DITHER, _Search, half_width, half_widths
 from dphist.tree.inversion import tail_bounds
 from dphist.tree.law import Gaussian, LawTable, WeightedNoise
 from dphist.tree.one_interval import OneSearch
+from tests.examples import examples
 from tests.oracles import probability_within, weighted_sum_pmf
 
 SCALES = st.floats(0.15, 9.0)
@@ -22,7 +23,7 @@ CONFIDENCES = st.sampled_from([0.3, 0.5, 0.9, 0.95, 0.99, 0.9999])
 ROUNDING = 1e-9
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 6), SCALES), min_size=1, max_size=3), CONFIDENCES)
 def test_whole_weights_give_the_least_integer(
     groups: list[tuple[int, int, float]], confidence: float
@@ -41,7 +42,7 @@ def test_whole_weights_give_the_least_integer(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(st.tuples(st.sampled_from([3, 5, 7, 8, 11]), st.integers(1, 5), SCALES), min_size=2, max_size=4),
     CONFIDENCES,
@@ -109,7 +110,7 @@ def test_one_law_alone_drops_only_negligible_frequencies_as_well() -> None:
     assert refined
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(1, 60), SCALES), min_size=2, max_size=6), CONFIDENCES
 )
@@ -150,7 +151,7 @@ def test_sums_over_groups_are_the_same_in_any_parts(laws: int, groups: int) -> N
     np.testing.assert_allclose(table.decay(theta), np.einsum("lg,lgp->lp", copies, logs), rtol=1e-11)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(1, 6), SCALES), min_size=1, max_size=3),
     st.sampled_from([0.5, 0.05, 1e-3, 1e-6]),

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import CounterSnapshot, NodeDesign, SeededNoise, TreeCounter, plan_node_shares
@@ -16,6 +16,7 @@ from dphist.tree.node_forest import NodeForest
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.dense import complete_nodes, least_squares_estimate
 from tests.dphist.tree.strategies import branchings, random_parts
+from tests.examples import examples
 
 
 @st.composite
@@ -35,7 +36,7 @@ def pushed(design: NodeDesign, bins: int, seed: int, width: int = 1) -> TreeCoun
     return counter
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(causal_nodes(), st.integers(0, 10**6), st.data())
 def test_published_values_are_the_decoders(design: NodeDesign, seed: int, data: st.DataObject) -> None:
     counter = TreeCounter(design, SeededNoise(seed), 2)
@@ -52,7 +53,7 @@ def test_published_values_are_the_decoders(design: NodeDesign, seed: int, data: 
     assert rows.tolist() == causal_sums(design, estimates).tolist()
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(causal_nodes(18), st.integers(0, 10**6), st.data())
 def test_a_range_is_the_dense_estimate(design: NodeDesign, seed: int, data: st.DataObject) -> None:
     bins = data.draw(st.integers(1, design.horizon))
@@ -72,7 +73,7 @@ def test_a_range_is_the_dense_estimate(design: NodeDesign, seed: int, data: st.D
     assert forest.series_variance("bin", [a])[0] == pytest.approx(counter.range(a, a + 1).variance)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(causal_nodes(), st.integers(0, 10**6), st.data())
 def test_the_live_count_is_best_and_knows_its_error(
     design: NodeDesign, seed: int, data: st.DataObject
@@ -87,7 +88,7 @@ def test_the_live_count_is_best_and_knows_its_error(
     assert low == pytest.approx((high.upper - high.lower) / 2, rel=1e-6)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(causal_nodes(), st.integers(0, 10**6), st.data())
 def test_a_restored_counter_and_single_pushes_release_the_same(
     design: NodeDesign, seed: int, data: st.DataObject

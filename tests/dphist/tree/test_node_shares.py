@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import NodeDesign, plan_node_shares, plan_tree
@@ -18,6 +18,9 @@ from dphist.tree.node_error import anticipating_error, causal_error, causal_uses
 from dphist.tree.node_shares import _Problem
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.strategies import branchings, random_parts
+from tests.examples import examples
+
+pytestmark = pytest.mark.slow  # many designs: left to make test
 
 # At a small epsilon the discrete law is the continuous one, for which the anchors are stated.
 SMALL = Fraction(1, 1000)
@@ -31,9 +34,9 @@ def in_units_of_epsilon(design: NodeDesign | TreeDesign) -> float:
     ("horizon", "release", "anchor"),
     [
         (64, "anticipating", 32.61 * 1.002),
-        pytest.param(256, "anticipating", 60.65 * 1.07, marks=pytest.mark.slow),
-        pytest.param(2**10, "anticipating", 113.0, marks=pytest.mark.slow),
-        pytest.param(2**10, "causal", 207.5, marks=pytest.mark.slow),
+        (256, "anticipating", 60.65 * 1.07),
+        (2**10, "anticipating", 113.0),
+        (2**10, "causal", 207.5),
     ],
 )
 def test_plans_reach_the_anchors(horizon: int, release: str, anchor: float) -> None:
@@ -56,7 +59,6 @@ def test_given_shapes_reach_what_was_measured(
     assert in_units_of_epsilon(design) <= anchor
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("horizon", "release", "anchor"),
@@ -75,7 +77,7 @@ def test_level_uniform_plans_reach_the_anchors(horizon: int, anchor: float) -> N
     assert in_units_of_epsilon(plan_tree(horizon, SMALL, release="anticipating")) <= anchor
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(branchings(60), st.integers(0, 10**6), st.data())
 def test_level_uniform_error_is_that_of_all_nodes(
     branching: tuple[int, ...], seed: int, data: st.DataObject
@@ -113,7 +115,7 @@ def test_uses_of_a_causal_node_are_counted(branching: tuple[int, ...], data: st.
         assert causal_uses(shape, horizon, level).tolist() == counted[level - 1].tolist()
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(branchings(40), st.booleans(), st.integers(0, 10**6), st.data())
 def test_derivatives_are_those_of_the_error(
     branching: tuple[int, ...], anticipating: bool, seed: int, data: st.DataObject
@@ -156,7 +158,7 @@ def test_the_objective_has_the_right_derivative_and_starts_from_the_best_levels(
     assert problem.solve()[0] < problem.value_and_gradient(problem.level_uniform())[0]
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(
     st.integers(1, 40),
     st.sampled_from(["0.001", 1, "20", 1e9]),

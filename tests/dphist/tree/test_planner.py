@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
@@ -18,6 +18,7 @@ from dphist.tree.epoch_levels_planner import plan_epoch_levels
 from dphist.tree.node_shares import plan_node_shares
 from dphist.tree.planner import LEAST_SHARE, best_branching, best_shares, plan_tree
 from dphist.tree.shape import TreeShape
+from tests.examples import examples
 
 
 @pytest.mark.parametrize(("horizon", "anchor"), [(2**10, 227.0), (2**16, 914.5), (2**20, 1780.5)])
@@ -70,7 +71,7 @@ def test_no_small_tree_is_better() -> None:
         assert best.mean_squared_error() <= errors[0] * (1 + 1e-6), shape
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     st.integers(1, 3000),
     st.sampled_from(["0.001", 0.1, 1, 5, "100", 1e9]),

@@ -16,6 +16,8 @@ from dphist.tree.published_error import noise_weights, published_law, published_
 from dphist.tree.published_laws import published_laws
 from dphist.tree.shape import TreeShape
 
+pytestmark = pytest.mark.slow  # many designs: left to make test
+
 
 @st.composite
 def designs(draw: st.DrawFn) -> TreeDesign:

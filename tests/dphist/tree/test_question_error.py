@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import plan_node_shares, plan_tree
@@ -16,9 +16,10 @@ from dphist.tree.range_error import workload_error
 from dphist.tree.shape import TreeShape
 from dphist.workloads import Workload, WorkloadPart
 from tests.dphist.tree.strategies import branchings
+from tests.examples import examples
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(branchings(40), st.booleans(), st.integers(0, 10**6), st.data())
 def test_errors_and_derivatives_are_those_of_the_workload(
     branching: tuple[int, ...], anticipating: bool, seed: int, data: st.DataObject

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import NodeDesign, TreeDesign, plan_tree
@@ -21,6 +21,9 @@ from dphist.tree.weights import range_weights
 from dphist.workloads import PREFIX, Workload, WorkloadPart
 from tests.dphist.tree.dense import complete_nodes, least_squares_estimate
 from tests.dphist.tree.strategies import anticipating_designs, branchings, designs, random_parts
+from tests.examples import examples
+
+pytestmark = pytest.mark.slow  # many designs: left to make test
 
 
 @st.composite
@@ -43,7 +46,7 @@ def mean_over_questions(workload: Workload, horizon: int, variance: object) -> f
     return total
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(designs(16), st.data())
 def test_causal_errors_are_those_of_the_questions(design: TreeDesign, data: st.DataObject) -> None:
     workload = data.draw(workloads(design.horizon))
@@ -53,7 +56,7 @@ def test_causal_errors_are_those_of_the_questions(design: TreeDesign, data: st.D
     assert design.mean_squared_error(workload) == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(anticipating_designs(16), st.data())
 def test_anticipating_errors_are_those_of_the_questions(
     design: TreeDesign | NodeDesign, data: st.DataObject
@@ -68,7 +71,7 @@ def live(design: NodeDesign, a: int, b: int) -> float:
     return least_squares_estimate(rows, variances, a, b)[1]
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(branchings(14), st.data())
 def test_causal_errors_with_shares_per_node(branching: tuple[int, ...], data: st.DataObject) -> None:
     shape = TreeShape(branching)
@@ -80,7 +83,7 @@ def test_causal_errors_with_shares_per_node(branching: tuple[int, ...], data: st
     assert design.mean_squared_error(workload) == pytest.approx(expected, rel=1e-8)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(branchings(40), st.sampled_from(["causal", "anticipating"]), st.integers(0, 10**6), st.data())
 def test_uses_are_the_error_of_whole_trees(
     branching: tuple[int, ...], release: Release, seed: int, data: st.DataObject
@@ -108,7 +111,7 @@ def test_uses_are_the_error_of_whole_trees(
     assert float(uses @ design.variances_from_below) == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(branchings(40), st.sampled_from(["causal", "anticipating"]), st.integers(0, 10**6), st.data())
 def test_uses_are_the_error_of_whole_trees_with_a_root(
     lower: tuple[int, ...], release: Release, seed: int, data: st.DataObject

@@ -8,7 +8,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
@@ -19,13 +19,14 @@ from dphist.tree.published_error import published_variance
 from stream_app.core.consistent import Method, closest_rising, consistent_running, running_variances
 from stream_app.core.epoch_view import EpochView, Float64Array, Span
 from stream_app.core.records import ROWS, EpochRecord
+from tests.examples import examples
 from tests.stream_app.core.test_query import EXACT, view_of
 
 METHODS: tuple[Method, ...] = get_args(Method)
 SPARSE = [0, 0, 3, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 5, 0, 0]
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     st.lists(st.tuples(st.floats(-50, 50), st.floats(0, 9)), min_size=1, max_size=30), st.integers(0, 10**6)
 )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.noise import SeededNoise
@@ -23,12 +23,13 @@ from stream_app.core.records import GENESIS, ROWS, EpochRecord, Release, StreamS
 from stream_app.core.release import RowLink, make_release, row_hash
 from stream_app.core.row_errors import row_errors
 from stream_app.core.strategy import Strategy
+from tests.examples import examples
 from tests.simulator.given_noise import GivenNoise, node_sums, shifted
 from tests.stream_app.declared import BIN_US, FIRST_BIN, design_of, strategy_of
 
 SHARES = (Fraction(1, 6), Fraction(1, 3), Fraction(1, 2))
 NOISY = strategy_of(replace(design_of((2, 3, 2), Fraction(1, 2)), shares=SHARES))
-few = settings(max_examples=20)  # most of the time goes into intervals, which are tested elsewhere
+few = examples(20)  # most of the time goes into intervals, which are tested elsewhere
 
 
 def state_of(strategy: Strategy) -> StreamState:

@@ -19,6 +19,8 @@ from stream_app.config import StreamSettings, load
 from stream_app.plans import planned
 from stream_app.shell.commands import main
 
+pytestmark = pytest.mark.slow  # many designs: left to make test
+
 TWO_STREAMS = """
 streams:
   clicks:
@@ -176,9 +178,7 @@ def test_what_will_run_stands_beside_others_at_the_same_epsilon(tmp_path: Path, 
     assert ("a bin, mean / most" in shown.output) == (release == "causal")
 
 
-@pytest.mark.parametrize(
-    "name", ["given", "cells", "windows", pytest.param("endless", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["given", "cells", "windows", "endless"])
 def test_every_kind_of_stream_has_a_smallest_epsilon(tmp_path: Path, name: str) -> None:
     config, streams = every_kind(tmp_path)
     asked = ["plan", "--config", str(config), "--stream", name, "--target-rmse", "30"]
@@ -197,7 +197,6 @@ def test_every_kind_of_stream_has_a_smallest_epsilon(tmp_path: Path, name: str) 
     assert error(smallest * Fraction(97, 100)) > 30
 
 
-@pytest.mark.slow  # drawing
 def test_one_stream_can_be_drawn(tmp_path: Path) -> None:
     plot = tmp_path / "visits.png"
     shown = plan(tmp_path, "--stream", "visits", "--plot", str(plot))
@@ -261,7 +260,6 @@ streams:
     assert "hb: branching 20" in shown.output
 
 
-@pytest.mark.slow  # levels over epochs are planned for each epsilon
 def test_levels_over_epochs_are_set_beside_added_totals(tmp_path: Path) -> None:
     config = tmp_path / "app.yaml"
     config.write_text(TWO_STREAMS.replace("tree: {workload: sliding(24)}", "tree: {epochs: 12}"))

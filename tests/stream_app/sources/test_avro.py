@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.core.cells import Buckets
@@ -25,6 +25,7 @@ from stream_app.sources.schema_registry import SchemaRegistry
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 from tests.brokers import Topic
 from tests.certificates import write_certificates
+from tests.examples import examples
 from tests.registry import Registry, record, serving
 
 USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": ["null", "string", "bytes"]}]}
@@ -240,7 +241,7 @@ def test_decimals_are_the_numbers_that_json_would_give(registry: Registry, kind:
     decoder = topic_decoder("avro", TimeField("at", "s"), (), [PlainField("price")], registry.url)
     asyncio.run(decoder.prepare([b"\0\0\0\0\1"]))
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(st.lists(st.integers(-(10**12) + 1, 10**12 - 1), min_size=1, max_size=9))
     def check(digits: list[int]) -> None:
         written = [Decimal(number).scaleb(0 if kind == "whole" else -2) for number in digits]

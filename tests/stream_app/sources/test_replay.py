@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.core.records import Cut
@@ -16,6 +16,7 @@ from stream_app.ports import OperatorError
 from stream_app.sources import sort
 from stream_app.sources.replay import ReplaySource
 from stream_app.sources.sort import in_order_of_time
+from tests.examples import examples
 from tests.stream_app.files import AT, event_line, write_events
 
 records = st.lists(st.integers(0, 30) | st.none(), max_size=15)  # None: a line that does not decode
@@ -55,7 +56,7 @@ def replayed(source: ReplaySource, position: int = 0) -> list[bytes]:
     return found
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(records, st.booleans(), st.integers(0, 35))
 def test_records_come_in_order_of_time(times_us: list[int | None], whole: bool, instant_us: int) -> None:
     data = b"".join(lines_of(times_us))

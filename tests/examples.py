@@ -1,0 +1,14 @@
+"""How many examples a property is tried on, where the profile's own number is not the right one."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+QUICK = "quick"  # the profile of make check
+QUICK_MOST = 15
+
+
+def examples(number: int) -> settings:
+    """Return settings with so many examples; with fewer in the quick profile."""
+    quick = settings.get_current_profile_name() == QUICK
+    return settings(max_examples=min(number, QUICK_MOST) if quick else number)
