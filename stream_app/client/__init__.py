@@ -5,9 +5,20 @@ Start at: ``blocking.py`` (``Client``), then ``questions.py`` (what is asked, ho
 Must stay true: no answer without its error; a follower resumes where it was and sees no release twice.
 """
 
-from stream_app.client.answers import Cdf, Count, Quantiles, Release, Series, Window
+from stream_app.client.answers import Cdf, Cdfs, Count, Quantiles, Release, Series, Window
 from stream_app.client.awaiting import AsyncClient
 from stream_app.client.blocking import Client
 from stream_app.client.questions import ClientError
 
-__all__ = ["AsyncClient", "Cdf", "Client", "ClientError", "Count", "Quantiles", "Release", "Series", "Window"]
+__all__ = [
+    "AsyncClient",
+    "Cdf",
+    "Cdfs",
+    "Client",
+    "ClientError",
+    "Count",
+    "Quantiles",
+    "Release",
+    "Series",
+    "Window",
+]

@@ -149,6 +149,46 @@ class Cdf(_Framed):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Cdfs(_Framed):
+    """Cumulative counts of a value from one start to many ends: ``value[end, bucket]`` below each ``upto``.
+
+    They fall neither over the value nor over time, and are whole; so they are biased. ``end`` is
+    datetime64[us] in UTC. A frame has a row for each end and bucket.
+
+    Guarantee: ``stderr`` is that of the unbiased counts, which ``Cdf`` has with a band.
+    """
+
+    end: TimeArray
+    upto: FloatArray
+    value: NDArray[np.int64]
+    stderr: FloatArray
+    key: str | None
+    start: str
+    seq: int
+    private: bool
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Cdfs:
+        """Read the service's answer."""
+        return cls(
+            end=_instants(answer["end"]),
+            upto=np.array(answer["upto"], np.float64),
+            value=np.array(answer["counts"], np.int64),
+            stderr=np.array(answer["stderr"], np.float64),
+            **{name: answer[name] for name in ("key", "start", "seq", "private")},
+        )
+
+    def __len__(self) -> int:
+        return len(self.end)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns by name, end by end."""
+        ends, buckets = self.value.shape
+        places = {"end": np.repeat(self.end, buckets), "upto": np.tile(self.upto, ends)}
+        return places | {"value": self.value.ravel(), "stderr": self.stderr.ravel()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Quantiles(_Framed):
     """Quantiles of a value over a range of time, shape (levels,).
 

@@ -11,7 +11,7 @@ from typing import Self
 import httpx
 
 from stream_app.client import questions
-from stream_app.client.answers import Cdf, Count, Quantiles, Release, Series, Window
+from stream_app.client.answers import Cdf, Cdfs, Count, Quantiles, Release, Series, Window
 from stream_app.client.questions import EventReader, Kind, Levels, Method, Parameters, Time, View
 
 
@@ -117,6 +117,19 @@ class AsyncClient:
         """Return the cumulative counts of a stream's value, with one band around all of them."""
         asked = questions.cdf(stream, start, end, confidence, key)
         return Cdf.of(questions.body_of(await self._get(*asked)))
+
+    async def cdfs(
+        self,
+        stream: str,
+        start: Time = None,
+        end: Time = None,
+        *,
+        step: int = 1,
+        key: str | None = None,
+    ) -> Cdfs:
+        """Return cumulative counts of a value from start to the end of each ``step`` bins; they rise."""
+        asked = questions.cdfs(stream, start, end, step, key)
+        return Cdfs.of(questions.body_of(await self._get(*asked)))
 
     async def quantile(
         self,

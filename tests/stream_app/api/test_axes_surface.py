@@ -210,6 +210,7 @@ def test_both_clients_and_the_terminal_give_distributions(counted: Counted) -> N
                         break
                     await asyncio.sleep(0.01)
                 cdf = await client.cdf(STREAM, seconds(1), seconds(5), key="AA")
+                cdfs = await client.cdfs(STREAM, seconds(1), seconds(5), step=2, key="AA")
                 found = await client.quantile(STREAM, [0.5, 0.9], seconds(1), seconds(5), key="AA")
                 single = await client.quantile(STREAM, 0.9, seconds(1), seconds(5), key="AA")
                 count = await client.count(STREAM, key="AA")
@@ -220,19 +221,27 @@ def test_both_clients_and_the_terminal_give_distributions(counted: Counted) -> N
             assert (cdf.lower <= truth + 0.01).all()
             assert (cdf.upper >= truth - 0.01).all()
             assert (cdf.key, cdf.private, len(cdf)) == ("AA", False, BUCKETS)
+            assert cdfs.value.tolist() == [table[1:3, 1].sum(axis=0).cumsum().tolist(), truth.tolist()]
+            assert (cdfs.end.astype(float) / 1e6).tolist() == [seconds(3), seconds(5)]
+            assert cdfs.columns()["end"].tolist() == [end for end in cdfs.end.tolist() for _ in cdf.upto]
+            assert (cdfs.stderr[-1] == cdf.stderr).all()
+            assert (cdfs.key, cdfs.private, len(cdfs)) == ("AA", False, 2)
             assert count.value == pytest.approx(table[:, 1].sum(), abs=0.01)
             assert found.level.tolist() == [0.5, 0.9]
             assert (found.value[1:] == single.value).all()
             assert ((found.lower <= found.value) & (found.value <= found.upper)).all()
-            await asyncio.to_thread(blocking, url, cdf.columns(), found.columns())
+            await asyncio.to_thread(blocking, url, cdf.columns(), found.columns(), cdfs.columns())
             server.cancel()
             await asyncio.gather(server, return_exceptions=True)
 
     asyncio.run(run())
 
 
-def blocking(url: str, cdf: dict[str, Any], quantiles: dict[str, Any]) -> None:
+def blocking(url: str, cdf: dict[str, Any], quantiles: dict[str, Any], cdfs: dict[str, Any]) -> None:
     with Client(url) as client:
+        grown = client.cdfs(STREAM, seconds(1), seconds(5), step=2, key="AA")
+        assert all((column == cdfs[name]).all() for name, column in grown.columns().items())
+        assert grown.to_pandas()["upto"].tolist() == grown.to_polars()["upto"].to_list()
         for found, columns in (
             (client.cdf(STREAM, seconds(1), seconds(5), key="AA"), cdf),
             (client.quantile(STREAM, [0.5, 0.9], seconds(1), seconds(5), key="AA"), quantiles),
