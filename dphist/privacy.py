@@ -7,6 +7,7 @@ sum computed here is below the truth. The ledger of the service and every tree d
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -17,6 +18,9 @@ Exact = Fraction | int | float | str | Decimal
 
 # A number in a config or a JSON row is never longer; Fraction would expand "1e999999999" for hours.
 _LONGEST_NUMBER = 200
+# Python's own readers take 1_0 and 010 for 10, which other readers of the same text take for 8 or refuse.
+_WHOLE = "(?:0|[1-9][0-9]*)"
+_PLAIN = re.compile(rf"[-+]?(?:{_WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?(?:/{_WHOLE})?")
 
 
 def exact(value: Exact, name: str = "epsilon") -> Fraction:
@@ -116,8 +120,17 @@ def check_shares(shares: Sequence[Fraction]) -> None:
         raise ValueError(f"shares: they add up to {total} > 1; lower them until the sum is at most 1")
 
 
+def is_plain(text: str, longest: int = _LONGEST_NUMBER) -> bool:
+    """Whether a text is an ordinary decimal number or a quotient of whole ones.
+
+    >>> [is_plain(text) for text in ("0.5", "1/3", "-2e-3", "010", "1_0", "0x10", "12:30")]
+    [True, True, True, False, False, False, False]
+    """
+    return len(text) <= longest and _PLAIN.fullmatch(text) is not None
+
+
 def _from_text(text: str) -> Fraction:
-    if len(text) > _LONGEST_NUMBER:
+    if not is_plain(text):
         raise ValueError(text)
     numerator, _, denominator = text.partition("/")
     # The double bounds the exponent before Fraction writes the number out in digits.

@@ -6,6 +6,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from dphist.privacy import is_plain
 from dphist.product.axis import LARGEST_BUCKETS, LARGEST_KEYS
 from dphist.window import window_mechanisms
 from dphist.window_options import checked_options, known_options
@@ -25,7 +26,7 @@ def read_keys(section: Section) -> KeySettings | None:
         return None
     settings = KeySettings(
         field=section.take("field", values.text),
-        names=section.take("list", _names),
+        names=section.take_written("list", _names),
         other=section.take("other", values.flag, True),
         total=section.take("total", values.flag, False),
         window=_read_window(section, "sorted_isotonic"),
@@ -147,16 +148,16 @@ def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise ValueError("must be a list of keys, for example [UA, AA, DL]")
     for key in value:
-        if isinstance(key, bool) or not isinstance(key, str | int) or not 0 < len(str(key)) <= _LONGEST_KEY:
-            raise ValueError(f"{key!r} is not a key; write words or whole numbers, NO and YES in quotes")
-    names = tuple(str(key) for key in value)
+        if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY:
+            raise ValueError(f"{key!r} is not a key; write words or numbers, null in quotes")
+    names = tuple(value)
     if len(set(names)) < len(names):
         raise ValueError("holds a key twice; an event has exactly one")
     return names
 
 
 def _end(value: Any) -> Fraction:
-    if isinstance(value, int | float | str) and not isinstance(value, bool) and len(str(value)) <= 40:
+    if isinstance(value, int | float | str) and not isinstance(value, bool) and is_plain(str(value), 40):
         try:
             end = Fraction(str(value))
         except (ValueError, ZeroDivisionError):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from stream_app.config.plain_yaml import Loader, as_written, construct
 from stream_app.ports import OperatorError
 
 T = TypeVar("T")
@@ -26,16 +27,6 @@ class _Required:
 
 
 REQUIRED = _Required()
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML, except that times stay text: an instant is read with its offset or not at all."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 class Section:
@@ -69,17 +60,11 @@ class Section:
 
         Raises: ConfigError if it is missing without a default, or ``parse`` raises ValueError.
         """
-        self._ask(key)
-        node = self._nodes.get(key)
-        if node is None:
-            if isinstance(default, _Required):
-                raise self.error(key, "is missing; add it")
-            return default
-        value = _construct(node)
-        try:
-            return parse(value)
-        except ValueError as refusal:
-            raise self.error(key, f"{_shown(value)}: {refusal}") from None
+        return self._take(key, parse, default, construct)
+
+    def take_written(self, key: str, parse: Callable[[Any], T], default: T | _Required = REQUIRED) -> T:
+        """As ``take``, with words and numbers as the text that stands there: for names and passwords."""
+        return self._take(key, parse, default, as_written)
 
     def section(self, key: str) -> Section:
         """Return the mapping under a key; an empty one if it is not written."""
@@ -129,6 +114,24 @@ class Section:
     def _join(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
 
+    def _take(
+        self, key: str, parse: Callable[[Any], T], default: T | _Required, read: Callable[[yaml.Node], Any]
+    ) -> T:
+        self._ask(key)
+        node = self._nodes.get(key)
+        if node is None:
+            if isinstance(default, _Required):
+                raise self.error(key, "is missing; add it")
+            return default
+        try:
+            value = read(node)
+        except ValueError as refusal:
+            raise self.error(key, str(refusal)) from None
+        try:
+            return parse(value)
+        except ValueError as refusal:
+            raise self.error(key, f"{_shown(value)}: {refusal}") from None
+
     def _ask(self, key: str) -> None:
         self._asked.append(key)
         self.known.append(self._join(key))
@@ -137,7 +140,7 @@ class Section:
 def parse_document(text: str, file: str, known: list[str]) -> Section:
     """Return the whole document as a section. Raises: ConfigError where it is not YAML."""
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = yaml.compose(text, Loader=Loader)
     except yaml.YAMLError as failure:
         mark = getattr(failure, "problem_mark", None)
         where = f"{file}:{mark.line + 1}" if mark else file
@@ -180,7 +183,7 @@ def _no_mapping(path: str, node: yaml.Node) -> str:
     above, _, last = path.rpartition(".")
     member = f"{above.rpartition('.')[2]}."
     example = _EXAMPLES.get(member if above and member in _EXAMPLES else last)
-    value = "" if path.partition(".")[0] in _SECRET else f" {_shown(_construct(node))}"
+    value = "" if path.partition(".")[0] in _SECRET else f" {_shown_node(node)}"
     written = f", for example {{{example}}}" if example else ": {key: value}"
     return f"{path or 'the file'}{value}: must hold keys with values{written}"
 
@@ -189,8 +192,11 @@ def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _construct(node: yaml.Node) -> Any:
-    return _Loader("").construct_object(node, deep=True)
+def _shown_node(node: yaml.Node) -> str:
+    try:
+        return _shown(construct(node))
+    except ValueError as refusal:
+        return str(refusal)
 
 
 def _shown(value: Any) -> str:

@@ -48,7 +48,7 @@ def _security(section: Section, path: Path) -> dict[str, str]:
         ),
     }
     for key in ("sasl.username", "sasl.password", "ssl.key.password"):
-        given[key] = section.take(key, _secret, None)
+        given[key] = section.take_written(key, _secret, None)
     for key in _FILES:
         file = section.take(key, values.text, None)
         given[key] = None if file is None else str((path.parent / file).absolute())
@@ -147,4 +147,6 @@ def _lower(*words: str) -> Any:
 
 
 def _secret(value: Any) -> str:
+    if value is None:
+        raise ValueError("is empty; write it, in quotes if it is that word, or take it out")
     return str(value)  # whatever was written: a refusal would repeat it

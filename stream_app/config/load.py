@@ -36,7 +36,7 @@ from stream_app.config.source import declared_source, log_of, read_source
 from stream_app.config.unit import check_unit, declared_unit, read_unit
 from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import LARGEST_PRIVATE_EPSILON
+from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON
 
 REDIS_URL = "STREAM_APP_REDIS_URL"
 REDIS_API_URL = "STREAM_APP_REDIS_API_URL"
@@ -324,7 +324,7 @@ def _privacy(section: Section) -> PrivacySettings:
         unit=read_unit(section),
         neighbours=section.take("neighbours", values.one_of("add_remove", "substitute"), "add_remove"),
         private=not section.take("not_private", values.flag, False),
-        accept=section.take("accept", values.text, None),
+        accept=section.take("accept", values.one_of(ACCEPTED), None),
         where=section.where,
     )
     section.finish()

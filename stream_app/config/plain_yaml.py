@@ -1,0 +1,85 @@
+"""YAML whose plain words mean what they look like.
+
+YAML 1.1, which PyYAML reads, makes 8 of ``010``, 10 of ``1_0``, 750 of ``12:30`` and false of ``NO``: a key
+or the privacy budget would silently be another one than was written. Here a number is an ordinary decimal
+one, a truth value is true or false, and everything else is text, for whoever takes it to read or to refuse.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+_TAG = "tag:yaml.org,2002:"
+_BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_FLOAT = re.compile(
+    r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
+_KEPT = ("null", "merge")
+
+
+class Loader(yaml.SafeLoader):
+    """Safe YAML with decimal numbers, true and false, and no times: an instant is text with its offset."""
+
+
+def construct(node: yaml.Node) -> Any:
+    """Return what a node holds. Raises: ValueError for what its tag or its keys do not allow."""
+    try:
+        return Loader("").construct_object(node, deep=True)
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError):
+        raise ValueError("cannot be read; write a plain value, without a tag") from None
+
+
+def as_written(node: yaml.Node) -> Any:
+    """Return a word or a number as its text (``1.50`` stays that), or a list of these; else what it holds.
+
+    Raises: as ``construct``.
+    """
+    if isinstance(node, yaml.SequenceNode):
+        return [_text(item) for item in node.value]
+    return _text(node)
+
+
+def _text(node: yaml.Node) -> Any:
+    if isinstance(node, yaml.ScalarNode) and node.tag != f"{_TAG}null":
+        return str(node.value)
+    return construct(node)
+
+
+def _whole(loader: Loader, node: yaml.ScalarNode) -> int:
+    return int(_checked(_INT, node))
+
+
+def _decimal(loader: Loader, node: yaml.ScalarNode) -> float:
+    text = _checked(_FLOAT, node).lower()
+    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+def _truth(loader: Loader, node: yaml.ScalarNode) -> bool:
+    return _checked(_BOOL, node).lower() == "true"
+
+
+def _checked(pattern: re.Pattern[str], node: yaml.ScalarNode) -> str:
+    """Return a scalar's text: an explicit tag (``!!int 010``) opens no other way to write a number."""
+    text = str(node.value)
+    if not pattern.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag.removeprefix(_TAG) in _KEPT]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+# The first pattern that matches decides, so whole numbers come before decimal ones.
+for _kind, _pattern, _first, _construct in (
+    ("bool", _BOOL, "tTfF", _truth),
+    ("int", _INT, "-+0123456789", _whole),
+    ("float", _FLOAT, "-+.0123456789", _decimal),
+):
+    Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"(?:{_pattern.pattern})\Z"), list(_first))
+    Loader.add_constructor(_TAG + _kind, _construct)

@@ -1,0 +1,185 @@
+"""What stands in the file is what is read: no number, key or password turns into another one."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from dphist.privacy import exact
+from stream_app.config import ConfigError, Settings, StreamSettings, load_text
+from stream_app.config.document import parse_document
+
+TEXT = """
+kafka: {bootstrap_servers: "one:9092", sasl.password: PASSWORD}
+streams:
+  visits:
+    source: {file: visits.ndjson}
+    time: {field: at, format: ms, bin: 1m, grace: 30s, epoch: 1d}
+    privacy: {epsilon: EPSILON, unit: {user: id, max_events: MAX_EVENTS}}
+    keys: {field: place, list: [KEYS], other: OTHER}
+    value: {field: v, min: -9, max: HIGH, buckets: 4}
+"""
+PLAIN = {"PASSWORD": "s", "EPSILON": "1", "MAX_EVENTS": "2", "KEYS": "a, b", "OTHER": "true", "HIGH": "9"}
+NUMBERS_OF_YAML_1_1 = [
+    "010",
+    "0x10",
+    "0b10",
+    "0o10",
+    "1_0",
+    "12:30",
+    "1:30.5",
+    "1_0.5",
+    "00.5",
+    "0_1.5",
+    "1__0",
+]
+
+
+def read(**written: str) -> Settings:
+    text = TEXT
+    for name, value in (written | PLAIN | written).items():
+        text = text.replace(name, value)
+    return load_text(text, Path("app.yaml"), {})
+
+
+def visits(**written: str) -> StreamSettings:
+    (stream,) = read(**written).streams
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("-0", 0),
+        ("+7", 7),
+        ("1200", 1200),
+        ("0.5", 0.5),
+        ("-.5", -0.5),
+        ("5.", 5.0),
+        ("1e3", 1000.0),
+        ("1.5E-3", 0.0015),
+        (".inf", float("inf")),
+        ("true", True),
+        ("False", False),
+        ("~", None),
+        ("null", None),
+        *((text, text) for text in NUMBERS_OF_YAML_1_1),
+        *(
+            (text, text)
+            for text in ("yes", "NO", "on", "Off", "y", "2024-01-01", ".", "1e", "=", "08", "1.2.3")
+        ),
+        *(
+            (f"!!{tag}", None)
+            for tag in ("int 010", "int 0x10", "float 1:30.5", "float 1_0.5", "bool yes", "int x")
+        ),
+        ("!!timestamp x", None),
+    ],
+)
+def test_a_plain_word_is_what_it_looks_like(text: str, value: object) -> None:
+    section = parse_document(f"key: {text}", "app.yaml", [])
+    if text.startswith("!"):
+        with pytest.raises(ConfigError, match=r"^app\.yaml:1: key cannot be read; write a plain value"):
+            section.take("key", lambda found: found)
+        return
+    found = section.take("key", lambda found: found)
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize("text", [*NUMBERS_OF_YAML_1_1, "'010'", "'1_0'", "yes", "!!int 010"])
+@pytest.mark.parametrize(
+    ("name", "place", "line"),
+    [
+        ("EPSILON", "streams.visits.privacy.epsilon", 7),
+        ("MAX_EVENTS", "streams.visits.privacy.unit.max_events", 7),
+        ("HIGH", "streams.visits.value.max", 9),
+    ],
+)
+def test_a_number_that_could_be_two_is_refused_where_it_stands(
+    text: str, name: str, place: str, line: int
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(**{name: text})
+    message = str(caught.value)
+    assert message.startswith(f"app.yaml:{line}: {place} ")
+    assert "must be a" in message or "write a plain value" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("text", ["010", "0x10", "1_0", "12:30", "1_0.5", "10 0", ""])
+def test_a_share_or_budget_in_text_is_plain_too(text: str) -> None:
+    with pytest.raises(ValueError, match="not a finite number above zero"):
+        exact(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1),
+        ("0.1", Fraction(1, 10)),
+        ("1/3", Fraction(1, 3)),
+        ("5e-1", Fraction(1, 2)),
+        (".5", Fraction(1, 2)),
+    ],
+)
+def test_ordinary_numbers_are_read_exactly(text: str, value: Fraction) -> None:
+    assert visits(EPSILON=text).privacy.epsilon == value
+    assert visits(HIGH=text).value.high == value  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "01001",
+        "02134",
+        "1_0",
+        "0x10",
+        "12:30",
+        "7",
+        "+7",
+        "-0",
+        "1.50",
+        "1e3",
+        "NO",
+        "yes",
+        "on",
+        "Off",
+        "true",
+        "y",
+    ],
+)
+def test_a_key_is_the_text_that_stands_there(key: str) -> None:
+    keys = visits(KEYS=f"{key}, '{key}!'").keys
+    assert keys is not None
+    assert keys.names == (key, f"{key}!")
+
+
+@pytest.mark.parametrize("key", ["~", "null", "''", "[a]", "{a: b}", f"'{'a' * 201}'"])
+def test_what_is_no_text_is_no_key(key: str) -> None:
+    with pytest.raises(ConfigError, match=r"app\.yaml:8: streams\.visits\.keys\.list .*is not a key"):
+        visits(KEYS=f"a, {key}")
+
+
+def test_a_tag_in_the_place_of_a_mapping_is_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"^app\.yaml:1: state cannot be read; .*: must hold keys"):
+        load_text("state: !!int 0x10", Path("app.yaml"), {})
+
+
+def test_a_list_of_keys_that_holds_itself_is_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"keys\.list .*is not a key"):
+        read(**{"[KEYS]": "&keys [a, *keys]"})
+
+
+@pytest.mark.parametrize("flag", ["yes", "no", "on", "OFF", "1"])
+def test_a_truth_value_is_true_or_false(flag: str) -> None:
+    with pytest.raises(ConfigError, match=r"keys\.other .*: must be true or false"):
+        visits(OTHER=flag)
+
+
+@pytest.mark.parametrize("password", ["010", "1_0", "1.50", "yes", "true", "+7", "2024-01-01"])
+def test_a_password_is_the_text_that_stands_there(password: str) -> None:
+    kafka = read(PASSWORD=password).kafka
+    assert kafka is not None
+    assert kafka.security["sasl.password"] == password
