@@ -268,7 +268,7 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
     identity = streams[0].source.identity
     source = watch_source(log, identity, ends.metrics)
     dead_letters = watch_dead_letters(letters, identity, ends.metrics)
-    strategies = [named_by(log, planned(stream)) for stream in streams]
+    strategies = [named_by(log, planned(stream), settings.state_dir) for stream in streams]
     closers = [
         Closer(
             store,

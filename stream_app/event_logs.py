@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import secrets
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from stream_app.clocks import ReplayClock
 from stream_app.config import KafkaSettings, Settings, SourceSettings, StreamSettings, TopicSettings, log_of
+from stream_app.core.declaration import STATE_ID
 from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory, write_durably
 from stream_app.kafka_cluster import Cluster
@@ -69,16 +71,26 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
     return await asyncio.to_thread(_open_file, streams, first.source, settings.state_dir, clock)
 
 
-def named_by(source: Source, strategy: Strategy) -> Strategy:
-    """Return a strategy that declares which topic of which cluster it counts.
+def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
+    """Return a strategy that declares which log it counts, so that it is refused over another one.
 
-    A topic that is created anew has another id: the stream is then refused as for any other declaration.
+    A topic is known by its cluster and id; one that is created anew has another. A file is known by the state
+    directory, which remembers how far it was read: to two workers, the same path may be two files.
     """
-    if not isinstance(source, KafkaSource):
-        return strategy
-    place = {"cluster_id": source.facts.cluster_id, "topic_id": source.facts.topic_id}
+    if isinstance(source, KafkaSource):
+        place = {"cluster_id": source.facts.cluster_id, "topic_id": source.facts.topic_id}
+    else:
+        place = {STATE_ID: _id_of(state_dir)}
     declared = {**strategy.declared, "source": {**strategy.declared["source"], **place}}
     return replace(strategy, declared=declared)
+
+
+def _id_of(state_dir: Path) -> str:
+    """Return what a state directory is known by, wherever it is moved to."""
+    note = state_dir / "id"
+    if not note.exists():
+        write_durably(note, [secrets.token_hex(8).encode()])
+    return note.read_text().strip()
 
 
 def check_files(streams: Sequence[StreamSettings]) -> None:

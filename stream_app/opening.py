@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from stream_app.core.declaration import Declaration
+from stream_app.core.declaration import STATE_ID, Declaration
 from stream_app.core.ledger import check_measurement
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Reply, StreamState
 from stream_app.core.release import RowLink
@@ -102,7 +102,14 @@ def _running(state: StreamState, planned: Strategy) -> Strategy:
         | json.loads(canonical_json(dict(strategy.declared)))
         for strategy in (running, planned)
     )
+    if STATE_ID not in then.get("source", {}):
+        now.get("source", {}).pop(STATE_ID, None)  # it began before state directories were known
     for key, before, after in _differences(then, now):
+        if key == f"source.{STATE_ID}":
+            raise OperatorError(
+                f"stream {planned.stream}: its file is counted from another state directory, whose file id "
+                f"holds {before} (here {after}); go on with that one, or give the new stream another name"
+            )
         raise OperatorError(
             f"stream {planned.stream}: {key} was {before} when the stream began and is {after} now; put it "
             "back, or give the new stream another name"

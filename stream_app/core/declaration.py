@@ -11,6 +11,8 @@ from stream_app.core.closing import Closing
 from stream_app.core.records import EpochRecord
 from stream_app.core.strategy import Strategy
 
+STATE_ID = "state_id"  # of a source that is a file: what the state directory is known by that reads it
+
 
 @dataclass(frozen=True, slots=True)
 class Declaration:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stream_app.config import StreamSettings, load
-from stream_app.event_logs import check_file
+from stream_app.config import SourceSettings, StreamSettings, load
+from stream_app.durable import secret_directory
+from stream_app.event_logs import check_file, named_by
 from stream_app.ports import OperatorError
+from stream_app.sources.file import FileSource
+from tests.stream_app.declared import strategy_of
 
 TEXT = """
 state: {dir: ./state}
@@ -42,6 +47,24 @@ def test_another_file_under_a_stream_that_has_begun_is_refused(tmp_path: Path) -
     other_field = replace(stream, time=replace(stream.time, field="seen"))
     with pytest.raises(OperatorError, match="read in another way"):
         check_file(other_field, state)
+
+
+def test_a_state_directory_is_known_wherever_it_is_moved_to(tmp_path: Path) -> None:
+    stream = stream_in(tmp_path / "events")
+    assert isinstance(stream.source, SourceSettings)
+    source = FileSource(stream.source.file, "ndjson", [], secret_directory(tmp_path / "notes"))
+
+    def named(state: Path) -> Any:
+        state.mkdir(exist_ok=True)
+        return named_by(source, strategy_of(), state).declared["source"]["state_id"]
+
+    (tmp_path / "there").mkdir()
+    first = named(tmp_path / "state")
+    assert named(tmp_path / "state") == first
+    assert named(tmp_path / "other") != first
+    (tmp_path / "state").rename(tmp_path / "there" / "state")
+    assert named(tmp_path / "there" / "state") == first
+    asyncio.run(source.close())
 
 
 def test_everything_may_be_moved_together(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,38 @@ def test_another_declaration_is_refused_by_its_key(one: OneSource, changed: Stra
         assert "\n" not in str(refusal.value)
 
     asyncio.run(change())
+
+
+def read_from(state_id: str | None) -> Strategy:
+    """Return the strategy of a stream whose file a state directory remembers."""
+    strategy = strategy_of()
+    source = dict(strategy.declared["source"])
+    if state_id is not None:
+        source["state_id"] = state_id
+    return replace(strategy, declared={**strategy.declared, "source": source})
+
+
+@pytest.mark.parametrize("began", ["here", None])
+def test_a_file_goes_on_from_its_state_directory(one: OneSource, began: str | None) -> None:
+    """Streams that began before state directories were known go on from any."""
+
+    async def open_twice() -> None:
+        await one.closer(read_from(began)).open()
+        await one.closer(read_from("here")).open()
+        assert await one.epochs() == [(0, 100, 1)]
+
+    asyncio.run(open_twice())
+
+
+def test_a_file_is_refused_from_another_state_directory(one: OneSource) -> None:
+    """What that one calls the same file may be another, and positions in one mean nothing in the other."""
+
+    async def open_twice() -> None:
+        await one.closer(read_from("here")).open()
+        with pytest.raises(OperatorError, match=r'whose file id holds "here" \(here "there"\)'):
+            await one.closer(read_from("there")).open()
+
+    asyncio.run(open_twice())
 
 
 def test_a_running_stream_keeps_the_tree_it_began_with(one: OneSource) -> None:
