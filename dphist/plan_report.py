@@ -26,6 +26,7 @@ _CAPTION = (
     "errors: roots of mean squared errors, in events, predicted exactly; worst: of any running count; "
     "draws: noise drawn while a bin closes, mean/most (ahead: before the epoch)"
 )
+_WIDEST = 1_000  # columns; no table of ours needs as many
 
 
 def candidate_table(rows: Sequence[Candidate], title: str, workload: Workload, chosen: str = "") -> Table:
@@ -60,7 +61,17 @@ def candidate_table(rows: Sequence[Candidate], title: str, workload: Workload, c
             _bytes(row.memory),
             style="bold" if row.name == chosen else "",
         )
+    for column in table.columns:
+        if column.no_wrap:  # or the last ones would be cut off
+            column.min_width = max(len(str(cell)) for cell in (column.header, *column.cells))
     return table
+
+
+def print_whole(table: Table) -> None:
+    """Print a table, wider than the terminal where its numbers would be cut off."""
+    console = Console()
+    needed = console.measure(table, options=console.options.update(max_width=_WIDEST))
+    (console if needed.minimum <= console.width else Console(width=needed.maximum)).print(table)
 
 
 def candidate_figure(rows: Sequence[Candidate], path: Path, title: str, chosen: str = "") -> None:
@@ -150,7 +161,7 @@ def plan(
             click.echo(
                 f"epsilon {in_decimals(budget)} is the smallest with an error of at most {target_rmse:g}"
             )
-        Console().print(candidate_table(rows, title, workload, f"planned, {release}"))
+        print_whole(candidate_table(rows, title, workload, f"planned, {release}"))
     if plot is not None:
         candidate_figure(rows, plot, title)
 

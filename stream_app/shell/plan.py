@@ -134,6 +134,7 @@ def _candidates(stream: StreamSettings, counted: Counted) -> Iterator[Candidate]
             privacy.neighbours,
             privacy.max_events,
             counted.width,
+            node_shares=False if stream.keys or stream.value else None,  # streams with axes cannot have them
         )
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}.tree: {refusal}") from None

@@ -271,3 +271,23 @@ def test_levels_over_epochs_are_set_beside_added_totals(tmp_path: Path) -> None:
     assert answered.exit_code == 0
     assert "errs at most 20 events within an epoch (prefix" in answered.output
     assert "Over epochs" not in plan(tmp_path).output
+
+
+def test_a_table_that_80_columns_cannot_hold_is_wider_not_cut(tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text("""
+streams:
+  delays:
+    source: {file: delays.ndjson}
+    time: {field: at, format: iso8601, bin: 5m, grace: 30s, epoch: 30d}
+    privacy: {epsilon: 1.0}
+    tree: {workload: ranges}
+    keys: {field: country, list: [DE, FR, US]}
+    value: {field: seconds, min: 0, max: 60, buckets: 120}
+""")
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["plan", "--config", str(tmp_path / "app.yaml")])
+    compared = shown.output[shown.output.index("way to count") :].splitlines()
+    assert compared[0].rstrip().endswith("memory")
+    rows = [line.rstrip() for line in compared if line.rstrip().endswith("B")]
+    assert len(rows) == 11
+    assert all(re.search(r"\d (B|kB|MB)$", row) for row in rows)
+    assert "share per node" not in shown.output  # which a stream with keys and values cannot have
