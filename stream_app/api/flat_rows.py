@@ -18,7 +18,8 @@ from stream_app.api import distribution
 from stream_app.api.ranges import span_of
 from stream_app.api.routes import answered, replica_of
 from stream_app.api.schemas import CdfQuery, CountQuery, QuantileQuery
-from stream_app.core.query import QueryError, StreamView
+from stream_app.core.key_counts import declared_keys
+from stream_app.core.query import StreamView
 
 router = APIRouter(prefix="/api/v1/rows", include_in_schema=False)
 
@@ -63,9 +64,7 @@ async def quantile(request: Request, query: Annotated[QuantileRows, Query()]) ->
 
 def key_rows(view: StreamView, query: KeyRows) -> Rows:
     """Return every key's count. Raises: QueryError for a stream without keys."""
-    declared = view.strategy.axes.keys
-    if declared is None:
-        raise QueryError("this stream has no keys; ask for /count", "stream")
+    declared = declared_keys(view, "ask for /count")
     wanted = view.place_of(query.key)
     counts = key_counts(view.cells(span_of(view, query)))
     interval = counts.interval(query.confidence)

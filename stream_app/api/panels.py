@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dphist.product.answers import Histogram
-from dphist.product.columns import column_sum
-from dphist.product.forest import RangeSum
+from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
 from dphist.tree.interval import half_widths
 from dphist.tree.law import LawTable
@@ -36,6 +36,7 @@ from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.cells import Buckets
 from stream_app.core.epoch_view import Span
+from stream_app.core.key_counts import declared_keys
 from stream_app.core.query import QueryError, StreamView
 
 _OF_EVENTS = ("count", "sum", "rate")
@@ -68,25 +69,25 @@ def edges_s(view: StreamView, slices: Sequence[Span]) -> dict[str, object]:
 
 def keys(view: StreamView, query: KeysQuery) -> KeysAnswer:
     """Return the keys with the largest estimates, each over the range and in every slice."""
-    declared = view.strategy.axes.keys
-    if declared is None:
-        raise QueryError("this stream has no keys; configure keys, and start another stream", "stream")
+    declared = declared_keys(view, "configure keys, and start another stream")
     slices = slices_of(view, query)
-    whole = view.cells(Span(slices[0].start, slices[-1].stop))
-    totals = [_of_key(whole, place) for place in range(len(declared.labels))]
-    order = sorted(range(len(totals)), key=lambda place: -float(totals[place].value))[: query.limit]
-    cells = [view.cells(one) for one in slices]
-    left_out = len(totals) - len(order)
+    totals = key_counts(view.cells(Span(slices[0].start, slices[-1].stop)))
+    largest_first = np.argsort(-np.asarray(totals.value), kind="stable")
+    order = largest_first[: query.limit].tolist()
+    # One slice after the other, and of each only what is shown: all at once may not fit.
+    counts = [_at(key_counts(view.cells(one)), order) for one in slices]
+    values, halves = np.array([one.value for one in counts]), reach(counts, query.confidence)
+    left_out = len(declared.labels) - len(order)
     note = f"{left_out:,} keys with smaller estimates are not shown. " if left_out else ""
     return KeysAnswer.model_validate(
         released(view)
         | edges_s(view, slices)
         | {
             "keys": [
-                _key_counts(declared.labels[place], totals[place], cells, place, query.confidence)
-                for place in order
+                _key_counts(declared.labels[place], _at(totals, place), of_key, halves, query.confidence)
+                for place, of_key in zip(order, values.T, strict=True)
             ],
-            "keys_available": len(totals),
+            "keys_available": len(declared.labels),
             "note": note + _OWN_POINT,
         }
     )
@@ -245,16 +246,19 @@ def _row_edges(buckets: Buckets, rows: int) -> list[int]:
     return [*range(0, buckets.count, joined), buckets.count]
 
 
-def _of_key(cells: RangeSum, place: int) -> Estimate:
-    return column_sum(cells.design, place).of_range(cells)
+def _at(counts: Estimate, places: int | list[int]) -> Estimate:
+    """Return the counts of the keys at places; of one place, a number."""
+    found = np.asarray(counts.value)[places]
+    return replace(counts, value=float(found) if isinstance(places, int) else found)
 
 
 def _key_counts(
-    label: str, total: Estimate, cells: Sequence[RangeSum], place: int, confidence: float
+    label: str,
+    total: Estimate,
+    values: NDArray[np.float64],
+    halves: NDArray[np.float64],
+    confidence: float,
 ) -> KeyCounts:
-    counts = [_of_key(one, place) for one in cells]
-    values = np.array([float(one.value) for one in counts])
-    halves = reach(counts, confidence)
     interval = total.interval(confidence)
     return KeyCounts(
         key=label,

@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
 from stream_app.api.access import may_read
-from stream_app.api.bin_samples import KEY_METRICS, METRICS, Series, selected
+from stream_app.api.bin_samples import KEY_METRICS, METRICS, Series, bin_at, selected, values_of
 from stream_app.api.promql import PromQLError, Selector, parse, parse_selector
 from stream_app.api.replica import Replicas
 from stream_app.api.schemas import MAX_POINTS
@@ -32,16 +32,23 @@ _SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, 
 BOTH = ["GET", "POST"]  # Grafana posts its questions as forms
 
 Parameters = Sequence[tuple[str, str]]
+Samples = Sequence[tuple[int, float]]  # microseconds since 1970, and the value
 Answer = Callable[[list[StreamView], Parameters], Any]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What values are to be read. Args: kind of result; sample, how a series is shown (None: not at all)."""
+    """What values are to be read.
+
+    Args: kind of result; wanted, the series; times_us and the step between them; shown, how the samples of a
+        series are written that has any.
+    """
 
     kind: str
     wanted: Sequence[Series]
-    sample: Callable[[Series], dict[str, Any] | None]
+    times_us: Sequence[int]
+    step_us: int
+    shown: Callable[[Mapping[str, str], Samples], dict[str, Any]]
 
 
 @router.api_route("/query", methods=BOTH)
@@ -165,14 +172,22 @@ async def _computed(request: Request, answer: Answer) -> Any:
     if not isinstance(found, Reading):
         return found
     result: list[dict[str, Any]] = []
-    for view, of_view in groupby(found.wanted, lambda one: id(one.view)):
-        async with busy[view]:
-            result += await run_in_threadpool(_samples_of, found, list(of_view))
+    for view, of_view in groupby(found.wanted, lambda one: one.view):
+        async with busy[id(view)]:
+            result += await run_in_threadpool(_samples_of, found, view, list(of_view))
     return {"resultType": found.kind, "result": result}
 
 
-def _samples_of(reading: Reading, wanted: Sequence[Series]) -> list[dict[str, Any]]:
-    return [shown for one in wanted if (shown := reading.sample(one)) is not None]
+def _samples_of(reading: Reading, view: StreamView, wanted: Sequence[Series]) -> list[dict[str, Any]]:
+    """Read the wanted series of a view, all at once; those without a sample are left out."""
+    at_times = [(at, bin_at(view, at, reading.step_us)) for at in reading.times_us]
+    bins = [(at, bin) for at, bin in at_times if bin is not None]
+    found = []
+    for one, values in zip(wanted, values_of(view, wanted, sorted({bin for _, bin in bins})), strict=True):
+        samples = [(at, values[bin]) for at, bin in bins if bin in values]
+        if samples:
+            found.append(reading.shown(one.labels, samples))
+    return found
 
 
 def _instant(views: list[StreamView], asked: Parameters) -> dict[str, Any] | Reading:
@@ -182,12 +197,7 @@ def _instant(views: list[StreamView], asked: Parameters) -> dict[str, Any] | Rea
     if isinstance(found, float):
         return {"resultType": "scalar", "result": [time_us / 1e6, str(found)]}
 
-    def sample(one: Series) -> dict[str, Any] | None:
-        bin = one.bin_at(time_us)
-        value = None if bin is None else one.values([bin]).get(bin)
-        return None if value is None else {"metric": one.labels, "value": [time_us / 1e6, str(value)]}
-
-    return Reading("vector", list(selected(views, found)), sample)
+    return Reading("vector", list(selected(views, found)), [time_us], 0, _point)
 
 
 def _range(views: list[StreamView], asked: Parameters) -> dict[str, Any] | Reading:
@@ -211,18 +221,15 @@ def _range(views: list[StreamView], asked: Parameters) -> dict[str, Any] | Readi
             f"query: {len(wanted)} series of {points:,} points; at most {MOST_VALUES:,} values are given "
             "at once, name a stream and a metric"
         )
-    return Reading("matrix", wanted, lambda one: _line(one.labels, _samples(one, times, step_us)))
+    return Reading("matrix", wanted, times, step_us, _line)
 
 
-def _samples(one: Series, times_us: Sequence[int], step_us: int) -> list[tuple[int, float]]:
-    bins = [(at, one.bin_at(at, step_us)) for at in times_us]
-    values = one.values(sorted({bin for _, bin in bins if bin is not None}))
-    return [(at, values[bin]) for at, bin in bins if bin is not None and bin in values]
+def _point(labels: Mapping[str, str], samples: Samples) -> dict[str, Any]:
+    [(at, value)] = samples
+    return {"metric": labels, "value": [at / 1e6, str(value)]}
 
 
-def _line(labels: Mapping[str, str], samples: Sequence[tuple[int, float]]) -> dict[str, Any] | None:
-    if not samples:
-        return None
+def _line(labels: Mapping[str, str], samples: Samples) -> dict[str, Any]:
     return {"metric": labels, "values": [[at / 1e6, str(value)] for at, value in samples]}
 
 

@@ -56,6 +56,10 @@ class Selector:
         """Return whether a series with these labels, its name among them, is wanted."""
         return all(matcher.matches(labels) for matcher in self.matchers)
 
+    def without(self, label: str) -> Selector:
+        """Return what is asked of all other labels."""
+        return Selector(tuple(one for one in self.matchers if one.label != label))
+
 
 def parse(query: str) -> Selector | float:
     """Read a query. Raises: PromQLError.

@@ -34,7 +34,7 @@ class KeyList:
     names: tuple[str, ...]
     other: bool
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         """Return the key of each place."""
         return (*self.names, OTHER) if self.other else self.names

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from dphist.noise import Int64Array
-from dphist.product.columns import ColumnSum, column_sum
+from dphist.product.columns import ColumnSum, column_sum, key_counts
 from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest, RangeSum
 from dphist.product.published import published_range
@@ -24,6 +24,8 @@ _ROWS_AT_ONCE = 1024  # as doubles, for a weighted sum
 class AxesEpoch(EpochView):
     """An epoch over several axes; ``of_key`` shows one key of what this one holds."""
 
+    _whole_keys: tuple[int, Estimate] | None = None  # of so many bins: running counts ask for it again
+
     @abstractmethod
     def of_key(self, key: int) -> AxesEpoch:
         """Return this epoch for one key, sharing what is released."""
@@ -31,6 +33,14 @@ class AxesEpoch(EpochView):
     @abstractmethod
     def range(self, part: Span) -> RangeSum:
         """Return all cells over a part of the epoch."""
+
+    def of_keys(self, part: Span) -> Estimate:
+        """Return the counts of all keys over a part of the epoch: values (keys,), one law for each."""
+        if part != (0, self.bins):
+            return key_counts(self.range(part))
+        if self._whole_keys is None or self._whole_keys[0] != self.bins:
+            self._whole_keys = self.bins, key_counts(self.range(part))
+        return self._whole_keys[1]
 
 
 class ProductEpoch(AxesEpoch):

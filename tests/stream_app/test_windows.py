@@ -162,7 +162,7 @@ def test_sorted_counts_say_how_skewed_the_load_is(tmp_path: Path) -> None:
             (f"window?end={end + 10}", "no window ends there"),
             ("count?key=AA", "windows only"),
             ("cdf", "no value"),
-            ("keys", "no keys"),
+            ("keys", "keys are counted in windows only; ask for /window"),
         ]:
             status, refused = await ask(client, path)
             assert status == 400, path

@@ -1,0 +1,41 @@
+"""The counts of all keys of a stream at once: what the view of each key answers, in one pass over columns."""
+
+from __future__ import annotations
+
+from dphist.tree.estimate import Estimate
+from dphist.tree.law import WeightedNoise
+from stream_app.core.cells import KeyList
+from stream_app.core.epoch_view import Span
+from stream_app.core.product_epoch import AxesEpoch
+from stream_app.core.query import QueryError, StreamView
+
+
+def declared_keys(view: StreamView, remedy: str) -> KeyList:
+    """Return the keys that have counts over any range. Raises: QueryError, with the remedy for no keys."""
+    strategy = view.strategy
+    if strategy.axes.keys is not None:
+        return strategy.axes.keys
+    if strategy.cells.keys is not None:
+        raise QueryError("this stream's keys are counted in windows only; ask for /window", "stream")
+    raise QueryError(f"this stream has no keys; {remedy}", "stream")
+
+
+def counts_of_keys(view: StreamView, span: Span) -> Estimate:
+    """Return the events of every key in what was measured of a range: values (keys,), one law for each.
+
+    The law joins epoch by epoch, as for one key, so that no error depends on how many keys are asked for.
+    Cost: O(columns) for each epoch that the range begins or ends within, and O(keys) for each whole one.
+    """
+    parts = [
+        epoch.of_keys(part)
+        for epoch in view.epochs
+        if isinstance(epoch, AxesEpoch) and (part := epoch.within(span)).start < part.stop
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    return Estimate(
+        value=sum(part.value for part in parts),
+        variance=sum(part.variance for part in parts),
+        law=WeightedNoise.joined(part.law for part in parts),
+        rounding=sum(part.rounding for part in parts),
+    )

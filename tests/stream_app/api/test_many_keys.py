@@ -1,0 +1,169 @@
+"""All keys read at once are each key by itself: values, errors, and what is read for them."""
+
+from __future__ import annotations
+
+import asyncio
+from fractions import Fraction
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from dphist.product.columns import column_sum
+from dphist.tree.estimate import Estimate
+from dphist.tree.interval import half_widths
+from dphist.tree.law import LawTable
+from stream_app.api import panels
+from stream_app.api.bin_samples import Part, Quantity, selected, values_of
+from stream_app.api.panel_schemas import KeysQuery
+from stream_app.api.promql import parse_selector
+from stream_app.core.epoch_view import Span
+from stream_app.core.key_counts import counts_of_keys
+from stream_app.core.product_epoch import AxesEpoch, ProductEpoch, PublishedAxesEpoch
+from stream_app.core.query import StreamView
+from tests.stream_app.declared import FIRST_BIN
+from tests.stream_app.product_stream import (
+    CARRIERS,
+    ProductSource,
+    path_of,
+    product_strategy,
+    some_events,
+    view_of,
+)
+
+BINS = 8  # the second epoch is open
+LABELS = [*CARRIERS, "other"]
+STREAMS: dict[str, dict[str, Any]] = {
+    "causal": {"release": "causal", "value": False},
+    "anticipating": {"release": "anticipating", "value": False},
+    "causal, with values and a total": {"release": "causal", "total": True},
+    "anticipating, with values and a total": {"release": "anticipating", "total": True},
+}
+
+
+@pytest.fixture(scope="module", params=STREAMS)
+def view(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> StreamView:
+    """Return what is visible of a noisy stream."""
+    directory = path_of(tmp_path_factory.mktemp("keys"), "one")
+    one = ProductSource(directory, product_strategy(Fraction(1), **STREAMS[request.param]))
+    one.append_events([(FIRST_BIN + bin, key, delay) for bin, key, delay in some_events(5, BINS)])
+    one.run_until(FIRST_BIN + BINS)
+    one.close()
+    return asyncio.run(view_of(one.store))
+
+
+def same(view: StreamView) -> Any:
+    """Return how values have to agree: to the bit where nothing is added up over columns."""
+    product = view.strategy.product
+    assert product is not None
+    plain = product.values.buckets == 1 and not product.keys.gain
+    return (lambda value: value) if plain else (lambda value: pytest.approx(value, rel=1e-12, abs=1e-9))
+
+
+def estimate(view: StreamView, key: str, quantity: Quantity, bin: int) -> Estimate:
+    """Return what the view of one key says."""
+    own = view.of_key(key)
+    return own.running(stop=bin + 1) if quantity == "running" else own.count(Span(bin, bin + 1))
+
+
+def test_counts_of_all_keys_are_those_of_each(view: StreamView) -> None:
+    first, stop = view.span
+    assert len(view.epochs) == 2
+    for span in (Span(first, stop), Span(first + 2, first + 5), Span(first + 4, stop), Span(stop - 1, stop)):
+        found = counts_of_keys(view, span)
+        for value, key in zip(np.asarray(found.value).tolist(), LABELS, strict=True):
+            alone = view.of_key(key).count(span)
+            assert value == same(view)(alone.value)
+            assert (found.law, found.variance, found.rounding) == (alone.law, alone.variance, alone.rounding)
+
+
+@pytest.mark.parametrize("quantity", get_args(Quantity))
+def test_every_part_of_every_series_is_the_keys_own(view: StreamView, quantity: Quantity) -> None:
+    bins = list(range(view.span.start, view.span.stop))
+    unmeasured = [view.span.start - 1, view.span.stop]
+    for part in get_args(Part):
+        name = f"private_counts_key_{quantity}" + ("" if part == "value" else f"_{part}")
+        wanted = list(selected([view], parse_selector(name)))
+        assert [one.labels["key"] for one in wanted] == LABELS
+        for one, found in zip(wanted, values_of(view, wanted, [*bins, *unmeasured]), strict=True):
+            alone = [estimate(view, one.labels["key"], quantity, bin) for bin in bins]
+            values = np.array([each.value for each in alone])
+            reach = half_widths(LawTable.of([each.law for each in alone]), 0.95)[0]
+            reach += np.array([each.rounding for each in alone])
+            expected = {
+                "value": values,
+                "lower": values - reach,
+                "upper": values + reach,
+                "stderr": [each.stderr for each in alone],
+            }
+            assert found == same(view)(dict(zip(bins, expected[part], strict=True)))
+
+
+def test_series_of_different_kinds_keep_their_places(view: StreamView) -> None:
+    """All series of a stream at once, backwards: the total among the keys, every part of both quantities."""
+    wanted = list(selected([view], None))[::-1]
+    bins = [view.span.start + 3, view.span.stop - 1]
+    alone = [values_of(view, [one], bins)[0] for one in wanted]
+    assert len(wanted) == 8 * (1 + len(LABELS))
+    assert values_of(view, wanted, bins) == alone
+    assert len({tuple(values.values()) for values in alone}) > len(wanted) // 2  # or the test shows nothing
+
+
+def test_the_panel_shows_each_keys_own_columns(view: StreamView) -> None:
+    found = panels.keys(view, KeysQuery(step=2))
+    first = view.span.start
+    slices = [view.cells(Span(first + bin, first + bin + 2)) for bin in range(0, BINS, 2)]
+    whole = view.cells(view.span)
+    totals = [column_sum(whole.design, place).of_range(whole) for place in range(len(LABELS))]
+    order = sorted(range(len(LABELS)), key=lambda place: -float(totals[place].value))
+    assert [one.key for one in found.keys] == [LABELS[place] for place in order]
+    for one, place in zip(found.keys, order, strict=True):
+        alone = [column_sum(each.design, place).of_range(each) for each in slices]
+        reach = panels.reach(alone, 0.95)
+        values = np.array([each.value for each in alone])
+        for column, expected in (
+            (one.counts, values),
+            (one.lower, values - reach),
+            (one.upper, values + reach),
+        ):
+            assert column == same(view)(expected.tolist())
+        interval = totals[place].interval(0.95)
+        assert one.value == same(view)(totals[place].value)
+        assert one.interval == same(view)((interval.lower, interval.upper))
+        assert one.stderr == totals[place].stderr
+
+
+def test_a_bin_of_all_keys_is_read_as_often_as_one_of_one(
+    view: StreamView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Span] = []
+    for kind in (ProductEpoch, PublishedAxesEpoch):
+
+        def counted(self: AxesEpoch, part: Span, own: Any = kind.range) -> Any:
+            read.append(part)
+            return own(self, part)
+
+        monkeypatch.setattr(kind, "range", counted)
+    bins = [view.span.start, view.span.stop - 1]
+    wanted = list(selected([view], parse_selector('{__name__=~"private_counts_key_bin.*"}')))
+    values_of(view, wanted, bins)
+    assert len(read) == len(bins)
+    read.clear()
+    panels.keys(view, KeysQuery(step=4))
+    assert len(read) <= 2 + 3  # both epochs for the order, and of two slices the second lies in both
+
+
+def test_matchers_on_keys_choose_among_them(view: StreamView) -> None:
+    """The key of a series that has none is the empty text."""
+
+    def keys_of(text: str) -> list[str | None]:
+        return [one.labels.get("key") for one in selected([view], parse_selector(text))]
+
+    assert keys_of('{__name__=~"private_counts_bin|private_counts_key_bin", key!="AA"}') == [
+        None,
+        "UA",
+        "7",
+        "other",
+    ]
+    assert keys_of('{__name__=~"private_counts_bin|private_counts_key_bin", key=""}') == [None]
+    assert keys_of('private_counts_key_bin{key=~"7|AA", stream="elsewhere"}') == []
