@@ -79,7 +79,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What a cluster says about one topic."""
+    """What a cluster says about one topic; "" and 0 where this user may not know."""
 
     cluster_id: str
     topic_id: str
@@ -92,6 +92,19 @@ async def topic_facts(cluster: Cluster, topic: str) -> TopicFacts | None:
     """Ask for a topic; None where it does not exist. Raises: OSError where nobody answers; OperatorError."""
     await reach(cluster)
     return await asyncio.to_thread(_topic_facts, cluster, topic)
+
+
+def check_keeps_records(topic: str, facts: TopicFacts) -> None:
+    """Return if no record can remove another one before it is counted, as far as the cluster tells.
+
+    Raises: OperatorError for a topic that is compacted: what, where, remedy.
+    """
+    if "compact" in facts.cleanup_policy:
+        # One record more with a key takes earlier ones away: logs that differ by one event would not stay so.
+        raise OperatorError(
+            f"topic {topic}: it has cleanup.policy={facts.cleanup_policy}, so a record may remove earlier "
+            "ones before they are counted; use a topic with cleanup.policy=delete"
+        )
 
 
 async def create_compacted(cluster: Cluster, topic: str) -> None:
@@ -169,8 +182,9 @@ def _topic_facts(cluster: Cluster, topic: str) -> TopicFacts | None:
             cluster_id=str(client.describe_cluster()["cluster_id"]),
             topic_id=str(described["topic_id"]),
             partitions=len(described["partitions"]),
-            cleanup_policy=values["cleanup.policy"],
-            largest_message_bytes=int(values["max.message.bytes"]),
+            # A user who may not describe settings is answered with none of them.
+            cleanup_policy=values.get("cleanup.policy", ""),
+            largest_message_bytes=int(values.get("max.message.bytes", 0)),
         )
 
 

@@ -260,6 +260,7 @@ def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
     section.finish()
     check_axes(section, stream)
     check_unit(section, stream)
+    _check_start(section, stream)
     edges = {"time.first": stream.time.first_us}
     if isinstance(source, SourceSettings) and source.replay is not None:
         edges = {"source.replay.from": source.replay.from_us, "source.replay.to": source.replay.to_us}
@@ -304,6 +305,20 @@ def _time(section: Section, source: SourceSettings | TopicSettings) -> TimeSetti
         # The bin next to close lags the clock by the grace, so an event on time is that far ahead of it.
         max_ahead_bins=-(-(grace_us + max_ahead_us) // bin_us),
     )
+
+
+def _check_start(section: Section, stream: StreamSettings) -> None:
+    """Refuse to look up, by times that producers may set, a beginning that decides what is counted.
+
+    One record with a time in the future moves it, and others beside it would be counted, or not. What was
+    written before ``time.first`` is not counted wherever reading begins.
+    """
+    start = stream.source.start
+    if isinstance(start, int) and stream.time.first_us is not None and start > stream.time.first_us:
+        text = (
+            f"{format_instant(start)} is later than time.first, which decides what counts; move one of them"
+        )
+        raise section.error("source.start", text)
 
 
 def _check_edge(section: Section, key: str, at_us: int | None, binning: Binning) -> None:

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.event_logs import decoder_of
-from stream_app.kafka_cluster import Cluster, TopicFacts, answers, reach, topic_facts
+from stream_app.kafka_cluster import Cluster, TopicFacts, answers, check_keeps_records, reach, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.shell.findings import Finding, sampled
 from stream_app.sources.decode import Decoded, TimeField
@@ -70,9 +70,13 @@ async def _topic(
         yield found
         if found.state == "fail":
             return
-    if "compact" in facts.cleanup_policy:
-        said = "is compacted: an event whose key comes again may be gone before it is counted; set delete"
-        yield Finding(what, "warn", f"{source.topic} {said}")
+    try:
+        check_keeps_records(source.topic, facts)
+    except OperatorError as refusal:
+        yield Finding(what, "fail", str(refusal))
+    if not facts.cleanup_policy:
+        said = "settings may not be described by this user; see yourself that it has cleanup.policy=delete"
+        yield Finding(what, "warn", f"{source.topic}: its {said}")
     records = await _newest(cluster, source.topic, facts, stream.privacy.unit != "event")
     if not records:
         yield Finding(what, "ok", f"{source.topic} has no events yet")

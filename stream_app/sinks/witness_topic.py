@@ -54,9 +54,10 @@ class WitnessTopic:
         if facts is None:
             raise ConnectionError(f"topic {topic}: it was created and is not there yet")
         if facts.cleanup_policy != "compact":
+            policy = facts.cleanup_policy or "that this user may not see"
             raise OperatorError(
-                f"outputs: topic {topic} has cleanup.policy {facts.cleanup_policy}, so releases would be "
-                "forgotten and noised again; set it to compact, or name another topic"
+                f"outputs: topic {topic} has cleanup.policy {policy}, so releases would be forgotten and "
+                "noised again; set it to compact, or name another topic"
             )
         if facts.partitions != 1:
             raise OperatorError(

@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from stream_app.core.records import Cut, Int64Array, Reason, RecordBatch, Refusal
-from stream_app.kafka_cluster import Cluster, TopicFacts, answers, topic_facts
+from stream_app.kafka_cluster import Cluster, TopicFacts, answers, check_keeps_records, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.sources.kafka_columns import Columns, return_columns
 from stream_app.sources.topic_records import TopicDecoder
@@ -35,7 +35,7 @@ class KafkaSource:
     """One topic for all its streams (``ports.Source``); made by ``open``.
 
     Positions are offsets of the next record. Between two records there may be none: markers of
-    transactions, aborted records and compaction leave gaps, which a batch's ``end`` passes.
+    transactions and aborted records leave gaps, which a batch's ``end`` passes.
 
     Raises (every method): OSError where Kafka does not answer; OperatorError where positions are not in the
         topic, or it is another topic.
@@ -72,10 +72,14 @@ class KafkaSource:
 
     @classmethod
     async def open(cls, cluster: Cluster, topic: str, group: str, decoder: TopicDecoder) -> KafkaSource:
-        """Join the topic's consumer group."""
+        """Join the topic's consumer group.
+
+        Raises: OperatorError for a topic that does not exist, or is compacted.
+        """
         facts = await topic_facts(cluster, topic)
         if facts is None:
             raise OperatorError(f"topic {topic}: {cluster.bootstrap_servers} has none; create it")
+        check_keeps_records(topic, facts)
         source = cls(cluster, topic, facts, group, decoder)
         try:
             with answers(cluster):

@@ -149,6 +149,11 @@ def test_the_environment_names_another_cluster() -> None:
         ("group: counts", "security.protocol: sasl_ssl", "kafka.sasl.username is missing; security.protocol"),
         ("web.clicks", "web/clicks", 'source.topic "web/clicks": is no name of a topic'),
         ("start: latest", "start: now", 'source.start "now": must be earliest, latest, or an instant'),
+        (
+            "start: latest}\n    time: {",
+            "start: 2024-01-01T01:00:00Z}\n    time: {first: 2024-01-01T00:00:00Z, ",
+            "source.start 2024-01-01T01:00:00Z is later than time.first, which decides what counts; move one",
+        ),
         ("start: latest", "format: ndjson", 'source.format "ndjson": must be one of json, csv'),
         ("start: latest", "format: csv", "source.columns name the values of csv records"),
         ("start: latest", "columns: [at]", "source.columns name the values of csv records"),

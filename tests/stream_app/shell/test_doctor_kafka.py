@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from kafka import KafkaAdminClient
 
 from deploy.ports import free_port
 from stream_app.config import load
 from stream_app.shell.doctor_kafka import kafka_findings, keyed_by_user
 from stream_app.shell.findings import Finding
-from tests.brokers import Topic
+from tests.brokers import Topic, settings_untold
 from tests.certificates import write_certificates
 from tests.registry import Registry, serving
 
@@ -90,9 +91,17 @@ class TestOverABroker:
         self, tmp_path: Path, bootstrap_servers: str
     ) -> None:
         found = examined(tmp_path, bootstrap_servers, [GOOD], ahead_ms=60_000, cleanup_policy="compact")
-        assert [state for state, _ in found] == ["ok", "warn", "ok", "warn"]
-        assert "is compacted" in found[1][1]
+        assert [state for state, _ in found] == ["ok", "fail", "ok", "warn"]
+        assert "cleanup.policy=compact, so a record may remove earlier ones" in found[1][1]
         assert "ahead of this machine's clock" in found[3][1]
+
+    def test_who_may_not_see_the_policy_is_told_to_look(
+        self, tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(KafkaAdminClient, "describe_configs", settings_untold)
+        found = examined(tmp_path, bootstrap_servers, [GOOD])
+        assert [state for state, _ in found] == ["ok", "warn", "ok"]
+        assert "see yourself that it has cleanup.policy=delete" in found[1][1]
 
     @pytest.mark.parametrize(
         ("partitions", "policy", "state"),

@@ -1,4 +1,4 @@
-"""A topic as a source, on a real broker: gaps, transactions, compaction, codecs, other topics, rebalances."""
+"""A topic as a source, on a real broker: gaps, transactions, codecs, other topics, rebalances."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from kafka import KafkaAdminClient
 
 from stream_app.core.records import RecordBatch
 from stream_app.kafka_cluster import Cluster
@@ -15,7 +16,7 @@ from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField
 from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.topic_records import TIMESTAMP, topic_decoder
-from tests.brokers import Topic
+from tests.brokers import Topic, settings_untold
 
 pytestmark = [pytest.mark.kafka, pytest.mark.anyio]
 
@@ -240,6 +241,30 @@ async def test_where_a_partition_begins(bootstrap_servers: str) -> None:
         assert await source.first_position("0", None) == 2
         with pytest.raises(OperatorError, match="deleted before they were counted"):
             await read_to(source, 5)
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+async def test_a_topic_whose_records_remove_one_another_is_refused(
+    bootstrap_servers: str, policy: str
+) -> None:
+    topic = await Topic.create(bootstrap_servers, cleanup_policy=policy)
+    words = (
+        rf"^topic {topic.name}: it has cleanup\.policy=.*compact.*; use a topic with cleanup\.policy=delete$"
+    )
+    with pytest.raises(OperatorError, match=words):
+        async with opened(topic):
+            pass
+
+
+async def test_a_topic_is_read_by_who_may_not_see_its_policy(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await Topic.create(bootstrap_servers)
+    await topic.send([event(1)])
+    monkeypatch.setattr(KafkaAdminClient, "describe_configs", settings_untold)
+    async with opened(topic) as source:
+        assert source.facts.cleanup_policy == ""
+        assert [batch.end for batch in await read_to(source, 1)] == [1]
 
 
 async def test_a_missing_topic_is_refused_in_one_line(bootstrap_servers: str) -> None:
