@@ -28,7 +28,7 @@ from benchmarks.published import YARDSTICKS
 from dphist import datasets
 from dphist.mechanisms import names, release
 from dphist.mechanisms.ranges import range_sums, spread_ranges
-from dphist.noise import Scale, SeededNoise
+from dphist.noise import NoiseSource, Scale, SeededNoise, SystemNoise
 
 RESULTS = Path(__file__).parent / "results" / "mechanisms.json"
 EPSILONS = (0.01, 0.1, 1.0)
@@ -68,6 +68,11 @@ GROWTH = {
     "hat_tree": 16,
     "adaptive_tree": 16,
 }
+DRAWING = ("dawa", "greedy_h", "structure_first", "h_bar", "privelet")
+DRAWN_GOALS = (
+    *(("dawa", "sparse", 0.02), ("dawa", "dense", 0.6), ("greedy_h", "dense", 0.5)),
+    *(("structure_first", "dense", 1.0), ("h_bar", "large", 0.1), ("privelet", "large", 0.1)),
+)
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Errors = dict[str, dict[str, float]]
@@ -79,6 +84,9 @@ class NoNoise(SeededNoise):
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Counts:
         """Return zeros."""
         return np.zeros(shape, dtype=np.int64)
+
+
+NO_NOISE = NoNoise(0)
 
 
 def mean_error(
@@ -163,13 +171,19 @@ def to_published(table: dict[str, dict[str, Errors]], name: str, yardstick: str)
     }
 
 
-def seconds(compared: tuple[str, ...], counts: Counts, workload: Counts, repeats: int = 7) -> list[float]:
-    """Return the least time of a release of each mechanism, taken in turns, without drawing noise."""
+def seconds(
+    compared: tuple[str, ...],
+    counts: Counts,
+    workload: Counts,
+    repeats: int = 7,
+    noise: NoiseSource = NO_NOISE,
+) -> list[float]:
+    """Return the least time of a release of each mechanism, taken in turns, by default without drawing."""
     least = [float("inf")] * len(compared)
     for _ in range(repeats):
         for place, name in enumerate(compared):
             begin = time.process_time()
-            release(name, counts, 0.1, workload, NoNoise(0))
+            release(name, counts, 0.1, workload, noise)
             least[place] = min(least[place], time.process_time() - begin)
     return least
 
@@ -188,16 +202,34 @@ def growth() -> dict[str, dict[str, float]]:
     return table
 
 
-def speeds() -> dict[str, dict[str, float]]:
-    """Return seconds and the ratio to ``identity`` at 4096 bins, on sparse and on dense counts."""
-    workload = spread_ranges((4096,))
+def kinds() -> dict[str, Counts]:
+    """Return the counts of 4096 bins that times are taken on."""
     sparse = np.zeros(4096, dtype=np.int64)
     sparse[::137] = 10_000
     dense = np.random.default_rng(1).integers(0, 10**6, 4096)  # nothing is uniform: a bucket for each bin
+    return {"sparse": sparse, "dense": dense}
+
+
+def drawing() -> dict[str, dict[str, float]]:
+    """Return seconds of whole releases: with noise of a seed, as published code draws it, and exact noise."""
+    table: dict[str, dict[str, float]] = {}
+    large = {"large": np.random.default_rng(20).poisson(50, 1 << 20)}
+    for name in DRAWING:
+        row = table[name] = {}
+        for kind, counts in (large if name in ("h_bar", "privelet") else kinds()).items():
+            for drawn, noise, repeats in (("seeded", SeededNoise(0), 5), ("system", SystemNoise(), 1)):
+                workload = spread_ranges((counts.size,))
+                row[f"{kind}_{drawn}"] = seconds((name,), counts, workload, repeats, noise)[0]
+    return table
+
+
+def speeds() -> dict[str, dict[str, float]]:
+    """Return seconds and the ratio to ``identity`` at 4096 bins, on sparse and on dense counts."""
+    workload = spread_ranges((4096,))
     table: dict[str, dict[str, float]] = {}
     for name in MEASURED:
         row = table[name] = {}
-        for kind, counts in (("sparse", sparse), ("dense", dense)):
+        for kind, counts in kinds().items():
             base, own = seconds(("identity", name), counts, workload)
             row |= {f"{kind}_seconds": own, f"{kind}_ratio": own / base}
     return table
@@ -223,6 +255,12 @@ def goals(found: dict[str, Any]) -> list[tuple[str, float, float]]:
         ("H-bar at 2^20, seconds", 0.1, growing["h_bar"]["2^20"]),
         ("Privelet at 2^20, seconds", 0.1, growing["privelet"]["2^20"]),
         ("DAWA grows as n to the power", 1.1, growing["dawa"]["exponent"]),
+    ]
+    drawn = found["seconds_with_noise"]
+    rows += [
+        (f"{name}, {kind}, with {noise} noise, seconds", wanted, drawn[name][f"{kind}_{noise}"])
+        for name, kind, wanted in DRAWN_GOALS
+        for noise in ("seeded", "system")
     ]
     if "mean_absolute_error" in found:
         table = found["mean_absolute_error"]
@@ -258,7 +296,11 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--times", action="store_true", help="keep the errors that were measured last")
     kept = json.loads(RESULTS.read_text()) if parser.parse_args(arguments).times else {}
     assert set(MEASURED) <= set(names(1))
-    found: dict[str, Any] = kept | {"seconds_at_4096": speeds(), "seconds_by_bins": growth()}
+    found: dict[str, Any] = kept | {
+        "seconds_at_4096": speeds(),
+        "seconds_with_noise": drawing(),
+        "seconds_by_bins": growth(),
+    }
     try:
         table = kept.get("mean_absolute_error") or errors()
         found |= {
