@@ -23,7 +23,14 @@ LEAST_PREVIEW_EPSILON = 0.01  # as the slider of the page
 class SlicesQuery(RangeQuery):
     """A range of time in slices of ``step`` bins; a last slice that is not full is left out."""
 
-    step: Annotated[int, Field(ge=1, le=MAX_WHOLE, description="bins in a slice")] = 1
+    step: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=MAX_WHOLE,
+            description=f"bins in a slice; if left out, as few as make at most {MOST_SLICES} slices",
+        ),
+    ] = None
 
 
 class KeysQuery(SlicesQuery):

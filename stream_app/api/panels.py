@@ -49,14 +49,17 @@ def slices_of(view: StreamView, query: SlicesQuery) -> list[Span]:
     Raises: QueryError where there are too many or none.
     """
     span = span_of(view, query)
-    starts = range(span.start, span.stop - query.step + 1, query.step)
+    least = -(-(span.stop - span.start) // MOST_SLICES)
+    step = least if query.step is None else query.step
+    starts = range(span.start, span.stop - step + 1, step)
     if not starts:
         raise QueryError("step: longer than the range; ask for a shorter step or a longer range", "step")
     if len(starts) > MOST_SLICES:
-        least = -(-(span.stop - span.start) // MOST_SLICES)
         raise QueryError(f"step: at most {MOST_SLICES} slices; write {least} or more bins", "step")
-    slices = [Span(start, start + query.step) for start in starts]
-    return [one for one in slices if _measured(view, one)]
+    slices = [one for start in starts if _measured(view, one := Span(start, start + step))]
+    if not slices:
+        raise QueryError("start, end: no slice between them was measured whole; ask for others", "start")
+    return slices
 
 
 def edges_s(view: StreamView, slices: Sequence[Span]) -> dict[str, object]:

@@ -124,10 +124,13 @@ class AsyncClient:
         start: Time = None,
         end: Time = None,
         *,
-        step: int = 1,
+        step: int | None = None,
         key: str | None = None,
     ) -> Cdfs:
-        """Return cumulative counts of a value from start to the end of each ``step`` bins; they rise."""
+        """Return cumulative counts of a value from start to the end of each ``step`` bins; they rise.
+
+        Without a step, as few bins as make at most 120 ends.
+        """
         asked = questions.cdfs(stream, start, end, step, key)
         return Cdfs.of(questions.body_of(await self._get(*asked)))
 

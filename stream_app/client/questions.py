@@ -48,7 +48,7 @@ def cdf(stream: str, start: Time, end: Time, confidence: float, key: str | None)
     return f"{_path(stream)}/cdf", _range(start, end, confidence) | _given(key=key)
 
 
-def cdfs(stream: str, start: Time, end: Time, step: int, key: str | None) -> tuple[str, Parameters]:
+def cdfs(stream: str, start: Time, end: Time, step: int | None, key: str | None) -> tuple[str, Parameters]:
     """Return path and parameters of distributions from one start to the end of each ``step`` bins."""
     asked = _given(start=_time("start", start), end=_time("end", end), step=step, key=key)
     return f"{_path(stream)}/cdfs", asked

@@ -371,6 +371,26 @@ async def test_slices_are_so_many_and_no_more(api: Api) -> None:
     assert status in (400, 422)
     assert "write 3 or more" in body["error"]
     assert len((await api.json("preview", epsilon=0.5, step=3))["value"]) == 100
+    assert (await api.error("preview", epsilon=0.5, step=1))[0] == 400
+
+
+@pytest.mark.parametrize(("hours", "bins"), [(120, 1), (121, 2), (241, 3)])
+def test_without_a_step_slices_are_as_short_as_may_be(hours: int, bins: int) -> None:
+    async def run() -> None:
+        async with api_over_axes(256, epoch_bins=256, buckets=4) as (api, _cells):
+            whole = {"start": start_of(0), "end": start_of(hours)}
+            for path, more in (
+                ("keys", {}),
+                ("heat", {}),
+                ("quantiles", {"q": 0.5}),
+                ("cdfs", {}),
+                ("preview", {"epsilon": 0.5}),
+            ):
+                plain = await api.json(path, **whole, **more)
+                assert len(plain["end"]) == hours // bins <= 120, path
+                assert plain == await api.json(path, step=bins, **whole, **more)
+
+    asyncio.run(run())
 
 
 def test_bins_that_were_never_measured_are_left_out() -> None:
@@ -388,5 +408,8 @@ def test_bins_that_were_never_measured_are_left_out() -> None:
             api = Api(app, client, store, stream)
             found = await api.json("preview", epsilon=0.5, step=8)
             assert found["start"] == [start_of(place) for place in (0, 8, 24)]
+            gap = {"start": start_of(16), "end": start_of(24)}
+            status, refused = await api.error("preview", epsilon=0.5, step=4, **gap)
+            assert (status, "no slice between them was measured" in refused["error"]) == (400, True)
 
     asyncio.run(run())
