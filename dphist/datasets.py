@@ -1,7 +1,8 @@
 """The histograms that the papers measured, read from a folder that the user has; none is shipped.
 
 Their licences do not allow them in a package. ``DPHIST_DATA`` names the folder of ``.npz`` files, each with
-one array ``x`` of counts, and ``workloads/*.npz`` with inclusive bounds ``lo`` and ``hi``.
+one array ``x`` of counts, and ``workloads/*.npz`` with inclusive bounds ``lo`` and ``hi``; unset, it is
+the folder ``data/dpbench`` of a neighbour of the checkout.
 """
 
 from __future__ import annotations
@@ -13,22 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 FOLDER_VARIABLE = "DPHIST_DATA"
+_BESIDE = Path(__file__).resolve().parents[2]
 ONE_DIMENSIONAL = ("adult", "nettrace", "medcost", "searchlogs", "income", "patent", "hepph")
 
 
-def data_folder() -> Path:
-    """Return the folder that ``DPHIST_DATA`` names.
+def named_folder() -> Path | None:
+    """Return the folder that ``DPHIST_DATA`` names, else ``*/data/dpbench`` beside the checkout, if there.
 
-    Raises: FileNotFoundError if it is not set or there is no such folder.
+    Set to nothing, the variable names none.
+    Raises: FileNotFoundError if it names what is no folder.
     """
     named = os.environ.get(FOLDER_VARIABLE)
-    if not named:
+    if named is None:
+        return next(iter(sorted(_BESIDE.glob("*/data/dpbench"))), None)
+    if named and not Path(named).is_dir():
+        raise FileNotFoundError(f"{FOLDER_VARIABLE} is {named!r}, which is not a folder")
+    return Path(named) if named else None
+
+
+def data_folder() -> Path:
+    """Return the folder of the papers' histograms. Raises: FileNotFoundError where there is none."""
+    folder = named_folder()
+    if folder is None:
         raise FileNotFoundError(
             f"{FOLDER_VARIABLE} is not set; set it to the folder of the papers' histograms"
         )
-    folder = Path(named)
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{FOLDER_VARIABLE} is {named!r}, which is not a folder")
     return folder
 
 

@@ -33,8 +33,8 @@ PAPERS = ("hay2010", "dawa2014", "cdf")
 def reproduce(paper: str, quick: bool, out: Path, trials: int | None) -> None:
     """Make a PAPER's tables and figures again, each number beside the paper's.
 
-    The papers' histograms are read from the folder that DPHIST_DATA names; without it open data of their
-    shapes stand in, and the results say so.
+    The papers' histograms are read from the folder that DPHIST_DATA names, or data/dpbench of a neighbour
+    of the checkout; without them open data of their shapes stand in, and the results say so.
     """
     # Only this command needs all that these import.
     from dphist.reproduce.drawing import can_draw

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
-import os
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,11 +42,11 @@ class Histogram:
 
 
 def papers_data_here() -> bool:
-    """Tell whether ``DPHIST_DATA`` names a folder of the papers' histograms.
+    """Tell whether the papers' histograms are there.
 
-    Raises: FileNotFoundError if it names what is no folder.
+    Raises: FileNotFoundError if ``DPHIST_DATA`` names what is no folder.
     """
-    return bool(os.environ.get(datasets.FOLDER_VARIABLE)) and datasets.data_folder().is_dir()
+    return datasets.named_folder() is not None
 
 
 def in_words(histograms: list[Histogram]) -> str:

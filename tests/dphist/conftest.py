@@ -1,9 +1,7 @@
 """The grey-box test of privacy (one transcript, two neighbours, the exact loss) and the papers' data."""
 
-import os
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,15 +9,6 @@ import pytest
 from dphist import datasets
 from dphist.mechanisms import Request, describe, prepare
 from dphist.noise import SeededNoise
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-
-
-def pytest_collection_modifyitems(items):
-    """The papers' data: the folder that the environment names, else one beside the checkout, else not run."""
-    beside = next(CHECKOUT.parent.glob("*/data/dpbench"), None)
-    if beside is not None:
-        os.environ.setdefault(datasets.FOLDER_VARIABLE, str(beside))
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,17 @@ def test_what_is_missing_is_named(folder, monkeypatch):
     monkeypatch.setenv("DPHIST_DATA", str(folder / "nowhere"))
     with pytest.raises(FileNotFoundError, match="which is not a folder"):
         datasets.counts("tiny")
-    monkeypatch.delenv("DPHIST_DATA")
+    monkeypatch.setenv("DPHIST_DATA", "")
     with pytest.raises(FileNotFoundError, match="DPHIST_DATA is not set"):
         datasets.counts("tiny")
+
+
+def test_a_folder_beside_the_checkout_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "_BESIDE", tmp_path)
+    monkeypatch.delenv("DPHIST_DATA", raising=False)
+    assert datasets.named_folder() is None
+    beside = tmp_path / "papers" / "data" / "dpbench"
+    beside.mkdir(parents=True)
+    assert datasets.data_folder() == beside
+    monkeypatch.setenv("DPHIST_DATA", "")
+    assert datasets.named_folder() is None

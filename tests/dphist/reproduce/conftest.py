@@ -32,7 +32,7 @@ def quick(tmp_path_factory, run_reproduce):
     def run(paper):
         if paper not in made:
             with pytest.MonkeyPatch.context() as patch:
-                patch.delenv(datasets.FOLDER_VARIABLE, raising=False)
+                patch.setenv(datasets.FOLDER_VARIABLE, "")
                 made[paper] = run_reproduce(paper, "--quick", "--out", out)
         assert made[paper].exit_code == 0, made[paper].output
         return made[paper], out / f"{paper}-quick"
