@@ -48,6 +48,7 @@ TABLE = (
     KeyKind("sec:users:<window>", "hash", "apply", "until the window's last bin is released",
             "keyed hash of a user: events seen"),
     KeyKind("sec:open_bins", "zset", "apply", "the stream's", "bins that have cells"),
+    KeyKind("sec:open_windows", "zset", "apply", "the stream's", "windows that have users"),
     KeyKind("sec:noise", "hash", "write_noise", "until released", "nonce:page: encrypted noise drawn ahead"),
     KeyKind("sec:lease", "string", "hold", "milliseconds", "the worker that closes the stream now"),
     KeyKind("sec:operator_counts", "hash", "count_for_operator", "the stream's", "reason: records"),
@@ -107,6 +108,7 @@ class StreamKeys:
         self.base_bins = f"{self._secret}:base_bins"
         self.cut_calls = f"{self._secret}:cut_calls"
         self.open_bins = f"{self._secret}:open_bins"
+        self.open_windows = f"{self._secret}:open_windows"
         self.noise = f"{self._secret}:noise"
         self.lease = f"{self._secret}:lease"
         self.operator_counts = f"{self._secret}:operator_counts"

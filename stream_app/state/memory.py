@@ -171,6 +171,8 @@ class MemoryStore:
         state.counter, state.noise = carried, nonce
         for bin in [bin for bin in state.cells if bin < record.first_bin]:
             del state.cells[bin]
+        for window in [window for window in state.user_keys if window < record.first_bin]:
+            state.forget_users(window)
         return Reply.DONE
 
     def _is_stored(self, stream: str, noise: StoredNoise | None) -> bool:

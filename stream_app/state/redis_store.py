@@ -132,7 +132,7 @@ class RedisStore:
         await batch(self._redis, [("SADD", STREAM_NAMES, stream)])
         fixed = (
             *(keys.state, keys.strategy, keys.epochs, keys.visible, keys.chain, keys.open_bins),
-            keys.noise,
+            *(keys.noise, keys.open_windows),
         )
         arguments = (
             *(strategy, record.strategy_hash, record.epoch, encode_epoch(record)),
@@ -141,10 +141,11 @@ class RedisStore:
             carried,
         )
         while True:
-            forgotten, state, visible, epochs, held = await transaction(
+            bins, windows, state, visible, epochs, held = await transaction(
                 self._redis,
                 [
                     ("ZRANGEBYSCORE", keys.open_bins, "-inf", f"({record.first_bin}"),
+                    ("ZRANGEBYSCORE", keys.open_windows, "-inf", f"({record.first_bin}"),
                     ("HMGET", keys.state, "seq", "released_bin"),
                     ("GET", keys.visible),
                     ("HGETALL", keys.epochs),
@@ -163,12 +164,13 @@ class RedisStore:
                 self._redis,
                 [
                     *fixed,
-                    *(keys.cells(int(bin)) for bin in forgotten),
+                    *(keys.cells(int(bin)) for bin in bins),
+                    *(keys.users(int(window)) for window in windows),
                     *(keys.tile(piece.key) for piece in invisible),
                 ],
                 [
                     *arguments,
-                    *(seq or "0", visible or "0", len(forgotten), *forgotten),
+                    *(seq or "0", visible or "0", len(bins), len(windows), *bins, *windows),
                     *(piece.offset_bytes for piece in invisible),
                 ],
             )
@@ -205,7 +207,7 @@ class RedisStore:
             "apply",
             [
                 *(keys.state, keys.positions, keys.base_bins, keys.cuts(change.partition), keys.open_bins),
-                *(keys.operator_counts, *(keys.cells(bin) for bin in bins)),
+                *(keys.operator_counts, keys.open_windows, *(keys.cells(bin) for bin in bins)),
                 *(keys.users(window) for window in windows),
             ],
             [
@@ -268,7 +270,7 @@ class RedisStore:
         return await self._reply(
             "release",
             [
-                *(keys.state, keys.epochs, keys.chain, keys.open_bins),
+                *(keys.state, keys.epochs, keys.chain, keys.open_bins, keys.open_windows),
                 *(keys.cells(bin) for bin in bins),
                 keys.users(release.last_bin),  # of a window that ends here, if one does
                 *(keys.tile(append.key) for append in release.tiles),
@@ -346,7 +348,7 @@ def _packed_capped(change: Apply) -> tuple[list[int], list[bytes], list[int]]:
     bins, bin_places = np.unique(change.bins, return_inverse=True)
     windows, window_places = np.unique(change.cap.windows, return_inverse=True)
     records = [bins.tolist(), (bin_places + 1).tolist(), change.cells.tolist()]
-    cap = [change.cap.max_events, ID_BYTES, (window_places + 1).tolist()]
+    cap = [change.cap.max_events, ID_BYTES, (window_places + 1).tolist(), windows.tolist()]
     packed = [_pack(records), b"".join(change.cap.users), _pack(cap), change.cap.key_mark]
     return records[0], packed, windows.tolist()
 

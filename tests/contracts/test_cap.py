@@ -10,7 +10,7 @@ import pytest
 from stream_app.core.records import Cut, Reply, UserCap
 from stream_app.state.memory import MemoryStore
 from tests.contracts.conftest import Stores
-from tests.contracts.examples import BINS, FIRST_BIN, HASH, WIDTH, apply, capped
+from tests.contracts.examples import BINS, FIRST_BIN, HASH, NEXT_EPOCH, TEXT, WIDTH, apply, capped
 from tests.contracts.test_store import cut_and_seal, opened, release
 
 pytestmark = pytest.mark.anyio
@@ -93,6 +93,56 @@ async def test_users_are_forgotten_with_the_last_bin_of_their_window(stores: Sto
     assert await kept_users(stores) == 2
     await release(stores, 1)
     assert await kept_users(stores) == 1
+    assert await kept_windows(stores) == [LAST + BINS]
+
+
+async def kept_windows(stores: Stores) -> list[int]:
+    """Return the windows of whose users something is kept. Only a test may look."""
+    if isinstance(stores.store, MemoryStore):
+        state = stores.store._streams[stores.stream]
+        assert state.users.keys() == state.user_keys.keys()
+        return sorted(state.users)
+    client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:"  # type: ignore[attr-defined]
+    keys = [key.decode() async for key in client.scan_iter(f"{prefix}users:*")]
+    windows = sorted(int(key.removeprefix(f"{prefix}users:")) for key in keys)
+    assert windows == [int(name) for name in await client.zrange(f"{prefix}open_windows", 0, -1)]
+    return windows
+
+
+@pytest.mark.parametrize(
+    ("first_bin", "kept"),
+    [
+        (LAST, [LAST, LAST + BINS, LAST + 2 * BINS]),
+        (LAST + 1, [LAST + BINS, LAST + 2 * BINS]),
+        (LAST + BINS, [LAST + BINS, LAST + 2 * BINS]),
+        (LAST + BINS + 1, [LAST + 2 * BINS]),
+        (LAST + 9 * BINS, []),
+    ],
+)
+async def test_users_of_windows_that_are_jumped_over_are_forgotten(
+    stores: Stores, first_bin: int, kept: list[int]
+) -> None:
+    await opened(stores)
+    people = [(LAST - 1, 0, "ann"), (LAST, 0, "ann"), (LAST + BINS, 0, "ann"), (LAST + 2 * BINS, 0, "bob")]
+    await stores.store.apply(stores.stream, capped(0, 4, people))
+    assert await kept_windows(stores) == [LAST, LAST + BINS, LAST + 2 * BINS]
+    # The witness knows of more than this store does: it was set back.
+    record = replace(NEXT_EPOCH, epoch=4, first_bin=first_bin, first_seq=30)
+    assert await stores.store.open_epoch(stores.stream, TEXT, record, "f" * 64) == Reply.DONE
+    assert await kept_windows(stores) == kept
+
+
+async def test_what_a_user_used_up_of_a_window_stays_where_its_epoch_ends_early(stores: Stores) -> None:
+    await opened(stores)
+    await stores.store.apply(stores.stream, capped(0, 2, [(FIRST_BIN, 0, "ann"), (LAST, 0, "ann")]))
+    state = await release(stores, 1)
+    record = replace(NEXT_EPOCH, first_bin=LAST, bins=1, first_seq=state.seq + 1)
+    assert await stores.store.open_epoch(stores.stream, TEXT, record, state.head) == Reply.DONE
+    change = capped(2, 4, [(LAST, 0, "ann"), (LAST, 0, "bob")], last_cut_bin=FIRST_BIN)
+    assert await stores.store.apply(stores.stream, change) == Reply.DONE
+    await cut_and_seal(stores, LAST)
+    assert (await stores.store.read_cells(stores.stream, LAST, LAST, WIDTH)).tolist() == [[2, 0, 0]]
+    assert await kept_windows(stores) == [LAST]
 
 
 async def test_a_cap_that_does_not_fit_is_refused(stores: Stores) -> None:

@@ -215,7 +215,15 @@ names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12) | st.samp
 @given(stream=names, partition=names, other=names, bin=st.integers())
 def test_no_name_makes_a_secret_key_public(stream: str, partition: str, other: str, bin: int) -> None:
     keys = StreamKeys(stream)
-    secret = [keys.state, keys.positions, keys.starts, keys.base_bins, keys.cut_calls, keys.open_bins]
+    secret = [
+        keys.state,
+        keys.positions,
+        keys.starts,
+        keys.base_bins,
+        keys.cut_calls,
+        keys.open_bins,
+        keys.open_windows,
+    ]
     secret += [keys.operator_counts, keys.cuts(partition), keys.cells(bin), CLOCK_MARK]
     public = [keys.strategy, keys.epochs, keys.visible, keys.chain, keys.tile(TileKey(0, -1, 2, 3))]
     assert not any(fnmatchcase(key, PUBLIC_PATTERN) for key in secret)

@@ -47,6 +47,10 @@ async def other_strategies_are_refused(stores: Stores) -> None:
     await contract.TestApply().test_refusal_changes_nothing(stores, change, Reply.STRATEGY)
 
 
+async def users_that_are_jumped_over_are_forgotten(stores: Stores) -> None:
+    await cap.test_users_of_windows_that_are_jumped_over_are_forgotten(stores, cap.LAST + 99, [])
+
+
 MUTANTS = {
     "a batch is applied twice": Mutant(
         "apply",
@@ -80,6 +84,12 @@ MUTANTS = {
         "redis.call('UNLINK', KEYS[GIVEN_KEYS + bins + 1])",
         "",
         cap.test_users_are_forgotten_with_the_last_bin_of_their_window,
+    ),
+    "what was seen of users outlives a jump over its window": Mutant(
+        "open_epoch",
+        "forget(open_windows, bins_to_forget, windows)",
+        "",
+        users_that_are_jumped_over_are_forgotten,
     ),
     "a cut that is reached holds the seal": Mutant(
         "apply",

@@ -1,14 +1,14 @@
 -- Add one slice's counts to the cells of open bins and move the partition's position: both or neither.
--- KEYS: state, positions, base_bins, cuts of the partition, open_bins, operator_counts, then the cells of each bin in
---       `bins`, then the users of each window
+-- KEYS: state, positions, base_bins, cuts of the partition, open_bins, operator_counts, open_windows, then the cells
+--       of each bin in `bins`, then the users of each window
 -- ARGV: strategy hash, partition, expected position, new position, last cut bin, due instant in us or '',
 --       packed {bins, number of cells of each bin, cells, deltas}; under a cap of a user's events instead
 --       {bins, place in `bins` of each record, cells}, the ids of users one after the other, and
---       packed {cap, bytes of an id, place of each record's window}, and the mark of the ids' key
-local state, positions, base_bins, cuts, open_bins, operator_counts = unpack(KEYS, 1, 6)
+--       packed {cap, bytes of an id, place of each record's window, windows}, and the mark of the ids' key
+local state, positions, base_bins, cuts, open_bins, operator_counts, open_windows = unpack(KEYS, 1, 7)
 local strategy_hash, partition, expected, new, last_cut_bin, due_us = unpack(ARGV, 1, 6)
 local bins, sizes, cells, deltas = unpack(cmsgpack.unpack(ARGV[7]))
-local GIVEN_KEYS = 6
+local GIVEN_KEYS = 7
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
 if not held[1] then return 'conflict' end
@@ -53,7 +53,7 @@ end
 
 -- Records in order of position: of each user the first ones of a window count.
 local function add_capped(bin_places)
-  local ids, cap, id_bytes, window_places = ARGV[8], unpack(cmsgpack.unpack(ARGV[9]))
+  local ids, cap, id_bytes, window_places, windows = ARGV[8], unpack(cmsgpack.unpack(ARGV[9]))
   local over = 0
   for n, window in ipairs(window_places) do
     local user = string.sub(ids, (n - 1) * id_bytes + 1, n * id_bytes)
@@ -63,7 +63,10 @@ local function add_capped(bin_places)
       over = over + 1
     end
   end
-  for i = GIVEN_KEYS + #bins + 1, #KEYS do redis.call('HSET', KEYS[i], 'key mark', ARGV[10]) end
+  for i, window in ipairs(windows) do
+    redis.call('HSET', KEYS[GIVEN_KEYS + #bins + i], 'key mark', ARGV[10])
+    redis.call('ZADD', open_windows, window, window)
+  end
   if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', over) end
 end
 

@@ -1,16 +1,17 @@
 -- Open an epoch after all others of the stream; the one before it ends where it stands.
--- KEYS: state, strategy, epochs, visible, chain, open_bins, noise, then the cells of each bin to forget, then the
---       tiles that hold what is released but not visible
+-- KEYS: state, strategy, epochs, visible, chain, open_bins, noise, open_windows, then the cells of each bin to forget,
+--       then the users of each window to forget, then the tiles that hold what is released but not visible
 -- ARGV: strategy, strategy hash, epoch, record, first bin, last bin, first seq, head, nonce of the epoch's noise
 --       (may be empty), number of its pages, the counter that it begins with if the chain goes on from its own
---       head, seq and visible seq that the caller saw, number of bins to forget, these bins, then the visible length of each tile
+--       head, seq and visible seq that the caller saw, numbers of bins and of windows to forget, these bins, these
+--       windows (each named by its last bin), then the visible length of each tile
 -- Replies: 'again' when the caller saw another state than the one that holds now
-local state, strategy, epochs, visible, chain, open_bins, noise = unpack(KEYS, 1, 7)
+local state, strategy, epochs, visible, chain, open_bins, noise, open_windows = unpack(KEYS, 1, 8)
 local text, strategy_hash, epoch, record, first_bin, last_bin, first_seq, head = unpack(ARGV, 1, 8)
-local nonce, pages, carried, seen_seq, seen_visible, bins_to_forget = unpack(ARGV, 9, 14)
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 7, 14
+local nonce, pages, carried, seen_seq, seen_visible, bins_to_forget, windows_to_forget = unpack(ARGV, 9, 15)
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 8, 15
 local counter = ''
-bins_to_forget = tonumber(bins_to_forget)
+bins_to_forget, windows_to_forget = tonumber(bins_to_forget), tonumber(windows_to_forget)
 
 local function last_bin_of(number, known)
   return tonumber(redis.call('HGET', epochs, number .. ':last_bin') or known.first_bin + known.bins - 1)
@@ -22,7 +23,7 @@ end
 
 -- The witness holds other rows than those that no reader has seen: they must never be seen.
 local function discard_invisible()
-  for i = bins_to_forget + 1, #KEYS - GIVEN_KEYS do
+  for i = bins_to_forget + windows_to_forget + 1, #KEYS - GIVEN_KEYS do
     local tile, length = KEYS[GIVEN_KEYS + i], tonumber(ARGV[GIVEN_ARGUMENTS + i])
     if length == 0 then
       redis.call('UNLINK', tile)
@@ -53,6 +54,23 @@ local function noise_is_stored()
   return true
 end
 
+-- Return what a set names before the epoch's first bin, or nothing where the caller saw other names.
+local function seen_before(set, skipped, number)
+  local found = redis.call('ZRANGEBYSCORE', set, '-inf', '(' .. first_bin)
+  if #found ~= number then return nil end
+  for i, name in ipairs(found) do
+    if name ~= ARGV[GIVEN_ARGUMENTS + skipped + i] then return nil end
+  end
+  return found
+end
+
+local function forget(set, skipped, names)
+  for i, name in ipairs(names) do
+    redis.call('UNLINK', KEYS[GIVEN_KEYS + skipped + i])
+    redis.call('ZREM', set, name)
+  end
+end
+
 local current = redis.call('HGET', state, 'epoch')
 local sealed_bin = tonumber(first_bin) - 1
 if current then
@@ -69,12 +87,10 @@ if current then
     or not noise_is_stored() then
     return 'conflict'
   end
-  local forgotten = redis.call('ZRANGEBYSCORE', open_bins, '-inf', '(' .. first_bin)
-  if #forgotten ~= bins_to_forget then return 'again' end
+  local bins = seen_before(open_bins, 0, bins_to_forget)
+  local windows = seen_before(open_windows, bins_to_forget, windows_to_forget)
+  if not bins or not windows then return 'again' end
   if held[2] ~= seen_seq or (redis.call('GET', visible) or '0') ~= seen_visible then return 'again' end
-  for i, bin in ipairs(forgotten) do
-    if bin ~= ARGV[GIVEN_ARGUMENTS + i] then return 'again' end
-  end
 
   if tonumber(first_seq) ~= tonumber(held[2]) + 1 or head ~= held[3] then
     discard_invisible()
@@ -84,10 +100,8 @@ if current then
       end_epoch(current, held[4], 'a later epoch was opened')
     end
   end
-  for i, bin in ipairs(forgotten) do
-    redis.call('UNLINK', KEYS[GIVEN_KEYS + i])
-    redis.call('ZREM', open_bins, bin)
-  end
+  forget(open_bins, 0, bins)
+  forget(open_windows, bins_to_forget, windows)
   sealed_bin = math.max(sealed_bin, tonumber(held[5]))
 elseif not noise_is_stored() then
   return 'conflict'

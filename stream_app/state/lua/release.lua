@@ -1,13 +1,13 @@
 -- Release sealed bins: rows, tiles and the counter's state are written, the exact counts are deleted.
 -- The head of the chain is compared, so that neither a retry nor a second leader releases a bin twice.
--- KEYS: state, epochs, chain, open_bins, then the cells of each bin, the users of the window that ends with
---       the last bin (there may be none), then the tiles
+-- KEYS: state, epochs, chain, open_bins, open_windows, then the cells of each bin, the users of the window that ends
+--       with the last bin (there may be none), then the tiles
 -- ARGV: strategy hash, epoch, expected seq, expected head, first bin, last bin, new head, counter,
 --       a row for each bin, then for each tile: its length before, what to append, whether it is full then
-local state, epochs, chain, open_bins = unpack(KEYS, 1, 4)
+local state, epochs, chain, open_bins, open_windows = unpack(KEYS, 1, 5)
 local strategy_hash, epoch, expected_seq, expected_head = unpack(ARGV, 1, 4)
 local first_bin, last_bin, head, counter = unpack(ARGV, 5, 8)
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 4, 8
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 5, 8
 local bins = tonumber(last_bin) - tonumber(first_bin) + 1
 local tiles = #KEYS - GIVEN_KEYS - bins - 1
 local seq = string.format('%.0f', tonumber(expected_seq) + bins)
@@ -38,6 +38,7 @@ for i = 1, bins do
   redis.call('UNLINK', KEYS[GIVEN_KEYS + i])
 end
 redis.call('UNLINK', KEYS[GIVEN_KEYS + bins + 1])
+redis.call('ZREM', open_windows, last_bin)
 for i = 1, tiles do
   local key, _, data, fills = tile(i)
   redis.call('APPEND', key, data)
