@@ -42,8 +42,16 @@ def planned(stream: StreamSettings) -> Strategy:
     """Return the strategy that a new stream would get.
 
     A stream too wide for an epoch's noise to be drawn ahead is causal, whatever was asked; a line says so.
-    Raises: OperatorError where no tree fits what is asked.
+    Raises: OperatorError where no tree fits what is asked; it names the file and line as the reader of the
+        configuration does.
     """
+    try:
+        return _planned_and_drawable(stream)
+    except OperatorError as refusal:
+        raise OperatorError(f"{stream.where}: {refusal}" if stream.where else str(refusal)) from None
+
+
+def _planned_and_drawable(stream: StreamSettings) -> Strategy:
     strategy = _planned(stream, stream.tree.release)
     if strategy.design.release == "anticipating" and not can_draw_ahead(strategy):
         log.warning(

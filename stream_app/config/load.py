@@ -256,6 +256,7 @@ def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
         late=section.take("late", values.one_of("next_bin", "drop", "dead_letter"), "next_bin"),
         keys=read_keys(section.section("keys")),
         value=read_value(section.section("value")),
+        where=section.where,
     )
     section.finish()
     check_axes(section, stream)

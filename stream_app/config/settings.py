@@ -270,7 +270,7 @@ class ValueSettings:
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """One stream: its source, time line, promise, tree and other axes."""
+    """One stream: its source, time line, promise, tree and other axes; ``where`` is its file and line."""
 
     name: str
     source: SourceSettings | TopicSettings
@@ -280,6 +280,7 @@ class StreamSettings:
     late: LatePolicy
     keys: KeySettings | None = None
     value: ValueSettings | None = None
+    where: str = field(default="", compare=False)
 
     @property
     def window(self) -> WindowSettings | None:

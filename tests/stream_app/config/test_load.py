@@ -389,7 +389,9 @@ def test_options_of_a_mechanism_are_declared_where_they_are_written(tmp_path):
         planned(read(tmp_path, REPLAY.replace("departures:", same, 1)).streams[0]).hash == planned(one).hash
     )
     unfit = written.replace("dawa", "cdf_tree").replace("partition_share: 0.2, merge: true", "branching: [1]")
-    with pytest.raises(OperatorError, match=r"^streams\.departures: mechanism: cdf_tree: .*branching"):
+    with pytest.raises(
+        OperatorError, match=r"app\.yaml:\d+: streams\.departures: mechanism: cdf_tree: .*branching"
+    ):
         planned(read(tmp_path, REPLAY.replace("departures:", unfit, 1)).streams[0])
 
 
