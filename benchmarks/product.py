@@ -1,4 +1,4 @@
-"""Closing a bin over many keys and buckets: time of each step, and memory in Redis, beside their goals.
+"""Closing a bin over many keys and buckets, memory in Redis, and asking about all keys, beside their goals.
 
     python -m benchmarks.product
 
@@ -6,6 +6,9 @@ One bin from sealed exact counts in an embedded Redis (append-only file, fsync a
 disk: read, noise, release. The noise is drawn ahead: one page is read and decrypted, or for a causal stream
 the vectors of the next bin are ready in memory.
 Seconds of the clock, and of this process' processor, median of the rounds.
+
+What readers ask about all keys is timed over the API without a network, each round another question: nothing
+is answered from memory but what is released.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import httpx
 import numpy as np
 import redis
 
@@ -34,12 +39,14 @@ from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import Release
+from stream_app.api.app import create_app
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.noise_ahead import NoiseAhead
 from stream_app.noise_pool import NoisePool, vectors_of
 from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
 
@@ -49,6 +56,9 @@ MONTH = 720
 MOST_CELLS = 5_000
 ROUNDS = 5
 EVENTS_A_BIN = 20_000
+ASKED_KEYS, ASKED_BINS = 10_000, 48
+ASKED_METRIC = "private_counts_key_running"
+GOALS_S = {"keys": 0.7, "query": 0.5, "query_range": 1.5, "rows/keys": 0.5}
 
 
 def strategy_of(design: ProductDesign) -> Strategy:
@@ -188,6 +198,53 @@ async def memory(release: Release) -> dict[str, float]:
     }
 
 
+async def answering(release: Release) -> dict[str, dict[str, float]]:
+    """Return how long answers about all of many keys take: median and slowest of the rounds."""
+    strategy = strategy_of(plan_product(ASKED_BINS, 1, keys=ASKED_KEYS, release=release))
+    names = [f"key {place}" for place in range(ASKED_KEYS)]
+    keys = {"field": "key", "list": names, "other": False, "total": False}
+    strategy = replace(strategy, declared={**strategy.declared, "keys": keys})
+    async with opened(strategy) as stream:
+        position = 0
+        for bin in range(ASKED_BINS):
+            position = await count(stream.store, strategy, bin, position)
+            await close_one(stream, strategy)
+        state = await stream.store.load("bench")
+        assert state is not None
+        await stream.store.publish("bench", state.seq)
+        reader = RedisReader(stream.server.api_url)
+        app = create_app(reader)
+        await app.state.replicas.refresh()
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://bench") as client:
+            found = {address: await asked_s(client, address) for address in GOALS_S}
+        await reader.close()
+    return {
+        address: {"median": statistics.median(times), "slowest": max(times)}
+        for address, times in found.items()
+    }
+
+
+async def asked_s(client: httpx.AsyncClient, address: str) -> list[float]:
+    """Return the seconds that a question takes, over one range after the other."""
+    times = []
+    for number in range(ROUNDS):
+        first, stop = (bin * HOUR_US // 10**6 for bin in (number, ASKED_BINS - number))
+        three_hours = f"start={stop - 7_200}&end={stop}&step=1h"
+        path = {
+            "keys": f"/v1/streams/bench/keys?start={first}",
+            "query": f"/api/v1/query?query={ASKED_METRIC}&time={stop}",
+            "query_range": f"/api/v1/query_range?query={ASKED_METRIC}&{three_hours}",
+            "rows/keys": f"/api/v1/rows/keys?stream=bench&start={first}",
+        }[address]
+        began = time.perf_counter()
+        answer = await client.get(path)
+        times.append(time.perf_counter() - began)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.content) > ASKED_KEYS, "an answer without values would be fast"
+    return times
+
+
 def asking() -> dict[str, float]:
     """Return how long a CDF over a day takes, the first time and again."""
     design = plan_product(720, 1, keys=20, buckets=256, total_share=Fraction(1, 5))
@@ -213,6 +270,15 @@ def main() -> None:
             print(
                 f"{keys:7,} keys {release:12}: a bin closes in {measured['total']:.3f} s of the clock, "
                 f"{measured['processor']:.3f} s of the processor (goal {goal} s)",
+                flush=True,
+            )
+    for release in releases:
+        times = asyncio.run(answering(release))
+        found[f"asking about {ASKED_KEYS} keys, {release}"] = times
+        for address, one in times.items():
+            print(
+                f"{ASKED_KEYS:7,} keys {release:12}: {address} answers in {one['median']:.3f} s, "
+                f"at the slowest {one['slowest']:.3f} s (goal {GOALS_S[address]} s)",
                 flush=True,
             )
     for release in releases:
