@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from deploy.ports import free_port
-from tests.e2e.flights import instant
-from tests.e2e.service import Service, get
-from tests.stream_app.api.browsing import launched, opened
+from tests.e2e.flights import START, instant
+from tests.e2e.service import Service, answers, get
+from tests.stream_app.api.browsing import launched, opened, panel, photograph
 
 pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.slow]
 
 HOURS = 20 * 24
-PANELS = ("running", "bins", "rate", "keys", "quantiles", "heat", "cdf", "preview")
+DASHBOARD = Path(__file__).parents[2] / "stream_app" / "api" / "dashboard"
+# Together every panel that there is, each page in its order from above.
+PANELS = {
+    "delays": ("running", "bins", "rate", "keys", "quantiles", "heat", "cdf", "preview"),
+    "departures": ("alerts", "running", "bins", "rate", "preview"),
+    "daily": ("running", "bins", "rate", "windows", "preview"),
+}
 
 
 def configuration(flights: Path, port: int) -> str:
-    """Return two streams over three weeks of flights that take about twelve seconds."""
+    """Return three streams over three weeks of flights that take about twelve seconds.
+
+    A rule holds from the second day on, another until about the fourteenth.
+    """
     replay = f"{{from: {instant(0)}, to: {instant(HOURS)}, speed: 144000}}"
     shared = f"""
     source: {{file: "{flights}", replay: {replay}}}
     time: {{field: scheduled, format: iso8601, bin: 1h, epoch: {HOURS}h}}
     privacy: {{epsilon: 1.0, accept: "measured again"}}"""
+    delay = "field: delay_minutes, min: -30, max: 120, buckets: 30"
     return f"""
 redis: {{url: "embedded:./redis"}}
 api: {{port: {port}}}
@@ -33,51 +45,114 @@ streams:
   departures: {shared}
   delays: {shared}
     keys: {{field: origin, list: [EWR, JFK, LGA], other: false, total: true}}
-    value: {{field: delay_minutes, min: -30, max: 120, buckets: 30}}
+    value: {{{delay}}}
+  daily: {shared}
+    keys: {{field: origin, list: [EWR, JFK, LGA], other: false}}
+    value: {{{delay}, mode: window, window: 1d, mechanism: hb}}
 alerts:
   rules:
     busy: {{when: "sum(departures, 24h) > 500", confidence: 0.99}}
+    young: {{when: "count(departures) < 12000", confidence: 0.99}}
 """
 
 
-def seq_of(page: Page, selector: str) -> int:
-    """Return the release that something shows."""
-    return int(page.locator(selector).get_attribute("data-seq") or 0)
+def seq_of(page: Page, name: str) -> int:
+    """Return the release that a panel shows."""
+    return int(panel(page, name).get_attribute("data-seq") or 0)
+
+
+def overview_moves(page: Page) -> None:
+    """See every stream's number follow a later release."""
+    numbers = page.get_by_test_id("value")
+    expect(numbers).to_have_count(len(PANELS))
+    before = [int(one.get_attribute("data-seq") or 0) for one in numbers.all()]
+    page.wait_for_function(
+        """before => [...document.querySelectorAll(".number")]
+          .every((one, i) => Number(one.dataset.seq) > before[i])""",
+        arg=before,
+    )
+
+
+def rule_stands(page: Page, rule: str, words: str) -> None:
+    """See the panel of alerts tell where a rule stands."""
+    one = panel(page, "alerts").get_by_role("listitem").filter(has=page.get_by_text(rule, exact=True))
+    expect(one).to_contain_text(re.compile(words))
+
+
+def window_moves(page: Page) -> None:
+    """See the panel of windows take up a later window, which nobody asked it for."""
+    panel(page, "windows")
+    shown = page.locator("#windows-which b").first
+    first = shown.inner_text()
+    expect(shown).not_to_have_text(first)
+    assert "Jan 2013" in first
+
+
+def last_window_stands(page: Page, port: int) -> None:
+    """See the panel of windows at the last day of the replay, with the numbers of the service."""
+    answer = get(port, "/v1/streams/daily/window", key="EWR")
+    expect(page.locator("#windows-chart")).to_have_attribute("data-points", "30")
+    which = page.locator("#windows-which")
+    day = START + timedelta(hours=HOURS)
+    expect(which).to_contain_text(f"{day.day} Jan 2013")
+    expect(which).to_contain_text(f"{round(answer['cumulative'][-1]):,} events")
+    expect(page.get_by_role("button", name="Later")).to_be_disabled()
+
+
+def walked(page: Page, stream: str, seq: int) -> None:
+    """See every panel of a stream stand at a release, and no panel besides."""
+    for name in PANELS[stream]:
+        page.locator(f"#{name}").scroll_into_view_if_needed()  # what is out of sight is not read
+        expect(page.locator(f"#{name}")).to_have_attribute("data-seq", str(seq))
+    assert page.locator("#panels > section").evaluate_all("all => all.map((one) => one.id)") == list(
+        PANELS[stream]
+    )
+
+
+def all_open(browser: Browser, address: str, left_by: ExitStack) -> dict[str, Page]:
+    """Open every stream's page, that of delays from the overview as a reader would."""
+    paths = {"delays": "/", "departures": "/streams/departures", "daily": "/streams/daily"}
+    pages = {
+        stream: left_by.enter_context(opened(browser, address + path, color_scheme="light"))
+        for stream, path in paths.items()
+    }
+    overview_moves(pages["delays"])
+    pages["delays"].get_by_role("link", name="delays").click()
+    return pages
+
+
+def test_every_panel_has_a_page_here() -> None:
+    there = {file.stem for file in (DASHBOARD / "panels").glob("*.js")}
+    assert there == {name for names in PANELS.values() for name in names}
 
 
 def test_every_panel_follows_the_flights(tmp_path: Path, flights: Path) -> None:
     port = free_port()
     (tmp_path / "app.yaml").write_text(configuration(flights, port))
     with Service(["run", "--config", "app.yaml"], tmp_path) as service, launched() as browser:
-        service.until("bins closed")
-        address = f"http://127.0.0.1:{port}"
-        with opened(browser, address) as page:
-            numbers = page.get_by_test_id("value")
-            expect(numbers).to_have_count(2)
-            before = [int(one.get_attribute("data-seq") or 0) for one in numbers.all()]
-            page.wait_for_function(
-                """before => [...document.querySelectorAll(".number")]
-                  .every((one, i) => Number(one.dataset.seq) > before[i])""",
-                arg=before,
-            )
-            page.get_by_role("link", name="delays").click()
-            first = page.locator("#running-chart[data-seq]")
-            first.wait_for()
-            before_s = seq_of(page, "#running-chart")
-            for name in PANELS:
-                page.locator(f"#{name}").scroll_into_view_if_needed()
-                expect(page.locator(f"#{name}")).to_have_attribute("data-seq", re.compile(r"\d"))
+        service.until_true(lambda: answers(port, "/v1/streams/daily/window?key=EWR"), "a window is released")
+        with ExitStack() as left_by:
+            pages = all_open(browser, f"http://127.0.0.1:{port}", left_by)
+            rule_stands(pages["departures"], "young", "firing.*since")
+            before = [seq_of(pages[stream], name) for stream, names in PANELS.items() for name in names]
+            window_moves(pages["daily"])
+            rule_stands(pages["departures"], "young", "inactive.*resolved")
             service.until("the replay is complete")
-            for name in PANELS:  # each takes up what was released meanwhile
-                page.locator(f"#{name}").scroll_into_view_if_needed()
-                expect(page.locator(f"#{name}")).to_have_attribute("data-seq", str(HOURS))
-            assert before_s < HOURS
-            number = int(page.get_by_test_id("value").inner_text().replace(",", ""))
-            assert number == round(get(port, "/v1/streams/delays/count")["value"])
-            page.get_by_role("link", name="All streams").click()
-            departures = page.get_by_role("article", name="departures")
+            for stream, page in pages.items():  # each takes up what was released meanwhile
+                walked(page, stream, HOURS)
+                expect(panel(page, "running").locator(".readout").first).to_contain_text(
+                    "until 21 Jan 2013, 05:00"
+                )
+                number = int(page.get_by_test_id("value").inner_text().replace(",", ""))
+                assert number == round(get(port, f"/v1/streams/{stream}/count")["value"])
+                photograph(page, f"flights-{stream}")
+            assert max(before) < HOURS
+            last_window_stands(pages["daily"], port)
+            rule_stands(pages["departures"], "busy", "firing.*since")
+            pages["delays"].get_by_role("link", name="All streams").click()
+            departures = pages["delays"].get_by_role("article", name="departures")
             expect(departures.get_by_test_id("value")).to_have_attribute("data-seq", str(HOURS))
-            (rule,) = get(port, "/v1/alerts")["alerts"]
-            assert rule["phase"] == "firing"
+            phases = {one["rule"]: one["phase"] for one in get(port, "/v1/alerts")["alerts"]}
+            assert phases == {"busy": "firing", "young": "inactive"}
             expect(departures.locator(".chip")).to_have_text("1 firing")
         assert service.interrupt() == 0

@@ -151,6 +151,8 @@ async function refreshDetail() {
   const base = streamPath(page.stream);
   behind = false;
   const [detail] = await Promise.all([get(base), readAlerts()]);
+  // A panel that came into sight just before was read with the end of what was released until then.
+  if (page.detail && page.detail.seq !== detail.seq) panels.forEach((panel) => stale.add(panel));
   page.detail = detail;
   if (detail.seq < page.seq) {
     // The stream began anew: its seq is behind what the browser would resume after.

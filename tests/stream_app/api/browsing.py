@@ -22,6 +22,7 @@ from stream_app.state.memory import MemoryStore
 from stream_app.state.memory_alerts import MemoryAlertStore
 from tests.stream_app.published import Published
 
+ARTIFACTS = Path(__file__).parents[3] / "artifacts"  # pictures that a run leaves to be looked at
 DEBIAN_CHROMIUM = Path("/usr/bin/chromium")
 PATIENCE_MS = 60_000  # on a busy machine a page takes its time
 QUIET = [
@@ -149,6 +150,13 @@ def panel(page: Page, name: str) -> Any:
     expect(found).to_have_attribute("aria-busy", "false")
     expect(found).not_to_have_class(re.compile("failed"))
     return found
+
+
+def photograph(page: Page, name: str) -> None:
+    """Keep a picture of a whole page."""
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.evaluate("scrollTo(0, 0)")  # or what sticks to the top lies over a panel
+    page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
 
 
 def table(page: Page, name: str) -> list[list[str]]:

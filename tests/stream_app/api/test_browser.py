@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import time
-from pathlib import Path
 
 import httpx
 import pytest
@@ -13,13 +12,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from stream_app.api.access import AccessRules
 from stream_app.state.memory import MemoryStore
-from tests.stream_app.api.browsing import Backstage, opened, panel
+from tests.stream_app.api.browsing import Backstage, opened, panel, photograph
 from tests.stream_app.published import Published
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).parents[3]
-ARTIFACTS = ROOT / "artifacts"
 PAGE = "/streams/departures"
 
 
@@ -268,8 +265,7 @@ def test_looks(browser: Browser, backstage: Backstage, look: str) -> None:
     with opened(browser, backstage.start() + PAGE, **LOOKS[look]) as page:
         shows_seq(page, 24 * 30)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        ARTIFACTS.mkdir(exist_ok=True)
-        page.screenshot(path=ARTIFACTS / f"dashboard-{look}.png", full_page=True)
+        photograph(page, f"dashboard-{look}")
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.locator("#theme").click()
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper
