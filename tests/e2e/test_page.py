@@ -28,11 +28,11 @@ PANELS = {
 
 
 def configuration(flights: Path, port: int) -> str:
-    """Return three streams over three weeks of flights that take about twelve seconds.
+    """Return three streams over three weeks of flights that take about fifty seconds.
 
     A rule holds from the second day on, another until about the fourteenth.
     """
-    replay = f"{{from: {instant(0)}, to: {instant(HOURS)}, speed: 144000}}"
+    replay = f"{{from: {instant(0)}, to: {instant(HOURS)}, speed: 36000}}"
     shared = f"""
     source: {{file: "{flights}", replay: {replay}}}
     time: {{field: scheduled, format: iso8601, bin: 1h, epoch: {HOURS}h}}
@@ -129,7 +129,7 @@ def test_every_panel_has_a_page_here() -> None:
 def test_every_panel_follows_the_flights(tmp_path: Path, flights: Path) -> None:
     port = free_port()
     (tmp_path / "app.yaml").write_text(configuration(flights, port))
-    with Service(["run", "--config", "app.yaml"], tmp_path) as service, launched() as browser:
+    with launched() as browser, Service(["run", "--config", "app.yaml"], tmp_path) as service:
         service.until_true(lambda: answers(port, "/v1/streams/daily/window?key=EWR"), "a window is released")
         with ExitStack() as left_by:
             pages = all_open(browser, f"http://127.0.0.1:{port}", left_by)
