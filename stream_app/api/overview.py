@@ -58,7 +58,7 @@ def next_release(view: StreamView) -> str | None:
     declaration = view.declaration
     if declaration.until_us is not None or not view.epochs:
         return None
-    return format_instant(declaration.closing.instant_us(view.span.stop))
+    return format_instant(declaration.closing.instant_us(view.next_bin))
 
 
 class Glances:

@@ -96,7 +96,7 @@ def _own_variances(strategy: Strategy, bins: int) -> list[Float64Array]:
 def running_variances(strategy: Strategy, epochs: Sequence[EpochView]) -> Float64Array:
     """Return the variance of the running count at every measured edge, as now known: (measured bins + 1,)."""
     design, columns = strategy.design, [np.zeros(1)]
-    for epoch in epochs:
+    for epoch in (one for one in epochs if one.bins):
         if isinstance(design, NodeDesign) or design.release == "anticipating":
             own = published_prefix_variances(design)[: epoch.bins]
         else:

@@ -95,10 +95,21 @@ class StreamView:
 
     @property
     def span(self) -> Span:
-        """Return all visible bins, absolute; bins between two epochs may never have been measured."""
+        """Return all visible bins, absolute; bins between two epochs may never have been measured.
+
+        Epochs that ended before their first release have none. Before any release the range is empty, and is
+        where the first release will be.
+        """
         measured = [epoch.span for epoch in self.epochs if epoch.bins]
-        first = self.epochs[0].record.first_bin if self.epochs else 0
-        return Span(first, measured[-1].stop if measured else first)
+        if measured:
+            return Span(measured[0].start, measured[-1].stop)
+        first = self.epochs[-1].record.first_bin if self.epochs else 0
+        return Span(first, first)
+
+    @property
+    def next_bin(self) -> int:
+        """Return the bin that is released next, as far as readers may know."""
+        return max(self.span.stop, self.epochs[-1].record.first_bin) if self.epochs else 0
 
     @property
     def start_us(self) -> int:
@@ -356,10 +367,14 @@ class StreamView:
         key: tuple[Kind, View] = ("running" if kind == "running" else "bin", view)
         if key not in self._running:
             columns = [np.zeros(1)]
-            for epoch in self.epochs:
+            for epoch in self._measured_ones():
                 columns.append(columns[-1][-1] + epoch.running_values(*key))
             self._running[key] = np.concatenate(columns)
         return self._running[key]
+
+    def _measured_ones(self) -> Iterable[EpochView]:
+        """Yield the epochs that released something before they ended."""
+        return (epoch for epoch in self.epochs if epoch.bins)
 
     def _measured_before(self, edges: Int64Array) -> Int64Array:
         """Return how many measured bins lie before each edge."""

@@ -59,11 +59,18 @@ class Api:
 @asynccontextmanager
 async def api_over(counts: Sequence[int] = (), **options: Any) -> AsyncIterator[Api]:
     """Release counts, show them, and open the application over them."""
-    store = MemoryStore()
-    stream = Published(store, **options)
+    stream = Published(MemoryStore(), **options)
     await stream.open()
     if counts:
         await stream.close(counts)
+    async with api_at(stream) as api:
+        yield api
+
+
+@asynccontextmanager
+async def api_at(stream: Published) -> AsyncIterator[Api]:
+    """Open the application over what a stream has released."""
+    store = stream.store
     app = create_app(store.reader())
     await app.state.replicas.refresh()
     transport = httpx.ASGITransport(app=app)
