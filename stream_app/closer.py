@@ -304,6 +304,7 @@ class Closer:
                 await self._store.end_epoch(self._name, state.epoch.epoch, state.seq, NOISE_LOST)
                 return
             last_bin = state.released_bin + len(noise.errors)
+        await self._tally(last_bin)
         counts = await self._store.read_cells(self._name, first_bin, last_bin, width)
         arguments = state, self._strategy, counts, noise, self._make_nonce(), self._noise
         if self._strategy.window is None:
@@ -312,6 +313,18 @@ class Closer:
             # A mechanism may take long, and longer for some counts: cuts and other streams do not wait.
             release = await noise_ahead.in_thread(make_release, *arguments)
         reply = await self._store.release(self._name, release)
+        self._check_strategy(reply)
+
+    async def _tally(self, last_bin: int) -> None:
+        """Where only so many of a user's records count, choose them in all bins up to this one."""
+        per_user = self._declaration.per_user
+        reply = Reply.ALREADY if per_user is None else Reply.DONE
+        while per_user is not None and reply is Reply.DONE:
+            await self._leads()  # many users may take longer than the lease
+            reply = await self._store.tally(self._name, self._strategy.hash, per_user.max_events, last_bin)
+        self._check_strategy(reply)
+
+    def _check_strategy(self, reply: Reply) -> None:
         if reply is Reply.STRATEGY:
             raise OperatorError(f"stream {self._name}: another strategy was started under its name; stop one")
 

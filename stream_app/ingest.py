@@ -19,8 +19,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_app.core.bins import Assignment, BinRules, aggregate, assign, refusing, split, split_records
-from stream_app.core.bounding import Windows, key_mark, user_ids
+from stream_app.core.bins import Assignment, BinRules, aggregate, assign, refusing, split
+from stream_app.core.bounding import UserRecords, Windows
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import (
     Apply,
@@ -30,7 +30,6 @@ from stream_app.core.records import (
     RecordBatch,
     Refusal,
     Reply,
-    UserCap,
 )
 from stream_app.core.strategy import Strategy
 from stream_app.outage import Outage
@@ -300,14 +299,18 @@ class Ingest:
         last_cut_bin = part.state.last_cut_bin
         due_us = None if self._clock.virtual else stream.declaration.closing.instant_us(last_cut_bin + 1)
         expected = part.state.position
-        cap = self._cap(stream, part, bins)
-        runs = split(bins, cells, width) if cap is None else split_records(len(bins))
-        for run in runs:
+        keys, users = bins * width + cells, None
+        named = self._named(stream, part, bins)
+        if named is not None:
+            keys = named.keys(keys)
+        for run in split(keys):
             new = part.end if run.stop == len(bins) else int(positions[run.stop])
-            if cap is None:
+            if named is None:
                 run_bins, run_cells, deltas = aggregate(bins[run], cells[run], width)
             else:
-                run_bins, run_cells, deltas = bins[run], cells[run], np.ones_like(bins[run])
+                _, firsts, deltas = np.unique(keys[run], return_index=True, return_counts=True)
+                rows = firsts + run.start
+                run_bins, run_cells, users = bins[rows], cells[rows], named.users(rows)
             yield Apply(
                 strategy_hash=stream.strategy.hash,
                 partition=part.batch.partition,
@@ -318,19 +321,16 @@ class Ingest:
                 bins=run_bins,
                 cells=run_cells,
                 deltas=deltas,
-                cap=None if cap is None else cap.part(run),
+                users=users,
             )
             expected = new
 
-    def _cap(self, stream: _Stream, part: _Slice, bins: Int64Array) -> UserCap | None:
+    def _named(self, stream: _Stream, part: _Slice, bins: Int64Array) -> UserRecords | None:
         """Return whose the records are that have a bin, where only so many of a user count."""
-        per_user = stream.declaration.per_user
-        if per_user is None or part.users is None:
+        if part.users is None:
             return None
         users = part.users[part.assignment.kept]
-        windows = stream.windows.of(bins)
-        ids = user_ids([str(user) for user in users.tolist()], windows, self._user_key)
-        return UserCap(per_user.max_events, ids, windows, key_mark(self._user_key))
+        return UserRecords.of([str(user) for user in users.tolist()], stream.windows.of(bins), self._user_key)
 
     async def _count_refused(self, name: str, part: _Slice) -> None:
         """Tell the operator how many records were refused, and why. A crash may lose a count or repeat it."""

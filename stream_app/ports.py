@@ -126,8 +126,19 @@ class Store(Protocol):
         """
         ...
 
+    async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
+        """Add to the cells of sealed bins, up to ``up_to_bin``, what counts of the users' records.
+
+        Of each user ``max_events`` records of a window count (``core.bounding``). A call does a bounded part
+        of the work, in the order of bins, and is safe to repeat. DONE: call again; ALREADY: nothing is left.
+        """
+        ...
+
     async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
-        """Return exact counts of sealed bins, shape (bins, width). SECRET: never logged or in an error."""
+        """Return exact counts of sealed and tallied bins, shape (bins, width).
+
+        SECRET: never logged or in an error.
+        """
         ...
 
     async def release(self, stream: str, release: Release) -> Reply:

@@ -171,30 +171,17 @@ def aggregate(bins: Int64Array, cells: Int64Array, width: int) -> tuple[Int64Arr
     return np.floor_divide(keys, width), np.mod(keys, width), deltas.astype(np.int64)
 
 
-def split(
-    bins: Int64Array, cells: Int64Array, width: int, most_cells: int = LARGEST_APPLY_CELLS
-) -> Iterator[slice]:
-    """Cut records into runs that each touch at most ``most_cells`` cells; one run where there are none.
+def split(keys: Int64Array, most_keys: int = LARGEST_APPLY_CELLS) -> Iterator[slice]:
+    """Cut records into runs of at most ``most_keys`` different keys each; one run where there are none.
 
-    >>> list(split(np.array([1, 1, 2, 3, 3]), np.zeros(5, np.int64), 1, most_cells=2))
+    >>> list(split(np.array([1, 1, 2, 3, 3]), most_keys=2))
     [slice(0, 3, None), slice(3, 5, None)]
     """
-    keys = bins * width + cells
     edges = [0]
     while True:
         _, first_seen = np.unique(keys[edges[-1] :], return_index=True)
-        if len(first_seen) <= most_cells:
+        if len(first_seen) <= most_keys:
             break
-        edges.append(edges[-1] + int(np.partition(first_seen, most_cells)[most_cells]))
+        edges.append(edges[-1] + int(np.partition(first_seen, most_keys)[most_keys]))
     for start, stop in pairwise([*edges, len(keys)]):
         yield slice(start, stop)
-
-
-def split_records(records: int, most_cells: int = LARGEST_APPLY_CELLS) -> Iterator[slice]:
-    """Cut records of which each is applied for itself; one run where there are none.
-
-    >>> list(split_records(5, most_cells=2))
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
-    for start in range(0, max(records, 1), most_cells):
-        yield slice(start, min(start + most_cells, records))

@@ -1,8 +1,9 @@
 """How much one person may count: a window of bins for each epoch, and an id that nobody can read back.
 
 Without a cap one person's events would change a count by any number, and no noise would hide them. Of each
-user the first ``max_events`` records of a window count, whatever partitions they are in. A record's window
-depends on its own bin alone, so one user's records never change which records of another user count.
+user ``max_events`` records of a window count: those of earlier bins first, and within a bin those of cells in
+a pseudo-random order. Which ones count depends on the user's own records, by bin and cell, and on nothing
+else: not on other users, nor on partitions, positions or the order in which records are read.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_app.core.records import Int64Array
+from stream_app.core.records import Int64Array, Users
 
 ID_BYTES = 16  # 128 bits: two users of a window meet in one id with a probability nobody needs to fear
+CELL_BYTES = 4
 KEY_BYTES = 32
+ByteArray = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +88,17 @@ def key_mark(key: bytes) -> bytes:
     return hashlib.blake2b(b"mark", digest_size=ID_BYTES, key=key).digest()
 
 
-def user_ids(users: Sequence[str], windows: Int64Array, key: bytes) -> list[bytes]:
-    """Return a keyed hash of each record's user and window: one user's windows do not meet.
+def user_ids(users: Sequence[str], windows: Int64Array, key: bytes) -> tuple[ByteArray, Int64Array]:
+    """Return the keyed hashes of the different users, and for each record the row of its user.
 
-    Guarantee: without the key an id tells nothing about the user; the same user of the same window always
-        has the same id, in every partition: the cap holds also where partitions are added, or a producer
-        spreads a user's records.
+    Guarantee: without the key an id tells nothing about the user. The same user of the same window always
+        has the same id, in every partition. A user has another id in each window.
     Args: users, a text for each record; windows, shape (n,); key of 32 bytes, kept outside the store.
+    Returns: ids, shape (different users of windows, 16); rows, shape (n,).
 
-    >>> key = bytes(32)
-    >>> a, b, c, d = user_ids(["ann", "ann", "ann", "bob"], np.array([9, 9, 14, 9]), key)
-    >>> (a == b, a == c, a == d, len(a))
-    (True, False, False, 16)
+    >>> ids, rows = user_ids(["ann", "ann", "ann", "bob"], np.array([9, 9, 14, 9]), bytes(32))
+    >>> ids.shape, rows.tolist()
+    ((3, 16), [0, 0, 1, 2])
     """
     if len(key) != KEY_BYTES:
         raise ValueError(f"the key of user ids has {len(key)} bytes; it needs {KEY_BYTES}")
@@ -104,12 +106,94 @@ def user_ids(users: Sequence[str], windows: Int64Array, key: bytes) -> list[byte
         window: hashlib.blake2b(f"{window}:".encode(), digest_size=ID_BYTES, key=key)
         for window in np.unique(windows).tolist()
     }
-    seen: dict[tuple[int, str], bytes] = {}
-    ids = []
-    for pair in zip(windows.tolist(), users, strict=True):
-        if pair not in seen:
-            digest = keyed[pair[0]].copy()
-            digest.update(pair[1].encode("utf-8", "surrogatepass"))
-            seen[pair] = digest.digest()
-        ids.append(seen[pair])
-    return ids
+    seen: dict[tuple[int, str], int] = {}
+    pairs = zip(windows.tolist(), users, strict=True)
+    rows = np.fromiter((seen.setdefault(pair, len(seen)) for pair in pairs), np.int64, len(users))
+    digests = bytearray()
+    for window, user in seen:
+        digest = keyed[window].copy()
+        digest.update(user.encode("utf-8", "surrogatepass"))
+        digests += digest.digest()
+    return np.frombuffer(bytes(digests), np.uint8).reshape(-1, ID_BYTES), rows
+
+
+@dataclass(frozen=True, slots=True)
+class UserRecords:
+    """Whose each record of a slice is. SECRET.
+
+    Args: ids and rows, as ``user_ids`` returns them; windows of the records, shape (n,); mark of the key.
+    """
+
+    ids: ByteArray
+    rows: Int64Array
+    windows: Int64Array
+    key_mark: bytes
+
+    @classmethod
+    def of(cls, users: Sequence[str], windows: Int64Array, key: bytes) -> UserRecords:
+        """Hash the users of records. Args: as for ``user_ids``."""
+        return cls(*user_ids(users, windows, key), windows, key_mark(key))
+
+    def keys(self, cells: Int64Array) -> Int64Array:
+        """Return a number for each record: equal for equal users and cells, and only for these.
+
+        Args: cells, a number for each record, shape (n,): equal in one cell of one bin.
+        """
+        _, places = np.unique(cells, return_inverse=True)
+        return places * len(self.ids) + self.rows
+
+    def users(self, records: Int64Array) -> Users:
+        """Return whose some of the records are."""
+        return Users(self.ids[self.rows[records]], self.windows[records], self.key_mark)
+
+
+class UserShard(NamedTuple):
+    """The part of a bin's users whose ids begin with one byte: small enough to be counted in one step."""
+
+    bin: int
+    window: int
+    first_byte: int
+
+    @property
+    def name(self) -> str:
+        """Return the name under which stores list the shard."""
+        return f"{self.bin}:{self.window}:{self.first_byte}"
+
+
+def user_fields(ids: ByteArray, cells: Int64Array) -> list[bytes]:
+    """Return the names under which stores count a user's records of a cell: the id, then the cell.
+
+    Args: ids, shape (n, 16); cells, shape (n,), below 2^32.
+
+    >>> [field] = user_fields(np.full((1, 16), 7, np.uint8), np.array([258]))
+    >>> field == bytes([7] * 16 + [0, 0, 1, 2])
+    True
+    """
+    fields = np.empty((len(cells), ID_BYTES + CELL_BYTES), np.uint8)
+    fields[:, :ID_BYTES] = ids
+    fields[:, ID_BYTES:] = cells.astype(">u4").view(np.uint8).reshape(-1, CELL_BYTES)
+    return fields.view(f"V{fields.shape[1]}").ravel().tolist()
+
+
+def counted(records: Mapping[bytes, int], room: int) -> dict[int, int]:
+    """Return how many of one user's records of one bin count, by cell.
+
+    The order of cells is that of a hash of the user's id and the cell, so no cell is favoured.
+
+    Args: records, their number by field (``user_fields``); room, how many may count.
+
+    >>> counted({bytes(16) + bytes([0, 0, 0, cell]): 2 for cell in range(3)}, room=3)
+    {0: 2, 2: 1}
+    """
+    taken = {}
+    for field in sorted(records, key=_rank):
+        number = min(records[field], room)
+        if number == 0:
+            break
+        taken[int.from_bytes(field[ID_BYTES:], "big")] = number
+        room -= number
+    return taken
+
+
+def _rank(field: bytes) -> bytes:
+    return hashlib.sha1(field, usedforsecurity=False).digest()

@@ -30,6 +30,7 @@ class Reply(StrEnum):
     )
     SEALED = "sealed"  # a target bin is sealed: sealed bins never change
     NOT_SEALED = "not_sealed"  # a release of a bin that is not sealed
+    NOT_TALLIED = "not_tallied"  # a release of a bin whose users' records were not all tallied
     STRATEGY = "strategy"  # the stream runs under another strategy
     USER_KEY = "user_key"  # users of an open window were counted under another key
 
@@ -102,32 +103,26 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
-class UserCap:
-    """Whose each record of a slice is: at most ``max_events`` of a user count in a window.
+class Users:
+    """Whose the records of each row of a slice are, where only so many of a user count. SECRET.
 
     Args:
-        max_events: per user and window.
-        users: a keyed hash of each record's user, in order of position. SECRET.
-        windows: the window of each record, named by its last bin, shape (n,).
+        ids: a keyed hash of each row's user, shape (n, 16).
+        windows: the window of each row, named by its last bin, shape (n,).
         key_mark: of the key of the hashes. Under another one a user of the same window would count anew.
     """
 
-    max_events: int
-    users: Sequence[bytes]
+    ids: NDArray[np.uint8]
     windows: Int64Array
     key_mark: bytes
-
-    def part(self, records: slice) -> UserCap:
-        """Return the same for some of the records."""
-        return UserCap(self.max_events, self.users[records], self.windows[records], self.key_mark)
 
 
 @dataclass(frozen=True, slots=True)
 class Apply:
     """One slice of one partition: add ``deltas`` to cells and move the position.
 
-    Aggregated, each cell once; under a ``cap`` a row for each record, in order of position, and which of
-    them count is decided by the store.
+    Each cell is named once. With ``users``, each user's cell: the store keeps these numbers of records apart
+    from the cells, and decides which of them count when their bin is sealed (``Store.tally``).
     """
 
     strategy_hash: str
@@ -141,7 +136,7 @@ class Apply:
     bins: Int64Array
     cells: Int64Array
     deltas: Int64Array
-    cap: UserCap | None = None
+    users: Users | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stream_app.core.bounding import ID_BYTES
-from stream_app.core.records import Apply, Cut, EpochRecord, Int64Array, Release, StoredNoise, UserCap
+from stream_app.core.bounding import CELL_BYTES, ID_BYTES
+from stream_app.core.records import Apply, Cut, EpochRecord, Release, StoredNoise
 from stream_app.core.tiles import LARGEST_TILE_BYTES
 
 # Lua in Redis calculates in doubles, exact up to here.
 LARGEST_INTEGER = 2**53
 LARGEST_APPLY_CELLS = 5_000
+# Of users' records in one tally, so that no other stream waits long: a number of users' cells and of shards.
+LARGEST_TALLY_FIELDS = 10_000
+LARGEST_TALLY_SHARDS = 64
 LARGEST_NOISE_BYTES = (1 << 20) + 64  # a page of a mebibyte, and what encryption adds
 
 
@@ -33,8 +36,8 @@ def check_apply(change: Apply) -> None:
         # A change that does not move the position could not be told from its own retry.
         raise ValueError("apply: the new position is not beyond the expected one; apply a record or more")
     cells = len(change.cells)
-    if change.cap is not None:
-        _check_cap(change.cap, change.deltas)
+    if change.users is not None:
+        _check_users(change)
     if not (change.bins.shape == change.cells.shape == change.deltas.shape == (cells,)):
         raise ValueError("apply: bins, cells and deltas must be three vectors of one length")
     if cells > LARGEST_APPLY_CELLS:
@@ -50,13 +53,28 @@ def check_apply(change: Apply) -> None:
         raise ValueError("apply: cells must be at least 0, deltas at least 1, and bins within 2^53")
 
 
-def _check_cap(cap: UserCap, deltas: Int64Array) -> None:
-    if cap.max_events < 1 or not len(cap.users) == len(cap.windows) == len(deltas):
-        raise ValueError("apply: a cap is at least 1 and names a user and a window for each record")
-    if any(len(user) != ID_BYTES for user in cap.users):
-        raise ValueError(f"apply: an id of a user has {ID_BYTES} bytes")
-    if len(deltas) and int(deltas.max()) > 1:
-        raise ValueError("apply: under a cap each record stands alone, with a delta of 1")
+def _check_users(change: Apply) -> None:
+    assert change.users is not None
+    rows = len(change.cells)
+    if change.users.ids.shape != (rows, ID_BYTES) or change.users.windows.shape != (rows,):
+        raise ValueError(f"apply: each row needs a user of {ID_BYTES} bytes and a window")
+    if rows and int(change.cells.max()) >= 1 << 8 * CELL_BYTES:
+        raise ValueError(f"apply: users' cells must be below 2^{8 * CELL_BYTES}")
+
+
+def check_tally(max_events: int, up_to_bin: int) -> None:
+    """Raise ValueError for a cap that lets nothing count."""
+    check_integers(max_events=max_events, up_to_bin=up_to_bin)
+    if max_events < 1:
+        raise ValueError(f"tally: {max_events} events of a user; at least 1")
+
+
+def check_read(last_bin: int, sealed_bin: int, untallied: int) -> None:
+    """Raise ValueError unless a bin and those before it are sealed, and their users' records tallied."""
+    if last_bin > sealed_bin:
+        raise ValueError(f"read_cells: bin {last_bin} is not sealed; seal it first")
+    if untallied:
+        raise ValueError(f"read_cells: bin {last_bin}, or one before it, is not tallied; tally it first")
 
 
 def check_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -105,8 +106,9 @@ def script(name: str) -> Script:
 
 
 def script_text(name: str) -> bytes:
-    """Read a file of ``lua/``."""
-    return resources.files("stream_app.state").joinpath(f"lua/{name}.lua").read_bytes()
+    """Read a file of ``lua/``, with the file of each line ``#include NAME`` in the line's place."""
+    text = resources.files("stream_app.state").joinpath(f"lua/{name}.lua").read_bytes()
+    return re.sub(rb"(?m)^#include (\w+)\n", lambda line: script_text(line[1].decode()), text)
 
 
 async def execute(redis: Redis, *command: Argument) -> Any:

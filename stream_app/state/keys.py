@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from stream_app.core.bounding import UserShard
 from stream_app.core.records import TileKey
 
 PUBLIC_PATTERN = "dp:*:pub:*"
@@ -45,10 +46,13 @@ TABLE = (
     KeyKind("sec:cuts:<partition>", "list", "take_cuts", "until passed", "'bin position', rising"),
     KeyKind("sec:cut_calls", "hash", "take_cuts", "the stream's", "partition: digest of the last call"),
     KeyKind("sec:cells:<bin>", "hash", "apply", "until released", "cell: exact count"),
-    KeyKind("sec:users:<window>", "hash", "apply", "until the window's last bin is released",
-            "keyed hash of a user: events seen"),
+    KeyKind("sec:untallied:<bin>:<window>:<byte>", "hash", "apply", "until tallied",
+            "keyed hash of a user that begins with the byte, and a cell: records"),
+    KeyKind("sec:users:<window>", "hash", "tally", "until the window's last bin is released",
+            "keyed hash of a user: records that count"),
     KeyKind("sec:open_bins", "zset", "apply", "the stream's", "bins that have cells"),
     KeyKind("sec:open_windows", "zset", "apply", "the stream's", "windows that have users"),
+    KeyKind("sec:untallied", "zset", "apply", "the stream's", "shards of users that are not tallied, by bin"),
     KeyKind("sec:noise", "hash", "write_noise", "until released", "nonce:page: encrypted noise drawn ahead"),
     KeyKind("sec:lease", "string", "hold", "milliseconds", "the worker that closes the stream now"),
     KeyKind("sec:operator_counts", "hash", "count_for_operator", "the stream's", "reason: records"),
@@ -109,6 +113,7 @@ class StreamKeys:
         self.cut_calls = f"{self._secret}:cut_calls"
         self.open_bins = f"{self._secret}:open_bins"
         self.open_windows = f"{self._secret}:open_windows"
+        self.untallied = f"{self._secret}:untallied"
         self.noise = f"{self._secret}:noise"
         self.lease = f"{self._secret}:lease"
         self.operator_counts = f"{self._secret}:operator_counts"
@@ -122,8 +127,12 @@ class StreamKeys:
         return f"{self._secret}:cuts:{_plain(partition)}"
 
     def users(self, window: int) -> str:
-        """Return the name of the hash that counts each user's events of a window, named by its last bin."""
+        """Return the name of the hash of how many records of each user count in a window."""
         return f"{self._secret}:users:{window}"
+
+    def untallied_shard(self, shard: UserShard) -> str:
+        """Return the name of the hash that holds a bin's records of some users, each user's by cell."""
+        return f"{self._secret}:untallied:{shard.name}"
 
     def cells(self, bin: int) -> str:
         """Return the name of the hash that holds the exact counts of an open bin."""

@@ -9,7 +9,7 @@ import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice, repeat
+from itertools import islice
 
 import numpy as np
 
@@ -32,7 +32,9 @@ from stream_app.state.checks import (
     check_epoch,
     check_noise,
     check_noise_page,
+    check_read,
     check_release,
+    check_tally,
 )
 from stream_app.state.memory_reader import MemoryReader
 from stream_app.state.memory_stream import MemoryPartition, MemoryStream
@@ -173,6 +175,8 @@ class MemoryStore:
             del state.cells[bin]
         for window in [window for window in state.user_keys if window < record.first_bin]:
             state.forget_users(window)
+        for shard in state.untallied_shards(record.first_bin - 1):
+            del state.untallied[shard]
         return Reply.DONE
 
     def _is_stored(self, stream: str, noise: StoredNoise | None) -> bool:
@@ -224,14 +228,9 @@ class MemoryStore:
             return Reply.CUTS_CHANGED
         if change.bins.size and int(change.bins.min()) <= state.sealed_bin:
             return Reply.SEALED
-        if change.cap is not None and not state.same_key(change.cap):
+        if change.users is not None and not state.same_key(change.users):
             return Reply.USER_KEY
-        columns = (change.bins.tolist(), change.cells.tolist(), change.deltas.tolist())
-        counted = repeat(True, len(change.bins)) if change.cap is None else state.within_cap(change.cap)
-        for bin, cell, delta, counts in zip(*columns, counted, strict=True):
-            cells = state.cells.setdefault(bin, {})
-            if counts:
-                cells[cell] = cells.get(cell, 0) + delta
+        state.add(change)
         partition.move(change.new)
         return Reply.DONE
 
@@ -278,11 +277,22 @@ class MemoryStore:
             state.sealed_bin = max(state.sealed_bin, min(allowed, up_to_bin))
         return state.sealed_bin
 
+    async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
+        """Add to the cells of sealed bins what counts of some users' records."""
+        check_tally(max_events, up_to_bin)
+        state = self._streams.get(stream)
+        if state is None:
+            return Reply.CONFLICT
+        if state.strategy_hash != strategy_hash:
+            return Reply.STRATEGY
+        if up_to_bin > state.sealed_bin:
+            return Reply.NOT_SEALED
+        return Reply.DONE if state.tally(max_events, up_to_bin) else Reply.ALREADY
+
     async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
-        """Return exact counts of sealed bins, shape (bins, width). SECRET."""
+        """Return exact counts of sealed and tallied bins, shape (bins, width). SECRET."""
         state = self._opened(stream)
-        if last_bin > state.sealed_bin:
-            raise ValueError(f"read_cells: bin {last_bin} is not sealed; seal it first")
+        check_read(last_bin, state.sealed_bin, len(state.untallied_shards(last_bin)))
         counts = np.zeros((max(last_bin - first_bin + 1, 0), width), dtype=np.int64)
         for row, bin in enumerate(range(first_bin, last_bin + 1)):
             for cell, count in state.cells.get(bin, {}).items():
@@ -311,6 +321,8 @@ class MemoryStore:
             return Reply.CONFLICT
         if release.last_bin > state.sealed_bin:
             return Reply.NOT_SEALED
+        if state.untallied_shards(release.last_bin):
+            return Reply.NOT_TALLIED
         if any(len(state.tiles.get(append.key, b"")) != append.offset_bytes for append in release.tiles):
             return Reply.CONFLICT
         for offset, row in enumerate(release.rows, start=1):

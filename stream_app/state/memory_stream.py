@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from stream_app.core.records import Cut, EpochRecord, Reason, TileKey, UserCap
+from stream_app.core.bounding import ID_BYTES, UserShard, counted, user_fields
+from stream_app.core.records import Apply, Cut, EpochRecord, Reason, TileKey, Users
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import invisible_slices, last_bin_of
+from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
 
 
 @dataclass
@@ -51,7 +52,8 @@ class MemoryStream:
     visible_seq: int = 0
     tiles: dict[TileKey, bytearray] = field(default_factory=dict)
     operator_counts: dict[str, int] = field(default_factory=dict)
-    users: dict[int, dict[bytes, int]] = field(default_factory=dict)  # by window, named by its last bin
+    untallied: dict[UserShard, dict[bytes, int]] = field(default_factory=dict)  # users' records, by cell
+    users: dict[int, dict[bytes, int]] = field(default_factory=dict)  # records that count, by window
     user_keys: dict[int, bytes] = field(default_factory=dict)
 
     @property
@@ -64,29 +66,67 @@ class MemoryStream:
         """Return the hash that every write must carry."""
         return self.epoch.strategy_hash
 
-    def same_key(self, cap: UserCap) -> bool:
+    def add(self, change: Apply) -> None:
+        """Add numbers of records to cells, or, where only so many of a user count, to those of users."""
+        for bin in change.bins.tolist():
+            self.cells.setdefault(bin, {})
+        if change.users is None:
+            for bin, cell, delta in zip(
+                change.bins.tolist(), change.cells.tolist(), change.deltas.tolist(), strict=True
+            ):
+                self.cells[bin][cell] = self.cells[bin].get(cell, 0) + delta
+            return
+        first_bytes = change.users.ids[:, 0].tolist()
+        shards = map(UserShard, change.bins.tolist(), change.users.windows.tolist(), first_bytes)
+        fields = user_fields(change.users.ids, change.cells)
+        for shard, name, delta in zip(shards, fields, change.deltas.tolist(), strict=True):
+            records = self.untallied.setdefault(shard, {})
+            records[name] = records.get(name, 0) + delta
+        for window in change.users.windows.tolist():
+            self.users.setdefault(window, {})
+            self.user_keys[window] = change.users.key_mark
+
+    def same_key(self, users: Users) -> bool:
         """Whether the users of these windows were counted under this key, if any were."""
-        windows = set(cap.windows.tolist())
-        same = all(self.user_keys.get(window, cap.key_mark) == cap.key_mark for window in windows)
-        if same:
-            self.user_keys |= dict.fromkeys(windows, cap.key_mark)
-        return same
+        windows = set(users.windows.tolist())
+        return all(self.user_keys.get(window, users.key_mark) == users.key_mark for window in windows)
+
+    def tally(self, max_events: int, up_to_bin: int) -> bool:
+        """Tally a bounded part of what is not tallied, in the order of bins; return whether there was any."""
+        shards = sorted(self.untallied_shards(up_to_bin), key=lambda shard: (shard.bin, shard.name))
+        fields = 0
+        for number, shard in enumerate(shards[:LARGEST_TALLY_SHARDS]):
+            fields += len(self.untallied[shard])
+            if number and fields > LARGEST_TALLY_FIELDS:
+                break
+            self._tally_shard(shard, max_events)
+        return bool(shards)
+
+    def untallied_shards(self, up_to_bin: int) -> list[UserShard]:
+        """Return the shards of bins up to this one that are not tallied."""
+        return [shard for shard in self.untallied if shard.bin <= up_to_bin]
+
+    def _tally_shard(self, shard: UserShard, max_events: int) -> None:
+        by_user: dict[bytes, dict[bytes, int]] = {}
+        for name, records in self.untallied.pop(shard).items():
+            by_user.setdefault(name[:ID_BYTES], {})[name] = records
+        cells, users = self.cells.setdefault(shard.bin, {}), self.users.setdefault(shard.window, {})
+        over = 0
+        for user, own in by_user.items():
+            before = users.get(user, 0)
+            chosen = counted(own, max(max_events - before, 0))
+            for cell, number in chosen.items():
+                cells[cell] = cells.get(cell, 0) + number
+            if chosen:
+                users[user] = before + sum(chosen.values())
+            over += sum(own.values()) - sum(chosen.values())
+        if over:
+            self.operator_counts[Reason.OVER_CAP] = self.operator_counts.get(Reason.OVER_CAP, 0) + over
 
     def forget_users(self, window: int) -> None:
         """Delete what was seen of the users of a window."""
         self.users.pop(window, None)
         self.user_keys.pop(window, None)
-
-    def within_cap(self, cap: UserCap) -> Iterator[bool]:
-        """Say of each record whether it is among the first that count of its user."""
-        over = 0
-        for user, window in zip(cap.users, cap.windows.tolist(), strict=True):
-            events = self.users.setdefault(window, {})
-            events[user] = events.get(user, 0) + 1
-            over += events[user] > cap.max_events
-            yield events[user] <= cap.max_events
-        if over:
-            self.operator_counts[Reason.OVER_CAP] = self.operator_counts.get(Reason.OVER_CAP, 0) + over
 
     def follows(self, record: EpochRecord, head: str) -> bool:
         """Whether the record goes on from this chain's own head."""

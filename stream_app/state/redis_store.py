@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stream_app.core.bounding import ID_BYTES
+from stream_app.core.bounding import ID_BYTES, UserShard, user_fields
 from stream_app.core.records import (
     Apply,
     Cut,
@@ -29,13 +29,17 @@ from stream_app.core.strategy import Strategy
 from stream_app.core.visible import invisible_slices
 from stream_app.ports import OperatorError
 from stream_app.state.checks import (
+    LARGEST_TALLY_FIELDS,
+    LARGEST_TALLY_SHARDS,
     check_apply,
     check_cuts,
     check_epoch,
     check_integers,
     check_noise,
     check_noise_page,
+    check_read,
     check_release,
+    check_tally,
 )
 from stream_app.state.codec import decode_epoch, decode_epochs, decode_ledger, encode_entry, encode_epoch
 from stream_app.state.connection import Argument, SameServer, batch, connect, script, transaction
@@ -132,7 +136,7 @@ class RedisStore:
         await batch(self._redis, [("SADD", STREAM_NAMES, stream)])
         fixed = (
             *(keys.state, keys.strategy, keys.epochs, keys.visible, keys.chain, keys.open_bins),
-            *(keys.noise, keys.open_windows),
+            *(keys.noise, keys.open_windows, keys.untallied),
         )
         arguments = (
             *(strategy, record.strategy_hash, record.epoch, encode_epoch(record)),
@@ -141,11 +145,12 @@ class RedisStore:
             carried,
         )
         while True:
-            bins, windows, state, visible, epochs, held = await transaction(
+            bins, windows, shards, state, visible, epochs, held = await transaction(
                 self._redis,
                 [
                     ("ZRANGEBYSCORE", keys.open_bins, "-inf", f"({record.first_bin}"),
                     ("ZRANGEBYSCORE", keys.open_windows, "-inf", f"({record.first_bin}"),
+                    ("ZRANGEBYSCORE", keys.untallied, "-inf", f"({record.first_bin}"),
                     ("HMGET", keys.state, "seq", "released_bin"),
                     ("GET", keys.visible),
                     ("HGETALL", keys.epochs),
@@ -166,11 +171,13 @@ class RedisStore:
                     *fixed,
                     *(keys.cells(int(bin)) for bin in bins),
                     *(keys.users(int(window)) for window in windows),
+                    *(keys.untallied_shard(_read_shard(name)) for name in shards),
                     *(keys.tile(piece.key) for piece in invisible),
                 ],
                 [
                     *arguments,
-                    *(seq or "0", visible or "0", len(bins), len(windows), *bins, *windows),
+                    *(seq or "0", visible or "0", len(bins), len(windows), len(shards)),
+                    *(*bins, *windows, *shards),
                     *(piece.offset_bytes for piece in invisible),
                 ],
             )
@@ -201,14 +208,13 @@ class RedisStore:
         """Add the deltas and move the position, or change nothing."""
         check_apply(change)
         keys = StreamKeys(stream)
-        bins, packed, windows = _packed_capped(change) if change.cap else _packed(change)
+        targets, packed = _packed_users(keys, change) if change.users else _packed(keys, change)
         due_us = "" if change.due_us is None else change.due_us
         return await self._reply(
             "apply",
             [
                 *(keys.state, keys.positions, keys.base_bins, keys.cuts(change.partition), keys.open_bins),
-                *(keys.operator_counts, keys.open_windows, *(keys.cells(bin) for bin in bins)),
-                *(keys.users(window) for window in windows),
+                *(keys.untallied, keys.open_windows, *targets),
             ],
             [
                 *(change.strategy_hash, change.partition, change.expected, change.new, change.last_cut_bin),
@@ -248,12 +254,34 @@ class RedisStore:
         arguments: list[Argument] = [strategy_hash, up_to_bin, *partitions]
         return _opened(stream, await script("seal")(self._redis, [keys.state, keys.base_bins], arguments))
 
-    async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
-        """Return exact counts of sealed bins, shape (bins, width). SECRET."""
+    async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
+        """Add to the cells of sealed bins what counts of some users' records."""
+        check_tally(max_events, up_to_bin)
         keys = StreamKeys(stream)
-        [sealed_bin] = await batch(self._redis, [("HGET", keys.state, "sealed_bin")])
-        if last_bin > _opened(stream, sealed_bin):
-            raise ValueError(f"read_cells: bin {last_bin} is not sealed; seal it first")
+        limits = ("LIMIT", 0, LARGEST_TALLY_SHARDS)
+        [names] = await batch(self._redis, [("ZRANGEBYSCORE", keys.untallied, "-inf", up_to_bin, *limits)])
+        shards = [_read_shard(name) for name in names]
+        return await self._reply(
+            "tally",
+            [
+                *(keys.state, keys.untallied, keys.operator_counts),
+                *(
+                    key
+                    for shard in shards
+                    for key in (keys.untallied_shard(shard), keys.users(shard.window), keys.cells(shard.bin))
+                ),
+            ],
+            [strategy_hash, up_to_bin, max_events, LARGEST_TALLY_FIELDS, ID_BYTES, *names],
+        )
+
+    async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
+        """Return exact counts of sealed and tallied bins, shape (bins, width). SECRET."""
+        keys = StreamKeys(stream)
+        sealed_bin, untallied = await batch(
+            self._redis,
+            [("HGET", keys.state, "sealed_bin"), ("ZCOUNT", keys.untallied, "-inf", last_bin)],
+        )
+        check_read(last_bin, _opened(stream, sealed_bin), untallied)
         counts = np.zeros((max(last_bin - first_bin + 1, 0), width), dtype=np.int64)
         for start in range(0, len(counts), _BINS_PER_READ):
             rows = range(start, min(start + _BINS_PER_READ, len(counts)))
@@ -270,7 +298,7 @@ class RedisStore:
         return await self._reply(
             "release",
             [
-                *(keys.state, keys.epochs, keys.chain, keys.open_bins, keys.open_windows),
+                *(keys.state, keys.epochs, keys.chain, keys.open_bins, keys.open_windows, keys.untallied),
                 *(keys.cells(bin) for bin in bins),
                 keys.users(release.last_bin),  # of a window that ends here, if one does
                 *(keys.tile(append.key) for append in release.tiles),
@@ -334,23 +362,28 @@ class RedisStore:
         return _as_reply(await script(name)(self._redis, keys, arguments))
 
 
-def _packed(change: Apply) -> tuple[list[int], list[bytes], list[int]]:
-    """Return the bins, the script's packed arguments and the windows of users, here none."""
+def _packed(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
+    """Return the keys of the hashes that an apply adds to, and the script's packed arguments."""
     order = np.argsort(change.bins, kind="stable")
     bins, sizes = np.unique(change.bins, return_counts=True)
     columns = (bins, sizes, change.cells[order], change.deltas[order])
-    return bins.tolist(), [_pack([column.tolist() for column in columns])], []
+    return [keys.cells(bin) for bin in bins.tolist()], [_pack([column.tolist() for column in columns])]
 
 
-def _packed_capped(change: Apply) -> tuple[list[int], list[bytes], list[int]]:
-    """Return the same for records that a cap may leave out: in their order, which decides."""
-    assert change.cap is not None
-    bins, bin_places = np.unique(change.bins, return_inverse=True)
-    windows, window_places = np.unique(change.cap.windows, return_inverse=True)
-    records = [bins.tolist(), (bin_places + 1).tolist(), change.cells.tolist()]
-    cap = [change.cap.max_events, ID_BYTES, (window_places + 1).tolist(), windows.tolist()]
-    packed = [_pack(records), b"".join(change.cap.users), _pack(cap), change.cap.key_mark]
-    return records[0], packed, windows.tolist()
+def _packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
+    """Return the same for users' records: the hashes are shards of users, and the users of each window."""
+    users = change.users
+    assert users is not None
+    columns = np.column_stack([change.bins, users.windows, users.ids[:, 0]])
+    shards, sizes = np.unique(columns, axis=0, return_counts=True)
+    order = np.lexsort(columns.T[::-1])
+    named = [UserShard(*shard) for shard in shards.tolist()]
+    windows = np.unique(users.windows).tolist()
+    fields = b"".join(user_fields(users.ids[order], change.cells[order]))
+    counts = [np.unique(change.bins).tolist(), sizes.tolist(), [], change.deltas[order].tolist()]
+    places = [[shard.name for shard in named], shards[:, 0].tolist(), windows]
+    targets = [*map(keys.untallied_shard, named), *map(keys.users, windows)]
+    return targets, [_pack(counts), fields, _pack(places), users.key_mark]
 
 
 def read_rows(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[int, bytes]]:
@@ -366,6 +399,10 @@ def _opened(stream: str, value: bytes | None) -> int:
     if value is None:
         raise LookupError(f"stream {stream!r} was never opened; open its first epoch")
     return int(value)
+
+
+def _read_shard(name: bytes) -> UserShard:
+    return UserShard(*map(int, name.split(b":")))
 
 
 def _read_cuts(entries: Sequence[bytes]) -> tuple[Cut, ...]:

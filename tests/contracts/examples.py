@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -12,7 +13,7 @@ import numpy as np
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
 from stream_app.core.bounding import Windows, user_ids
-from stream_app.core.records import ROWS, Apply, EpochRecord, LedgerEntry, Release, StreamState, UserCap
+from stream_app.core.records import ROWS, Apply, EpochRecord, LedgerEntry, Release, StreamState, Users
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import tile_appends
 
@@ -49,20 +50,22 @@ def apply(
     return Apply(strategy_hash, partition, expected, new, last_cut_bin, due_us, *columns)
 
 
-def capped(
+def of_users(
     expected: int,
     new: int,
     records: Sequence[tuple[int, int, str]],
     *,
-    max_events: int = 2,
     last_cut_bin: int = FIRST_BIN - 1,
     partition: str = "0",
+    key_mark: bytes = bytes(16),
 ) -> Apply:
-    """Return a change of (bin, cell, user) records, of which ``max_events`` of a user count in each epoch."""
-    plain = [(bin, cell, 1) for bin, cell, _ in records]
-    change = apply(expected, new, plain, last_cut_bin=last_cut_bin, partition=partition)
-    ids = user_ids([user for _, _, user in records], WINDOWS.of(change.bins), bytes(32))
-    return replace(change, cap=UserCap(max_events, ids, WINDOWS.of(change.bins), bytes(16)))
+    """Return a change of (bin, cell, user) records where only so many of a user count."""
+    numbers = Counter(records)
+    rows = [(bin, cell, number) for (bin, cell, _), number in numbers.items()]
+    change = apply(expected, new, rows, last_cut_bin=last_cut_bin, partition=partition)
+    windows = WINDOWS.of(change.bins)
+    ids, places = user_ids([user for _, _, user in numbers], windows, bytes(32))
+    return replace(change, users=Users(ids[places], windows, key_mark))
 
 
 def node_value(epoch: int, level: int, index: int, cell: int) -> int:

@@ -1,31 +1,103 @@
-"""What every store promises about users: of each one so many events of a window, the first, and no more."""
+"""What every store promises about users: which of a user's records count depends on that user's alone."""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from stream_app.core.records import Cut, Reply, UserCap
+from stream_app.core.bounding import counted, user_fields, user_ids
+from stream_app.core.records import Cut, Reply, StreamState, Users
+from stream_app.state import memory_stream, redis_store
 from stream_app.state.memory import MemoryStore
 from tests.contracts.conftest import Stores
-from tests.contracts.examples import BINS, FIRST_BIN, HASH, NEXT_EPOCH, TEXT, WIDTH, apply, capped
-from tests.contracts.test_store import cut_and_seal, opened, release
+from tests.contracts.examples import (
+    BINS,
+    FIRST_BIN,
+    HASH,
+    NEXT_EPOCH,
+    TEXT,
+    WIDTH,
+    WINDOWS,
+    apply,
+    of_users,
+    release_of,
+)
+from tests.contracts.test_store import cut_and_seal, loaded, opened
 
 pytestmark = pytest.mark.anyio
 LAST = FIRST_BIN + BINS - 1
 MARK = bytes(16)
+Records = Sequence[tuple[int, int, str]]  # (bin, cell, user)
 
 
-async def counts(stores: Stores, last_bin: int) -> list[list[int]]:
-    """Seal up to a bin and return its exact counts and those before it."""
+async def tallied(stores: Stores, last_bin: int, max_events: int = 2) -> int:
+    """Tally all bins up to one; return the number of calls that this took."""
+    for call in range(1000):
+        reply = await stores.store.tally(stores.stream, HASH, max_events, last_bin)
+        if reply is not Reply.DONE:
+            assert reply is Reply.ALREADY
+            return call
+    raise AssertionError("tallying does not end")
+
+
+async def counts(stores: Stores, last_bin: int, max_events: int = 2) -> list[list[int]]:
+    """Seal up to a bin, tally, and return its exact counts and those before it."""
     await cut_and_seal(stores, last_bin)
+    await tallied(stores, last_bin, max_events)
     return (await stores.store.read_cells(stores.stream, FIRST_BIN, last_bin, WIDTH)).tolist()  # type: ignore[no-any-return]
 
 
+async def release(stores: Stores, bins: int) -> StreamState:
+    """Cut, seal, tally and release the next bins."""
+    last_bin = (await loaded(stores)).released_bin + bins
+    await cut_and_seal(stores, last_bin)
+    await tallied(stores, last_bin)
+    return await released(stores, bins)
+
+
+async def released(stores: Stores, bins: int) -> StreamState:
+    """Release the next bins."""
+    change = release_of(await loaded(stores), bins)
+    assert await stores.store.release(stores.stream, change) == Reply.DONE
+    return await loaded(stores)
+
+
+async def untallied(stores: Stores) -> list[str]:
+    """Return the names of the shards that are kept. Only a test may look."""
+    if isinstance(stores.store, MemoryStore):
+        return sorted(shard.name for shard in stores.store._streams[stores.stream].untallied)
+    client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:untallied"  # type: ignore[attr-defined]
+    keys = [key.decode() async for key in client.scan_iter(f"{prefix}:*")]
+    names = sorted(key.removeprefix(f"{prefix}:") for key in keys)
+    assert names == sorted(name.decode() for name in await client.zrange(prefix, 0, -1))
+    return names
+
+
+def expected(records: Records, max_events: int, last_bin: int) -> list[list[int]]:
+    """Count records one by one, in the words of the rule."""
+    cells = np.zeros((last_bin - FIRST_BIN + 1, WIDTH), dtype=np.int64)
+    numbers, room = Counter(records), Counter[tuple[int, str]]()
+    for bin in range(FIRST_BIN, last_bin + 1):
+        window = int(WINDOWS.of(np.array([bin]))[0])
+        for user in {user for _, _, user in records}:
+            own = [cell for cell in range(WIDTH) if numbers[bin, cell, user]]
+            ids, places = user_ids([user] * len(own), np.full(len(own), window), bytes(32))
+            fields = dict(zip(user_fields(ids[places], np.array(own, dtype=np.int64)), own, strict=True))
+            left = max_events - room[window, user]
+            taken = counted({name: numbers[bin, cell, user] for name, cell in fields.items()}, left)
+            for cell, number in taken.items():
+                cells[bin - FIRST_BIN, cell] += number
+                room[window, user] += number
+    return cells.tolist()  # type: ignore[no-any-return]
+
+
 async def kept_users(stores: Stores) -> int:
-    """Return of how many users something is kept. Only a test may look."""
+    """Return how many users were counted in kept windows. Only a test may look."""
     if isinstance(stores.store, MemoryStore):
         return sum(len(users) for users in stores.store._streams[stores.stream].users.values())
     client = stores.store._redis  # type: ignore[attr-defined]
@@ -33,65 +105,167 @@ async def kept_users(stores: Stores) -> int:
     return sum([await client.hlen(key) - 1 for key in keys])  # one field is the key's mark
 
 
-async def test_the_first_events_of_a_user_count(stores: Stores) -> None:
+async def test_so_many_events_of_a_user_count_in_a_window(stores: Stores) -> None:
     await opened(stores)
     slices = [
         [(FIRST_BIN + 1, 0, "ann"), (FIRST_BIN, 1, "bob"), (FIRST_BIN, 2, "ann")],
-        [(FIRST_BIN, 0, "ann"), (FIRST_BIN, 1, "bob"), (FIRST_BIN + 1, 1, "bob")],
+        [(FIRST_BIN + 1, 0, "ann"), (FIRST_BIN, 1, "bob"), (FIRST_BIN + 1, 1, "bob")],
     ]
-    await stores.store.apply(stores.stream, capped(0, 3, slices[0]))
-    await stores.store.apply(stores.stream, capped(3, 6, slices[1]))
+    await stores.store.apply(stores.stream, of_users(0, 3, slices[0]))
+    await stores.store.apply(stores.stream, of_users(3, 6, slices[1]))
     assert await counts(stores, FIRST_BIN + 1) == [[0, 2, 1], [1, 0, 0]]
     assert (await stores.store.operator_counts(stores.stream))["over_cap"] == 2  # type: ignore[attr-defined]
 
 
-async def test_order_of_position_decides_and_not_order_of_bins(stores: Stores) -> None:
+async def test_earlier_bins_count_first_in_whatever_order_records_are_applied(stores: Stores) -> None:
     await opened(stores)
     records = [(FIRST_BIN + 1, 0, "ann"), (FIRST_BIN, 0, "ann")]
-    await stores.store.apply(stores.stream, capped(0, 2, records, max_events=1))
-    assert await counts(stores, FIRST_BIN + 1) == [[0, 0, 0], [1, 0, 0]]
+    await stores.store.apply(stores.stream, of_users(0, 1, records[:1]))
+    await stores.store.apply(stores.stream, of_users(1, 2, records[1:]))
+    assert await counts(stores, FIRST_BIN + 1, max_events=1) == [[1, 0, 0], [0, 0, 0]]
 
 
-async def test_the_cap_holds_over_all_partitions(stores: Stores) -> None:
-    """Also where a partition was added, or a producer spreads a user's records."""
+@pytest.mark.parametrize("seed", range(3))
+async def test_neither_order_nor_partitions_nor_other_users_choose_the_cell(
+    stores: Stores, seed: int
+) -> None:
     await opened(stores)
     await stores.store.start_partition(stores.stream, HASH, "1", 0)
-    for partition in ("0", "1"):
-        records = [(FIRST_BIN, 0, "ann"), (FIRST_BIN, 1, "bob"), (FIRST_BIN, 0, "ann")]
-        change = capped(0, 3, records, max_events=3, partition=partition)
+    rng = random.Random(seed)
+    people = [f"user {number}" for number in range(40)]
+    records = [(FIRST_BIN + rng.randrange(3), rng.randrange(WIDTH), rng.choice(people)) for _ in range(150)]
+    ends = {"0": 0, "1": 0}
+    for first in range(0, len(records), 10):
+        partition = rng.choice("01")
+        change = of_users(
+            ends[partition], ends[partition] + 10, records[first : first + 10], partition=partition
+        )
         assert await stores.store.apply(stores.stream, change) == Reply.DONE
-    for partition in ("0", "1"):
-        await stores.store.take_cuts(stores.stream, HASH, partition, FIRST_BIN - 1, [Cut(FIRST_BIN, 3)])
-    await stores.store.seal(stores.stream, HASH, ["0", "1"], FIRST_BIN)
-    cells = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN, WIDTH)
-    assert cells.tolist() == [[3, 2, 0]]
+        ends[partition] += 10
+    for partition, end in ends.items():
+        await stores.store.take_cuts(stores.stream, HASH, partition, FIRST_BIN - 1, [Cut(FIRST_BIN + 2, end)])
+    await stores.store.seal(stores.stream, HASH, ["0", "1"], FIRST_BIN + 2)
+    await tallied(stores, FIRST_BIN + 2, max_events=3)
+    cells = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 2, WIDTH)
+    assert cells.tolist() == expected(records, 3, FIRST_BIN + 2)
+    over = (await stores.store.operator_counts(stores.stream)).get("over_cap", 0)  # type: ignore[attr-defined]
+    assert over + cells.sum() == len(records)
+
+
+async def test_no_cell_is_favoured(stores: Stores) -> None:
+    """Of users with one record in each cell, each cell has about a third of those that count."""
+    await opened(stores)
+    records = [(FIRST_BIN, cell, f"user {number}") for number in range(600) for cell in range(WIDTH)]
+    await stores.store.apply(stores.stream, of_users(0, len(records), records))
+    [cells] = await counts(stores, FIRST_BIN, max_events=1)
+    assert sum(cells) == 600
+    assert min(cells) > 140  # five standard deviations below 200 are 142
 
 
 async def test_a_repeated_call_uses_nothing_up(stores: Stores) -> None:
     await opened(stores)
     for _ in range(3):
-        await stores.store.apply(stores.stream, capped(0, 1, [(FIRST_BIN, 0, "ann")]))
-    await stores.store.apply(stores.stream, capped(1, 2, [(FIRST_BIN, 0, "ann")]))
+        await stores.store.apply(stores.stream, of_users(0, 1, [(FIRST_BIN, 0, "ann")]))
+    await stores.store.apply(stores.stream, of_users(1, 2, [(FIRST_BIN, 0, "ann")]))
     assert await counts(stores, FIRST_BIN) == [[2, 0, 0]]
+    assert await tallied(stores, FIRST_BIN) == 0
+    assert (await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN, WIDTH)).tolist() == [[2, 0, 0]]
+
+
+async def test_rows_that_name_a_users_cell_twice_add_up(stores: Stores) -> None:
+    await opened(stores)
+    change = of_users(0, 4, [(FIRST_BIN, 1, "ann")] * 4)
+    assert change.users is not None
+    rows = [0, 0]
+    users = replace(change.users, ids=change.users.ids[rows], windows=change.users.windows[rows])
+    twice = replace(
+        change,
+        bins=change.bins[rows],
+        cells=change.cells[rows],
+        deltas=np.array([1, 3]),
+        users=users,
+    )
+    await stores.store.apply(stores.stream, twice)
+    assert await counts(stores, FIRST_BIN, max_events=9) == [[0, 4, 0]]
 
 
 async def test_each_window_counts_anew(stores: Stores) -> None:
     await opened(stores)
     records = [(bin, 0, "ann") for bin in (LAST, LAST, LAST + 1, LAST, LAST + 1, LAST + 1)]
-    await stores.store.apply(stores.stream, capped(0, 6, records))
-    await release(stores, BINS - 1)
+    await stores.store.apply(stores.stream, of_users(0, 6, records))
+    assert await counts(stores, LAST + 1) == [[0, 0, 0]] * 3 + [[2, 0, 0]] * 2
     assert await kept_users(stores) == 2
-    await cut_and_seal(stores, LAST + 1)
-    exact = await stores.store.read_cells(stores.stream, LAST, LAST + 1, WIDTH)
-    assert exact[:, 0].tolist() == [2, 2]
+
+
+async def test_a_sealed_bin_is_neither_read_nor_released_before_it_is_tallied(stores: Stores) -> None:
+    await opened(stores)
+    await stores.store.apply(
+        stores.stream, of_users(0, 2, [(FIRST_BIN, 0, "ann"), (FIRST_BIN + 1, 1, "ann")])
+    )
+    assert await stores.store.tally(stores.stream, HASH, 2, FIRST_BIN) == Reply.NOT_SEALED
+    await cut_and_seal(stores, FIRST_BIN + 1)
+    state = await stores.store.load(stores.stream)
+    assert state is not None
+    for last_bin in (FIRST_BIN, FIRST_BIN + 1):
+        with pytest.raises(ValueError, match=f"bin {last_bin}, or one before it, is not tallied"):
+            await stores.store.read_cells(stores.stream, FIRST_BIN, last_bin, WIDTH)
+        bins = last_bin - FIRST_BIN + 1
+        assert await stores.store.release(stores.stream, release_of(state, bins)) == Reply.NOT_TALLIED
+        await tallied(stores, last_bin)
+    assert await stores.store.load(stores.stream) == state
+    assert await stores.store.release(stores.stream, release_of(state, 2)) == Reply.DONE
+
+
+async def test_under_another_strategy_nothing_is_tallied(stores: Stores) -> None:
+    assert await stores.store.tally(stores.stream, HASH, 2, FIRST_BIN) == Reply.CONFLICT
+    await opened(stores)
+    await stores.store.apply(stores.stream, of_users(0, 1, [(FIRST_BIN, 0, "ann")]))
+    await cut_and_seal(stores, FIRST_BIN)
+    assert await stores.store.tally(stores.stream, "0" * 64, 2, FIRST_BIN) == Reply.STRATEGY
+    assert len(await untallied(stores)) == 1
+
+
+@pytest.mark.parametrize(("fields", "shards"), [(1, 64), (10, 64), (10_000, 3), (10_000, 64)])
+async def test_tallying_in_steps_gives_the_same_as_at_once(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, fields: int, shards: int
+) -> None:
+    """Each step works off whole shards, in the order of bins, and no more than it may."""
+    for module in (redis_store, memory_stream):
+        monkeypatch.setattr(module, "LARGEST_TALLY_FIELDS", fields)
+        monkeypatch.setattr(module, "LARGEST_TALLY_SHARDS", shards)
+    await opened(stores)
+    rng = random.Random(7)
+    records = [
+        (FIRST_BIN + rng.randrange(2), rng.randrange(WIDTH), f"user {rng.randrange(30)}") for _ in range(120)
+    ]
+    await stores.store.apply(stores.stream, of_users(0, 120, records))
+    await cut_and_seal(stores, FIRST_BIN + 1)
+    left, steps = await untallied(stores), 0
+    least = len(left) / shards if fields > 1 else len(left)  # one shard a step, where two are too many
+    while await stores.store.tally(stores.stream, HASH, 2, FIRST_BIN + 1) == Reply.DONE:
+        before, left, steps = left, await untallied(stores), steps + 1
+        gone = sorted(set(before) - set(left), key=in_order)
+        assert 1 <= len(gone) <= shards
+        assert max(map(in_order, gone)) < min(map(in_order, left), default=in_order(f"{LAST + 1}:0:0"))
+    assert not left
+    assert steps >= max(least, len(set(records)) / max(fields, 5))
+    cells = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 1, WIDTH)
+    assert cells.tolist() == expected(records, 2, FIRST_BIN + 1)
+
+
+def in_order(name: str) -> tuple[int, str]:
+    """Return the place of a shard."""
+    return int(name.split(":")[0]), name
 
 
 async def test_users_are_forgotten_with_the_last_bin_of_their_window(stores: Stores) -> None:
     await opened(stores)
-    await stores.store.apply(stores.stream, capped(0, 2, [(LAST, 0, "ann"), (LAST + 1, 0, "bob")]))
+    await stores.store.apply(stores.stream, of_users(0, 2, [(LAST, 0, "ann"), (LAST + 1, 0, "bob")]))
     await release(stores, BINS - 1)
+    await cut_and_seal(stores, LAST + 1)
+    await tallied(stores, LAST + 1)
     assert await kept_users(stores) == 2
-    await release(stores, 1)
+    await released(stores, 1)
     assert await kept_users(stores) == 1
     assert await kept_windows(stores) == [LAST + BINS]
 
@@ -124,47 +298,55 @@ async def test_users_of_windows_that_are_jumped_over_are_forgotten(
 ) -> None:
     await opened(stores)
     people = [(LAST - 1, 0, "ann"), (LAST, 0, "ann"), (LAST + BINS, 0, "ann"), (LAST + 2 * BINS, 0, "bob")]
-    await stores.store.apply(stores.stream, capped(0, 4, people))
+    await stores.store.apply(stores.stream, of_users(0, 4, people))
     assert await kept_windows(stores) == [LAST, LAST + BINS, LAST + 2 * BINS]
+    assert len(await untallied(stores)) == 4
     # The witness knows of more than this store does: it was set back.
     record = replace(NEXT_EPOCH, epoch=4, first_bin=first_bin, first_seq=30)
     assert await stores.store.open_epoch(stores.stream, TEXT, record, "f" * 64) == Reply.DONE
     assert await kept_windows(stores) == kept
+    bins = [bin for bin, _, _ in people if bin >= first_bin]
+    assert sorted(int(name.split(":")[0]) for name in await untallied(stores)) == bins
 
 
 async def test_what_a_user_used_up_of_a_window_stays_where_its_epoch_ends_early(stores: Stores) -> None:
     await opened(stores)
-    await stores.store.apply(stores.stream, capped(0, 2, [(FIRST_BIN, 0, "ann"), (LAST, 0, "ann")]))
+    await stores.store.apply(stores.stream, of_users(0, 2, [(FIRST_BIN, 0, "ann"), (LAST, 0, "ann")]))
     state = await release(stores, 1)
     record = replace(NEXT_EPOCH, first_bin=LAST, bins=1, first_seq=state.seq + 1)
     assert await stores.store.open_epoch(stores.stream, TEXT, record, state.head) == Reply.DONE
-    change = capped(2, 4, [(LAST, 0, "ann"), (LAST, 0, "bob")], last_cut_bin=FIRST_BIN)
+    change = of_users(2, 4, [(LAST, 0, "ann"), (LAST, 0, "bob")], last_cut_bin=FIRST_BIN)
     assert await stores.store.apply(stores.stream, change) == Reply.DONE
     await cut_and_seal(stores, LAST)
+    await tallied(stores, LAST)
+    # One of ann's two was used in the epoch before.
     assert (await stores.store.read_cells(stores.stream, LAST, LAST, WIDTH)).tolist() == [[2, 0, 0]]
     assert await kept_windows(stores) == [LAST]
 
 
-async def test_a_cap_that_does_not_fit_is_refused(stores: Stores) -> None:
+async def test_users_that_do_not_fit_are_refused(stores: Stores) -> None:
     await opened(stores)
     change = apply(0, 5, [(FIRST_BIN, 0, 1), (FIRST_BIN, 1, 1)])
-    windows = np.array([LAST, LAST])
-    for cap in (UserCap(0, [bytes(16)] * 2, windows, MARK), UserCap(1, [bytes(16)], windows, MARK)):
-        with pytest.raises(ValueError, match="a cap is at least 1"):
-            await stores.store.apply(stores.stream, replace(change, cap=cap))
-    twice = apply(0, 5, [(FIRST_BIN, 0, 2)])
-    with pytest.raises(ValueError, match="each record stands alone"):
-        await stores.store.apply(
-            stores.stream, replace(twice, cap=UserCap(1, [bytes(16)], windows[:1], MARK))
-        )
+    ids, windows = np.zeros((2, 16), np.uint8), np.array([LAST, LAST])
+    for users in (
+        Users(ids[:1], windows, MARK),
+        Users(ids[:, :8], windows, MARK),
+        Users(ids, windows[:1], MARK),
+    ):
+        with pytest.raises(ValueError, match="each row needs a user of 16 bytes and a window"):
+            await stores.store.apply(stores.stream, replace(change, users=users))
+    wide = replace(change, cells=np.array([0, 2**32]), users=Users(ids, windows, MARK))
+    with pytest.raises(ValueError, match="users' cells must be below"):
+        await stores.store.apply(stores.stream, wide)
+    with pytest.raises(ValueError, match="at least 1"):
+        await stores.store.tally(stores.stream, HASH, 0, FIRST_BIN)
 
 
 async def test_under_another_key_nothing_counts(stores: Stores) -> None:
     await opened(stores)
-    await stores.store.apply(stores.stream, capped(0, 1, [(FIRST_BIN, 0, "ann")]))
-    change = capped(1, 2, [(LAST + 1, 0, "bob"), (LAST, 0, "bob")])
-    assert change.cap is not None
-    other = replace(change, cap=replace(change.cap, key_mark=b"\1" * 16))
+    await stores.store.apply(stores.stream, of_users(0, 1, [(FIRST_BIN, 0, "ann")]))
+    people = [(LAST + 1, 0, "bob"), (LAST, 0, "bob")]
+    other = of_users(1, 2, people, key_mark=b"\1" * 16)
     assert await stores.store.apply(stores.stream, other) == Reply.USER_KEY
-    assert await stores.store.apply(stores.stream, change) == Reply.DONE
+    assert await stores.store.apply(stores.stream, of_users(1, 2, people)) == Reply.DONE
     assert await counts(stores, FIRST_BIN) == [[1, 0, 0]]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from stream_app.core.bounding import UserShard
 from stream_app.core.records import GENESIS, Cut, StoredNoise, TileKey
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.connection import batch, connect, execute
@@ -30,7 +31,7 @@ from stream_app.state.keys import (
 )
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import SERVERS, Servers
-from tests.contracts.examples import ENTRY, EPOCH, FIRST_BIN, HASH, TEXT, apply, capped, release_of
+from tests.contracts.examples import ENTRY, EPOCH, FIRST_BIN, HASH, TEXT, apply, of_users, release_of
 
 WRITES = [
     ("SET", "{key}", "1"),
@@ -76,11 +77,12 @@ async def fill(store: RedisStore, stream: str) -> None:
     await store.open_epoch(stream, TEXT, EPOCH, GENESIS, StoredNoise("nonce", 1))
     await store.start_partition(stream, HASH, "0", 0)
     await store.apply(stream, apply(0, 5, [(FIRST_BIN, 0, 3), (FIRST_BIN + 1, 2, 4)]))
-    await store.apply(stream, capped(5, 7, [(FIRST_BIN, 0, "ann")]))
+    await store.apply(stream, of_users(5, 7, [(FIRST_BIN, 0, "ann"), (FIRST_BIN + 1, 0, "ann")]))
     await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, [Cut(FIRST_BIN, 7), Cut(FIRST_BIN + 1, 9)])
     await store.seal(stream, HASH, ["0"], FIRST_BIN + 1)
     state = await store.load(stream)
     assert state is not None
+    await store.tally(stream, HASH, 2, FIRST_BIN)
     await store.release(stream, release_of(state, 1))
     await store.publish(stream, 1)
     await store.hold(stream, "worker", 60_000)
@@ -223,6 +225,9 @@ def test_no_name_makes_a_secret_key_public(stream: str, partition: str, other: s
         keys.cut_calls,
         keys.open_bins,
         keys.open_windows,
+        keys.untallied,
+        keys.untallied_shard(UserShard(bin, bin, 255)),
+        keys.users(bin),
     ]
     secret += [keys.operator_counts, keys.cuts(partition), keys.cells(bin), CLOCK_MARK]
     public = [keys.strategy, keys.epochs, keys.visible, keys.chain, keys.tile(TileKey(0, -1, 2, 3))]

@@ -51,6 +51,15 @@ async def users_that_are_jumped_over_are_forgotten(stores: Stores) -> None:
     await cap.test_users_of_windows_that_are_jumped_over_are_forgotten(stores, cap.LAST + 99, [])
 
 
+async def shards_are_worked_off(stores: Stores) -> None:
+    await cap.test_each_window_counts_anew(stores)
+    assert not await cap.untallied(stores)
+
+
+async def cells_are_in_order_of_rank(stores: Stores) -> None:
+    await cap.test_neither_order_nor_partitions_nor_other_users_choose_the_cell(stores, 0)
+
+
 MUTANTS = {
     "a batch is applied twice": Mutant(
         "apply",
@@ -74,10 +83,32 @@ MUTANTS = {
         contract.TestSeal().test_sealed_bins_never_change,
     ),
     "a user counts once too often": Mutant(
-        "apply",
-        "user, 1) <= cap then",
-        "user, 1) <= cap + 1 then",
-        cap.test_the_first_events_of_a_user_count,
+        "tally",
+        "math.max(most_events - counted[user], 0)",
+        "math.max(most_events + 1 - counted[user], 0)",
+        cap.test_so_many_events_of_a_user_count_in_a_window,
+    ),
+    "a user's cells are chosen as they come": Mutant(
+        "tally", "a.rank < b.rank", "a.field < b.field", cells_are_in_order_of_rank
+    ),
+    "tallied records stay": Mutant("tally", "redis.call('UNLINK', records)", "", shards_are_worked_off),
+    "a bin that is not tallied is released": Mutant(
+        "release",
+        "if redis.call('ZCOUNT', untallied, '-inf', last_bin) > 0 then",
+        "if false then",
+        cap.test_a_sealed_bin_is_neither_read_nor_released_before_it_is_tallied,
+    ),
+    "bins are tallied before they are sealed": Mutant(
+        "tally",
+        "if tonumber(up_to_bin) > tonumber(held[2]) then",
+        "if false then",
+        cap.test_a_sealed_bin_is_neither_read_nor_released_before_it_is_tallied,
+    ),
+    "users of another key are counted": Mutant(
+        "apply", "mark and mark ~= key_mark", "false", cap.test_under_another_key_nothing_counts
+    ),
+    "records outlive a jump over their bin": Mutant(
+        "open_epoch", "forget(untallied, shards_at, shards)", "", users_that_are_jumped_over_are_forgotten
     ),
     "what was seen of users outlives its window": Mutant(
         "release",

@@ -45,7 +45,7 @@ from tests.contracts.examples import (
     TEXT,
     WIDTH,
     apply,
-    capped,
+    of_users,
     release_of,
 )
 
@@ -115,22 +115,24 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(
         partition=partitions,
-        near=st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc")), min_size=1, max_size=5),
-        max_events=st.integers(1, 2),
+        near=st.lists(
+            st.tuples(st.integers(0, 5), st.integers(0, WIDTH - 1), st.sampled_from("abc")),
+            min_size=1,
+            max_size=5,
+        ),
     )
-    def apply_capped(self, partition: str, near: list[tuple[int, str]], max_events: int) -> None:
+    def apply_of_users(self, partition: str, near: list[tuple[int, int, str]]) -> None:
         known = self.state().partitions.get(partition)
         if known is not None:
             open_bin = known.last_cut_bin + 1
-            records = [(open_bin + ahead, 0, user) for ahead, user in near]
+            records = [(open_bin + ahead, cell, user) for ahead, cell, user in near]
             self.both(
                 lambda store, stream: store.apply(
                     stream,
-                    capped(
+                    of_users(
                         known.position,
                         known.position + len(records),
                         records,
-                        max_events=max_events,
                         last_cut_bin=known.last_cut_bin,
                         partition=partition,
                     ),
@@ -222,10 +224,17 @@ class StoresAgree(RuleBasedStateMachine):
             change = apply(partition.position, end, last_cut_bin=last, partition=name)
             self.both(lambda store, stream: store.apply(stream, change))
 
+    @rule(ahead=st.sampled_from([0, 0, 0, -1, 1]), max_events=st.integers(1, 3), strategy_hash=hashes)
+    def tally(self, ahead: int, max_events: int, strategy_hash: str) -> None:
+        bin = self.state().sealed_bin + ahead
+        self.both(lambda store, stream: store.tally(stream, strategy_hash, max_events, bin))
+
     @precondition(lambda self: self.state().released_bin < self.state().sealed_bin)
-    @rule(data=st.data())
-    def release_sealed(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), tallied=st.booleans())
+    def release_sealed(self, data: st.DataObject, tallied: bool) -> None:
         state = self.state()
+        if tallied:
+            self.both(lambda store, stream: store.tally(stream, HASH, 2, state.sealed_bin))
         self.release(data.draw(st.integers(1, state.sealed_bin - state.released_bin)), "a")
 
     @rule(first=bins, length=st.integers(0, 3))

@@ -1,13 +1,16 @@
 -- Add one slice's counts to the cells of open bins and move the partition's position: both or neither.
--- KEYS: state, positions, base_bins, cuts of the partition, open_bins, operator_counts, open_windows, then the cells
---       of each bin in `bins`, then the users of each window
+-- KEYS: state, positions, base_bins, cuts of the partition, open_bins, untallied, open_windows, then the cells
+--       of each bin in `bins`; under a cap of a user's events instead each shard of users, then the users of each window
 -- ARGV: strategy hash, partition, expected position, new position, last cut bin, due instant in us or '',
---       packed {bins, number of cells of each bin, cells, deltas}; under a cap of a user's events instead
---       {bins, place in `bins` of each record, cells}, the ids of users one after the other, and
---       packed {cap, bytes of an id, place of each record's window, windows}, and the mark of the ids' key
-local state, positions, base_bins, cuts, open_bins, operator_counts, open_windows = unpack(KEYS, 1, 7)
+--       packed {bins, number of cells of each bin, cells, deltas}; under a cap packed {bins, number of users' cells of
+--       each shard, {}, deltas}, the users' cells one after the other, packed {names of the shards, their bins,
+--       windows}, and the mark of the key of users
+#include counts
+local state, positions, base_bins, cuts, open_bins, untallied, open_windows = unpack(KEYS, 1, 7)
 local strategy_hash, partition, expected, new, last_cut_bin, due_us = unpack(ARGV, 1, 6)
 local bins, sizes, cells, deltas = unpack(cmsgpack.unpack(ARGV[7]))
+local users_cells, key_mark = ARGV[8], ARGV[10]
+local shards, shard_bins, windows = unpack(users_cells and cmsgpack.unpack(ARGV[9]) or {})
 local GIVEN_KEYS = 7
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
@@ -33,10 +36,10 @@ for _, bin in ipairs(bins) do
   if bin <= sealed_bin then return 'sealed' end
 end
 
-if ARGV[8] then
-  for i = GIVEN_KEYS + #bins + 1, #KEYS do
+if shards then
+  for i = GIVEN_KEYS + #shards + 1, #KEYS do
     local mark = redis.call('HGET', KEYS[i], 'key mark')
-    if mark and mark ~= ARGV[10] then return 'user_key' end
+    if mark and mark ~= key_mark then return 'user_key' end
   end
 end
 
@@ -51,26 +54,25 @@ local function add_all()
   end
 end
 
--- Records in order of position: of each user the first ones of a window count.
-local function add_capped(bin_places)
-  local ids, cap, id_bytes, window_places, windows = ARGV[8], unpack(cmsgpack.unpack(ARGV[9]))
-  local over = 0
-  for n, window in ipairs(window_places) do
-    local user = string.sub(ids, (n - 1) * id_bytes + 1, n * id_bytes)
-    if redis.call('HINCRBY', KEYS[GIVEN_KEYS + #bins + window], user, 1) <= cap then
-      redis.call('HINCRBY', KEYS[GIVEN_KEYS + bin_places[n]], cells[n], 1)
-    else
-      over = over + 1
-    end
+-- Users' records wait until their bin is sealed: only then is it known which of them count.
+local function add_users()
+  local bytes, last = #users_cells / #deltas, 0
+  for n = 1, #deltas do cells[n] = string.sub(users_cells, (n - 1) * bytes + 1, n * bytes) end
+  for i, shard in ipairs(shards) do
+    local records, first = KEYS[GIVEN_KEYS + i], last + 1
+    last = last + sizes[i]
+    local counts = get_counts(records, cells, first, last)
+    for n = first, last do counts[cells[n]] = counts[cells[n]] + deltas[n] end
+    set_counts(records, cells, counts, first, last)
+    redis.call('ZADD', untallied, shard_bins[i], shard)
   end
   for i, window in ipairs(windows) do
-    redis.call('HSET', KEYS[GIVEN_KEYS + #bins + i], 'key mark', ARGV[10])
+    redis.call('HSETNX', KEYS[GIVEN_KEYS + #shards + i], 'key mark', key_mark)
     redis.call('ZADD', open_windows, window, window)
   end
-  if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', over) end
 end
 
-if ARGV[8] then add_capped(sizes) else add_all() end
+if shards then add_users() else add_all() end
 for _, bin in ipairs(bins) do redis.call('ZADD', open_bins, bin, bin) end
 redis.call('HSET', positions, partition, new)
 

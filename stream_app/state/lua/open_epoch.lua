@@ -1,17 +1,21 @@
 -- Open an epoch after all others of the stream; the one before it ends where it stands.
--- KEYS: state, strategy, epochs, visible, chain, open_bins, noise, open_windows, then the cells of each bin to forget,
---       then the users of each window to forget, then the tiles that hold what is released but not visible
+-- KEYS: state, strategy, epochs, visible, chain, open_bins, noise, open_windows, untallied, then the cells of each bin to
+--       forget, the users of each window to forget, the records of each shard of users to forget, then the tiles that
+--       hold what is released but not visible
 -- ARGV: strategy, strategy hash, epoch, record, first bin, last bin, first seq, head, nonce of the epoch's noise
 --       (may be empty), number of its pages, the counter that it begins with if the chain goes on from its own
---       head, seq and visible seq that the caller saw, numbers of bins and of windows to forget, these bins, these
---       windows (each named by its last bin), then the visible length of each tile
+--       head, seq and visible seq that the caller saw, numbers of bins, windows and shards to forget, these bins, these
+--       windows (each named by its last bin), these shards, then the visible length of each tile
 -- Replies: 'again' when the caller saw another state than the one that holds now
-local state, strategy, epochs, visible, chain, open_bins, noise, open_windows = unpack(KEYS, 1, 8)
+local state, strategy, epochs, visible, chain, open_bins, noise, open_windows, untallied = unpack(KEYS, 1, 9)
 local text, strategy_hash, epoch, record, first_bin, last_bin, first_seq, head = unpack(ARGV, 1, 8)
-local nonce, pages, carried, seen_seq, seen_visible, bins_to_forget, windows_to_forget = unpack(ARGV, 9, 15)
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 8, 15
+local nonce, pages, carried, seen_seq, seen_visible = unpack(ARGV, 9, 13)
+local bins_to_forget, windows_to_forget, shards_to_forget = unpack(ARGV, 14, 16)
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 9, 16
 local counter = ''
 bins_to_forget, windows_to_forget = tonumber(bins_to_forget), tonumber(windows_to_forget)
+shards_to_forget = tonumber(shards_to_forget)
+local shards_at = bins_to_forget + windows_to_forget
 
 local function last_bin_of(number, known)
   return tonumber(redis.call('HGET', epochs, number .. ':last_bin') or known.first_bin + known.bins - 1)
@@ -23,7 +27,7 @@ end
 
 -- The witness holds other rows than those that no reader has seen: they must never be seen.
 local function discard_invisible()
-  for i = bins_to_forget + windows_to_forget + 1, #KEYS - GIVEN_KEYS do
+  for i = shards_at + shards_to_forget + 1, #KEYS - GIVEN_KEYS do
     local tile, length = KEYS[GIVEN_KEYS + i], tonumber(ARGV[GIVEN_ARGUMENTS + i])
     if length == 0 then
       redis.call('UNLINK', tile)
@@ -89,7 +93,8 @@ if current then
   end
   local bins = seen_before(open_bins, 0, bins_to_forget)
   local windows = seen_before(open_windows, bins_to_forget, windows_to_forget)
-  if not bins or not windows then return 'again' end
+  local shards = seen_before(untallied, shards_at, shards_to_forget)
+  if not bins or not windows or not shards then return 'again' end
   if held[2] ~= seen_seq or (redis.call('GET', visible) or '0') ~= seen_visible then return 'again' end
 
   if tonumber(first_seq) ~= tonumber(held[2]) + 1 or head ~= held[3] then
@@ -102,6 +107,7 @@ if current then
   end
   forget(open_bins, 0, bins)
   forget(open_windows, bins_to_forget, windows)
+  forget(untallied, shards_at, shards)
   sealed_bin = math.max(sealed_bin, tonumber(held[5]))
 elseif not noise_is_stored() then
   return 'conflict'

@@ -1,13 +1,13 @@
 -- Release sealed bins: rows, tiles and the counter's state are written, the exact counts are deleted.
 -- The head of the chain is compared, so that neither a retry nor a second leader releases a bin twice.
--- KEYS: state, epochs, chain, open_bins, open_windows, then the cells of each bin, the users of the window that ends
+-- KEYS: state, epochs, chain, open_bins, open_windows, untallied, then the cells of each bin, the users of the window that ends
 --       with the last bin (there may be none), then the tiles
 -- ARGV: strategy hash, epoch, expected seq, expected head, first bin, last bin, new head, counter,
 --       a row for each bin, then for each tile: its length before, what to append, whether it is full then
-local state, epochs, chain, open_bins, open_windows = unpack(KEYS, 1, 5)
+local state, epochs, chain, open_bins, open_windows, untallied = unpack(KEYS, 1, 6)
 local strategy_hash, epoch, expected_seq, expected_head = unpack(ARGV, 1, 4)
 local first_bin, last_bin, head, counter = unpack(ARGV, 5, 8)
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 5, 8
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 6, 8
 local bins = tonumber(last_bin) - tonumber(first_bin) + 1
 local tiles = #KEYS - GIVEN_KEYS - bins - 1
 local seq = string.format('%.0f', tonumber(expected_seq) + bins)
@@ -23,6 +23,7 @@ if held[2] ~= epoch or redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 
   return 'conflict'
 end
 if tonumber(last_bin) > tonumber(held[6]) then return 'not_sealed' end
+if redis.call('ZCOUNT', untallied, '-inf', last_bin) > 0 then return 'not_tallied' end
 
 local function tile(i)
   local argument = GIVEN_ARGUMENTS + bins + 3 * i - 2

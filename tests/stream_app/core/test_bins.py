@@ -131,7 +131,7 @@ def test_split_and_aggregate_keep_every_record(cells: list[tuple[int, int]], mos
     columns = np.array([cell for _, cell in cells], dtype=np.int64)
     total: Counter[tuple[int, int]] = Counter()
     stop = 0
-    for run in split(bins, columns, 3, most_cells):
+    for run in split(bins * 3 + columns, most_cells):
         assert run.start == stop
         stop = run.stop
         in_run = Counter(cells[run])

@@ -1,0 +1,104 @@
+-- Add to the cells of sealed bins what counts of the users' records: so many of each user in a window, those of earlier
+-- bins first, and within a bin cells in the order of a hash. After a call each shard of users is either gone, and what
+-- counts of it is added, or as it was.
+-- KEYS: state, untallied, operator_counts, then for each shard: its records, the users of its window, the cells of its bin
+-- ARGV: strategy hash, up to bin, most events of a user, most fields of a call, bytes of an id, names of the shards
+-- Replies: 'already' when there is no shard left; 'done' means call again, also where the caller saw other shards
+#include counts
+local state, untallied, operator_counts = unpack(KEYS, 1, 3)
+local strategy_hash, up_to_bin = ARGV[1], ARGV[2]
+local most_events, most_fields, id_bytes = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 5
+local shards = #ARGV - GIVEN_ARGUMENTS
+
+local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
+if not held[1] then return 'conflict' end
+if held[1] ~= strategy_hash then return 'strategy' end
+if tonumber(up_to_bin) > tonumber(held[2]) then return 'not_sealed' end
+
+local function total_of_each_user(entries)
+  local totals, users = {}, {}
+  for i = 1, #entries, 2 do
+    local user = string.sub(entries[i], 1, id_bytes)
+    if not totals[user] then
+      totals[user] = 0
+      users[#users + 1] = user
+    end
+    totals[user] = totals[user] + tonumber(entries[i + 1])
+  end
+  return totals, users
+end
+
+local function by_rank(a, b) return a.rank < b.rank end
+
+-- Return what counts of each cell, and by how many records all users are over the cap.
+local function chosen(entries, totals, rooms)
+  local cells, counts, crowded, over = {}, {}, {}, 0
+  local function add(field, number)
+    local a, b, c, d = string.byte(field, id_bytes + 1, id_bytes + 4)
+    local cell = ((a * 256 + b) * 256 + c) * 256 + d
+    if not counts[cell] then
+      counts[cell] = 0
+      cells[#cells + 1] = cell
+    end
+    counts[cell] = counts[cell] + number
+  end
+  for i = 1, #entries, 2 do
+    local field, number = entries[i], tonumber(entries[i + 1])
+    local user = string.sub(field, 1, id_bytes)
+    if totals[user] <= rooms[user] then
+      add(field, number)
+    else
+      crowded[user] = crowded[user] or {}
+      table.insert(crowded[user], {rank = redis.sha1hex(field), field = field, number = number})
+    end
+  end
+  for user, records in pairs(crowded) do
+    local room = rooms[user]
+    over = over + totals[user] - room
+    if room > 0 then
+      table.sort(records, by_rank)
+      for _, record in ipairs(records) do
+        local number = math.min(record.number, room)
+        if number > 0 then add(record.field, number) end
+        room = room - number
+      end
+    end
+  end
+  return cells, counts, over
+end
+
+local function tally(records, window_users, bin_cells)
+  local entries = redis.call('HGETALL', records)
+  local totals, users = total_of_each_user(entries)
+  local counted = get_counts(window_users, users, 1, #users)
+  local rooms, changed = {}, {}
+  for _, user in ipairs(users) do
+    rooms[user] = math.max(most_events - counted[user], 0)
+    if rooms[user] > 0 then
+      counted[user] = counted[user] + math.min(totals[user], rooms[user])
+      changed[#changed + 1] = user
+    end
+  end
+  local cells, counts, over = chosen(entries, totals, rooms)
+  set_counts(window_users, changed, counted, 1, #changed)
+  local before = get_counts(bin_cells, cells, 1, #cells)
+  for _, cell in ipairs(cells) do counts[cell] = counts[cell] + before[cell] end
+  set_counts(bin_cells, cells, counts, 1, #cells)
+  if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', over) end
+  redis.call('UNLINK', records)
+end
+
+local found = redis.call('ZRANGEBYSCORE', untallied, '-inf', up_to_bin, 'LIMIT', 0, math.max(shards, 1))
+if #found == 0 then return 'already' end
+local fields = 0
+for i = 1, shards do
+  local name = ARGV[GIVEN_ARGUMENTS + i]
+  if found[i] ~= name then break end
+  local records, users, cells = unpack(KEYS, GIVEN_KEYS + 3 * i - 2, GIVEN_KEYS + 3 * i)
+  fields = fields + redis.call('HLEN', records)
+  if i > 1 and fields > most_fields then break end
+  tally(records, users, cells)
+  redis.call('ZREM', untallied, name)
+end
+return 'done'
