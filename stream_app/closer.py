@@ -33,7 +33,6 @@ from stream_app.ports import Clock, NoiseKeys, OperatorError, Source, Store, Wit
 
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and never a long script
 POLL_S = 0.02  # how soon to ask again for bins that are due while a partition has not reached its cut
-KEEP_LEASE_US = 1_000_000
 FOLLOW_S = 0.5  # how soon a worker that does not close a stream looks again
 PATIENCE_S = 2 * LEASE_S
 RETRY_S = 0.5
@@ -146,6 +145,7 @@ class Closer:
         Raises: as ``open``; OperatorError where another worker closes it under keys that this one lacks.
         """
         followed_s = 0.0
+        self._claimed_term = None  # the witness is asked, not remembered
         while True:
             if await self._leads():
                 await self.open()
@@ -165,13 +165,14 @@ class Closer:
         """Close and publish until cancelled, which may happen at any await; a replay returns at its end."""
         try:
             async with asyncio.TaskGroup() as loops:
-                drawing = loops.create_task(_persistently(self._draw_ahead))
-                pooling = loops.create_task(_persistently(self._fill_pool))
-                closing = loops.create_task(_persistently(self._close))
-                loops.create_task(_persistently(self._publish))
+                drawing = loops.create_task(self._persistently(self._draw_ahead))
+                pooling = loops.create_task(self._persistently(self._fill_pool))
+                keeping = loops.create_task(self._persistently(self._keep_lease))
+                closing = loops.create_task(self._persistently(self._close))
+                loops.create_task(self._persistently(self._publish))
                 await closing
-                drawing.cancel()
-                pooling.cancel()
+                for helping in (drawing, pooling, keeping):
+                    helping.cancel()
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
@@ -187,12 +188,14 @@ class Closer:
                 return
             if all_due_released:
                 self._pool_wanted.set()
-                instant_us = self._declaration.closing.instant_us(next_bin)
-                if self._lease is not None:  # which has to be kept meanwhile
-                    instant_us = min(instant_us, await self._clock.now_us() + KEEP_LEASE_US)
-                await self._clock.sleep_until_us(instant_us)
+                await self._clock.sleep_until_us(self._declaration.closing.instant_us(next_bin))
             else:
                 await asyncio.sleep(POLL_S)
+
+    async def _keep_lease(self, _outage: Outage) -> None:
+        """Keep the lease, if there is one: neither a long release nor a slow witness may lose it."""
+        if self._lease is not None:
+            await self._lease.keep()
 
     async def _draw_ahead(self, outage: Outage) -> None:
         """Draw the next epoch's noise when it is time, so that its opening does not wait for that."""
@@ -252,6 +255,10 @@ class Closer:
         They are kept out before the witness is read, or one that had stood still could still add a row.
         """
         if self._lease is not None and not await self._lease.held():
+            async with self._claiming:
+                if self._claimed_term is not None:
+                    self._claimed_term = None
+                    await self._witness.resign(self._name)
             return False
         term = self._lease.term if self._lease is not None else 0
         async with self._claiming:
@@ -356,16 +363,16 @@ class Closer:
             seq = rows[-1][0]
         return seq
 
+    async def _persistently(self, loop: Callable[[Outage], Awaitable[None]]) -> None:
+        """Run a loop again whenever the store or the witness did not answer: it begins by loading.
 
-async def _persistently(loop: Callable[[Outage], Awaitable[None]]) -> None:
-    """Run a loop again whenever the store or the witness did not answer: it begins by loading.
-
-    The loop says when the outage is over.
-    """
-    outage = Outage(log, "closer")
-    while True:
-        try:
-            return await loop(outage)
-        except OSError as failure:
-            outage.failed(failure)
-            await asyncio.sleep(RETRY_S)
+        The loop says when the outage is over.
+        """
+        outage = Outage(log, "closer")
+        while True:
+            try:
+                return await loop(outage)
+            except OSError as failure:
+                self._claimed_term = None  # the store may be another one: the witness is asked anew
+                outage.failed(failure)
+                await asyncio.sleep(RETRY_S)

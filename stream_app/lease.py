@@ -42,6 +42,15 @@ class Lease:
         self.term += lapsed
         return True
 
+    async def keep(self) -> None:
+        """Ask for the lease until cancelled, well before it expires, whatever its holder waits for meanwhile.
+
+        Raises: OSError.
+        """
+        while True:
+            await self.held()
+            await asyncio.sleep(self._lease_s / 10)
+
     def drop(self) -> None:
         """Forget that it is held: the next question decides, and begins a new term."""
         self._until_s = self._ask_at_s = 0.0

@@ -183,6 +183,10 @@ class PublicReader(Protocol):
         """Return strategy, epochs and the visible seq in one consistent read."""
         ...
 
+    async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
+        """Return the visible seq of each stream; 0 where nothing is visible."""
+        ...
+
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
         """Return visible rows with seq > after_seq, in order."""
         ...
@@ -312,6 +316,10 @@ class Witness(Protocol):
 
     async def claim(self, stream: str) -> None:
         """Become the one writer of a stream: nothing that an earlier one sends is ever kept after this."""
+        ...
+
+    async def resign(self, stream: str) -> None:
+        """Stop being the writer: from now on somebody else may add rows."""
         ...
 
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:

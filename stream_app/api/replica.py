@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 Block = tuple[Missing, Int64Array]
 
 RECENT_ROWS = 4_096  # a follower that is further behind reads from the store
-POLL_S = 0.2  # well below the second at which releases become visible
+POLL_S = 0.2  # how often everything is read, alerts and new streams included
+NEWS_S = 0.02  # how often is asked whether a known stream has a new row: one round trip for all
 LONGEST_POLL_S = 5.0
 STALE_AFTER_S = 10.0
 _ROWS_A_READ = 2_000
@@ -210,15 +211,30 @@ class Replicas:
         while True:
             try:
                 await self.refresh()
-                outage.over()
-                pause_s = POLL_S
             except Exception as failure:
                 # The type only: a client's message may hold the store's address or password.
                 kind = type(failure).__name__
                 known = "no stream is known yet" if self._fresh_at is None else "answers go on from memory"
                 outage.failed(f"redis.api_url cannot be read ({kind}), {known}")
                 pause_s = min(2 * pause_s, LONGEST_POLL_S)
-            await asyncio.sleep(pause_s)
+                await asyncio.sleep(pause_s)
+            else:
+                outage.over()
+                pause_s = POLL_S
+                await self._until_news()
+
+    async def _until_news(self) -> None:
+        """Return when a known stream has a new row, or when it is time to read everything."""
+        until_s = time.monotonic() + POLL_S
+        names = list(self.by_name)
+        while time.monotonic() < until_s:
+            await asyncio.sleep(NEWS_S)
+            try:
+                visible = await self._reader.visible_seqs(names)
+            except Exception:
+                return  # reading everything says what is wrong
+            if any(self.by_name[name].seq != seq for name, seq in zip(names, visible, strict=True)):
+                return
 
     def close(self) -> None:
         """Let every follower end."""

@@ -26,6 +26,9 @@ class WitnessFile:
     async def claim(self, stream: str) -> None:
         """Nothing to do: one process holds the directory."""
 
+    async def resign(self, stream: str) -> None:
+        """Nothing to do: one process holds the directory."""
+
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Write rows durably, skipping those it already has; return when they are on disk."""
         log = self._log(stream)

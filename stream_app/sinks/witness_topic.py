@@ -2,13 +2,15 @@
 
 A record is a released row, its key names stream, epoch and bin; the value are the bytes that every output
 repeats. Each stream has one writer, kept apart from its predecessors by Kafka's transactions: a worker that
-had stood still cannot add a row once another has claimed the stream.
+had stood still cannot add a row once another has claimed the stream. So the writer knows the last row by
+itself: between faults nothing is read from the topic, and the streams' transactions run side by side.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -32,14 +34,15 @@ class WitnessTopic:
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
         self._place = TopicPartition(topic, 0)
-        client = cluster.client()
-        # Rows of a transaction that is under way are no rows yet; whether there are any says the other one.
-        self._reader = AIOKafkaConsumer(isolation_level="read_committed", auto_offset_reset="none", **client)
-        self._asker = AIOKafkaConsumer(isolation_level="read_uncommitted", **client)
+        # These two say how far the log reaches, with and without the rows of open transactions. They have no
+        # partition, so they never poll: an answer would wait behind a poll on the same connection.
+        self._committed = self._consumer("read_committed")
+        self._written = self._consumer("read_uncommitted")
         self._writers: dict[str, AIOKafkaProducer] = {}
         self._heads: dict[str, tuple[int, bytes]] = {}
+        self._known: set[str] = set()  # claimed streams whose head was read since: nobody else can move it
         self._looked_at: dict[str, int] = {}  # by stream: the end of the log when its head was looked up
-        self._lock = asyncio.Lock()
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @classmethod
     async def open(cls, cluster: Cluster, topic: str) -> WitnessTopic:
@@ -67,9 +70,8 @@ class WitnessTopic:
         witness = cls(cluster, topic)
         try:
             with answers(cluster):
-                await witness._reader.start()
-                await witness._asker.start()
-            witness._reader.assign([witness._place])
+                await witness._committed.start()
+                await witness._written.start()
         except BaseException:
             await witness.close()
             raise
@@ -77,14 +79,14 @@ class WitnessTopic:
 
     async def close(self) -> None:
         """Close all connections."""
-        for client in (*self._writers.values(), self._reader, self._asker):
+        for client in (*self._writers.values(), self._committed, self._written):
             with suppress(errors.KafkaError):
                 await client.stop()
         self._writers.clear()
 
     async def claim(self, stream: str) -> None:
         """Become the one writer of a stream: nothing that an earlier one sends is ever kept after this."""
-        async with self._lock:
+        async with self._locks[stream]:
             await self._forsake(stream)
             writer = AIOKafkaProducer(
                 transactional_id=f"{self._place.topic}.{stream}",
@@ -99,9 +101,14 @@ class WitnessTopic:
                 await self._forsake(stream)
                 raise
 
+    async def resign(self, stream: str) -> None:
+        """Stop being the writer: the head is looked up again, for somebody else may move it."""
+        async with self._locks[stream]:
+            await self._forsake(stream)
+
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Write rows durably, skipping those it already has; return when all replicas have them."""
-        async with self._lock:
+        async with self._locks[stream]:
             head_seq, head_row = await self._head(stream) or (0, b"")
             if any(seq == head_seq and row != head_row for seq, row in rows):
                 raise OperatorError(
@@ -111,16 +118,16 @@ class WitnessTopic:
             new = [row for seq, row in rows if seq > head_seq]
             if new:
                 await self._write(stream, new)
+                self._heads[stream] = rows[-1]
 
     async def head(self, stream: str) -> tuple[int, bytes] | None:
         """Return the last (seq, row) of a stream, or None."""
-        async with self._lock:
+        async with self._locks[stream]:
             return await self._head(stream)
 
     async def rows(self, stream: str, after_seq: int) -> list[tuple[int, bytes]]:
         """Return rows with seq > after_seq, in order. Cost: reads the whole topic."""
-        async with self._lock:
-            records = await self._read(await self._first(), await self._settled_end())
+        records = await self._read(await self._first(), await self._settled_end())
         rows = (_numbered(record) for record in records if _stream(record) == stream)
         return [(seq, row) for seq, row in rows if seq > after_seq]
 
@@ -142,13 +149,19 @@ class WitnessTopic:
             raise
 
     async def _forsake(self, stream: str) -> None:
+        self._known.discard(stream)
         writer = self._writers.pop(stream, None)
         if writer is not None:
             with suppress(errors.KafkaError):
                 await writer.stop()
 
     async def _head(self, stream: str) -> tuple[int, bytes] | None:
-        """Look at what is new since the last time; the first time, backwards from the end."""
+        """Look at what is new since the last time; the first time, backwards from the end.
+
+        Cost: nothing where this is the stream's writer and has looked since it claimed the stream.
+        """
+        if stream in self._known:
+            return self._heads.get(stream)
         first, end = await self._first(), await self._settled_end()
         start, window = end, _FIRST_WINDOW
         looked_at = self._looked_at.get(stream)
@@ -161,18 +174,20 @@ class WitnessTopic:
                 self._heads[stream] = _numbered(own[-1])
                 break
         self._looked_at[stream] = end
+        if stream in self._writers:
+            self._known.add(stream)
         return self._heads.get(stream)
 
     async def _first(self) -> int:
         with answers(self._cluster):
-            return int((await self._reader.beginning_offsets([self._place]))[self._place])
+            return int((await self._committed.beginning_offsets([self._place]))[self._place])
 
     async def _settled_end(self) -> int:
         """Return the end of the log once every transaction before it has been committed or aborted."""
         with answers(self._cluster):
-            end = int((await self._asker.end_offsets([self._place]))[self._place])
+            end = int((await self._written.end_offsets([self._place]))[self._place])
             for _ in range(int(_SETTLE_S * 100)):
-                if int((await self._reader.end_offsets([self._place]))[self._place]) >= end:
+                if int((await self._committed.end_offsets([self._place]))[self._place]) >= end:
                     return end
                 await asyncio.sleep(0.01)
         raise ConnectionError(f"topic {self._place.topic}: a transaction stays open; its writer has stopped")
@@ -183,11 +198,19 @@ class WitnessTopic:
         if start >= end:
             return records
         with answers(self._cluster):
-            self._reader.seek(self._place, start)
-            while await self._reader.position(self._place) < end:
-                fetched = await self._reader.getmany(self._place, timeout_ms=_PATIENCE_MS)
-                records += fetched.get(self._place, [])
+            async with self._consumer("read_committed") as reader:
+                reader.assign([self._place])
+                reader.seek(self._place, start)
+                while await reader.position(self._place) < end:
+                    fetched = await reader.getmany(self._place, timeout_ms=_PATIENCE_MS)
+                    records += fetched.get(self._place, [])
         return [record for record in records if record.offset < end]
+
+    def _consumer(self, isolation_level: str) -> AIOKafkaConsumer:
+        """Return a consumer that is not started and has no partition."""
+        return AIOKafkaConsumer(
+            isolation_level=isolation_level, auto_offset_reset="none", **self._cluster.client()
+        )
 
 
 def _key(stream: str, row: bytes) -> bytes:

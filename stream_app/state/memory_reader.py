@@ -33,6 +33,11 @@ class MemoryReader:
         epochs = visible_epochs(state.epochs, state.visible_seq)
         return PublicState(state.strategy, epochs, state.visible_seq)
 
+    async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
+        """Return the visible seq of each stream; 0 where nothing is visible."""
+        known = (self._streams.get(stream) for stream in streams)
+        return [state.visible_seq if state else 0 for state in known]
+
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
         """Return visible rows with seq > after_seq, in order."""
         state = self._streams.get(stream)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stream_app.core.records import Int64Array, LedgerEntry, PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry, join_slices
@@ -46,6 +48,13 @@ class RedisReader:
             return None
         visible_seq = int(visible or 0)
         return PublicState(strategy, visible_epochs(decode_epochs(epochs), visible_seq), visible_seq)
+
+    async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
+        """Return the visible seq of each stream; 0 where nothing is visible."""
+        if not streams:
+            return []
+        seqs = await batch(self._redis, [("GET", StreamKeys(stream).visible) for stream in streams])
+        return [int(seq or 0) for seq in seqs]
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
         """Return visible rows with seq > after_seq, in order."""

@@ -17,6 +17,9 @@ class MemoryWitness:
     async def claim(self, stream: str) -> None:
         """Nothing to do: the store's scripts decide."""
 
+    async def resign(self, stream: str) -> None:
+        """Nothing to do: the store's scripts decide."""
+
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Keep rows beyond the head; one it has must be the same."""
         kept = self.kept.setdefault(stream, [])

@@ -48,6 +48,9 @@ class _Door:
         self._witness.claims += 1
         self._claim = self._witness.claims
 
+    async def resign(self, stream: str) -> None:
+        self._claim = 0
+
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
         if self._claim != self._witness.claims:
             raise ConnectionError("fenced")
@@ -172,6 +175,29 @@ def test_a_lease_is_asked_for_again_before_it_ends_and_begins_a_term_when_it_lap
         await lease.give_up()
         assert await Lease(one.store, STREAM, "b", 60).held()
         assert not await lease.held()
+
+    asyncio.run(run())
+
+
+def test_a_closing_that_takes_long_does_not_lose_the_lease(one: OneSource) -> None:
+    async def run() -> None:
+        closer, other = worker(one, "a", lease_s=0.4), Lease(one.store, STREAM, "b")
+        await closer.agree()
+        taken, waiting = asyncio.Event(), asyncio.Event()
+
+        async def close_slowly() -> tuple[int, bool]:
+            waiting.set()
+            await taken.wait()
+            raise AssertionError("it is cancelled first")
+
+        closer.close_due = close_slowly  # type: ignore[method-assign]
+        running = asyncio.ensure_future(closer.run())
+        await waiting.wait()
+        for _ in range(20):  # for longer than the lease
+            one.clock.now_us += 50_000
+            await asyncio.sleep(0.05)
+            assert not await other.held()
+        running.cancel()
 
     asyncio.run(run())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -68,6 +69,30 @@ async def test_rows_are_kept_in_order_by_stream_and_survive_their_writer(bootstr
         (b"b/0/101", row(1, text="other")[1]),
         (b"a/0/103", row(3)[1]),
     ]
+
+
+async def test_between_faults_the_writer_reads_nothing(bootstrap_servers: str) -> None:
+    """A poll that is under way would hold back every answer about the log for half a second."""
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+    async with opened(topic, "a", "b") as witness:
+        await witness.append("a", [row(1)])
+        began = time.monotonic()
+        for seq in range(2, 12):
+            await witness.append("a", [row(seq)])
+            assert await witness.head("a") == row(seq)
+        assert time.monotonic() - began < 2.5
+        await witness.close()  # what it knows by itself, it knows without any connection
+        assert (await witness.head("a")) == row(11)
+
+
+async def test_who_resigns_looks_again(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+    async with opened(topic, "a") as first:
+        await first.append("a", [row(1)])
+        await first.resign("a")
+        async with opened(topic, "a") as second:
+            await second.append("a", [row(2)])
+        assert await first.head("a") == row(2)
 
 
 async def test_a_writer_that_stood_still_adds_nothing(bootstrap_servers: str) -> None:
