@@ -118,7 +118,6 @@ def candidate_figure(rows: Sequence[Candidate], path: Path, title: str, chosen: 
 @click.option("--neighbours", type=click.Choice(["add_remove", "substitute"]), default="add_remove")
 @click.option("--max-events", type=click.IntRange(1), default=1, help="Events of one unit in an epoch.")
 @click.option("--width", type=click.IntRange(1), default=1, help="Cells of a bin.")
-@click.option("--node-shares/--no-node-shares", default=None, help="Plan shares per node too (slow if long).")
 @click.option("--target-rmse", type=float, help="Tell the smallest epsilon that reaches this error instead.")
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the error over time here."
@@ -132,7 +131,6 @@ def plan(
     neighbours: Neighbours,
     max_events: int,
     width: int,
-    node_shares: bool | None,
     target_rmse: float | None,
     plot: Path | None,
     as_json: bool,
@@ -148,7 +146,7 @@ def plan(
         budget = exact(epsilon)
         if target_rmse is not None:
             budget = least_epsilon(horizon, target_rmse, workload, release, neighbours, max_events)
-        rows = list(candidates(horizon, budget, workload, neighbours, max_events, width, node_shares))
+        rows = list(candidates(horizon, budget, workload, neighbours, max_events, width))
     except ValueError as wrong:
         raise click.ClickException(str(wrong)) from None
     title = f"{horizon:,} bins, epsilon {in_decimals(budget)}, planned for {workload}"

@@ -41,7 +41,8 @@ async def open_stream(
             the tree that it began with.
         accept: the operator's words that accept a second measurement of the same period.
     Returns: the strategy and the state under which the stream runs.
-    Raises: OperatorError for another declaration, a second measurement, a foreign witness.
+    Raises: OperatorError for another declaration, a strategy that this version cannot read, a second
+        measurement, a foreign witness.
     """
     for _ in range(_ATTEMPTS):
         # The witness first: a store that lost nothing holds at least what the witness knew before, whatever
@@ -96,7 +97,10 @@ def _finished(strategy: Strategy, state: StreamState) -> bool:
 
 def _running(state: StreamState, planned: Strategy) -> Strategy:
     """Return the stored strategy, if its declaration is the configured one."""
-    running = Strategy.from_json(state.strategy)
+    try:
+        running = Strategy.from_json(state.strategy)
+    except ValueError as refusal:
+        raise OperatorError(f"stream {planned.stream}: {refusal}; give the new stream another name") from None
     then, now = (
         {"ledger": strategy.source, "width": strategy.width}
         | json.loads(canonical_json(dict(strategy.declared)))

@@ -10,30 +10,19 @@ from functools import lru_cache
 from time import thread_time
 
 from dphist import plan_product, plan_tree
-from dphist.privacy import sensitivity
 from dphist.product.planner import TOTAL_SHARE, check_load
 from dphist.tree.decoder import LARGEST_DECODED_SCALE
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.epoch_levels_planner import plan_epoch_levels
-from dphist.tree.node_design import NodeDesign
-from dphist.tree.node_shares import plan_node_shares
 from dphist.window import WindowDesign
 from dphist.window_load import WindowLoad
-from dphist.workloads import PREFIX, Workload
 from stream_app.config import StreamSettings, declared
 from stream_app.config.settings import WindowSettings
 from stream_app.core.cells import Cells
 from stream_app.core.noise_pages import LARGEST_DRAWS, can_draw_ahead
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
-
-# Above, planning takes too long for a start (two seconds here), and the stored strategy gets too large.
-LARGEST_SHARED_BY_NODE = 2**16
-# Nearly all of the gain is there by then; 300 take ten times as long for a thousandth.
-ITERATIONS = 40
-# Of the total: counts over many epochs add totals, which get no worse than with shares per level.
-TOTAL_WEIGHT = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -64,38 +53,23 @@ def _planned_and_drawable(stream: StreamSettings) -> Strategy:
     return strategy
 
 
-def planned_for_one_epoch(stream: StreamSettings) -> TreeDesign | NodeDesign:
+def planned_for_one_epoch(stream: StreamSettings) -> TreeDesign:
     """Return the tree of a stream without axes if nothing were left to levels over epochs.
 
     Raises: OperatorError where no tree fits what is asked.
     """
-    return _planned_alone(stream, stream.tree.release)
+    return _planned_tree(stream, stream.tree.release)
 
 
 def _planned(stream: StreamSettings, release: Release) -> Strategy:
-    if stream.tree.shares == "node" and (stream.keys or stream.value):
-        raise OperatorError(
-            f"streams.{stream.name}.tree.shares: per node are not built yet for keys and values; write level"
-        )
     if stream.tree.epochs is not None:
         return _planned_over_epochs(stream, stream.tree.epochs, release)
     if stream.window is not None:
         return _planned_with_windows(stream, stream.window, release)
     if stream.keys is not None or stream.value is not None:
         return _planned_over_axes(stream, release)
-    design = _planned_alone(stream, release)
+    design = _planned_tree(stream, release)
     return Strategy(stream.name, stream.source.identity, declared(stream), design)
-
-
-def _planned_alone(
-    stream: StreamSettings, release: Release, part: Fraction = Fraction(1)
-) -> TreeDesign | NodeDesign:
-    """Return the tree of a stream without axes. Args: part, of epsilon, that it may spend."""
-    tree = _planned_tree(stream, release, part)
-    try:
-        return _with_shares_of_nodes(stream, tree) if release == "anticipating" else tree
-    except ValueError as refusal:
-        raise OperatorError(f"streams.{stream.name}.tree: {refusal}") from None
 
 
 def _planned_over_epochs(stream: StreamSettings, epochs: int, release: Release) -> Strategy:
@@ -107,7 +81,7 @@ def _planned_over_epochs(stream: StreamSettings, epochs: int, release: Release) 
         raise OperatorError(f"{at}: is for the event unit; a user has events in every epoch: take it out")
     try:
         levels = _epoch_levels(stream.time.epoch_bins, epochs, privacy.epsilon, release, privacy.neighbours)
-        design = _planned_alone(stream, release, levels.epoch.epsilon / privacy.epsilon)
+        design = _planned_tree(stream, release, levels.epoch.epsilon / privacy.epsilon)
         levels = EpochLevels(design, privacy.epsilon, levels.branching, levels.epsilons)
     except OperatorError:
         raise
@@ -173,39 +147,6 @@ def window_load(design: WindowDesign) -> WindowLoad:
     Raises: ValueError for what the mechanism cannot do.
     """
     return WindowLoad.of(design, thread_time)
-
-
-def _with_shares_of_nodes(stream: StreamSettings, design: TreeDesign) -> TreeDesign | NodeDesign:
-    """Return a tree with a share per node where it is asked for, or pays and nothing is asked."""
-    privacy, tree = stream.privacy, stream.tree
-    few = design.horizon <= LARGEST_SHARED_BY_NODE
-    # With less noise than one event, hardly any value differs from the truth, and laws are not merged.
-    noisy = privacy.epsilon <= sensitivity(privacy.max_events, privacy.neighbours)
-    if tree.shares == "node" and not (few and noisy):
-        raise ValueError(
-            f"shares: per node are for epochs of at most {LARGEST_SHARED_BY_NODE:,} bins and an epsilon "
-            "of at most 1 for each counted event; write level"
-        )
-    by_default = tree.shares is None and tree.branching is None and tree.workload == PREFIX
-    if tree.shares != "node" and not (by_default and few and noisy and design.shape.height > 1):
-        return design
-    return _shares_of_nodes(design, tree.workload)
-
-
-@lru_cache(maxsize=64)
-def _shares_of_nodes(design: TreeDesign, workload: Workload) -> NodeDesign:
-    log.info("planning a share of epsilon for each node of an epoch of %d bins", design.horizon)
-    return plan_node_shares(
-        design.horizon,
-        design.epsilon,
-        "anticipating",
-        design.neighbours,
-        design.sensitivity // sensitivity(1, design.neighbours),
-        design.branching,
-        workload,
-        ITERATIONS,
-        TOTAL_WEIGHT,
-    )
 
 
 def _check_decodable(release: Release, scales: Iterable[Fraction]) -> None:

@@ -19,8 +19,6 @@ from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.node_design import NodeDesign
-from dphist.tree.node_shares import plan_node_shares
 from dphist.tree.planner import checked_horizon, plan_tree, planning_rate
 from dphist.tree.published_error import published_prefix_variances
 from dphist.tree.reference import ChanCounter, FlatCounter, HonakerCounter, KaryCounter, SubtractionCounter
@@ -30,8 +28,6 @@ from dphist.workloads import PREFIX, Workload, WorkloadText
 FloatArray = NDArray[np.float64]
 RELEASES: tuple[Release, ...] = ("causal", "anticipating")
 
-# Planning shares per node takes seconds up to here, minutes far beyond.
-LARGEST_QUICK_HORIZON = 2**12
 # An epsilon above this protects nobody, so no target is met with it.
 LARGEST_EPSILON = 20
 _LEAST_EPSILON = 1e-9
@@ -59,7 +55,7 @@ class Candidate:
     draws: int
     most_draws: int
     memory: int
-    design: TreeDesign | NodeDesign | None = None
+    design: TreeDesign | None = None
 
     @property
     def running_error(self) -> float:
@@ -84,22 +80,18 @@ def candidates(
     neighbours: Neighbours = "add_remove",
     max_events: int = 1,
     width: int = 1,
-    node_shares: bool | None = None,
 ) -> Iterator[Candidate]:
     """Yield the literature's counters, then ours for both releases, all at the same epsilon.
 
-    Args: as ``plan_tree``; width in cells; node_shares, whether to plan shares per node too (None: where it
-        takes seconds).
+    Args: as ``plan_tree``; width in cells.
     Raises: ValueError as ``plan_tree``.
-    Cost: seconds at 2^20 bins, without shares per node.
+    Cost: seconds at 2^20 bins.
     """
     questions = Workload.of(workload)
     questions.check(checked_horizon(horizon))
     budget, moved = exact(epsilon), level_sensitivity(max_events, neighbours)
     planning_rate(budget, moved)  # refuses in the planner's words what no counter could draw
     yield from _literature(horizon, budget / moved, questions, width)
-    if node_shares is None:
-        node_shares = horizon <= LARGEST_QUICK_HORIZON and questions == PREFIX
     for release in RELEASES:
         for k in _HAY_BRANCHINGS:
             yield candidate_of(
@@ -110,9 +102,6 @@ def candidates(
             )
         design = plan_tree(horizon, budget, questions, release, neighbours, max_events)
         yield candidate_of(f"planned, {release}", design, questions, width)
-        if node_shares:
-            nodes = plan_node_shares(horizon, budget, release, neighbours, max_events, workload=questions)
-            yield candidate_of(f"planned, {release}, share per node", nodes, questions, width)
 
 
 def least_epsilon(
@@ -191,16 +180,14 @@ def _literature(horizon: int, rate: Fraction, workload: Workload, width: int) ->
         yield Candidate(name, tree, error, variances, draws, width * counter.height, memory)
 
 
-def drawn_nodes(design: TreeDesign | NodeDesign) -> int:
+def drawn_nodes(design: TreeDesign) -> int:
     """Return how many nodes of an epoch are given noise: those that complete, or, drawn ahead, all."""
-    if isinstance(design, NodeDesign):
-        return sum(int((parts > 0).sum()) for parts in design.share_parts)
     if design.release == "anticipating":
         return sum(node_counts(design.shape, design.horizon))
     return sum(design.shape.completed_count(design.horizon, level) for level in design.shape.levels)
 
 
-def candidate_of(name: str, design: TreeDesign | NodeDesign, workload: Workload, width: int) -> Candidate:
+def candidate_of(name: str, design: TreeDesign, workload: Workload, width: int) -> Candidate:
     """Return what a design errs, draws and stores. Args: width in cells."""
     variances = published_prefix_variances(design)
     error = math.sqrt(variances.mean() if workload == PREFIX else design.mean_squared_error(workload))

@@ -11,7 +11,6 @@ import numpy as np
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.interval import half_widths
-from dphist.tree.node_design import WHOLE, NodeDesign
 from stream_app.api.distribution import axes_of
 from stream_app.api.ranges import edge, edges_of, released, span_of
 from stream_app.api.schemas import (
@@ -37,7 +36,6 @@ from stream_app.core.instants import format_instant
 from stream_app.core.ledger import in_words, statement
 from stream_app.core.query import QueryError, Series, StreamView
 from stream_app.core.records import LedgerEntry
-from stream_app.core.strategy import Strategy
 from stream_app.core.visible import last_bin_of
 
 DEFAULT_CONFIDENCE = 0.95
@@ -86,7 +84,6 @@ def detail(view: StreamView) -> StreamDetail:
         | {
             "strategy_hash": view.strategy.hash,
             "branching": list(design.branching),
-            "shares": view.strategy.shares,
             **_levels(design),
             "release": design.release,
             "axes": axes_of(view.strategy),
@@ -189,31 +186,19 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
             "level": level,
             "first": query.first,
             "node_bins": design.shape.widths[level],
-            **_scales(view.strategy, level, range(query.first, min(query.first + limit, len(values)))),
+            "scale": None if view.strategy.product else float(design.scales[level - 1]),
             "values": values[query.first : query.first + limit].tolist(),
             "nodes_released": len(values),
         }
     )
 
 
-def _levels(design: TreeDesign | NodeDesign) -> dict[str, list[str] | list[float]]:
-    """Return each level's epsilon and standard error of one node; with shares per node, of its best one."""
-    if isinstance(design, TreeDesign):
-        epsilons, variances = list(design.level_epsilons), list(design.variances)
-    else:
-        epsilons = [design.epsilon * int(parts.max()) / WHOLE for parts in design.share_parts]
-        variances = [float(own.min()) for own in design.node_variances]
+def _levels(design: TreeDesign) -> dict[str, list[str] | list[float]]:
+    """Return each level's epsilon and standard error of one node."""
     return {
-        "level_epsilons": [str(epsilon) for epsilon in epsilons],
-        "level_stderrs": [math.sqrt(variance) for variance in variances],
+        "level_epsilons": [str(epsilon) for epsilon in design.level_epsilons],
+        "level_stderrs": [math.sqrt(variance) for variance in design.variances],
     }
-
-
-def _scales(strategy: Strategy, level: int, nodes: range) -> dict[str, float | list[float] | None]:
-    if isinstance(strategy.design, NodeDesign):
-        scales = strategy.design.node_scales[level - 1][nodes.start : nodes.stop]
-        return {"scale": None, "scales": scales.tolist()}
-    return {"scale": None if strategy.product else float(strategy.design.scales[level - 1])}
 
 
 def privacy(

@@ -17,7 +17,6 @@ from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.interval import half_widths
 from dphist.tree.law import WeightedNoise
-from dphist.tree.node_design import NodeDesign
 from dphist.tree.planner import plan_tree
 from dphist.tree.weights import range_weights
 from stream_app.api.panel_schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
@@ -59,8 +58,7 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
 def replanned(strategy: Strategy, epsilon: float) -> Strategy:
     """Return what the planner would choose for the same declaration at another epsilon.
 
-    Where the plan is long in the making (a share for every node) or leaves a part of epsilon to windows, the
-    stream's own shares are kept.
+    Where the plan leaves a part of epsilon to windows, the stream's own shares are kept.
     Raises: QueryError for an epsilon that no plan fits.
     """
     other = exact(f"{epsilon:.3g}")  # few of them, so that plans are remembered
@@ -74,9 +72,7 @@ def replanned(strategy: Strategy, epsilon: float) -> Strategy:
 def _replanned(text: bytes, other: Fraction) -> Strategy:
     strategy = Strategy.from_json(text)
     design = strategy.design
-    # Shares per node are planned for noise of an event and more; with less, they make laws long.
-    by_node = isinstance(design, NodeDesign) and other <= design.sensitivity
-    if strategy.over_epochs is None and (by_node or strategy.window is not None):
+    if strategy.window is not None:
         return replace(strategy, design=replace(design, epsilon=other))
     if strategy.over_epochs is not None:
         epoch = replace(design, epsilon=design.epsilon * other / strategy.epsilon)
@@ -129,7 +125,6 @@ def _joined(view: StreamView, strategy: Strategy, place: int | None, span: Span)
 def _causal_law(strategy: Strategy, place: int | None, bins: int, part: Span) -> WeightedNoise:
     """Return the law of a range within an epoch of which ``bins`` bins are closed."""
     if strategy.product is None:
-        assert isinstance(strategy.design, TreeDesign)  # shares per node are anticipating
         return _law_over_time(strategy.design, bins, part)
     laws = [_law_over_time(group.design, bins, part) for group in strategy.product.groups]
     return column_sum(strategy.product, place).law(laws)

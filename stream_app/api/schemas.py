@@ -217,13 +217,8 @@ class StreamDetail(StreamSummary):
 
     strategy_hash: str
     branching: list[int] = Field(description="children per node, root to leaf")
-    shares: Literal["level", "node"] = Field(description="what has a share of epsilon: each level or node")
-    level_epsilons: list[str] = Field(
-        description="exact, levels 1 to height; with shares per node the largest of each level: see /nodes"
-    )
-    level_stderrs: list[float] = Field(
-        description="standard deviation of one node's noise, per level; with shares per node the least"
-    )
+    level_epsilons: list[str] = Field(description="exact, levels 1 to height")
+    level_stderrs: list[float] = Field(description="standard deviation of one node's noise, per level")
     release: str
     axes: AxesAnswer | None = Field(default=None, description="null: a node is one number")
     windows: WindowsAnswer | None = Field(
@@ -296,10 +291,7 @@ class NodesAnswer(Released):
     first: int
     node_bins: int = Field(description="bins under one node")
     scale: float | None = Field(
-        description="scale of the discrete Laplace noise of each value; null where it differs: axes, scales"
-    )
-    scales: list[float] | None = Field(
-        default=None, description="with shares per node, each node's scale; 0: not measured, published as 0"
+        description="scale of the discrete Laplace noise of each value; null where it differs: see axes"
     )
     values: list[list[int]] = Field(description="one list of cells per node")
     nodes_released: int

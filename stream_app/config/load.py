@@ -368,8 +368,6 @@ def _tree(section: Section) -> TreeSettings:
         epochs=section.take("epochs", values.epochs, None),
     )
     section.finish()
-    if settings.shares == "node" and settings.release == "causal":
-        raise section.error("shares", "per node are served with release: anticipating only; write level")
     if isinstance(settings.shares, tuple):
         if settings.branching is None:
             raise section.error("shares", "need branching beside them: one share per level")

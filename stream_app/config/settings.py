@@ -13,7 +13,6 @@ from dphist.tree.design import Release
 from dphist.workloads import Workload
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.bins import LatePolicy
-from stream_app.core.strategy import Shares
 
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
 
@@ -214,14 +213,14 @@ class PrivacySettings:
 class TreeSettings:
     """The tree over time; None leaves a choice to the planner.
 
-    Args: shares of the levels, or what is planned one for: "level" or "node"; epochs, over how many the
-        running count since the stream's start is planned (None: no levels over epochs).
+    Args: shares of the levels; "level" and None have them planned; epochs, over how many the running count
+        since the stream's start is planned (None: no levels over epochs).
     """
 
     workload: Workload
     release: Release
     branching: tuple[int, ...] | None
-    shares: tuple[Fraction, ...] | Shares | None
+    shares: tuple[Fraction, ...] | Literal["level"] | None
     epochs: int | None = None
 
 

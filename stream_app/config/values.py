@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 from dphist.privacy import exact
 from dphist.workloads import Workload
 from stream_app.core.instants import parse_instant
-from stream_app.core.strategy import Shares
 
 Word = TypeVar("Word", bound=str)
 
@@ -131,12 +130,14 @@ def fractions(value: Any) -> tuple[Fraction, ...]:
     return tuple(positive_fraction(item) for item in value)
 
 
-def shares(value: Any) -> tuple[Fraction, ...] | Shares:
-    """Read shares of the levels, or the word for what a share is planned for."""
-    if value in ("level", "node"):
-        return "level" if value == "level" else "node"
+def shares(value: Any) -> tuple[Fraction, ...] | Literal["level"]:
+    """Read shares of the levels, or the word for planned ones."""
+    if value == "level":
+        return "level"
+    if value == "node":
+        raise ValueError("is no longer supported: its intervals were too short; take it out")
     if isinstance(value, str):
-        raise ValueError("must be level, node, or a list of numbers, for example [0.5, 0.5]")
+        raise ValueError("must be level, or a list of numbers, for example [0.5, 0.5]")
     return fractions(value)
 
 

@@ -38,7 +38,6 @@ class CausalErrors:
     @classmethod
     def of(cls, strategy: Strategy, view: View, key: int | None = None) -> CausalErrors:
         """Return those of a stream's total, or of one key of its list."""
-        assert isinstance(strategy.design, TreeDesign)  # shares per node are anticipating
         columns = None if strategy.product is None else column_sum(strategy.product, key)
         return cls(strategy.design, strategy.released_width(ROWS), columns, view)
 

@@ -16,7 +16,6 @@ import numpy as np
 from dphist.consistency.isotonic import isotonic
 from dphist.consistency.top_down import top_down
 from dphist.tree.decoder import node_variances
-from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_prefix_variances
 from dphist.tree.series import series_variance
 from stream_app.core.epoch_view import EpochView, Float64Array
@@ -97,7 +96,7 @@ def running_variances(strategy: Strategy, epochs: Sequence[EpochView]) -> Float6
     """Return the variance of the running count at every measured edge, as now known: (measured bins + 1,)."""
     design, columns = strategy.design, [np.zeros(1)]
     for epoch in (one for one in epochs if one.bins):
-        if isinstance(design, NodeDesign) or design.release == "anticipating":
+        if design.release == "anticipating":
             own = published_prefix_variances(design)[: epoch.bins]
         else:
             own = series_variance(design, epoch.bins, "running", np.arange(epoch.bins))

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
-from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_law, published_rounding
 from dphist.tree.upward import UNITS_PER_COUNT
 from dphist.window import WindowDesign
@@ -46,7 +45,7 @@ class EpochView(ABC):
     def __init__(
         self,
         record: EpochRecord,
-        design: TreeDesign | NodeDesign,
+        design: TreeDesign,
         width: int,
         window: WindowDesign | None = None,
     ) -> None:
@@ -64,7 +63,7 @@ class EpochView(ABC):
         """Return an empty view of an epoch without axes beside time."""
         design, width = strategy.design, strategy.released_width(ROWS)
         view: EpochView
-        if isinstance(design, NodeDesign) or design.release == "anticipating":
+        if design.release == "anticipating":
             view = AnticipatingEpoch(record, design, width, strategy.window)
         else:
             view = CausalEpoch(record, design, width, strategy.window)
@@ -169,8 +168,6 @@ class EpochView(ABC):
 class CausalEpoch(EpochView):
     """An epoch whose estimates come from complete nodes and grow better as more of them complete."""
 
-    design: TreeDesign
-
     def __init__(
         self, record: EpochRecord, design: TreeDesign, width: int, window: WindowDesign | None = None
     ) -> None:
@@ -212,7 +209,7 @@ class AnticipatingEpoch(EpochView):
     def __init__(
         self,
         record: EpochRecord,
-        design: TreeDesign | NodeDesign,
+        design: TreeDesign,
         width: int,
         window: WindowDesign | None = None,
     ) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 from dphist.product.columns import ColumnSum, column_sum
 from dphist.tree.design import TreeDesign
 from dphist.tree.law import LawTable
-from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
 from stream_app.core.epoch_view import EpochView, Float64Array
@@ -31,7 +30,7 @@ class PublishedErrors:
         published where there are several axes.
     """
 
-    design: TreeDesign | NodeDesign
+    design: TreeDesign
     width: int
     columns: ColumnSum | None
 

@@ -17,7 +17,6 @@ from dphist.product.design import ProductDesign
 from dphist.tree.design import TreeDesign
 from dphist.tree.interval import half_widths
 from dphist.tree.law import LawTable
-from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
 from dphist.tree.series import series_laws, series_variance
@@ -60,9 +59,9 @@ def _block(block: _Block) -> tuple[RowError, ...]:
     return _total_errors(block.strategy.product, points)
 
 
-def _tree_errors(design: TreeDesign | NodeDesign, points: np.ndarray) -> tuple[RowError, ...]:
+def _tree_errors(design: TreeDesign, points: np.ndarray) -> tuple[RowError, ...]:
     """Return the errors of the running counts, the same for every cell."""
-    if isinstance(design, NodeDesign) or design.release == "anticipating":
+    if design.release == "anticipating":
         published = published_laws(design, np.zeros_like(points), points + 1)
         halves, _ = half_widths(published, CONFIDENCE)
         return _pairs(published.deviations() ** 2, halves + published_rounding(design, 0))

@@ -13,17 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from dphist.product.design import ProductDesign
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_levels import EpochLevels
-from dphist.tree.node_design import NodeDesign, design_from_json
 from dphist.window import WindowDesign
 from stream_app.core.cells import Cells
 from stream_app.core.records import OVER_EPOCHS, ROWS, WINDOWS
-
-Shares = Literal["level", "node"]
 
 
 def canonical_json(value: object) -> bytes:
@@ -39,8 +36,7 @@ class Strategy:
         stream: the stream's name.
         source: the identity under which the ledger adds up (topic or file).
         declared: the public part of the stream's configuration, JSON values only.
-        design: the planned tree over time, with a share of epsilon per level or per node; its horizon is
-            the epoch in bins.
+        design: the planned tree over time; its horizon is the epoch in bins.
         width: cells per bin (1 without keys and values).
         product: the shares of all axes, where there are keys or values; its tree over time is ``design``.
         window: how the cells are released in tumbling windows; ``design`` then counts all events together.
@@ -50,15 +46,13 @@ class Strategy:
     stream: str
     source: str
     declared: Mapping[str, Any]
-    design: TreeDesign | NodeDesign
+    design: TreeDesign
     width: int = 1
     product: ProductDesign | None = None
     window: WindowDesign | None = None
     over_epochs: EpochLevels | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.design, NodeDesign) and self.design.release == "causal":
-            raise ValueError("strategy: shares per node are served anticipating only; plan shares per level")
         if self.over_epochs is not None and not (self.width == 1 and self.over_epochs.epoch == self.design):
             raise ValueError("strategy: levels over epochs count the total of streams without axes only")
 
@@ -66,11 +60,6 @@ class Strategy:
     def epsilon(self) -> Fraction:
         """Return what an event costs: the epoch's tree, and all levels over epochs."""
         return self.design.epsilon if self.over_epochs is None else self.over_epochs.epsilon
-
-    @property
-    def shares(self) -> Shares:
-        """Return what has a share of epsilon: each level, or each node."""
-        return "node" if isinstance(self.design, NodeDesign) else "level"
 
     def released_width(self, level: int) -> int:
         """Return how many numbers a node of a level holds, a published row (``ROWS``) or a window.
@@ -139,7 +128,7 @@ class Strategy:
     def from_json(cls, text: bytes | str) -> Strategy:
         """Read what ``to_json`` wrote; the same text gives the same object.
 
-        Raises: ValueError for another version.
+        Raises: ValueError for another version, and for a kind of tree that is no longer supported.
         """
         return _parsed(text)
 
@@ -156,7 +145,9 @@ def _parsed(text: bytes | str) -> Strategy:
         raise ValueError(
             f"strategy version {fields.get('v')!r} is not known here; use the release that wrote it"
         )
-    design = design_from_json(fields["design"])
+    if "share_parts" in json.loads(fields["design"]):
+        raise ValueError("it began with a share of epsilon per node, which is no longer supported")
+    design = TreeDesign.from_json(fields["design"])
     return Strategy(
         stream=fields["stream"],
         source=fields["source"],
@@ -164,12 +155,6 @@ def _parsed(text: bytes | str) -> Strategy:
         design=design,
         width=fields["width"],
         product=ProductDesign.from_json(fields["product"]) if "product" in fields else None,
-        window=_window(fields["window"], design) if "window" in fields else None,
+        window=WindowDesign.from_json(fields["window"], design) if "window" in fields else None,
         over_epochs=EpochLevels.from_json(fields["over_epochs"], design) if "over_epochs" in fields else None,
     )
-
-
-def _window(text: str, design: TreeDesign | NodeDesign) -> WindowDesign:
-    if isinstance(design, NodeDesign):
-        raise ValueError("strategy: windows are released beside shares per level only")
-    return WindowDesign.from_json(text, design)

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from dphist.tree.candidates import drawn_nodes
 from dphist.tree.design import TreeDesign
-from dphist.tree.node_design import WHOLE, NodeDesign
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.measured_again import first_measurement
 from stream_app.config.values import format_duration
@@ -49,24 +48,17 @@ def _plan_row(stream: StreamSettings, strategy: Strategy) -> list[str]:
         f"{design.horizon:,} bins of {format_duration(stream.time.bin_us)}",
         in_words(strategy.epsilon),
         " x ".join(map(str, design.branching)),
-        _shares(design),
+        ", ".join(f"{float(share):.3f}" for share in design.shares),
         f"{math.sqrt(design.mean_squared_error(stream.tree.workload)):,.1f}",
         _draws(design),
     ]
 
 
-def _draws(design: TreeDesign | NodeDesign) -> str:
+def _draws(design: TreeDesign) -> str:
     nodes = drawn_nodes(design)
     if design.release == "anticipating":
         return f"{nodes:,}, all before the epoch begins"
     return f"{nodes / design.horizon:,.2f} / {design.shape.height:,} a bin, mean / most"
-
-
-def _shares(design: TreeDesign | NodeDesign) -> str:
-    if isinstance(design, TreeDesign):
-        return ", ".join(f"{float(share):.3f}" for share in design.shares)
-    means = (float(parts.mean()) / WHOLE for parts in design.share_parts)
-    return "per node, on average " + ", ".join(f"{mean:.3f}" for mean in means)
 
 
 def promises(settings: Settings, now_us: int) -> Iterator[str]:

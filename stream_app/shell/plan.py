@@ -13,7 +13,6 @@ from rich.table import Table
 from dphist.plan_report import candidate_figure, candidate_table, in_decimals
 from dphist.tree.candidates import Candidate, candidate_of, candidates, smallest_epsilon
 from dphist.tree.design import TreeDesign
-from dphist.tree.node_design import NodeDesign
 from dphist.workloads import Workload
 from stream_app.config import Settings, StreamSettings
 from stream_app.plans import planned
@@ -84,7 +83,7 @@ class Counted:
         one of them in words, empty where it is everything; rest, what the rest of epsilon is for.
     """
 
-    design: TreeDesign | NodeDesign
+    design: TreeDesign
     epsilon: Fraction
     width: int = 1
     cell: str = ""
@@ -134,7 +133,6 @@ def _candidates(stream: StreamSettings, counted: Counted) -> Iterator[Candidate]
             privacy.neighbours,
             privacy.max_events,
             counted.width,
-            node_shares=False if stream.keys or stream.value else None,  # streams with axes cannot have them
         )
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}.tree: {refusal}") from None

@@ -48,10 +48,10 @@ def test_every_command_refuses_a_wrong_key(tmp_path, text, command):
     )
 
 
-def test_a_key_of_a_later_release_is_refused_not_ignored(tmp_path, text):
-    later = "value: {field: delay, min: 0, max: 60, buckets: 6}\n    tree: {shares: node}\n    time:"
-    line = refused(tmp_path, text.replace("time:", later))
-    assert "streams.departures.tree.shares: per node are not built yet for keys and values" in line
+def test_a_share_per_node_is_refused_with_its_remedy(tmp_path, text):
+    line = refused(tmp_path, text.replace("time:", "tree: {shares: node}\n    time:"))
+    assert 'streams.departures.tree.shares "node": is no longer supported' in line
+    assert line.endswith("take it out")
 
 
 def test_a_second_measurement_before_the_first_one_begins(tmp_path, text):

@@ -19,7 +19,6 @@ from dphist.noise import Int64Array
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.node_design import NodeDesign
 from stream_app.core.records import (
     GENESIS,
     OVER_EPOCHS,
@@ -143,7 +142,7 @@ def released_columns(release: Release, strategy: Strategy) -> dict[tuple[int, in
     return found
 
 
-def groups_of(strategy: Strategy) -> list[tuple[TreeDesign | NodeDesign, slice]]:
+def groups_of(strategy: Strategy) -> list[tuple[TreeDesign, slice]]:
     """Return which columns share a tree over time, in the order in which they are drawn."""
     if strategy.product is None:
         return [(strategy.design, slice(0, strategy.released_width(ROWS)))]
@@ -173,7 +172,6 @@ def check_noise(
             residues.setdefault(level, []).append(values - sums[level, index])
     for level, noise in residues.items():
         for design, columns in groups_of(strategy):
-            assert isinstance(design, TreeDesign), "shares per node are released anticipating"
             scale = design.scales[level - 1]
             if not _use_draw(scale, np.array(noise)[:, columns], draws, used):
                 raise Broken(

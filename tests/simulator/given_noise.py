@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dphist.noise import Int64Array, Scale, SeededNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.node_design import NodeDesign
 from dphist.tree.shape import TreeShape
 
 Node = tuple[int, int]  # level, index
@@ -48,18 +47,11 @@ class DrawnTogether(NamedTuple):
     nodes: list[int]
 
 
-def drawn_together(design: TreeDesign | NodeDesign) -> list[DrawnTogether]:
-    """Return the calls that draw a whole epoch's noise, levels from the root side, small shares first."""
+def drawn_together(design: TreeDesign) -> list[DrawnTogether]:
+    """Return the calls that draw a whole epoch's noise, levels from the root side."""
     counts = node_counts(design.shape, design.horizon)
-    if isinstance(design, TreeDesign):
-        levels = zip(design.shape.levels, design.scales, counts, strict=True)
-        return [DrawnTogether(level, scale, list(range(count))) for level, scale, count in levels]
-    calls = []
-    for level, parts in zip(design.shape.levels, design.share_parts, strict=True):
-        for part in sorted(set(parts.tolist()) - {0}):
-            nodes = [index for index, own in enumerate(parts.tolist()) if own == part]
-            calls.append(DrawnTogether(level, Fraction(design.scale_of_part[part]), nodes))
-    return calls
+    levels = zip(design.shape.levels, design.scales, counts, strict=True)
+    return [DrawnTogether(level, scale, list(range(count))) for level, scale, count in levels]
 
 
 @dataclass(frozen=True)

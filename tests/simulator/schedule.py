@@ -14,11 +14,9 @@ from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_levels import EpochLevels
-from dphist.tree.node_design import NodeDesign
 from dphist.tree.shape import TreeShape
 from dphist.window import WindowDesign
-from stream_app.core.strategy import Shares, Strategy
-from tests.dphist.tree.strategies import random_parts
+from stream_app.core.strategy import Strategy
 from tests.simulator.faults import Fault
 from tests.simulator.log import LogPlan
 
@@ -72,7 +70,6 @@ class Schedule:
     window: int = 0  # bins; with windows, the cells are released in them and the tree counts all events
     epsilon: Fraction = Fraction(1)
     release: Release = "anticipating"
-    shares: Shares = "level"
     workers: int = 1
     fault_rate: float = 0.03
     faults: tuple[Fault, ...] = tuple(fault for fault in Fault if fault is not Fault.NONE)
@@ -91,11 +88,9 @@ class Schedule:
         return LogPlan(START_US, BIN_US, self.bins, self.partitions, self.events_per_bin)
 
     @property
-    def design(self) -> TreeDesign | NodeDesign:
-        """Return the stream's tree; every level has another scale, or nearly every node has."""
+    def design(self) -> TreeDesign:
+        """Return the stream's tree; every level has another scale."""
         shape, epsilon = TreeShape(self.branching), self.epsilon * self.part_of_epochs
-        if self.shares == "node" and self.release == "anticipating" and self.width == 1:
-            return NodeDesign(shape, self.horizon, epsilon, random_parts(shape, self.horizon, self.horizon))
         total = sum(range(1, shape.height + 1))
         part = 1 - WINDOW_SHARE if self.window else 1
         shares = tuple(Fraction(level, total) * part for level in shape.levels)
@@ -128,7 +123,6 @@ class Schedule:
         shares = (Fraction(3, 10), Fraction(7, 10)) if self.buckets > 1 else (Fraction(1),)
         total = Fraction(2, 11) if self.total and self.keys > 1 else Fraction(0)
         keys = KeyAxis(self.keys, 1 - total, total)
-        assert isinstance(self.design, TreeDesign)
         return ProductDesign(self.design, keys, ValueAxis(self.buckets, shape, shares))
 
     @property
@@ -190,7 +184,6 @@ def draw_schedule(seed: int) -> Schedule:
         exact_cuts=rng.random() < 0.3,
         actions=_draw_actions(bins, rng),
         release=random.Random(f"release {seed}").choice(["anticipating", "anticipating", "causal"]),
-        shares=random.Random(f"shares {seed}").choice(["level", "node"]),
         over_epochs=random.Random(f"over epochs {seed}").choice([False, True]),
     )
 

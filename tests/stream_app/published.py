@@ -12,9 +12,7 @@ from dphist import NoiseSource, SeededNoise, plan_tree
 from dphist.noise import Int64Array
 from dphist.tree.anticipating_step import BinsNoise, bins_noise
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
-from dphist.tree.design import Release, TreeDesign
-from dphist.tree.node_design import NodeDesign
-from dphist.tree.node_shares import plan_node_shares
+from dphist.tree.design import Release
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import (
     GENESIS,
@@ -26,7 +24,7 @@ from stream_app.core.records import (
     StreamState,
 )
 from stream_app.core.release import make_release
-from stream_app.core.strategy import Shares, Strategy
+from stream_app.core.strategy import Strategy
 from stream_app.state.memory import MemoryStore
 
 HOUR_US = 3_600_000_000
@@ -73,17 +71,10 @@ class Published:
     seed: int = 1
     branching: tuple[int, ...] | None = None  # left to the planner
     release: Release = "causal"
-    shares: Shares = "level"
     counts: list[int] = field(default_factory=list)  # the truth, for tests only
 
     def __post_init__(self) -> None:
-        design: TreeDesign | NodeDesign = plan_tree(
-            self.epoch_bins, self.epsilon, branching=self.branching, release=self.release
-        )
-        if self.shares == "node":
-            design = plan_node_shares(
-                self.epoch_bins, self.epsilon, self.release, branching=design.branching, iterations=20
-            )
+        design = plan_tree(self.epoch_bins, self.epsilon, branching=self.branching, release=self.release)
         self.strategy = Strategy(
             self.name, self.source, declared(self.epsilon, self.bin_us, self.timezone), design
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -211,6 +212,22 @@ def test_a_running_stream_keeps_the_tree_it_began_with(one: OneSource) -> None:
         assert Strategy.from_json(state.strategy).design.branching == (2, 3)
 
     asyncio.run(replan())
+
+
+def test_a_stream_that_began_with_a_share_per_node_is_refused(one: OneSource) -> None:
+    """Its intervals held less often than they said; the line says how to go on."""
+
+    async def start() -> None:
+        await one.closer().open()
+        state = await one.store.load("visits")
+        assert state is not None
+        fields = json.loads(state.strategy)
+        fields["design"] = json.dumps(json.loads(fields["design"]) | {"share_parts": "AAEC"})
+        one.store._streams["visits"].strategy = json.dumps(fields).encode()
+        with pytest.raises(OperatorError, match=r"visits: it began with a share .* another name$"):
+            await one.closer().open()
+
+    asyncio.run(start())
 
 
 def test_a_second_measurement_needs_words(one: OneSource) -> None:

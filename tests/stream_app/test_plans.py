@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.node_design import NodeDesign
-from dphist.tree.published_error import published_prefix_variances
 from stream_app.config import StreamSettings, load
 from stream_app.config.settings import KeySettings, UserSettings, ValueSettings, WindowSettings
 from stream_app.core.noise_pages import draw_pages
@@ -101,59 +97,25 @@ def test_windows_that_take_longer_to_release_than_half_a_bin_are_refused():
     assert planned(seconds(60, "identity")).window is not None
 
 
-def test_a_new_running_count_gets_a_share_for_every_node() -> None:
-    strategy = planned(FLIGHTS)
-    design = strategy.design
-    assert isinstance(design, NodeDesign)
-    assert strategy.shares == "node"
-    level = planned(replace(FLIGHTS, tree=replace(FLIGHTS.tree, shares="level"))).design
-    assert isinstance(level, TreeDesign)
-    assert design.mean_squared_error() < 0.965 * level.mean_squared_error()
-    # Nor do counts over many epochs suffer, which add totals.
-    assert published_prefix_variances(design)[-1] < published_prefix_variances(level)[-1]
-
-
-@pytest.mark.parametrize("tree", [{"release": "causal"}, {"branching": (24, 365)}, {"shares": "level"}])
-def test_what_is_asked_for_stays_a_share_for_every_level(tree: dict[str, Any]) -> None:
-    assert planned(replace(FLIGHTS, tree=replace(FLIGHTS.tree, **tree))).shares == "level"
-
-
-def test_shares_per_node_are_planned_on_a_given_tree() -> None:
-    tree = replace(FLIGHTS.tree, branching=(24, 365), shares="node")
-    design = planned(replace(FLIGHTS, tree=tree)).design
-    assert isinstance(design, NodeDesign)
-    assert design.branching == (24, 365)
-
-
-def test_more_epsilon_than_one_event_needs_gets_shares_per_level_and_node_is_refused() -> None:
-    generous = replace(FLIGHTS, privacy=replace(FLIGHTS.privacy, epsilon=Fraction(3)))
-    assert planned(generous).shares == "level"
-    asked = replace(generous, tree=replace(FLIGHTS.tree, shares="node"))
-    with pytest.raises(OperatorError, match=r"streams\.departures\.tree: shares: per node .* write level"):
-        planned(asked)
-
-
-def test_a_strategy_with_shares_per_node_is_its_text() -> None:
-    strategy = planned(FLIGHTS)
+@pytest.mark.parametrize("tree", [{}, {"release": "causal"}, {"branching": (24, 365)}, {"shares": "level"}])
+def test_every_new_stream_has_a_share_for_every_level(tree: dict[str, Any]) -> None:
+    strategy = planned(replace(FLIGHTS, tree=replace(FLIGHTS.tree, **tree)))
+    assert len(strategy.design.shares) == strategy.design.shape.height
     again = Strategy.from_json(strategy.to_json())
-    assert again == strategy
-    assert again.hash == strategy.hash
-    assert again.to_json() == strategy.to_json()
+    assert (again, again.hash, again.to_json()) == (strategy, strategy.hash, strategy.to_json())
 
 
 def test_a_stored_path_that_adds_up_to_more_than_one_is_refused() -> None:
     fields = json.loads(planned(FLIGHTS).to_json())
     design = json.loads(fields["design"])
-    parts = np.frombuffer(base64.b64decode(design["share_parts"]), "<u2").copy()
-    parts[-1] += 1
-    design["share_parts"] = base64.b64encode(parts.tobytes()).decode()
+    design["shares"][0] = str(Fraction(design["shares"][0]) + Fraction(1, 10**12))
     fields["design"] = json.dumps(design)
-    with pytest.raises(ValueError, match="a path adds up to 4097/4096"):
+    with pytest.raises(ValueError, match="shares: they add up to 1000000000001/1000000000000 > 1"):
         Strategy.from_json(json.dumps(fields))
 
 
 def test_strategies_of_before_keep_their_text() -> None:
-    """Running streams are known by this hash: shares per node must not have changed it."""
+    """Running streams are known by this hash."""
     text = (
         b'{"declared":{"late":"next_bin"},"design":"{\\"branching\\":[2,2],\\"epsilon\\":\\"1/1\\",\\"horizon\\":4,'
         b'\\"neighbours\\":\\"add_remove\\",\\"release\\":\\"anticipating\\",\\"sensitivity\\":1,\\"shares\\":'
@@ -191,7 +153,6 @@ def test_levels_over_epochs_take_their_part_and_the_epoch_the_rest(release: Rele
     levels = strategy.over_epochs
     assert levels is not None
     assert levels.epoch == strategy.design
-    assert isinstance(strategy.design, NodeDesign) == (release == "anticipating")
     assert strategy.epsilon == FLIGHTS.privacy.epsilon
     assert strategy.design.epsilon + sum(levels.epsilons) <= strategy.epsilon
     assert Strategy.from_json(strategy.to_json()) == strategy

@@ -17,7 +17,6 @@ from dphist.tree.anticipating import AnticipatingCounter
 from dphist.tree.counter import TreeCounter
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
-from dphist.tree.node_design import NodeDesign
 from stream_app.core.alerts.axis_noise import SumNoise
 from stream_app.core.alerts.readings import margins
 from stream_app.core.alerts.rules import Rule
@@ -57,7 +56,7 @@ class Forecast:
 
 def forecast(
     rule: Rule,
-    design: TreeDesign | NodeDesign,
+    design: TreeDesign,
     bin_us: int,
     noise: SeededNoise,
     shift_stderrs: float = 3.0,
@@ -93,16 +92,14 @@ def forecast(
     )
 
 
-def _extent(design: TreeDesign | NodeDesign, window: int | None) -> tuple[int, int]:
+def _extent(design: TreeDesign, window: int | None) -> tuple[int, int]:
     wanted = 512 if window is None else max(512, 6 * window)
     bins = min(design.horizon, wanted)
     drawn = design.horizon if design.release == "anticipating" else bins  # such an epoch is drawn whole
     return bins, max(_LEAST_PATHS, min(PATHS, _MOST_CELLS // drawn))
 
 
-def _drawn(
-    design: TreeDesign | NodeDesign, noise: SeededNoise, paths: int
-) -> AnticipatingCounter | TreeCounter:
+def _drawn(design: TreeDesign, noise: SeededNoise, paths: int) -> AnticipatingCounter | TreeCounter:
     """Return a counter over nothing, each stream a cell of it: what it counts is noise."""
     kind = AnticipatingCounter if design.release == "anticipating" else TreeCounter
     return kind(design, noise, paths)

@@ -19,7 +19,7 @@ from dphist.tree.design import Release
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, object]:
-    return {row.name: row for row in candidates(300, 1, node_shares=False)}
+    return {row.name: row for row in candidates(300, 1)}
 
 
 def test_every_row_is_its_own_prediction(rows: dict[str, object]) -> None:
@@ -44,8 +44,8 @@ def test_draws_are_those_of_the_counter(rows: dict[str, object]) -> None:
 
 
 def test_substitution_and_more_events_scale_every_row_alike() -> None:
-    plain = {row.name: row.running_error for row in candidates(40, "0.001", node_shares=False)}
-    doubled = candidates(40, "0.001", neighbours="substitute", max_events=2, node_shares=False)
+    plain = {row.name: row.running_error for row in candidates(40, "0.001")}
+    doubled = candidates(40, "0.001", neighbours="substitute", max_events=2)
     for row in doubled:
         assert row.running_error == pytest.approx(
             4 * plain[row.name], rel=2e-3
@@ -53,7 +53,7 @@ def test_substitution_and_more_events_scale_every_row_alike() -> None:
 
 
 def test_wide_streams_draw_a_vector_a_node() -> None:
-    one, many = ({r.name: r for r in candidates(64, 1, width=w, node_shares=False)} for w in (1, 7))
+    one, many = ({r.name: r for r in candidates(64, 1, width=w)} for w in (1, 7))
     for name, row in many.items():
         assert (row.draws, row.memory) == (7 * one[name].draws, 7 * one[name].memory)
         assert row.running_error == one[name].running_error
@@ -92,14 +92,12 @@ def test_an_impossible_target_is_refused_in_one_line(error: float) -> None:
 @pytest.mark.slow  # drawing
 def test_the_command_compares_answers_and_draws(tmp_path: Path) -> None:
     run = CliRunner().invoke
-    shown = run(
-        main, ["plan", "--horizon", "100", "--no-node-shares", "--workload", "prefix: 0.7, bins: 0.3"]
-    )
+    shown = run(main, ["plan", "--horizon", "100", "--workload", "prefix: 0.7, bins: 0.3"])
     assert shown.exit_code == 0
     assert "7/10 prefix + 3/10 bins" in shown.output
     plot = tmp_path / "error.svg"
     asked = ["plan", "--horizon", "64", "--target-rmse", "20", "--json", "--plot", str(plot)]
-    answer = json.loads(run(main, [*asked, "--no-node-shares"]).output)
+    answer = json.loads(run(main, [*asked]).output)
     best = next(row for row in answer["candidates"] if row["name"] == "planned, anticipating")
     assert 19.5 < best["error"] <= 20.0
     assert plot.read_text().startswith("<?xml")
@@ -116,6 +114,6 @@ def test_the_command_compares_answers_and_draws(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_refuses_in_one_line(arguments: list[str]) -> None:
-    result = CliRunner().invoke(main, ["plan", "--horizon", "100", "--no-node-shares", *arguments])
+    result = CliRunner().invoke(main, ["plan", "--horizon", "100", *arguments])
     assert result.exit_code == 1
     assert result.output.splitlines()[-1].startswith("Error: ")

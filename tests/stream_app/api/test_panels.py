@@ -6,15 +6,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
-from dphist.tree.design import TreeDesign
-from dphist.tree.node_shares import plan_node_shares
 from stream_app import alert_watch
 from stream_app.alert_watch import AlertWatcher
 from stream_app.api.app import create_app
@@ -306,33 +303,11 @@ def test_a_preview_is_what_a_stream_with_that_epsilon_says(release: str) -> None
     test()
 
 
-def test_a_preview_keeps_shares_of_nodes() -> None:
-    """Planning them takes long; with the stream's own shares, noise follows epsilon alone."""
-
-    async def run() -> None:
-        store = MemoryStore()
-        stream = Published(store, epoch_bins=64, release="anticipating")
-        design = plan_node_shares(64, "0.5", iterations=5)
-        stream.strategy = replace(stream.strategy, design=design)
-        await stream.open()
-        await stream.close([9] * 64)
-        app = create_app(store.reader())
-        await app.state.replicas.refresh()
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
-            api = Api(app, client, store, stream)
-            own = await api.json("preview", epsilon=0.5, step=16)
-            assert own["preview_half_width"] == own["half_width"]
-            series = await api.json("series", kind="bin", step=16)
-            halves = (np.array(series["upper"]) - series["lower"]) / 2
-            assert own["half_width"] == pytest.approx(halves.tolist(), abs=1e-3)
-            tenth = np.array((await api.json("preview", epsilon=0.05, step=16))["preview_half_width"])
-            assert tenth == pytest.approx(10 * np.array(own["half_width"]), rel=0.02)
-            assert isinstance(replanned(stream.strategy, 2.0).design, TreeDesign)
-            with pytest.raises(QueryError, match="epsilon: 1e-15 has no plan here"):
-                replanned(stream.strategy, 1e-15)
-
-    asyncio.run(run())
+def test_a_preview_at_an_epsilon_without_a_plan_is_refused() -> None:
+    stream = Published(MemoryStore(), epoch_bins=64, release="anticipating")
+    assert replanned(stream.strategy, 2.0).epsilon == 2
+    with pytest.raises(QueryError, match="epsilon: 1e-15 has no plan here"):
+        replanned(stream.strategy, 1e-15)
 
 
 def test_a_preview_over_keys_and_values_is_of_the_key() -> None:

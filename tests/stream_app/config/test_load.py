@@ -241,6 +241,16 @@ WINDOWED = "keys: {field: c, list: [a], mode: window, window: 1h}"
         ("departures:", "departures:\n    tree: {shares: [1]}", "tree.shares need branching"),
         (
             "departures:",
+            "departures:\n    tree: {shares: node}",
+            'tree.shares "node": is no longer supported',
+        ),
+        (
+            "departures:",
+            "departures:\n    tree: {shares: bin}",
+            'tree.shares "bin": must be level, or a list',
+        ),
+        (
+            "departures:",
             "departures:\n    tree: {epochs: 1}",
             "tree.epochs 1: must be a whole number of epochs",
         ),
