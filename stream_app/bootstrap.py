@@ -21,22 +21,25 @@ from dphist import SystemNoise
 from stream_app.clocks import LiveClock, ReplayClock
 from stream_app.closer import Closer
 from stream_app.config import Settings, StreamSettings, TopicSettings
-from stream_app.config.measured_again import check_measurements
+from stream_app.config.source import by_log
 from stream_app.core.bins import Binning
 from stream_app.core.closing import Closing
 from stream_app.core.declaration import Declaration
 from stream_app.durable import secret_directory
-from stream_app.event_logs import by_log, check_files, cluster_of, named_by, open_source
+from stream_app.event_logs import check_files, cluster_of, named_by, open_source
 from stream_app.ingest import Ingest
 from stream_app.lease import Lease
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.plans import planned
-from stream_app.ports import Clock, NoiseKeys, OperatorError, Witness
+from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Witness
 from stream_app.sinks.dead_letter_file import DeadLetterFile
+from stream_app.sinks.ledger_file import LedgerFile
+from stream_app.sinks.ledger_topic import LedgerTopic
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sinks.witness_topic import WitnessTopic
+from stream_app.starting import check_start, ledger_of
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable, check_safety
@@ -77,6 +80,7 @@ class Ends:
     url: str
     store: RedisStore
     witnesses: Mapping[str, Witness]  # by stream
+    outside: OutsideLedger | None
     noise_keys: NoiseKeys
     metrics: Metrics
     resources: AsyncExitStack
@@ -158,24 +162,12 @@ async def _start_and_run(settings: Settings) -> None:
         store = watch_store(RedisStore(url), metrics, _live_closings(settings))
         resources.push_async_callback(store.close)
         witnesses = await _open_witnesses(settings, resources)
-        await _check_measurements(settings.streams, store, witnesses)
+        outside = outside_ledger(settings)
+        await check_start(settings, store, witnesses, outside, time.time_ns() // 1_000)
         keys = noise_keys(settings)
-        ends = Ends(settings, directory, url, store, witnesses, keys, metrics, resources)
+        ends = Ends(settings, directory, url, store, witnesses, outside, keys, metrics, resources)
         pipelines = [await _pipeline(streams, ends) for streams in by_log(settings.streams)]
         await _run_all(pipelines)
-
-
-async def _check_measurements(
-    streams: Sequence[StreamSettings], store: RedisStore, witnesses: Mapping[str, Witness]
-) -> None:
-    """Refuse streams that measure the same events unasked, before the first of them is opened.
-
-    Raises: OperatorError. A stream that the ledger or a witness knows has begun, and was asked then.
-    """
-    sources = {stream.source.identity for stream in streams}
-    ledgers = {source: await store.ledger(source) for source in sources}
-    begun = {stream.name for stream in streams if await witnesses[stream.name].head(stream.name) is not None}
-    check_measurements(streams, time.time_ns() // 1_000, ledgers, begun)
 
 
 def noise_keys(settings: Settings) -> NoiseKeys:
@@ -242,6 +234,36 @@ async def _open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict
     return witnesses | {output.stream: topics[output.topic] for output in settings.outputs}
 
 
+def outside_ledger(settings: Settings) -> OutsideLedger | None:
+    """Return the ledger outside the store that the settings name, if they do."""
+    if settings.ledger is None:
+        return None
+    if settings.ledger.file is not None:
+        return LedgerFile(settings.ledger.file)
+    assert settings.kafka is not None  # the configuration was refused without it
+    assert settings.ledger.topic is not None  # either is written
+    return LedgerTopic(cluster_of(settings.kafka), settings.ledger.topic)
+
+
+async def new_ledger(settings: Settings) -> str:
+    """Begin the ledger outside the store; return what it is called.
+
+    Raises: OperatorError where none is configured, it exists already, or it cannot be made.
+    """
+    if settings.ledger is None:
+        raise OperatorError(
+            f"{settings.file}: ledger is missing; write ledger: {{file: ...}} or {{topic: ...}}"
+        )
+    if settings.ledger.file is not None:
+        return LedgerFile.create(settings.ledger.file).name
+    assert settings.kafka is not None  # the configuration was refused without it
+    assert settings.ledger.topic is not None  # either is written
+    try:
+        return (await LedgerTopic.create(cluster_of(settings.kafka), settings.ledger.topic)).name
+    except OSError as failure:
+        raise OperatorError(f"ledger.topic: {failure}") from None
+
+
 async def _run_all(pipelines: Sequence[Pipeline]) -> None:
     try:
         async with asyncio.TaskGroup() as group:
@@ -280,7 +302,7 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
             ends.noise_keys,
             strategy,
             publish_every_us=settings.publish_every_us,
-            accept=stream.privacy.accept,
+            ledger=ledger_of(stream, settings, store, ends.outside),
             lease=_lease(stream, ends),
             witness_is_public=settings.output_of(stream.name) is not None,
         )

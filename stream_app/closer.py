@@ -30,6 +30,7 @@ from stream_app.noise_pool import NoisePool, vectors_of
 from stream_app.opening import agrees, open_stream
 from stream_app.outage import Outage
 from stream_app.ports import Clock, NoiseKeys, OperatorError, Source, Store, Witness
+from stream_app.source_ledger import SourceLedger
 
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and never a long script
 POLL_S = 0.02  # how soon to ask again for bins that are due while a partition has not reached its cut
@@ -53,7 +54,7 @@ class Closer:
         keys: of noise that is drawn ahead and stored.
         planned: what the configuration declares, with a tree planned for it (see ``open_stream``).
         publish_every_us: results become visible at multiples of this on the wall clock.
-        accept: the operator's words that accept a second measurement of the same period.
+        ledger: of the stream's source; None: the store's, where nothing accepts a second measurement.
         lease: where several workers may close the stream; None: this is the only one.
         witness_is_public: readers see the witness, so that it is written at public instants only.
         make_nonce: names an attempt to release; no two may be equal.
@@ -72,7 +73,7 @@ class Closer:
         planned: Strategy,
         *,
         publish_every_us: int = 1_000_000,
-        accept: str | None = None,
+        ledger: SourceLedger | None = None,
         lease: Lease | None = None,
         witness_is_public: bool = False,
         make_nonce: Callable[[], str] = lambda: secrets.token_hex(16),
@@ -96,7 +97,7 @@ class Closer:
         self._name = planned.stream
         self._declaration = Declaration.of(planned)
         self._publish_every_us = publish_every_us
-        self._accept = accept
+        self._ledger = ledger or SourceLedger(store)
         self._lease = lease
         self._witness_is_public = witness_is_public
         self._make_nonce = make_nonce
@@ -127,7 +128,7 @@ class Closer:
             self._ahead,
             self._strategy,
             await self._clock.now_us(),
-            self._accept,
+            self._ledger,
         )
         self._released_seq = state.seq
         if not self._witness_is_public:

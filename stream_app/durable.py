@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from stream_app.ports import OperatorError
 
 _OWNER_ONLY = 0o600
 _LOOK_BACK_BYTES = 1 << 16
+_LOOK_AGAIN_S = 0.01
 
 
 def secret_directory(path: Path) -> Path:
@@ -45,22 +47,26 @@ class LineLog:
 
     A last line that was torn by a crash is cut off when the file is opened, and after an append that failed.
 
-    Raises: OperatorError if another process has the file open, or it cannot be opened.
+    Args: patience_s, how long to wait for another process that has the file open.
+    Raises: OperatorError if one has it open for longer, or it cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience_s: float = 0.0) -> None:
         self.path = path
         try:
             secret_directory(path.parent)
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(path, flags, _OWNER_ONLY)
         except OSError as failure:
-            raise OperatorError(f"{path}: cannot be opened: {failure.strerror}; check state.dir") from None
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise OperatorError(f"{path}: another process writes to it; stop that one first") from None
+            raise OperatorError(
+                f"{path}: cannot be opened: {failure.strerror}; check that this user may"
+            ) from None
+        deadline_s = time.monotonic() + patience_s
+        while not self._locked():
+            if time.monotonic() >= deadline_s:
+                self.close()
+                raise OperatorError(f"{path}: another process writes to it; stop that one first")
+            time.sleep(_LOOK_AGAIN_S)
         self._bytes = os.fstat(self._descriptor).st_size
         self._cut_torn_line()
         _sync_directory(path.parent)
@@ -97,6 +103,13 @@ class LineLog:
     def close(self) -> None:
         """Close the file and let others write."""
         os.close(self._descriptor)
+
+    def _locked(self) -> bool:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
 
     def _cut_torn_line(self) -> None:
         whole = self._after_line_end_before(self._bytes)

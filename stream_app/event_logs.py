@@ -7,13 +7,12 @@ import hashlib
 import json
 import os
 import secrets
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from stream_app.clocks import ReplayClock
-from stream_app.config import KafkaSettings, Settings, SourceSettings, StreamSettings, TopicSettings, log_of
+from stream_app.config import KafkaSettings, Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.core.declaration import STATE_ID
 from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory, write_durably
@@ -24,14 +23,6 @@ from stream_app.sources.file import FileSource
 from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.replay import ReplaySource
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
-
-
-def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:
-    """Return the streams in groups that read one log: it is decoded once for all of them."""
-    groups: dict[str, list[StreamSettings]] = defaultdict(list)
-    for stream in streams:
-        groups[log_of(stream.source)].append(stream)
-    return list(groups.values())
 
 
 def cluster_of(kafka: KafkaSettings) -> Cluster:

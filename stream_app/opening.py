@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from stream_app.core.declaration import STATE_ID, Declaration
-from stream_app.core.ledger import check_measurement
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Reply, StreamState
 from stream_app.core.release import RowLink
 from stream_app.core.strategy import Strategy, canonical_json
 from stream_app.noise_ahead import NoiseAhead
 from stream_app.ports import OperatorError, Store, Witness
+from stream_app.source_ledger import SourceLedger
 
 _ATTEMPTS = 5  # others may be opening the same stream; each time round, one of us has succeeded
 
@@ -30,7 +30,7 @@ async def open_stream(
     noise: NoiseAhead,
     planned: Strategy,
     now_us: int,
-    accept: str | None = None,
+    ledger: SourceLedger,
 ) -> tuple[Strategy, StreamState]:
     """Make sure that the stream has an open epoch which follows all that the store and the witness know.
 
@@ -39,7 +39,7 @@ async def open_stream(
     Args:
         planned: the configuration's declaration and the tree planned for it now. A stream that exists keeps
             the tree that it began with.
-        accept: the operator's words that accept a second measurement of the same period.
+        ledger: of the stream's source; it asks before a first measurement.
     Returns: the strategy and the state under which the stream runs.
     Raises: OperatorError for another declaration, a strategy that this version cannot read, a second
         measurement, a foreign witness.
@@ -53,15 +53,15 @@ async def open_stream(
         head = _checked_head(witnessed, strategy)
         if state is None:
             start = _first(strategy, head, now_us)
-            await _restore_ledger(store, witness, strategy)
+            await restore_ledger(ledger, witness, strategy)
         elif head is not None and not await _follows(store, strategy.stream, state, head):
             start = _after_witness(state, head)
-            await _restore_ledger(store, witness, strategy)
+            await restore_ledger(ledger, witness, strategy)
         elif state.epoch.end_reason is not None and not _finished(strategy, state):
             start = _next(strategy, state)
         else:
             return strategy, state
-        await _open(store, noise, strategy, start, accept)
+        await _open(store, noise, strategy, start, ledger)
     raise OperatorError(
         f"stream {planned.stream}: the ledger of {planned.source} holds another measurement in the place of "
         "its next epoch; restore the store, or give the stream another name"
@@ -144,7 +144,8 @@ class _Start(NamedTuple):
     """How the stream goes on: an epoch after a head, that may not begin before ``earliest_bin``.
 
     ``last`` is an epoch of before: under a cap of users, the new one ends where a window of that one's does.
-    ``carried`` is what levels over epochs know when it begins. SECRET.
+    ``carried`` is what levels over epochs know when it begins. SECRET. ``is_first`` says that nothing of the
+    stream was opened before, so its measurement was not asked about yet.
     """
 
     record: EpochRecord
@@ -152,6 +153,7 @@ class _Start(NamedTuple):
     earliest_bin: int
     last: EpochRecord | None = None
     carried: bytes = b""
+    is_first: bool = False
 
 
 def _first(strategy: Strategy, head: RowLink | None, now_us: int) -> _Start:
@@ -159,7 +161,7 @@ def _first(strategy: Strategy, head: RowLink | None, now_us: int) -> _Start:
     first_bin, bins = Declaration.of(strategy).first_bin(now_us), strategy.design.horizon
     if head is None:
         # A live stream may have been reserved, but not opened, in an earlier bin.
-        return _Start(EpochRecord(0, first_bin, bins, 1, strategy.hash), GENESIS, -sys.maxsize)
+        return _Start(EpochRecord(0, first_bin, bins, 1, strategy.hash), GENESIS, -sys.maxsize, is_first=True)
     first_bin = max(first_bin, head.bin + 1)
     record = EpochRecord(head.epoch + 1, first_bin, bins, head.seq + 1, strategy.hash)
     return _Start(record, head.hash, head.bin + 1)
@@ -199,7 +201,7 @@ def _after_witness(state: StreamState, head: RowLink) -> _Start:
     return _Start(record, head.hash, record.first_bin, state.epoch)
 
 
-async def _restore_ledger(store: Store, witness: Witness, strategy: Strategy) -> None:
+async def restore_ledger(ledger: SourceLedger, witness: Witness, strategy: Strategy) -> None:
     """Put back the entries of epochs that the witness has seen: a store that was set back lost them too."""
     opened: set[int] = set()
     for seq, row in await witness.rows(strategy.stream, 0):
@@ -207,22 +209,18 @@ async def _restore_ledger(store: Store, witness: Witness, strategy: Strategy) ->
         if link.epoch not in opened:
             opened.add(link.epoch)
             record = EpochRecord(link.epoch, link.bin, strategy.design.horizon, seq, strategy.hash)
-            await store.reserve(_ledger_entry(strategy, record))
+            entry = replace(_ledger_entry(strategy, record), strategy_hash=json.loads(row)["strategy"])
+            await ledger.reserve(entry)
 
 
 async def _open(
-    store: Store, noise: NoiseAhead, strategy: Strategy, start: _Start, accept: str | None
+    store: Store, noise: NoiseAhead, strategy: Strategy, start: _Start, ledger: SourceLedger
 ) -> None:
     """Reserve the epoch in the ledger, then open it; do nothing where somebody else was quicker."""
-    ledger = await store.ledger(strategy.source)
-    record = _as_reserved(strategy, start, ledger)
+    record = _as_reserved(strategy, start, await ledger.entries(strategy.source))
     entry = _ledger_entry(strategy, record)
-    if not any(other.stream == entry.stream for other in ledger):
-        try:
-            check_measurement(ledger, entry, accept)
-        except ValueError as refusal:
-            raise OperatorError(str(refusal)) from None
-    if await store.reserve(entry) is Reply.CONFLICT:
+    reserve = ledger.begin if start.is_first else ledger.reserve
+    if await reserve(entry) is Reply.CONFLICT:
         return
     stored = await noise.stored(strategy, record.epoch)
     reply = await store.open_epoch(
@@ -267,4 +265,5 @@ def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
         strategy_hash=strategy.hash,
         private=declaration.private,
         neighbours=strategy.design.neighbours,
+        until_us=declaration.until_us,
     )

@@ -335,6 +335,23 @@ class Witness(Protocol):
         ...
 
 
+class OutsideLedger(Protocol):
+    """A copy of every ledger entry, kept where a loss of the store and of the state directory does not reach.
+
+    Raises (every method): OSError where it does not answer; OperatorError where it is not the ledger.
+    """
+
+    name: str  # for messages
+
+    async def entries(self) -> tuple[LedgerEntry, ...]:
+        """Return all entries of all sources, oldest first."""
+        ...
+
+    async def append(self, entries: Sequence[LedgerEntry]) -> None:
+        """Write entries durably, skipping those it already has; return when they are on disk."""
+        ...
+
+
 class NoiseKeys(Protocol):
     """Keys outside the store: of user ids, and a chain for each epoch's noise (``vault/cipher.py``)."""
 

@@ -171,6 +171,7 @@ _EXAMPLES = {
     "operator": "port: 9100",
     "state": "dir: ./state",
     "secrets": "key_file: noise.key",
+    "ledger": "file: /mnt/backup/ledger.ndjson",
 }
 _SECRET = ("kafka", "secrets")  # what stands there in a wrong place may be a password
 

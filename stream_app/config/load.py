@@ -18,6 +18,7 @@ from stream_app.config.alerts import read_alerts
 from stream_app.config.axes import check_axes, declared_axes, read_keys, read_value
 from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.kafka import read_kafka, read_outputs
+from stream_app.config.ledger import check_ledger, read_ledger
 from stream_app.config.settings import (
     DAY_US,
     EMBEDDED,
@@ -73,6 +74,7 @@ def documented_keys() -> tuple[str, ...]:
           privacy: {epsilon: 1, unit: {user: u, max_events: 1}}}}
         api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
         alerts: {rules: {r: {when: count(n) > 1}}}
+        ledger: {file: l}
     """
     known: list[str] = []
     _read(parse_document(text, "", known), Path(), {})
@@ -126,6 +128,7 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
     key_file = secrets.take("key_file", values.text, None)
     secrets.finish()
     streams = _streams(document, path)
+    ledger = document.section("ledger")
     settings = Settings(
         file=path,
         redis=_redis(document.section("redis"), path, environment),
@@ -138,20 +141,24 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         operator=_operator(document.section("operator")),
         kafka=read_kafka(document.section("kafka"), path, environment),
         outputs=document.take("outputs", read_outputs, ()),
+        ledger=read_ledger(ledger, path.parent),
     )
     document.finish()
     _check_topics(document, settings)
+    check_ledger(ledger, settings.ledger, (settings.state_dir, *filter(None, [settings.redis.embedded])))
     return settings
 
 
 def _check_topics(document: Section, settings: Settings) -> None:
     """Refuse topics without a cluster, and outputs of no stream or into a topic that is read."""
     read = {stream.source.topic for stream in settings.streams if isinstance(stream.source, TopicSettings)}
-    told = settings.alerts.topic
-    if (read or settings.outputs or told) and settings.kafka is None:
+    told, ledger = settings.alerts.topic, settings.ledger and settings.ledger.topic
+    if (read or settings.outputs or told or ledger) and settings.kafka is None:
         raise document.error("kafka", "is missing, and topics are named; add kafka: {bootstrap_servers: ...}")
     if told is not None and told in read | {output.topic for output in settings.outputs}:
         raise document.error("alerts", f"go into {told}, which holds something else; name another topic")
+    if ledger is not None and ledger in read | {told} | {output.topic for output in settings.outputs}:
+        raise document.error("ledger", f"goes into {ledger}, which holds something else; name another topic")
     names = {stream.name for stream in settings.streams}
     for output in settings.outputs:
         if output.stream not in names:

@@ -7,11 +7,13 @@ the same rule, asked of all streams of a file at once.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 
 from stream_app.config.document import ConfigError
 from stream_app.config.settings import StreamSettings
+from stream_app.config.source import by_log
 from stream_app.core.bins import Binning
-from stream_app.core.ledger import ACCEPTED, check_measurement, measured_before
+from stream_app.core.ledger import check_measurement
 from stream_app.core.records import LedgerEntry
 
 
@@ -34,6 +36,7 @@ def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:
         strategy_hash="",
         private=privacy.private,
         neighbours=privacy.neighbours,
+        until_us=None if stream.source.replay is None else stream.source.replay.to_us,
     )
 
 
@@ -43,7 +46,7 @@ def check_measurements(
     ledgers: Mapping[str, Sequence[LedgerEntry]] | None = None,
     begun: Collection[str] = (),
 ) -> None:
-    """Refuse streams whose first epochs the ledger would refuse, in whatever order they are opened.
+    """Refuse streams whose first epochs the ledger would refuse, in the order in which they are opened.
 
     Args:
         now_us: when they start.
@@ -52,19 +55,13 @@ def check_measurements(
     Raises: ConfigError: where, key, value, remedy.
     """
     known = {source: list(entries) for source, entries in (ledgers or {}).items()}
-    accepting = {stream.name for stream in streams if stream.privacy.accept == ACCEPTED}
-    waiting: set[str] = set()
-    for stream in streams:
+    for stream in chain.from_iterable(by_log(streams)):
         ledger = known.setdefault(stream.source.identity, [])
         if stream.name in begun or any(entry.stream == stream.name for entry in ledger):
             continue
         entry = first_measurement(stream, now_us)
-        others = {other.stream for other in measured_before(ledger, entry)}
-        # Of two that both have to begin, the one that accepts may be the second.
-        is_accepted = stream.name in accepting or others <= accepting & waiting
         try:
-            check_measurement(ledger, entry, ACCEPTED if is_accepted else stream.privacy.accept)
+            check_measurement(ledger, entry, stream.privacy.accept)
         except ValueError as refusal:
             raise ConfigError(f"{stream.privacy.where}: {refusal}") from None
-        waiting.add(stream.name)
         ledger.append(entry)

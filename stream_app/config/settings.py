@@ -310,6 +310,14 @@ class AlertSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerSettings:
+    """A copy of the ledger outside the store: a file, or a topic."""
+
+    file: Path | None
+    topic: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything one configuration file says.
 
@@ -323,6 +331,7 @@ class Settings:
         state_dir: directory of the witness, dead letters and sorted copies. Secret.
         noise_key_file: a secret that workers of several machines share; None: keys in the state directory.
         publish_every_us: results become visible at multiples of this.
+        ledger: a copy of the ledger outside the store; None: there is none.
         streams: by name, in the order of the file.
     """
 
@@ -337,6 +346,7 @@ class Settings:
     alerts: AlertSettings = AlertSettings()
     kafka: KafkaSettings | None = None
     outputs: tuple[OutputSettings, ...] = ()
+    ledger: LedgerSettings | None = None
 
     def output_of(self, stream: str) -> str | None:
         """Return the topic that takes a stream's releases, if one does."""

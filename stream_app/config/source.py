@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.kafka import read_topic
-from stream_app.config.settings import ReplaySettings, SourceSettings, TopicSettings
+from stream_app.config.settings import ReplaySettings, SourceSettings, StreamSettings, TopicSettings
 
 
 def read_source(section: Section, path: Path) -> SourceSettings | TopicSettings:
@@ -43,6 +45,27 @@ def file_identity(file: Path, directory: Path) -> str:
 def log_of(source: SourceSettings | TopicSettings) -> str:
     """Name the log behind a source, however it is spelled."""
     return f"topic:{source.topic}" if isinstance(source, TopicSettings) else f"file:{source.file.resolve()}"
+
+
+def ledgers_of(source: SourceSettings | TopicSettings, directory: Path) -> tuple[str, ...]:
+    """Return the names of a source's ledgers: its identity, and the log's own name if it is in a group.
+
+    Args: directory, of the configuration.
+    """
+    if isinstance(source, TopicSettings):
+        own = f"topic:{source.topic}"
+    else:
+        own = file_identity(source.file, directory)
+    is_group = ":" not in source.identity  # no name of a group holds one
+    return (source.identity, own) if is_group else (source.identity,)
+
+
+def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:
+    """Return the streams in groups that read one log: it is decoded once for all of them."""
+    groups: dict[str, list[StreamSettings]] = defaultdict(list)
+    for stream in streams:
+        groups[log_of(stream.source)].append(stream)
+    return list(groups.values())
 
 
 def declared_source(source: SourceSettings | TopicSettings) -> dict[str, Any]:

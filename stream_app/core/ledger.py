@@ -3,17 +3,22 @@
 Everything that can count the same event adds up; epochs of one stream cannot, for the event unit, because an
 event falls into one bin: there a source costs the sum over its streams of each one's largest epsilon. A user
 has events in every epoch, so for the user unit epochs add up as well.
+
+An entry is made when an epoch opens, but a live stream opens one epoch after the other and nothing ends it:
+it counts from the start of its first epoch on, without end. A replay counts until its last bin.
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 
 from stream_app.core.instants import format_instant
 from stream_app.core.records import LedgerEntry
+from stream_app.core.strategy import canonical_json
 
 # A larger epsilon protects nobody: an answer at 20 shifts the odds of an event by up to 500 million.
 LARGEST_PRIVATE_EPSILON = 20
@@ -23,14 +28,14 @@ ACCEPTED = "measured again"
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """All epochs of one stream under one strategy, and what they cost together."""
+    """All epochs of one stream under one strategy, and what they cost together. ``end_us`` None: no end."""
 
     stream: str
     strategy_hash: str
     unit: str
     epsilon: Fraction
     start_us: int
-    end_us: int
+    end_us: int | None
     epochs: int
     private: bool
 
@@ -87,11 +92,10 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     >>> statement("file:a", [entry, again, other]).epsilon
     Fraction(5, 6)
     """
-    streams: dict[tuple[str, str], list[LedgerEntry]] = defaultdict(list)
     for entry in entries:
         if entry.source != source or (entry.unit, entry.neighbours) not in _CHANGES:
             raise ValueError(f"ledger of {source}: {entry} cannot be composed here")
-        streams[entry.stream, entry.strategy_hash].append(entry)
+    streams = _by_stream(entries)
     unit = "user" if entries and all(entry.unit == "user" for entry in entries) else "event"
     neighbours = "substitute" if any(e.neighbours == "substitute" for e in entries) else "add_remove"
     measurements = tuple(_measurement(epochs) for epochs in streams.values())
@@ -107,14 +111,39 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
 
 
 def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[LedgerEntry, ...]:
-    """Return the entries that count events of the same period under another stream or strategy."""
+    """Return the first entry of every other stream or strategy that counts events which ``new`` will count.
+
+    Both reach as far as their streams will ever count, not as far as the epochs opened so far.
+
+    >>> live = LedgerEntry("file:a", "s", 0, 0, 10, "1", "event", "h")
+    >>> later = LedgerEntry("file:a", "t", 0, 10, 20, "1", "event", "h")
+    >>> [found.stream for found in measured_before([live], later)]
+    ['s']
+    """
+    before = _by_stream(entries)
+    before.pop((new.stream, new.strategy_hash), None)
     return tuple(
-        entry
-        for entry in entries
-        if (entry.stream, entry.strategy_hash) != (new.stream, new.strategy_hash)
-        and entry.start_us < new.end_us
-        and new.start_us < entry.end_us
+        min(epochs, key=lambda entry: entry.start_us)
+        for epochs in before.values()
+        if _overlap(_period(epochs), _period([new]))
     )
+
+
+def _by_stream(entries: Sequence[LedgerEntry]) -> dict[tuple[str, str], list[LedgerEntry]]:
+    streams: dict[tuple[str, str], list[LedgerEntry]] = defaultdict(list)
+    for entry in entries:
+        streams[entry.stream, entry.strategy_hash].append(entry)
+    return streams
+
+
+def _period(epochs: Sequence[LedgerEntry]) -> tuple[int, int | None]:
+    """Return from when on, and until when, a stream with these epochs counts events; None: without end."""
+    ends = [entry.until_us for entry in epochs if entry.until_us is not None]
+    return min(entry.start_us for entry in epochs), max(ends) if len(ends) == len(epochs) else None
+
+
+def _overlap(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool:
+    return (one[1] is None or other[0] < one[1]) and (other[1] is None or one[0] < other[1])
 
 
 def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: str | None) -> None:
@@ -141,6 +170,29 @@ def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: 
         )
 
 
+def lost_measurement(
+    entries: Sequence[LedgerEntry], stream: str, witnessed: int | None
+) -> LedgerEntry | None:
+    """Return the last epoch of a stream whose releases neither the store nor the witness knows any more.
+
+    Args: witnessed, the last epoch that the witness knows of the stream; None: it knows nothing.
+    """
+    lost = [entry for entry in entries if entry.stream == stream and entry.lost]
+    beyond = [entry for entry in lost if witnessed is None or entry.epoch > witnessed]
+    return max(beyond, key=lambda entry: entry.epoch, default=None)
+
+
+def entry_to_json(entry: LedgerEntry) -> bytes:
+    """Return the text of an entry; two entries are equal if their texts are."""
+    newer = {"until_us": None, "lost": False}  # entries of before these fields keep their text
+    return canonical_json({k: v for k, v in asdict(entry).items() if not (k in newer and v == newer[k])})
+
+
+def entry_from_json(text: bytes | str) -> LedgerEntry:
+    """Read what ``entry_to_json`` wrote. Raises: ValueError, TypeError for anything else."""
+    return LedgerEntry(**json.loads(text))
+
+
 def in_words(epsilon: Fraction) -> str:
     """Return an epsilon as people write it, exactly: a decimal if it has a short one, else a fraction.
 
@@ -163,13 +215,14 @@ def _cost(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Fraction
 
 
 def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
+    start_us, end_us = _period(epochs)
     return Measurement(
         stream=epochs[0].stream,
         strategy_hash=epochs[0].strategy_hash,
         unit=epochs[0].unit,
         epsilon=max(Fraction(entry.epsilon) for entry in epochs),
-        start_us=min(entry.start_us for entry in epochs),
-        end_us=max(entry.end_us for entry in epochs),
+        start_us=start_us,
+        end_us=end_us,
         epochs=len(epochs),
         private=all(entry.private for entry in epochs),
     )
@@ -181,7 +234,9 @@ def _sentence(measurement: Measurement) -> str:
         epochs = f"{measurement.epochs} epochs, which do not add up"
     elif measurement.epochs > 1:
         epochs = f"{measurement.epochs} epochs, which add up for a user"
+    start, end_us = format_instant(measurement.start_us), measurement.end_us
+    period = f"{start} on" if end_us is None else f"{start} to {format_instant(end_us)}"
     return (
         f"Stream {measurement.stream} spends epsilon {in_words(measurement.epsilon)} on {unit} from "
-        f"{format_instant(measurement.start_us)} to {format_instant(measurement.end_us)} ({epochs})."
+        f"{period} ({epochs})."
     )

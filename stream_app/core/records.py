@@ -182,7 +182,12 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One measurement of one source: a stream's epoch over a period, and what it costs."""
+    """One measurement of one source: a stream's epoch over a period, and what it costs.
+
+    Args:
+        until_us: where the stream ends that the epoch is one of; None: nothing ends a live stream.
+        lost: whether only the ledger outside the store knew it when a worker started.
+    """
 
     source: str
     stream: str
@@ -194,6 +199,8 @@ class LedgerEntry:
     strategy_hash: str
     private: bool = True
     neighbours: str = "add_remove"
+    until_us: int | None = None
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

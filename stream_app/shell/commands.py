@@ -135,6 +135,24 @@ def check_config(config: Path) -> int:
     return 0
 
 
+@main.command("new-ledger")
+@config_option
+@refusals_in_one_line
+def new_ledger(config: Path) -> int:
+    """Begin the ledger outside the store, once, before the first start that uses it.
+
+    A start refuses a ledger that is not there: what it knew may be lost.
+
+    \b
+    Example:
+      stream-app new-ledger --config app.yaml
+    """
+    from stream_app.bootstrap import new_ledger as begin
+
+    click.echo(f"{asyncio.run(begin(load(config)))}: begun; keep it as long as anything that was released")
+    return 0
+
+
 @main.command()
 @config_option
 @click.option("--stream", help="This stream only.")

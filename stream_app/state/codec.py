@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
+from stream_app.core.ledger import entry_from_json
 from stream_app.core.records import EpochRecord, LedgerEntry
 from stream_app.core.strategy import canonical_json
 
@@ -29,14 +30,7 @@ def decode_epoch(fields: Mapping[bytes, bytes], number: int) -> EpochRecord:
     return replace(record, last_bin=int(last_bin), end_reason=fields[b"%d:end_reason" % number].decode())
 
 
-def encode_entry(entry: LedgerEntry) -> bytes:
-    """Return the text of a ledger entry; two entries are equal if their texts are."""
-    return canonical_json(asdict(entry))
-
-
 def decode_ledger(fields: Mapping[bytes, bytes]) -> tuple[LedgerEntry, ...]:
     """Read a ledger, oldest first: each value is 'number entry'."""
     numbered = (value.split(b" ", 1) for value in fields.values())
-    return tuple(
-        LedgerEntry(**json.loads(text)) for _, text in sorted((int(n), text) for n, text in numbered)
-    )
+    return tuple(entry_from_json(text) for _, text in sorted((int(n), text) for n, text in numbered))

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from stream_app.core.bounding import ID_BYTES, UserShard, user_fields
+from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
     Apply,
     Cut,
@@ -41,7 +42,7 @@ from stream_app.state.checks import (
     check_release,
     check_tally,
 )
-from stream_app.state.codec import decode_epoch, decode_epochs, decode_ledger, encode_entry, encode_epoch
+from stream_app.state.codec import decode_epoch, decode_epochs, decode_ledger, encode_epoch
 from stream_app.state.connection import Argument, SameServer, batch, connect, script, transaction
 from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
 
@@ -75,7 +76,7 @@ class RedisStore:
     async def reserve(self, entry: LedgerEntry) -> Reply:
         """Write a ledger entry once."""
         place = f"{entry.stream}:{entry.epoch}"
-        return await self._reply("reserve", [ledger_key(entry.source)], [place, encode_entry(entry)])
+        return await self._reply("reserve", [ledger_key(entry.source)], [place, entry_to_json(entry)])
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return every measurement of a source, oldest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from stream_app.closer import Closer
 from stream_app.core.records import Refusal
 from stream_app.core.strategy import Strategy
 from stream_app.ingest import Ingest, Start
+from stream_app.source_ledger import SourceLedger
 from stream_app.sources.file import FileSource
 from stream_app.state.memory import MemoryStore
 from stream_app.vault.key_files import KeyFiles
@@ -106,6 +107,7 @@ class OneSource:
         witness: Any = None,
         noise: NoiseSource | None = None,
         accept: str | None = None,
+        ledger: Mapping[str, Any] | None = None,
         **sharing: Any,
     ) -> Closer:
         """Start to close bins."""
@@ -120,7 +122,7 @@ class OneSource:
             noise or SystemNoise(),
             self.keys,
             strategy or self.strategies[0],
-            accept=accept,
+            ledger=SourceLedger(store, accept, **(ledger or {})),
             **sharing,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -21,10 +22,20 @@ def entry(
     strategy: str = "h",
     unit: str = "event",
     neighbours: str = "add_remove",
+    until_us: int | None = None,
 ) -> LedgerEntry:
-    """Return an entry of one source."""
+    """Return an entry of one source; of a live stream if ``until_us`` is None."""
     return LedgerEntry(
-        "file:a", stream, epoch, start_us, end_us, epsilon, unit, strategy, neighbours=neighbours
+        "file:a",
+        stream,
+        epoch,
+        start_us,
+        end_us,
+        epsilon,
+        unit,
+        strategy,
+        neighbours=neighbours,
+        until_us=until_us,
     )
 
 
@@ -70,12 +81,44 @@ def test_what_the_rules_do_not_cover_is_refused(foreign: dict[str, str]) -> None
         statement("file:a", [LedgerEntry(facts["source"], "s", 0, 0, 1, "1", facts["unit"], "h")])
 
 
+def replay(stream: str, start_us: int, until_us: int) -> LedgerEntry:
+    """Return the first epoch, which is longer than some replays and shorter than others."""
+    return entry(stream, start_us=start_us, end_us=start_us + 10, strategy=stream, until_us=until_us)
+
+
+def live(stream: str, start_us: int) -> LedgerEntry:
+    return entry(stream, start_us=start_us, end_us=start_us + 10, strategy=stream)
+
+
 @pytest.mark.parametrize(
-    ("start_us", "end_us", "overlaps"), [(0, 10, True), (9, 20, True), (10, 20, False), (-5, 0, False)]
+    ("before", "new", "is_again"),
+    [
+        # Live streams go on: each counts what the other does from the later start on, whoever begins first.
+        (live("a", 0), live("b", 10), True),
+        (live("a", 10), live("b", 0), True),
+        (live("a", 0), live("b", 10**9), True),
+        # A replay of a time before a live stream's first bin counts none of its events.
+        (live("a", 30), replay("b", 0, 30), False),
+        (live("a", 30), replay("b", 0, 31), True),
+        (live("a", 30), replay("b", 40, 50), True),
+        (replay("a", 0, 30), live("b", 30), False),
+        (replay("a", 0, 30), live("b", 20), True),
+        # Replays count from their first bin to their last, however long an epoch is.
+        (replay("a", 0, 30), replay("b", 20, 50), True),
+        (replay("a", 20, 50), replay("b", 0, 30), True),
+        (replay("a", 0, 30), replay("b", 30, 50), False),
+        (replay("a", 30, 50), replay("b", 0, 30), False),
+        (replay("a", 0, 5), replay("b", 5, 9), False),
+    ],
 )
-def test_periods_that_share_an_instant_are_measured_again(start_us: int, end_us: int, overlaps: bool) -> None:
-    again = entry("t", start_us=start_us, end_us=end_us, strategy="i")
-    assert bool(measured_before([entry()], again)) == overlaps
+def test_streams_that_will_ever_count_one_event_measure_it_again(
+    before: LedgerEntry, new: LedgerEntry, is_again: bool
+) -> None:
+    assert bool(measured_before([before], new)) == is_again
+    # It makes no difference which epoch the earlier stream has come to.
+    later = replace(before, epoch=7, start_us=before.start_us + 70, end_us=before.start_us + 80)
+    assert bool(measured_before([before, later], new)) == is_again
+    assert bool(measured_before([later, before], new)) == is_again
 
 
 def test_epochs_of_one_stream_are_never_a_second_measurement() -> None:
@@ -89,13 +132,15 @@ def test_a_second_measurement_needs_words() -> None:
     with pytest.raises(ValueError, match="already measured by s"):
         check_measurement([entry()], again, accept="yes")
     check_measurement([entry()], again, accept=ACCEPTED)
-    check_measurement([entry()], entry("t", start_us=10, end_us=20, strategy="i"), accept=None)
 
 
 def test_no_words_accept_a_sum_that_protects_nobody() -> None:
     again = entry("t", epsilon="19.6", strategy="i")
     with pytest.raises(ValueError, match=r"all together cost epsilon 20\.1, which protects nobody"):
         check_measurement([entry()], again, ACCEPTED)
+    at_the_edge = entry("t", epsilon="19.6", strategy="i", start_us=10, end_us=20)
+    with pytest.raises(ValueError, match=r"all together cost epsilon 20\.1, which protects nobody"):
+        check_measurement([entry()], at_the_edge, ACCEPTED)
     check_measurement([entry()], entry("t", epsilon="19.5", strategy="i"), ACCEPTED)
 
 
@@ -126,6 +171,9 @@ def test_units_and_neighbours_that_meet_cost_their_most(
 def test_the_statement_names_sum_and_parts() -> None:
     told = statement("file:a", [entry(), entry("t", epsilon="1/3", strategy="i")]).sentences()
     assert "e^5/6" in told[0]
+    assert "from 1970-01-01T00:00:00Z on (one epoch)" in told[1]
+    ended = statement("file:a", [entry(until_us=30_000_000)]).sentences()
+    assert "from 1970-01-01T00:00:00Z to 1970-01-01T00:00:30Z (one epoch)" in ended[1]
     assert ["Stream s spends epsilon 0.5" in told[1], "Stream t spends epsilon 1/3" in told[2]] == [
         True,
         True,

@@ -1,0 +1,91 @@
+"""The ledger outside the store as a file: an entry a line, after a first line that says what it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from stream_app.core.ledger import entry_from_json, entry_to_json
+from stream_app.core.records import LedgerEntry
+from stream_app.durable import LineLog
+from stream_app.ports import OperatorError
+
+HEADER = b'{"private_counts_ledger":1}'
+PATIENCE_S = 10.0
+
+
+class LedgerFile:
+    """Entries on a disk that does not hold the store (``ports.OutsideLedger``).
+
+    Workers of one machine may share it: each opens it for as long as it reads or writes.
+
+    Raises (every method): OperatorError for a file that is missing, or is no ledger.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = f"ledger.file: {path}"
+
+    @classmethod
+    def create(cls, path: Path) -> LedgerFile:
+        """Make a new ledger. Raises: OperatorError where there is a file already."""
+        if path.exists():
+            raise OperatorError(f"ledger.file: {path} is there already; a ledger is begun once: keep it")
+        with _log(path) as log:
+            log.append([HEADER])
+        return cls(path)
+
+    async def entries(self) -> tuple[LedgerEntry, ...]:
+        """Return all entries, oldest first."""
+        return await asyncio.to_thread(self._entries)
+
+    async def append(self, entries: Sequence[LedgerEntry]) -> None:
+        """Write entries durably, skipping those it already has."""
+        await asyncio.to_thread(self._append, entries)
+
+    def _entries(self) -> tuple[LedgerEntry, ...]:
+        with self._opened() as log:
+            return tuple(map(self._entry, self._lines(log)))
+
+    def _append(self, entries: Sequence[LedgerEntry]) -> None:
+        with self._opened() as log:
+            known = set(self._lines(log))
+            new = [text for text in dict.fromkeys(map(entry_to_json, entries)) if text not in known]
+            if new:
+                log.append(new)
+
+    @contextmanager
+    def _opened(self) -> Iterator[LineLog]:
+        if not self.path.is_file():
+            raise OperatorError(missing(self.name))
+        with _log(self.path) as log:
+            yield log
+
+    def _lines(self, log: LineLog) -> list[bytes]:
+        header, *lines = [*log.lines()] or [b""]
+        if header != HEADER:
+            raise OperatorError(f"{self.name} is not a ledger of this service; restore it from a backup")
+        return lines
+
+    def _entry(self, line: bytes) -> LedgerEntry:
+        try:
+            return entry_from_json(line)
+        except (ValueError, TypeError):
+            raise OperatorError(
+                f"{self.name} holds a line that is no entry; restore it from a backup, or update the service"
+            ) from None
+
+
+def missing(name: str) -> str:
+    """Return the refusal of a ledger that is not there."""
+    return (
+        f"{name} does not exist, so nobody knows what was measured before; restore it, or, before the very "
+        "first start with it, make it with stream-app new-ledger"
+    )
+
+
+def _log(path: Path) -> closing[LineLog]:
+    """Open the file, after whoever uses it at the moment."""
+    return closing(LineLog(path, PATIENCE_S))

@@ -1,0 +1,123 @@
+"""The ledger outside the store as a compacted topic: a record an entry, keyed by its place.
+
+Connections are made for every use: that is at a start, and once an epoch.
+
+Two workers may write the same entry twice; the key and the bytes are the same, so nothing changes by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from stream_app.core.ledger import entry_from_json, entry_to_json
+from stream_app.core.records import LedgerEntry
+from stream_app.kafka_cluster import Cluster, TopicFacts, answers, create_compacted, topic_facts
+from stream_app.ports import OperatorError
+from stream_app.sinks.ledger_file import HEADER, missing
+
+_HEADER_KEY = b"private_counts_ledger"
+_PATIENCE_MS = 1_000
+
+
+class LedgerTopic:
+    """Entries in a cluster (``ports.OutsideLedger``); an append returns when all replicas have them.
+
+    Raises (every method): OSError where Kafka does not answer; OperatorError for a topic that is missing, may
+        forget records, or is no ledger.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.name = f"ledger.topic: {topic}"
+        self._cluster = cluster
+        self._place = TopicPartition(topic, 0)
+        self._known: set[bytes] | None = None
+
+    @classmethod
+    async def create(cls, cluster: Cluster, topic: str) -> LedgerTopic:
+        """Make a new ledger. Raises: OperatorError where the topic holds records already."""
+        if await topic_facts(cluster, topic) is None:
+            await create_compacted(cluster, topic)
+        ledger = cls(cluster, topic)
+        ledger._check(await topic_facts(cluster, topic))
+        if await ledger._records():
+            raise OperatorError(
+                f"ledger.topic: {topic} holds records already; a ledger is begun once: keep it"
+            )
+        await ledger._send([(_HEADER_KEY, HEADER)])
+        return ledger
+
+    async def entries(self) -> tuple[LedgerEntry, ...]:
+        """Return all entries, oldest first. Cost: reads the whole topic, a record for each epoch."""
+        self._check(await topic_facts(self._cluster, self._place.topic))
+        header, *records = await self._records() or [(b"", b"")]
+        if header != (_HEADER_KEY, HEADER):
+            raise OperatorError(missing(self.name))
+        try:
+            entries = tuple(entry_from_json(value) for _, value in records)
+        except (ValueError, TypeError):
+            raise OperatorError(
+                f"{self.name} holds a record that is no entry; name another topic, or update the service"
+            ) from None
+        self._known = {value for _, value in records}
+        return tuple(dict.fromkeys(entries))
+
+    async def append(self, entries: Sequence[LedgerEntry]) -> None:
+        """Write entries durably, skipping those it already has."""
+        if self._known is None:
+            await self.entries()
+        known = self._known or set()
+        new = {entry_to_json(entry): _key(entry) for entry in entries}
+        await self._send([(key, text) for text, key in new.items() if text not in known])
+        known.update(new)
+
+    def _check(self, facts: TopicFacts | None) -> None:
+        if facts is None:
+            raise OperatorError(missing(self.name))
+        if facts.cleanup_policy != "compact" or facts.partitions != 1:
+            policy = facts.cleanup_policy or "unknown to this user"
+            raise OperatorError(
+                f"{self.name} has {facts.partitions} partition(s) and its cleanup.policy is {policy}; a "
+                "ledger needs one partition and cleanup.policy=compact: set it, or name another topic"
+            )
+
+    async def _send(self, records: Sequence[tuple[bytes, bytes]]) -> None:
+        if not records:
+            return
+        producer = AIOKafkaProducer(acks="all", enable_idempotence=True, **self._cluster.client())
+        with answers(self._cluster):
+            try:
+                await producer.start()
+                for key, value in records:
+                    await producer.send_and_wait(self._place.topic, value, key, self._place.partition)
+            finally:
+                await producer.stop()
+
+    async def _records(self) -> list[tuple[bytes, bytes]]:
+        """Return (key, value) of every record, oldest first."""
+        found: list[tuple[bytes, bytes]] = []
+        async with self._consumer() as consumer:
+            end = (await consumer.end_offsets([self._place]))[self._place]
+            await consumer.seek_to_beginning(self._place)
+            while await consumer.position(self._place) < end:
+                fetched = await consumer.getmany(self._place, timeout_ms=_PATIENCE_MS)
+                found += [(one.key or b"", one.value or b"") for one in fetched.get(self._place, [])]
+        return found
+
+    @asynccontextmanager
+    async def _consumer(self) -> AsyncIterator[AIOKafkaConsumer]:
+        consumer = AIOKafkaConsumer(auto_offset_reset="none", **self._cluster.client())
+        with answers(self._cluster):
+            try:
+                await consumer.start()
+                consumer.assign([self._place])
+                yield consumer
+            finally:
+                await consumer.stop()
+
+
+def _key(entry: LedgerEntry) -> bytes:
+    """Name an entry: compaction keeps the last record of a key, and an entry never changes."""
+    return f"{entry.source}/{entry.stream}/{entry.epoch}/{entry.strategy_hash}/{entry.start_us}".encode()

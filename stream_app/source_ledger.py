@@ -1,0 +1,88 @@
+"""The ledger of one stream's source: where a first measurement is asked for, and where every epoch is noted.
+
+The ledger is kept by source. A log that belongs to a group has a ledger under its own name as well, with the
+same entries: a stream that names the log without its group, now or years later, finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stream_app.core.ledger import check_measurement
+from stream_app.core.records import LedgerEntry, Reply
+from stream_app.ports import OperatorError, OutsideLedger, Store
+
+
+class SourceLedger:
+    """What was measured of a stream's source, in the store and, where that is asked for, outside of it.
+
+    Args:
+        accept: the operator's words that accept a second measurement of the same events.
+        logs: other names under which the source has a ledger: the log's own, where it is in a group.
+        outside: a copy of every entry that a loss of the store does not reach; None: there is none.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        accept: str | None = None,
+        logs: Sequence[str] = (),
+        outside: OutsideLedger | None = None,
+    ) -> None:
+        self._store = store
+        self._accept = accept
+        self._logs = tuple(logs)
+        self._outside = outside
+
+    async def entries(self, source: str) -> tuple[LedgerEntry, ...]:
+        """Return what the store knows of a source, oldest first."""
+        return await self._store.ledger(source)
+
+    async def begin(self, new: LedgerEntry) -> Reply:
+        """Reserve the first epoch of a stream, unless it would measure events again unasked.
+
+        Guarantee: of two streams that begin at the same moment, one finds the other.
+        Raises: OperatorError; the remedy is in it.
+        """
+        await self._ask(new)
+        reply = await self.reserve(new)
+        await self._ask(new)  # another worker may have begun in between: the second of them is refused
+        return reply
+
+    async def reserve(self, entry: LedgerEntry) -> Reply:
+        """Write an entry once, in every ledger that it belongs to. Raises: OSError."""
+        reply = await self._store.reserve(entry)
+        if reply is not Reply.CONFLICT:
+            await self._copy(entry)
+        return reply
+
+    async def _copy(self, entry: LedgerEntry) -> None:
+        copies = [replace(entry, source=log) for log in self._logs]
+        for copy in copies:
+            await self._store.reserve(copy)
+        if self._outside is not None:
+            await self._outside.append([entry, *copies])
+
+    async def _ask(self, new: LedgerEntry) -> None:
+        before = await self._before(new)
+        try:
+            check_measurement(before, new, self._accept)
+        except ValueError as refusal:
+            raise OperatorError(str(refusal)) from None
+        if self._logs:
+            # What was measured before the log belonged to the group is a part of the group's sum.
+            for entry in before:
+                await self._store.reserve(entry)
+                if self._outside is not None:
+                    await self._outside.append([entry])
+
+    async def _before(self, new: LedgerEntry) -> tuple[LedgerEntry, ...]:
+        """Return the entries of all the ledgers that were reserved before the stream's own."""
+        found: dict[tuple[str, int], LedgerEntry] = {}
+        for source in (new.source, *self._logs):
+            for entry in await self._store.ledger(source):
+                if entry.stream == new.stream:
+                    break
+                found[entry.stream, entry.epoch] = replace(entry, source=new.source)
+        return tuple(found.values())

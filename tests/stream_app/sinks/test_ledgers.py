@@ -1,0 +1,176 @@
+"""The ledger outside the store, as a file and as a topic of a real broker: one contract."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from stream_app.core.records import LedgerEntry
+from stream_app.kafka_cluster import Cluster
+from stream_app.ports import OperatorError, OutsideLedger
+from stream_app.sinks.ledger_file import LedgerFile
+from stream_app.sinks.ledger_topic import LedgerTopic
+
+ENTRIES = [
+    LedgerEntry("people", "a", epoch, 10 * epoch, 10 * epoch + 10, "1/3", "event", "h", until_us=30)
+    for epoch in range(3)
+]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Place:
+    """Where a ledger is made, and opened again as another process opens it."""
+
+    def __init__(self, create: Callable[[], Awaitable[Any]], open_it: Callable[[], OutsideLedger]) -> None:
+        self.create, self.open = create, open_it
+
+
+@pytest.fixture(params=["file", pytest.param("topic", marks=pytest.mark.kafka)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "topic":
+        cluster = Cluster(request.getfixturevalue("bootstrap_servers"))
+        topic = f"ledger-{uuid4().hex[:8]}"
+        return Place(lambda: LedgerTopic.create(cluster, topic), lambda: LedgerTopic(cluster, topic))
+    path = tmp_path / "elsewhere" / "ledger.ndjson"
+
+    async def create() -> LedgerFile:
+        return LedgerFile.create(path)
+
+    return Place(create, lambda: LedgerFile(path))
+
+
+@pytest.mark.anyio
+async def test_entries_are_kept_in_order_and_once(place: Place) -> None:
+    ledger = await place.create()
+    assert await ledger.entries() == ()
+    await ledger.append(ENTRIES[:2])
+    await place.open().append(ENTRIES)
+    await ledger.append(ENTRIES)
+    assert await place.open().entries() == tuple(ENTRIES)
+    # Another measurement in the same place is kept beside it: nothing is ever replaced.
+    other = replace(ENTRIES[0], strategy_hash="i")
+    await ledger.append([other])
+    assert await place.open().entries() == (*ENTRIES, other)
+
+
+@pytest.mark.anyio
+async def test_a_ledger_that_is_not_there_is_refused_and_not_made(place: Place) -> None:
+    for _ in range(2):
+        with pytest.raises(OperatorError, match=r"does not exist.*stream-app new-ledger"):
+            await place.open().entries()
+        with pytest.raises(OperatorError, match=r"does not exist.*stream-app new-ledger"):
+            await place.open().append(ENTRIES)
+
+
+@pytest.mark.anyio
+async def test_a_ledger_is_made_once(place: Place) -> None:
+    await (await place.create()).append(ENTRIES)
+    with pytest.raises(OperatorError, match="a ledger is begun once: keep it"):
+        await place.create()
+    assert await place.open().entries() == tuple(ENTRIES)
+
+
+@pytest.mark.anyio
+async def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.ndjson"
+    for text in ("", "some other file\n", '{"private_counts_ledger":2}\n'):
+        path.write_text(text)
+        with pytest.raises(OperatorError, match="is not a ledger of this service"):
+            await LedgerFile(path).append(ENTRIES)
+        assert path.read_text() == text.rstrip("x")
+    path.unlink()
+    await LedgerFile.create(path).append(ENTRIES)
+    path.write_text(path.read_text() + '{"source": 1}\n')
+    with pytest.raises(OperatorError, match="holds a line that is no entry"):
+        await LedgerFile(path).entries()
+
+
+@pytest.mark.anyio
+async def test_a_line_that_a_crash_tore_is_no_entry(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.ndjson"
+    await LedgerFile.create(path).append(ENTRIES)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert await LedgerFile(path).entries() == tuple(ENTRIES[:2])
+    await LedgerFile(path).append(ENTRIES[2:])
+    assert path.read_bytes() == whole
+    assert os.stat(path).st_mode & 0o077 == 0
+
+
+def test_processes_that_share_a_file_lose_no_entry(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.ndjson"
+    LedgerFile.create(path)
+    code = f"""
+import asyncio, pathlib, sys
+from stream_app.core.records import LedgerEntry
+from stream_app.sinks.ledger_file import LedgerFile
+ledger = LedgerFile(pathlib.Path({str(path)!r}))
+for epoch in range(10):
+    entry = LedgerEntry("people", sys.argv[1], epoch, 0, 10, "1", "event", "h")
+    asyncio.run(ledger.append([entry]))
+"""
+    writers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in "ab"]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    entries = asyncio.run(LedgerFile(path).entries())
+    for name in "ab":
+        assert [entry.epoch for entry in entries if entry.stream == name] == list(range(10))
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("settings", "partitions", "said"),
+    [
+        ({"cleanup.policy": "delete"}, 1, "is delete"),
+        ({"cleanup.policy": "compact"}, 2, "2 partition"),
+    ],
+)
+@pytest.mark.anyio
+async def test_a_topic_that_forgets_or_has_no_order_is_refused(
+    bootstrap_servers: str, settings: dict[str, str], partitions: int, said: str
+) -> None:
+    topic = await made(bootstrap_servers, settings, partitions)
+    cluster = Cluster(bootstrap_servers)
+    for use in (LedgerTopic(cluster, topic).entries, lambda: LedgerTopic.create(cluster, topic)):
+        with pytest.raises(OperatorError, match=said):
+            await use()
+
+
+@pytest.mark.kafka
+@pytest.mark.anyio
+async def test_a_topic_of_something_else_is_refused(bootstrap_servers: str) -> None:
+    topic = await made(bootstrap_servers, {"cleanup.policy": "compact"}, 1)
+    cluster = Cluster(bootstrap_servers)
+    with pytest.raises(OperatorError, match="does not exist"):  # an empty one was made by nobody
+        await LedgerTopic(cluster, topic).entries()
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
+        await producer.send_and_wait(topic, b"a row", b"key")
+    with pytest.raises(OperatorError, match="does not exist"):
+        await LedgerTopic(cluster, topic).append(ENTRIES)
+    with pytest.raises(OperatorError, match="holds records already"):
+        await LedgerTopic.create(cluster, topic)
+
+
+async def made(servers: str, settings: dict[str, str], partitions: int) -> str:
+    topic = f"ledger-{uuid4().hex[:8]}"
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)])
+    finally:
+        await admin.close()
+    return topic

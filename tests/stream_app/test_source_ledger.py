@@ -1,0 +1,128 @@
+"""A second measurement of the same events is asked about in whatever order streams begin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from stream_app.core.ledger import ACCEPTED, statement
+from stream_app.core.records import LedgerEntry, Reply
+from stream_app.ports import OperatorError
+from stream_app.source_ledger import SourceLedger
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.declared import BIN_US, FIRST_BIN, design_of, strategy_of
+from tests.stream_app.one_source import OneSource
+
+HORIZON = design_of().horizon
+LOG = "file:events.ndjson"
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[OneSource]:
+    with closing(OneSource(tmp_path)) as one:
+        yield one
+
+
+def live(stream: str, start_us: int = 0, source: str = "people", epsilon: str = "15") -> LedgerEntry:
+    """Return the first epoch of a live stream."""
+    return LedgerEntry(source, stream, 0, start_us, start_us + 10, epsilon, "event", stream)
+
+
+@pytest.mark.parametrize("first_bins", [(0, HORIZON), (HORIZON, 0), (0, 100 * HORIZON)])
+def test_a_stream_that_begins_at_an_epoch_s_edge_is_asked_about(
+    one: OneSource, first_bins: tuple[int, int]
+) -> None:
+    """Each goes on when its first epoch is over, so both count what happens from the later start on."""
+    first, second = (
+        strategy_of(design_of(epsilon=Fraction(15)), stream=name, first_us=(FIRST_BIN + bins) * BIN_US)
+        for name, bins in zip("ab", first_bins, strict=True)
+    )
+
+    async def begin_both() -> None:
+        await one.closer(first).open()
+        with pytest.raises(OperatorError, match=r"streams\.b\.privacy\.accept is missing.* cost epsilon 30;"):
+            await one.closer(second).open()
+        assert [stream for stream, _, _ in await one.reserved()] == ["a"]
+
+    asyncio.run(begin_both())
+
+
+def test_no_words_accept_a_sum_that_protects_nobody_at_an_epoch_s_edge() -> None:
+    async def begin_both() -> None:
+        store = MemoryStore()
+        await SourceLedger(store).begin(live("a"))
+        with pytest.raises(OperatorError, match="cost epsilon 30, which protects nobody"):
+            await SourceLedger(store, ACCEPTED).begin(live("b", 10))
+
+    asyncio.run(begin_both())
+
+
+def test_of_two_that_begin_at_the_same_moment_the_second_is_asked() -> None:
+    class Slow(MemoryStore):
+        """A store over which two workers ask before either has reserved."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.both_asked = asyncio.Barrier(2)
+
+        async def reserve(self, entry: LedgerEntry) -> Reply:
+            await self.both_asked.wait()
+            return await super().reserve(entry)
+
+    async def race() -> None:
+        store = Slow()
+        begun = await asyncio.gather(
+            *(SourceLedger(store).begin(live(name)) for name in "ab"), return_exceptions=True
+        )
+        assert sorted(map(type, begun), key=str) == sorted([OperatorError, Reply], key=str)
+        [refused] = [name for name, result in zip("ab", begun, strict=True) if result is not Reply.DONE]
+        # It is refused again when it is started again, though its entry is there.
+        store.both_asked = asyncio.Barrier(1)
+        with pytest.raises(OperatorError, match="accept is missing"):
+            await SourceLedger(store).begin(live(refused))
+
+    asyncio.run(race())
+
+
+GROUPED, ALONE = ("people", (LOG,)), (LOG, ())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(GROUPED, ALONE), (ALONE, GROUPED), (GROUPED, ("others", (LOG,))), (GROUPED, GROUPED), (ALONE, ALONE)],
+)
+def test_a_log_is_known_in_whatever_group_it_was_measured(
+    before: tuple[str, tuple[str, ...]], after: tuple[str, tuple[str, ...]]
+) -> None:
+    """The first stream is no longer configured; the second one names another group, or none."""
+
+    async def begin_both() -> None:
+        store = MemoryStore()
+        (one, one_logs), (two, two_logs) = before, after
+        await SourceLedger(store, logs=one_logs).begin(live("a", source=one, epsilon="5"))
+        new = live("b", 10, two, "6")
+        with pytest.raises(OperatorError, match=f"{two} is already measured by a .* cost epsilon 11;"):
+            await SourceLedger(store, logs=two_logs).begin(new)
+        await SourceLedger(store, ACCEPTED, two_logs).begin(new)
+        # Whoever asks for the sum of the newer one hears all of it.
+        assert statement(two, await store.ledger(two)).epsilon == 11
+        assert statement(LOG, await store.ledger(LOG)).epsilon == 11
+
+    asyncio.run(begin_both())
+
+
+def test_a_stream_that_is_no_longer_configured_has_not_ended() -> None:
+    """Nothing tells the ledger that it will not be started again, so the next one is asked about."""
+
+    async def replace_it() -> None:
+        store = MemoryStore()
+        await SourceLedger(store).begin(live("old"))
+        with pytest.raises(OperatorError, match="already measured by old"):
+            await SourceLedger(store).begin(live("new", 10**15))
+
+    asyncio.run(replace_it())

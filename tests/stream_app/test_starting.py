@@ -1,0 +1,184 @@
+"""What a start asks before it opens a stream, whatever was lost: the store, the witness, or both."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from stream_app.config import ConfigError, Settings, load_text
+from stream_app.core.instants import parse_instant
+from stream_app.core.ledger import statement
+from stream_app.core.records import LedgerEntry
+from stream_app.ports import OperatorError
+from stream_app.sinks.ledger_file import LedgerFile
+from stream_app.starting import check_start
+from stream_app.state.memory import MemoryStore
+from tests.simulator.memory_sinks import MemoryWitness
+
+NOW_US = parse_instant("2024-06-15T12:00:00Z")
+HOUR_US = 3_600_000_000
+FIRST_US = parse_instant("2024-06-01T00:00:00Z")
+SOURCE = "file:events.ndjson"
+ACCEPT = ', accept: "measured again"'
+
+
+def settings(directory: Path, *streams: str) -> Settings:
+    """Return settings of streams: a name, and what is written beside its epsilon of 1."""
+    lines = [
+        f"""
+  {name}:
+    source: {{file: events.ndjson}}
+    time: {{field: at, format: iso8601, bin: 1h, grace: 1m, epoch: 1d, first: 2024-06-01T00:00:00Z}}
+    privacy: {{epsilon: 1{more}}}"""
+        for name, _, more in (stream.partition("|") for stream in streams)
+    ]
+    return load_text("streams:" + "".join(lines), directory / "app.yaml", {})
+
+
+def epoch_of(stream: str, epoch: int) -> LedgerEntry:
+    start_us = FIRST_US + 24 * HOUR_US * epoch
+    return LedgerEntry(SOURCE, stream, epoch, start_us, start_us + 24 * HOUR_US, "1", "event", "h")
+
+
+def row_of(epoch: int) -> tuple[int, bytes]:
+    """Return the first row of an epoch of a stream with bins of an hour."""
+    bin = FIRST_US // HOUR_US + 24 * epoch
+    facts = {"seq": 1 + 24 * epoch, "epoch": epoch, "bin": bin, "strategy": "h", "prev": "0" * 64}
+    return 1 + 24 * epoch, json.dumps(facts).encode()
+
+
+@dataclass
+class World:
+    """A store, a witness and a ledger elsewhere, each of which may be lost."""
+
+    directory: Path
+    store: MemoryStore = field(default_factory=MemoryStore)
+    witness: MemoryWitness = field(default_factory=MemoryWitness)
+
+    def __post_init__(self) -> None:
+        self.outside: LedgerFile | None = LedgerFile.create(self.directory / "elsewhere" / "ledger.ndjson")
+
+    def start(self, *streams: str) -> None:
+        """Ask what a start asks."""
+        read = settings(self.directory, *streams)
+        witnesses = dict.fromkeys((stream.name for stream in read.streams), self.witness)
+        asyncio.run(check_start(read, self.store, witnesses, self.outside, NOW_US))
+
+    def lived(self, stream: str, epochs: int) -> None:
+        """Have a stream measured and shown so many epochs."""
+
+        async def live() -> None:
+            for epoch in range(epochs):
+                await self.store.reserve(epoch_of(stream, epoch))
+                await self.witness.append(stream, [row_of(epoch)])
+
+        asyncio.run(live())
+
+    def ledger(self) -> list[tuple[str, int, bool]]:
+        entries = asyncio.run(self.store.ledger(SOURCE))
+        return sorted((entry.stream, entry.epoch, entry.lost) for entry in entries)
+
+    def outside_entries(self) -> Sequence[LedgerEntry]:
+        assert self.outside is not None
+        return asyncio.run(self.outside.entries())
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_start_copies_what_the_store_knows(world: World) -> None:
+    world.lived("a", 2)
+    for _ in range(2):
+        world.start("a")
+    assert world.outside_entries() == (epoch_of("a", 0), epoch_of("a", 1))
+    assert world.ledger() == [("a", 0, False), ("a", 1, False)]
+
+
+def test_where_store_and_witness_are_lost_a_stream_does_not_go_on(world: World) -> None:
+    world.lived("a", 2)
+    world.start("a")
+    world.store, world.witness = MemoryStore(), MemoryWitness()
+    for _ in range(2):  # another start, or the next crash, is no answer
+        with pytest.raises(
+            OperatorError, match=r"^stream a: ledger\.file: .* knows that it measured"
+        ) as refused:
+            world.start("a")
+        assert "(epoch 1, from 2024-06-02T00:00:00Z)" in str(refused.value)
+        assert "give the stream another name, whose privacy.accept then says" in str(refused.value)
+
+
+def test_another_name_is_asked_and_the_sum_knows_what_was_lost(world: World) -> None:
+    world.lived("a", 2)
+    world.start("a")
+    world.store, world.witness = MemoryStore(), MemoryWitness()
+    with pytest.raises(ConfigError, match=r"streams\.b\.privacy\.accept is missing.*cost epsilon 2;"):
+        world.start("b")
+    world.start("b|" + ACCEPT)
+    assert statement(SOURCE, asyncio.run(world.store.ledger(SOURCE))).epsilon == 1
+    assert world.ledger() == [("a", 0, True), ("a", 1, True)]
+    # The old name stays refused, also where the new one is beside it, and after the ledger was copied again.
+    with pytest.raises(OperatorError, match=r"^stream a: ledger\.file"):
+        world.start("a", "b|" + ACCEPT)
+    world.outside = None
+    with pytest.raises(OperatorError, match=r"^stream a: the ledger outside the store"):
+        world.start("a")
+
+
+def test_a_witness_that_knows_everything_is_enough(world: World) -> None:
+    world.lived("a", 2)
+    world.start("a")
+    world.store = MemoryStore()
+    world.start("a")
+    # But one that was set back with the store is not.
+    world.store = MemoryStore()
+    world.witness.kept["a"].pop()
+    with pytest.raises(OperatorError, match=r"^stream a: .*epoch 1, from"):
+        world.start("a")
+
+
+def test_another_measurement_in_the_same_place_is_refused(world: World) -> None:
+    """A stream was begun anew under its old name, without the ledger elsewhere."""
+    world.lived("a", 1)
+    world.start("a")
+    world.store = MemoryStore()
+    asyncio.run(world.store.reserve(LedgerEntry(SOURCE, "a", 0, NOW_US, NOW_US + 1, "1", "event", "other")))
+    with pytest.raises(OperatorError, match=r"knows another epoch 0 of stream a than the store"):
+        world.start("a")
+
+
+def test_what_the_witness_knows_is_in_the_ledger_before_a_new_stream_is_asked_about(world: World) -> None:
+    """The store is lost: without the witness's epochs, a stream that is opened first would find nothing."""
+    world.outside = None
+    world.lived("b", 2)
+    world.store = MemoryStore()
+    with pytest.raises(ConfigError, match=r"streams\.a\.privacy\.accept is missing.* measured by b from"):
+        world.start("a", "b")
+    assert world.ledger() == [("b", 0, False), ("b", 1, False)]
+    world.start("a|" + ACCEPT, "b")
+
+
+def test_a_first_start_that_nothing_knows_of_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        world.start("a")
+    assert caplog.messages == []  # the ledger elsewhere says that it is the first
+    world.outside = None
+    with caplog.at_level(logging.WARNING):
+        world.start("a", "b|" + ACCEPT)
+    [line] = caplog.messages
+    assert line.startswith("a, b: neither the store nor the witness nor state.dir knows of an earlier start")
+    assert "\n" not in line
+    caplog.clear()
+    (world.directory / "state" / "streams").mkdir(parents=True)
+    (world.directory / "state" / "streams" / "a.json").touch()
+    world.lived("b", 1)
+    with caplog.at_level(logging.WARNING):
+        world.start("a|" + ACCEPT, "b")
+    assert caplog.messages == []
