@@ -280,7 +280,7 @@ class Ingest:
         """Apply a slice in order; say whether all of it is applied now."""
         refusals = list(_refusals(part, stream.rules))
         if refusals:
-            await self._dead_letters.write(refusals)
+            await self._dead_letters.write(refusals, stream.name)
         for change in self._changes(stream, part):
             reply = await self._store.apply(stream.name, change)
             _check_strategy(stream.name, reply)

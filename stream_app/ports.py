@@ -377,8 +377,12 @@ class NoiseKeys(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Where refused records go, keyed by partition and position: a repeated write is recognisable."""
+    """Where refused records go. A letter is known by its partition, position and stream."""
 
-    async def write(self, refusals: Sequence[Refusal]) -> None:
-        """Write durably before the apply that passes them."""
+    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
+        """Write durably, before the apply that passes them, the letters that were not written lately.
+
+        Args: stream, which refused them; None: the source, which could not decode them for any stream.
+        Returns: how many letters were written now.
+        """
         ...

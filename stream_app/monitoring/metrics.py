@@ -39,7 +39,11 @@ class Metrics:
         self.refused = self._counter(
             "refused_records", "Records not counted in their bin", ["stream", "reason"]
         )
-        self.dead_letters = self._counter("dead_letters", "Records written to the dead letters", ["source"])
+        self.dead_letters = self._counter(
+            "dead_letters",
+            "Records refused to the dead letters, each once; without a stream: not decodable for any",
+            ["source", "stream"],
+        )
         self.redis_seconds = self._histogram("redis_seconds", "Time of a call to the store", ["call"])
         self.redis_failures = self._counter(
             "redis_failures", "Calls to the store without an answer", ["call"]

@@ -144,11 +144,13 @@ class _WatchedSource:
 class _WatchedDeadLetters:
     def __init__(self, inner: DeadLetters, name: str, metrics: Metrics) -> None:
         self._inner = inner
-        self._written = metrics.dead_letters.labels(name)
+        self._name = name
+        self._written = metrics.dead_letters
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def write(self, refusals: Sequence[Refusal]) -> None:
-        await self._inner.write(refusals)
-        self._written.inc(len(refusals))
+    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
+        written = await self._inner.write(refusals, stream)
+        self._written.labels(self._name, stream or "").inc(written)
+        return written

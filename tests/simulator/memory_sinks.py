@@ -41,15 +41,17 @@ class MemoryWitness:
 
 
 class MemoryDeadLetters:
-    """Refused records by partition and position: a repeated write changes nothing."""
+    """Refused records by stream, partition and position: a repeated write changes nothing."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[str, int], str] = {}
+        self.kept: dict[tuple[str | None, str, int], str] = {}
 
-    async def write(self, refusals: Sequence[Refusal]) -> None:
+    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
         """Keep them."""
+        before = len(self.kept)
         for refusal in refusals:
-            self.kept[refusal.partition, refusal.position] = refusal.reason
+            self.kept[stream, refusal.partition, refusal.position] = refusal.reason
+        return len(self.kept) - before
 
 
 class MemoryKeys:

@@ -42,13 +42,16 @@ class HandClock:
 
 @dataclass
 class DeadLetterList:
-    """Dead letters in the order in which they were written."""
+    """Dead letters in the order in which they were written; ``streams`` says of each who refused it."""
 
     kept: list[Refusal] = field(default_factory=list)
+    streams: list[str | None] = field(default_factory=list)
 
-    async def write(self, refusals: list[Refusal]) -> None:
+    async def write(self, refusals: list[Refusal], stream: str | None = None) -> int:
         """Keep them."""
         self.kept += refusals
+        self.streams += [stream] * len(refusals)
+        return len(refusals)
 
     def reasons(self) -> list[str]:
         """Return why each was refused."""

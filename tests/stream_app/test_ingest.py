@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from stream_app.core.records import Apply, Reason, Reply
 from stream_app.ports import OperatorError
+from stream_app.sinks.dead_letter_file import DeadLetterFile
 from tests.stream_app.declared import BIN_US, STREAM, strategy_of
 from tests.stream_app.one_source import OneSource, eventually
 
@@ -106,6 +109,41 @@ def test_broken_and_early_events_are_dead_letters(one: OneSource) -> None:
         assert {letter.record for letter in one.letters.kept} >= {b'{"at": null}', b"nonsense"}
 
     asyncio.run(count())
+
+
+def test_a_refused_record_has_one_letter_per_stream_however_often_it_is_read(one: OneSource) -> None:
+    """One stream has to begin again after an error; another is ahead of it, and both read what follows."""
+    second = strategy_of(stream="second", late="next_bin")
+    path = one.directory / "letters.ndjson"
+
+    async def count() -> None:
+        for strategy in (*one.strategies, second):
+            await one.closer(strategy, accept="measured again").open()
+        one.append(99, 100)
+        with one.path.open("ab") as file:
+            file.write(b"nonsense\n")
+        one.strategies = (*one.strategies, second)
+        ingest = one.ingest(Between(one.store, "apply", lost))
+        with pytest.raises(ConnectionError):
+            await ingest.step()
+        running = asyncio.create_task(ingest.run())  # reads all of it again
+        await eventually(all_counted)
+        running.cancel()
+
+    async def lost() -> None:
+        raise ConnectionError("the reply was lost")
+
+    async def all_counted() -> bool:
+        return await one.cells(99) == await one.cells(99, "second") == {100: 1}
+
+    with closing(DeadLetterFile(path)) as one.letters:  # type: ignore[assignment]
+        asyncio.run(count())
+    letters = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert Counter((letter["reason"], letter.get("stream")) for letter in letters) == {
+        ("undecodable", None): 1,
+        ("before_first_bin", STREAM): 1,
+        ("before_first_bin", "second"): 1,
+    }
 
 
 def test_an_event_from_the_future_waits_for_its_cut(one: OneSource) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.ports import OperatorError
+from stream_app.sinks.dead_letter_file import DeadLetterFile
 from stream_app.state.memory import MemoryStore
 from tests.contracts.examples import EPOCH, FIRST_BIN, HASH, TEXT, apply, release_of
 
@@ -147,18 +150,24 @@ def test_a_batch_lasts_until_the_next_read() -> None:
     assert 0.02 <= (value(metrics, "batch_seconds_sum", **labels) or 0) < 5
 
 
-def test_dead_letters_are_counted_once_written() -> None:
-    class Letters:
-        kept: list[Refusal] = []
-
-        async def write(self, refusals: Sequence[Refusal]) -> None:
-            self.kept += refusals
+def test_dead_letters_are_counted_per_stream_and_repeats_are_not(tmp_path: Path) -> None:
+    async def write() -> None:
+        for _ in range(3):
+            await letters.write([future, null], "visits")
+        await letters.write([future], "sales")
+        await letters.write([undecodable])
 
     metrics = Metrics()
-    letters = watch_dead_letters(Letters(), "topic:clicks", metrics)
-    asyncio.run(letters.write([Refusal("0", 3, Reason.FUTURE, b"x"), Refusal("0", 4, Reason.NULL, b"")]))
-    assert len(Letters.kept) == 2
-    assert value(metrics, "dead_letters_total", source="topic:clicks") == 2
+    future, null = Refusal("0", 3, Reason.FUTURE, b"x"), Refusal("0", 4, Reason.NULL, b"")
+    undecodable = Refusal("0", 5, Reason.UNDECODABLE, b"")
+    with closing(DeadLetterFile(tmp_path / "letters.ndjson")) as file:
+        letters = watch_dead_letters(file, "topic:clicks", metrics)
+        asyncio.run(write())
+    counted = {
+        stream: value(metrics, "dead_letters_total", source="topic:clicks", stream=stream)
+        for stream in ("visits", "sales", "")
+    }
+    assert counted == {"visits": 2, "sales": 1, "": 1}
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 
 from stream_app.core.records import Reason, Refusal
 from stream_app.ports import OperatorError
+from stream_app.sinks import dead_letter_file
 from stream_app.sinks.dead_letter_file import DeadLetterFile
 from stream_app.sinks.witness_file import WitnessFile
 
@@ -101,3 +102,43 @@ def test_dead_letters_say_where_why_and_what(tmp_path: Path) -> None:
     assert base64.b64decode(second.pop("record_base64")) == binary.record
     assert second == {"partition": "1", "position": 9, "reason": "undecodable"}
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_letter_is_written_once_per_stream_and_again_only_after_a_restart(tmp_path: Path) -> None:
+    def places() -> list[tuple[int, str | None]]:
+        letters = map(json.loads, path.read_bytes().splitlines())
+        return [(letter["position"], letter.get("stream")) for letter in letters]
+
+    async def write(positions: range, stream: str | None) -> int:
+        refused = [Refusal("0", position, Reason.FUTURE, b"") for position in positions]
+        return await letters.write(refused, stream)
+
+    path = tmp_path / "letters.ndjson"
+    letters = DeadLetterFile(path)
+    assert asyncio.run(write(range(2), "visits")) == 2
+    assert asyncio.run(write(range(1, 3), "visits")) == 1  # the batch was read again, a record longer
+    assert asyncio.run(write(range(1), "sales")) == 1
+    assert asyncio.run(write(range(1), None)) == 1
+    assert asyncio.run(write(range(3), "visits")) == 0
+    once = [(0, "visits"), (1, "visits"), (2, "visits"), (0, "sales"), (0, None)]
+    assert places() == once
+    letters.close()
+    letters = DeadLetterFile(path)
+    assert asyncio.run(write(range(1), "visits")) == 1
+    letters.close()
+    assert places() == [*once, (0, "visits")]  # the same place and stream: known to be a repeat
+
+
+def test_what_was_refused_last_is_remembered_however_many_letters_there_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letter_file, "_REMEMBERED", 5)
+    letters = DeadLetterFile(tmp_path / "letters.ndjson")
+
+    async def write() -> list[int]:
+        batches = [[Refusal("0", 10 * batch + i, Reason.NULL, b"") for i in range(7)] for batch in range(9)]
+        return [await letters.write(batch) for batch in batches for _ in range(2)]
+
+    assert asyncio.run(write()) == [7, 0] * 9
+    assert len(letters._lately._older) + len(letters._lately._newer) <= 2 * (5 + 7)
+    letters.close()
