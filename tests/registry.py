@@ -6,6 +6,7 @@ import io
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,8 @@ class Registry:
         self.answers: dict[str, Any] = {}
         self.asked: list[str] = []
         self.url = ""
+        self.delay_s = 0.0  # before each answer
+        self.hanging: set[str] = set()  # paths that get no answer while they are in here
         self.missing: dict[str, Any] = {"error_code": 40403}  # the answer to any other path
 
     def register(self, schema_id: int, schema: Any, **more: Any) -> None:
@@ -38,6 +41,9 @@ def serving(
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             registry.asked.append(self.path)
+            time.sleep(registry.delay_s)
+            while self.path in registry.hanging:
+                time.sleep(0.05)
             answer = registry.answers.get(self.path)
             body = json.dumps(registry.missing if answer is None else answer).encode()
             self.send_response(404 if answer is None else 200)

@@ -25,6 +25,11 @@ from stream_app.ports import OperatorError
 LOG_FORMAT = "STREAM_APP_LOG_FORMAT"  # "json" or "console"; by default what standard error is
 LOG_LEVEL = "STREAM_APP_LOG_LEVEL"  # a number, as the logging module counts; for child processes
 _FRAMES = 12
+_LIBRARIES = {
+    "kafka": logging.CRITICAL,  # would log every attempt as an error; its exceptions reach us
+    "httpx": logging.WARNING,  # would log every URL: the password of a registry, the schema of an event
+    "aiokafka.consumer": logging.WARNING,  # would log positions
+}
 
 
 def configure(role: str, level: int = logging.WARNING, stream: TextIO | None = None) -> None:
@@ -36,8 +41,8 @@ def configure(role: str, level: int = logging.WARNING, stream: TextIO | None = N
     root.handlers[:] = [handler(role, stream)]
     root.setLevel(level)
     logging.captureWarnings(True)
-    # It tells of every attempt as of an error; what comes of them reaches us as an exception.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    for name, least in _LIBRARIES.items():
+        logging.getLogger(name).setLevel(least)
     sys.excepthook = _log_crash
     threading.excepthook = _log_thread_crash
 
@@ -49,7 +54,7 @@ def dict_config(role: str, level: int = logging.WARNING) -> dict[str, Any]:
         "disable_existing_loggers": False,
         "handlers": {"stderr": {"()": handler, "role": role}},
         "root": {"level": level, "handlers": ["stderr"]},
-        "loggers": {"kafka": {"level": "CRITICAL"}},
+        "loggers": {name: {"level": least} for name, least in _LIBRARIES.items()},
     }
 
 

@@ -84,10 +84,11 @@ async def _topic(
     unit = stream.privacy.unit
     field = TimeField(stream.time.field, stream.time.format)
     try:
-        await decoder.prepare([record.value for record in records])
+        [ready] = await decoder.prepare([[record.value for record in records]])
     except OSError as failure:
         yield Finding(f"streams.{stream.name}.source.format", "fail", str(failure))
         return
+    records = records[:ready]
     decoded = decoder.decode([record.value for record in records], [record.timestamp for record in records])
     for finding in _sampled(what, field, source, records, decoded):
         yield finding

@@ -8,7 +8,7 @@ protects against whoever does not know yet that it was revoked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress
 from typing import NamedTuple
@@ -164,7 +164,8 @@ class KafkaSource:
                     return ()
                 # Asked for every partition: where there are no records a position may still pass a gap.
                 self._next = {place: await self._reader.position(place) for place in starts}
-            await self._decoder.prepare(_values(fetched))
+            records = {place: _joined(fetched.get(place, [])) for place in starts}
+            ready = await self._decoder.prepare([found.values for found in records.values()])
             if moment != self._ownership.moment:
                 return ()
         except ConnectionError as failure:
@@ -175,11 +176,11 @@ class KafkaSource:
                 raise self._foreign() from None
             raise
         await self._tell_lag_tools(starts)
-        return [
-            self._batch(place, start, self._next[place], fetched.get(place, []))
-            for place, start in starts.items()
-            if start < self._next[place]
+        batches = [
+            self._batch(place, starts[place], self._next[place], found.up_to(count))
+            for (place, found), count in zip(records.items(), ready, strict=True)
         ]
+        return [batch for batch in batches if batch.start < batch.end]
 
     def _seek(self, starts: Mapping[TopicPartition, int], moment: int) -> None:
         if moment != self._moment:
@@ -189,9 +190,9 @@ class KafkaSource:
             if self._next.get(place) != start:
                 self._reader.seek(place, start)
 
-    def _batch(self, place: TopicPartition, start: int, end: int, pieces: Sequence[Columns]) -> RecordBatch:
+    def _batch(self, place: TopicPartition, start: int, end: int, records: _Records) -> RecordBatch:
         partition = str(place.partition)
-        offsets, timestamps_ms, values, tombstones = _joined(pieces)
+        offsets, timestamps_ms, values, tombstones, waits_at = records
         decoded = self._decoder.decode(values, timestamps_ms)
         refused = [Refusal(partition, offset, Reason.TOMBSTONE, b"") for offset in tombstones]
         refused += [
@@ -201,7 +202,7 @@ class KafkaSource:
         return RecordBatch(
             partition=partition,
             start=start,
-            end=end,
+            end=end if waits_at is None else waits_at,
             positions=offsets[decoded.kept],
             columns=decoded.columns,
             refused=refused,
@@ -228,17 +229,23 @@ class KafkaSource:
 
 
 class _Records(NamedTuple):
-    """Records with a value, as columns, and where those without one stand."""
+    """Records with a value, as columns, where those without one are, and which cannot be decoded yet."""
 
     offsets: Int64Array
     timestamps_ms: list[int]
     values: list[bytes]
     tombstones: list[int]
+    waits_at: int | None = None  # the offset of the first record that is left for a later read
 
-
-def _values(fetched: Mapping[TopicPartition, Sequence[Columns]]) -> Iterator[bytes]:
-    pieces = (piece for some in fetched.values() for piece in some)
-    return (value for piece in pieces for value in piece.values if value is not None)
+    def up_to(self, count: int) -> _Records:
+        """Return the records before the one of index ``count``, which waits with all that follow."""
+        if count == len(self.values):
+            return self
+        waits_at = int(self.offsets[count])
+        tombstones = [offset for offset in self.tombstones if offset < waits_at]
+        return _Records(
+            self.offsets[:count], self.timestamps_ms[:count], self.values[:count], tombstones, waits_at
+        )
 
 
 def _joined(pieces: Sequence[Columns]) -> _Records:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import math
 import ssl
-import time
-from collections.abc import Mapping, Sequence
+from asyncio import TaskGroup
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +19,12 @@ import httpx
 from fastavro.schema import SchemaParseException, UnknownType
 
 from stream_app.ports import OperatorError
+from stream_app.sources.avro_bounds import is_bounded
 from stream_app.sources.avro_decimals import READ_AS, is_decimal
 
-TIMEOUT_S = 5.0
-ASK_AGAIN_S = 30.0  # about an id that the registry did not have
-MOST_ABSENT = 10_000  # of these are remembered
+ANSWER_WITHIN_S = 2.0  # to all that one read asks for
+AT_ONCE = 32  # requests under way
+MOST_KNOWN = 5_000  # schemas in memory
 _MARK = "written_as"  # stands for logicalType, which would make objects of numbers that may be out of range
 _UNITS: Mapping[Any, Unit] = {
     "timestamp-millis": "ms",
@@ -42,10 +44,14 @@ Unit = Literal["ms", "us", "ns", "none"] | None
 
 @dataclass(frozen=True)
 class Schema:
-    """A parsed schema, its logical types taken out, except decimals; ``units`` keeps answers by path."""
+    """A parsed schema, its logical types taken out, except decimals; ``units`` keeps answers by path.
+
+    ``bounded``: its records need no check before they are decoded (``avro_bounds.py``).
+    """
 
     parsed: Any
     named: Mapping[str, Any]
+    bounded: bool
     units: dict[str, Unit] = field(default_factory=dict)
 
     def unit(self, path: str) -> Unit:
@@ -68,6 +74,8 @@ class _Absent(Exception):
 class SchemaRegistry:
     """The schemas of one registry.
 
+    Guarantee: whether a schema is known, absent or unanswered is decided by answers about its own id. That an
+    id is absent is never kept: the next call asks again.
     Args:
         url: of its root; a user and password in it are sent and never shown.
         authority: PEM file of the certificates that it is trusted by; None: the well-known ones.
@@ -78,34 +86,59 @@ class SchemaRegistry:
         self._url = url.rstrip("/")
         self._trusted = _trusting(authority) if url.startswith("https:") else _trusting_nobody()
         self._place = str(httpx.URL(url).copy_with(username=None, password=None))
-        self.known: dict[int, Schema | None] = {}  # None: a schema that is not Avro
-        self._asked_at_s: dict[int, float] = {}  # of ids that the registry did not have then
+        # By id, the one used last at the end; None: a schema that is not Avro.
+        self.known: OrderedDict[int, Schema | None] = OrderedDict()
 
-    async def fetch(self, schema_ids: Sequence[int]) -> None:
-        """Fetch the schemas that are not known yet; an id that the registry does not have stays unknown.
+    async def fetch(self, schema_ids: Sequence[int]) -> dict[int, OSError]:
+        """Fetch the schemas that are not known yet, side by side, those named first at first.
 
-        Anybody can write an id into a record. If its records waited for a schema, everything else in the
-        topic would wait with them, and everybody could see that such a record came.
+        An id that the registry answers not to have stays out of ``known``. Anybody can write an id into a
+        record. If its records waited until there is a schema, everything behind them would wait too, and
+        everybody could see that such a record came.
 
-        Raises: OSError where the registry does not answer.
+        Returns: the ids that got no answer within ``ANSWER_WITHIN_S``, the time of this whole call, and why.
         """
-        now_s = time.monotonic()
-        missing = [
-            schema_id
-            for schema_id in schema_ids
-            if schema_id not in self.known
-            and now_s >= self._asked_at_s.get(schema_id, -math.inf) + ASK_AGAIN_S
-        ]
-        if not missing:
-            return
-        async with self._client() as client:
-            for schema_id in missing:
-                try:
-                    self.known[schema_id] = await self._schema(client, schema_id)
-                except _Absent:
-                    self._asked_at_s[schema_id] = now_s
-                    if len(self._asked_at_s) > MOST_ABSENT:
-                        del self._asked_at_s[next(iter(self._asked_at_s))]
+        missing = [schema_id for schema_id in dict.fromkeys(schema_ids) if schema_id not in self.known]
+        unanswered: dict[int, OSError] = dict.fromkeys(missing, self._too_slow())
+        if missing:
+            waiting = iter(missing)
+            with suppress(TimeoutError):
+                async with self._client() as client, asyncio.timeout(ANSWER_WITHIN_S), TaskGroup() as group:
+                    for _ in range(min(AT_ONCE, len(missing))):
+                        group.create_task(self._ask_in_turn(client, waiting, unanswered))
+        self._forget_unused(schema_ids)
+        return unanswered
+
+    async def _ask_in_turn(
+        self, client: httpx.AsyncClient, waiting: Iterator[int], unanswered: dict[int, OSError]
+    ) -> None:
+        """Ask for one id after the other until none is left, or the registry does not answer."""
+        for schema_id in waiting:
+            try:
+                self.known[schema_id] = await self._schema(client, schema_id)
+            except _Absent:
+                pass
+            except OSError as failure:
+                unanswered[schema_id] = failure
+                return
+            del unanswered[schema_id]
+
+    def _forget_unused(self, needed: Sequence[int]) -> None:
+        """Keep the schemas that are needed now, and of the others those that were used last.
+
+        Whoever names many registered ids can only have a schema fetched again, which takes time.
+        """
+        for schema_id in needed:
+            if schema_id in self.known:
+                self.known.move_to_end(schema_id)
+        while len(self.known) > max(MOST_KNOWN, len(needed)):
+            self.known.popitem(last=False)
+
+    def _too_slow(self) -> OSError:
+        return ConnectionError(
+            f"schema registry {self._place}: no answer within {ANSWER_WITHIN_S:g} s; records that need a new "
+            "schema wait: look at its load"
+        )
 
     async def reach(self) -> None:
         """Ask for any schema. Raises: OSError where the registry does not answer."""
@@ -114,15 +147,15 @@ class SchemaRegistry:
                 await self._ask(client, "/schemas/ids/1")
 
     def _client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(timeout=TIMEOUT_S, verify=self._trusted)
+        return httpx.AsyncClient(timeout=ANSWER_WITHIN_S, verify=self._trusted)
 
     async def _schema(self, client: httpx.AsyncClient, schema_id: int) -> Schema | None:
         answer = await self._ask(client, f"/schemas/ids/{schema_id}")
         texts: dict[tuple[str, int], str] = {}
-        await self._referenced(client, answer, texts)
         if answer.get("schemaType", "AVRO") != "AVRO":
             return None
         try:
+            await self._referenced(client, answer, texts)
             return read_schema([json.loads(text) for text in (*texts.values(), answer["schema"])])
         except (ValueError, KeyError, TypeError, RecursionError, SchemaParseException, UnknownType):
             return None
@@ -155,7 +188,7 @@ class SchemaRegistry:
             answer = response.json()
         except ValueError:
             answer = None
-        # Any other server may not find a path; a registry says in so many words that it has no such schema.
+        # A server that is no registry may not find the path; a registry answers that it has no such schema.
         if isinstance(answer, dict) and str(answer.get("error_code")).startswith("404"):
             raise _Absent
         if response.is_error:
@@ -199,7 +232,7 @@ def read_schema(documents: Sequence[Any]) -> Schema:
     named: dict[str, Any] = {}
     for document in documents:
         parsed = fastavro.parse_schema(_marked(document), named)
-    return Schema(parsed, named)
+    return Schema(parsed, named, is_bounded(parsed, named))
 
 
 def _marked(document: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -27,8 +27,11 @@ class TopicDecoder(Protocol):
         """Whether ``decode`` looks at timestamps; else they may be left out."""
         ...
 
-    async def prepare(self, values: Iterable[bytes]) -> None:
-        """Fetch what decoding these records needs. Raises: OSError where it is out of reach now."""
+    async def prepare(self, logs: Sequence[Sequence[bytes]]) -> Sequence[int]:
+        """Fetch what decoding needs; return how many records of each log, from its first on, can be decoded.
+
+        Raises: OSError where none can be decoded now.
+        """
         ...
 
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
@@ -86,8 +89,8 @@ class _ByValue:
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
 
-    async def prepare(self, values: Iterable[bytes]) -> None:
-        return
+    async def prepare(self, logs: Sequence[Sequence[bytes]]) -> Sequence[int]:
+        return [len(values) for values in logs]
 
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
         return self._decoder.decode(values)
@@ -98,8 +101,8 @@ class _ByTimestamp:
 
     needs_timestamps = True
 
-    async def prepare(self, values: Iterable[bytes]) -> None:
-        return
+    async def prepare(self, logs: Sequence[Sequence[bytes]]) -> Sequence[int]:
+        return [len(values) for values in logs]
 
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
         times, is_time = times_us(list(timestamps_ms), "ms")

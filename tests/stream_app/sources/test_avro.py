@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
 import math
+import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -17,6 +20,7 @@ from hypothesis import strategies as st
 
 from stream_app.core.cells import Buckets
 from stream_app.kafka_cluster import Cluster
+from stream_app.monitoring.logs import configure
 from stream_app.ports import OperatorError
 from stream_app.sources import schema_registry
 from stream_app.sources.decode import Decoded, NdjsonDecoder, PlainField, TimeField
@@ -55,7 +59,7 @@ def decoder_of(registry: Registry, field: str = "at", format: Any = "s") -> Topi
 
 
 def decoded(decoder: TopicDecoder, values: Sequence[bytes]) -> Decoded:
-    asyncio.run(decoder.prepare(values))
+    asyncio.run(decoder.prepare([values]))
     return decoder.decode(values, [])
 
 
@@ -176,20 +180,105 @@ def test_a_schema_that_refers_to_others(registry: Registry) -> None:
     assert found.columns["user.id"].tolist() == ["ada"]
 
 
-def test_a_schema_that_the_registry_does_not_have_costs_its_record_only(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def click(schema_id: int) -> bytes:
+    return record(schema_id, CLICK, {"user": None, "at": MOMENT})
+
+
+def test_a_schema_that_the_registry_does_not_have_costs_its_record_only(registry: Registry) -> None:
     registry.register(8, CLICK)
-    decoder, value = decoder_of(registry), record(7, CLICK, {"user": None, "at": MOMENT})
-    other = record(8, CLICK, {"user": None, "at": MOMENT})
+    decoder = decoder_of(registry)
     for _ in range(2):
-        found = decoded(decoder, [value, other])
+        found = decoded(decoder, [click(7), click(8)])
         assert refusals(found) == [(0, "unknown_schema")]
         assert found.kept.tolist() == [1]
-    assert registry.asked == ["/schemas/ids/7", "/schemas/ids/8"]
+    assert sorted(registry.asked) == ["/schemas/ids/7", "/schemas/ids/7", "/schemas/ids/8"]
+
+
+def test_a_record_before_its_schema_is_registered_decides_nothing_for_later_records(
+    registry: Registry,
+) -> None:
+    decoder = decoder_of(registry)
+    assert refusals(decoded(decoder, [click(7)])) == [(0, "unknown_schema")]
     registry.register(7, CLICK)
-    monkeypatch.setattr(schema_registry, "ASK_AGAIN_S", 0.0)
-    assert decoded(decoder, [value]).kept.tolist() == [0]
+    assert len(decoded(decoder, [click(7)] * 1_000).kept) == 1_000
+
+
+def test_all_schemas_that_a_read_needs_are_asked_for_side_by_side(registry: Registry) -> None:
+    registry.delay_s = 0.2
+    for schema_id in range(1, 21):
+        registry.register(schema_id, CLICK)
+    began_s = time.monotonic()
+    found = decoded(decoder_of(registry), [click(schema_id) for schema_id in range(1, 31)])
+    assert time.monotonic() - began_s < 10 * registry.delay_s
+    assert found.kept.tolist() == list(range(20))
+    assert refusals(found) == [(index, "unknown_schema") for index in range(20, 30)]
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_only_what_follows_a_record_without_an_answer_waits(
+    registry: Registry, slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 0.5)
+    registry.register(7, CLICK)
+    if slow:
+        registry.hanging.add("/schemas/ids/8")
+    else:
+        registry.answers["/schemas/ids/8"] = {"error_code": 50001}
+    decoder = decoder_of(registry)
+    logs = [[click(7), click(7), click(8), click(7)], [click(9), click(7)], [], [click(8)]]
+    assert asyncio.run(decoder.prepare(logs)) == [2, 2, 0, 0]
+    assert refusals(decoder.decode(logs[1], [])) == [(0, "unknown_schema")]
+    assert [line.levelname for line in caplog.records if line.name.startswith("stream_app")] == ["WARNING"]
+    with pytest.raises(OSError, match=r"schema registry .*wait"):
+        asyncio.run(decoder.prepare([[click(8), click(7)]]))
+    registry.hanging.clear()
+    registry.register(8, CLICK)
+    assert asyncio.run(decoder.prepare(logs)) == [4, 2, 0, 1]
+
+
+def test_a_flood_of_unknown_ids_keeps_no_other_log_from_its_schemas(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flood's own log goes on too, as far as there were answers in time."""
+    monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 1.0)
+    registry.register(7, CLICK)
+    decoder, flood = decoder_of(registry), [click(100 + index) for index in range(20_000)]
+    began_s = time.monotonic()
+    ready = asyncio.run(decoder.prepare([flood, [click(7)] * 3]))
+    assert time.monotonic() - began_s < 5
+    assert 0 < ready[0] < len(flood)
+    assert ready[1] == 3
+    assert decoder.decode([click(7)] * 3, []).kept.tolist() == [0, 1, 2]
+    assert {reason for _, reason in refusals(decoder.decode(flood[: ready[0]], []))} == {"unknown_schema"}
+
+
+def test_schemas_that_were_used_last_stay_in_memory(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema_registry, "MOST_KNOWN", 2)
+    for schema_id in range(1, 6):
+        registry.register(schema_id, CLICK)
+    served = SchemaRegistry(registry.url)
+    for wanted, known in (([1, 2], [1, 2]), ([1], [2, 1]), ([3], [1, 3]), ([1, 4, 5], [1, 4, 5])):
+        assert asyncio.run(served.fetch(wanted)) == {}
+        assert sorted(served.known) == sorted(known)
+
+
+def test_no_log_line_names_a_schema_or_the_registry_s_password(registry: Registry) -> None:
+    lines = io.StringIO()
+    url = registry.url.replace("//", "//ada:hunter2@")
+    before = logging.getLogger().handlers[:], logging.getLogger().level
+    try:
+        configure("worker", logging.INFO, lines)
+        logging.getLogger("stream_app").info("the log is open")
+        decoded(topic_decoder("avro", TimeField("at", "s"), (), (), url), [click(77)])
+    finally:
+        logging.getLogger().handlers[:], level = before
+        logging.getLogger().setLevel(level)
+    assert registry.asked == ["/schemas/ids/77"]
+    assert "the log is open" in lines.getvalue()
+    assert "hunter2" not in lines.getvalue()
+    assert "77" not in lines.getvalue().replace(str(registry.url), "")
 
 
 def test_records_wait_for_a_registry_that_gives_nothing(registry: Registry) -> None:
@@ -239,7 +328,7 @@ def test_decimals_are_the_numbers_that_json_would_give(registry: Registry, kind:
     schema, json = paid(PRICES[kind]), NdjsonDecoder([TimeField("at", "s"), PlainField("price")])
     registry.register(1, schema)
     decoder = topic_decoder("avro", TimeField("at", "s"), (), [PlainField("price")], registry.url)
-    asyncio.run(decoder.prepare([b"\0\0\0\0\1"]))
+    asyncio.run(decoder.prepare([[b"\0\0\0\0\1"]]))
 
     @examples(40)
     @given(st.lists(st.integers(-(10**12) + 1, 10**12 - 1), min_size=1, max_size=9))
@@ -393,3 +482,35 @@ def test_over_a_broker_no_record_is_lost_while_the_registry_is_away(bootstrap_se
 
     with serving(Registry()) as registry:
         assert asyncio.run(read(registry)) == [0, 2]
+
+
+@pytest.mark.kafka
+def test_over_a_broker_records_before_one_without_an_answer_are_read(bootstrap_servers: str) -> None:
+    async def read(registry: Registry) -> list[list[int]]:
+        topic = await Topic.create(bootstrap_servers)
+        await topic.send([click(7), b"not avro", click(8), click(7), click(8)])
+        source = await KafkaSource.open(Cluster(bootstrap_servers), topic.name, "tests", decoder_of(registry))
+        reads: list[list[int]] = []
+        try:
+            async with asyncio.timeout(20):
+                while not await source.owned():
+                    await source.read({}, 0.05)
+                position = 0
+                while position < 5:
+                    try:
+                        batches = await source.read({"0": position}, 0.1)
+                    except OSError:
+                        registry.register(8, CLICK)
+                        continue
+                    for batch in batches:
+                        assert batch.start == position
+                        position = batch.end
+                        reads.append([*batch.positions.tolist(), batch.end])
+        finally:
+            await source.close()
+        return reads
+
+    with serving(Registry()) as registry:
+        registry.register(7, CLICK)
+        registry.answers["/schemas/ids/8"] = {}  # what a proxy may answer while the registry is down
+        assert asyncio.run(read(registry)) == [[0, 2], [2, 3, 4, 5]]

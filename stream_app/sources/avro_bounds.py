@@ -1,0 +1,157 @@
+"""Bounds on what the bytes of an Avro record may become, checked before the record is decoded.
+
+Some types take no bytes: null, a record without fields, a fixed of size 0. A record of 11 bytes can announce
+30 million of them in an array. A type that contains itself can be nested so deeply that the codec, which is
+recursive C, overflows the stack and ends the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+FREE_VALUES = 1_000  # that a record may hold beyond one for each of its bytes
+MOST_DEPTH = 200  # of types within types
+
+_UNBOUNDED = 1 << 40
+_LONGEST_SHIFT = 63  # of a number's last byte
+_FIXED_BYTES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+
+
+def is_bounded(schema: Any, named: Mapping[str, Any]) -> bool:
+    """Say whether the schema itself keeps every record within the bounds, so that none has to be checked.
+
+    Args: a parsed schema, and its named types.
+
+    >>> is_bounded({"type": "array", "items": "int"}, {}), is_bounded({"type": "array", "items": "null"}, {})
+    (True, False)
+    """
+    return _free_values(schema, named, {}, 0) <= FREE_VALUES
+
+
+def _free_values(schema: Any, named: Mapping[str, Any], known: dict[str, int], depth: int) -> int:
+    """Return how many values a type holds at most beyond one for each byte.
+
+    A record counts as a value where it is empty, a list always.
+
+    Args: known, of the named types seen so far; a type that contains itself is unbounded.
+    """
+    if depth > MOST_DEPTH:
+        return _UNBOUNDED
+    if isinstance(schema, list):  # a byte says which branch it is
+        return max((_free_values(branch, named, known, depth + 1) for branch in schema), default=1) - 1
+    name = schema if isinstance(schema, str) else schema.get("name")
+    if name in known:
+        return known[name]
+    if isinstance(schema, str):
+        return _free_values(named[schema], named, known, depth) if schema in named else int(schema == "null")
+    kind = schema["type"]
+    if kind in ("array", "map"):
+        of_one = _free_values(schema["items" if kind == "array" else "values"], named, known, depth + 1)
+        return _UNBOUNDED if of_one > 0 else 0
+    if kind == "fixed":
+        return int(schema["size"] == 0)
+    if kind not in ("record", "error"):
+        return 0 if kind == "enum" else _free_values(kind, named, known, depth + 1)
+    known[name] = _UNBOUNDED
+    members = [_free_values(member["type"], named, known, depth + 1) for member in schema["fields"]]
+    known[name] = min(sum(members), _UNBOUNDED) if members else 1
+    return known[name]
+
+
+def within_bounds(data: bytes, start: int, schema: Any, named: Mapping[str, Any]) -> bool:
+    """Say whether a record holds at most ``FREE_VALUES`` values more than bytes, not too deep.
+
+    Cost: about a microsecond for each value, and no more values than the bound.
+    """
+    try:
+        return _Walk(data, start, named).holds(schema)
+    except (IndexError, KeyError, TypeError):
+        return False  # it ends too early, or names a branch that its schema does not have
+
+
+class _Walk:
+    """Reads over the values of a record without making them."""
+
+    def __init__(self, data: bytes, start: int, named: Mapping[str, Any]) -> None:
+        self._data = data
+        self._at = start
+        self._named = named
+        self._left = len(data) + FREE_VALUES
+
+    def holds(self, schema: Any) -> bool:
+        """Say whether what a type holds is within the bounds."""
+        ahead: list[tuple[Any, int, int]] = [(schema, 0, -1)]  # a type, its depth, elements left in a block
+        while ahead:
+            kind, depth, elements = ahead.pop()
+            if elements >= 0:
+                if elements == 0:
+                    elements = self._block()
+                    if elements == 0:
+                        continue
+                ahead.append((kind, depth, elements - 1))
+                if kind["type"] == "map":
+                    self._skip(self._long())
+                kind = kind["items" if kind["type"] == "array" else "values"]
+            self._left -= 1
+            if self._left < 0 or depth > MOST_DEPTH or self._at > len(self._data):
+                return False
+            ahead.extend((inner, depth + 1, left) for inner, left in self._inside(kind))
+        return self._at <= len(self._data)
+
+    def _inside(self, kind: Any) -> list[tuple[Any, int]]:
+        """Read over one value; return the types within it, the last one first."""
+        while not isinstance(kind, list):
+            if isinstance(kind, str):
+                if kind not in self._named:
+                    self._primitive(kind)
+                    return []
+                kind = self._named[kind]
+                continue
+            name = kind["type"]
+            if name in ("record", "error"):
+                self._left += bool(kind["fields"])  # a record is a value only where it is empty
+                return [(member["type"], -1) for member in reversed(kind["fields"])]
+            if name in ("array", "map"):
+                return [(kind, 0)]
+            if name == "fixed":
+                self._skip(kind["size"])
+                return []
+            kind = "int" if name == "enum" else name
+        index = self._long()
+        if index < 0:
+            raise IndexError
+        self._left += 1  # the branch is the value
+        return [(kind[index], -1)]
+
+    def _primitive(self, name: str) -> None:
+        if name in _FIXED_BYTES:
+            self._skip(_FIXED_BYTES[name])
+            return
+        number = self._long()
+        if name in ("bytes", "string"):
+            self._skip(number)
+
+    def _block(self) -> int:
+        """Return how many elements the next block has; 0 at the end."""
+        count = self._long()
+        if count < 0:
+            self._long()  # the bytes of the block
+        return abs(count)
+
+    def _skip(self, count: int) -> None:
+        if count < 0:
+            raise IndexError
+        self._at += count
+
+    def _long(self) -> int:
+        shift = found = 0
+        while True:
+            byte = self._data[self._at]
+            self._at += 1
+            found |= (byte & 127) << shift
+            if byte < 128:
+                return (found >> 1) ^ -(found & 1)
+            shift += 7
+            if shift > _LONGEST_SHIFT:
+                raise IndexError

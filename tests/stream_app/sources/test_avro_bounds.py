@@ -1,0 +1,145 @@
+"""What a record's bytes may become: records that would cost much more than their size are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from stream_app.core.records import Reason
+from stream_app.sources.avro_bounds import FREE_VALUES, MOST_DEPTH
+from stream_app.sources.decode import TimeField
+from stream_app.sources.schema_registry import read_schema
+from stream_app.sources.topic_records import TopicDecoder, topic_decoder
+from tests.registry import Registry, record, serving
+
+EMPTY = {"type": "record", "name": "Empty", "fields": []}
+NODE = {"type": "record", "name": "Node", "fields": [{"name": "n", "type": "int"}]}
+NODE["fields"].append({"name": "next", "type": ["null", "Node"]})  # type: ignore[attr-defined]
+WIDE = {"type": "record", "name": "Wide", "fields": [{"name": f"f{i}", "type": "null"} for i in range(2_000)]}
+
+
+def with_field(kind: Any) -> dict[str, Any]:
+    fields = [{"name": "at", "type": "long"}, {"name": "x", "type": kind}]
+    return {"type": "record", "name": "Click", "fields": fields}
+
+
+def long(number: int) -> bytes:
+    """Return a number as Avro writes it."""
+    number, written = (number << 1) ^ (number >> 63), b""
+    while number > 127:
+        written += bytes([number & 127 | 128])
+        number >>= 7
+    return written + bytes([number])
+
+
+def outcome(kind: Any, value: bytes) -> Reason | None:
+    """Return why a record is refused whose field x has these bytes; None where it is counted."""
+    with serving(Registry()) as registry:
+        registry.register(1, with_field(kind))
+        decoder: TopicDecoder = topic_decoder("avro", TimeField("at", "s"), (), (), registry.url)
+        values = [b"\0\0\0\0\1" + long(5) + value]
+        asyncio.run(decoder.prepare([values]))
+        found = decoder.decode(values, [0])
+    return found.refused[0][1] if found.refused else None
+
+
+ELEMENTS_WITHOUT_BYTES = {
+    "null": "null",
+    "record": EMPTY,
+    "fixed": {"type": "fixed", "name": "Nothing", "size": 0},
+    "record of them": {"type": "record", "name": "R", "fields": [{"name": "e", "type": EMPTY}]},
+}
+
+
+@pytest.mark.parametrize("items", ELEMENTS_WITHOUT_BYTES.values(), ids=ELEMENTS_WITHOUT_BYTES)
+def test_elements_without_bytes_are_refused_beyond_the_bound_and_at_once(items: Any) -> None:
+    array = {"type": "array", "items": items}
+    began_s = time.perf_counter()
+    assert outcome(array, long(30_000_000) + b"\0") is Reason.UNDECODABLE
+    assert outcome(array, long(-30_000_000) + long(0) + b"\0") is Reason.UNDECODABLE
+    assert time.perf_counter() - began_s < 2  # 4 s and 230 MB when they were made
+    assert outcome(array, long(FREE_VALUES - 100) + b"\0") is None
+
+
+def test_elements_with_bytes_are_never_refused_for_their_number() -> None:
+    assert outcome({"type": "array", "items": "int"}, long(100_000) + b"\2" * 100_000 + b"\0") is None
+    assert outcome({"type": "array", "items": "int"}, long(30_000_000) + b"\0") is Reason.UNDECODABLE
+
+
+def test_a_wide_record_without_bytes_is_refused_where_it_is_repeated() -> None:
+    assert outcome({"type": "array", "items": ["null", WIDE]}, long(90) + b"\2" * 90 + b"\0") is not None
+    assert outcome({"type": "array", "items": ["null", WIDE]}, long(90) + b"\0" * 90 + b"\0") is None
+
+
+def test_a_number_that_never_ends_is_refused_at_once() -> None:
+    began_s = time.perf_counter()
+    assert outcome(NODE, b"\xff" * 500_000) is Reason.UNDECODABLE
+    assert time.perf_counter() - began_s < 2
+
+
+@pytest.mark.parametrize(
+    ("levels", "refused"), [(MOST_DEPTH // 2 - 5, None), (MOST_DEPTH, Reason.UNDECODABLE)]
+)
+def test_types_within_themselves_are_refused_beyond_the_bound(levels: int, refused: Reason | None) -> None:
+    assert outcome(NODE, b"\2\2" * levels + b"\2\0") is refused
+
+
+def test_a_record_nested_a_million_times_does_not_end_the_process() -> None:
+    """The codec alone would overflow the stack, and again at every start: the position never moves."""
+    code = (
+        "from tests.stream_app.sources.test_avro_bounds import NODE, outcome\n"
+        "print(outcome(NODE, b'\\2\\2' * 1_000_000 + b'\\2\\0'))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "undecodable"), ended.stderr
+
+
+CHECKED: list[tuple[Any, Any]] = [
+    (NODE, {"n": 1, "next": {"n": -300, "next": None}}),
+    ({"type": "array", "items": "null"}, [None] * 3),
+    (
+        {"type": "map", "values": [NODE, "string", {"type": "map", "values": EMPTY}]},
+        {"a": "b", "c": {"d": {}}},
+    ),
+    (
+        {
+            "type": "record",
+            "name": "All",
+            "fields": [
+                {"name": "nothing", "type": {"type": "array", "items": EMPTY}},
+                {"name": "flag", "type": "boolean"},
+                {"name": "f", "type": "float"},
+                {"name": "d", "type": {"type": "double"}},
+                {"name": "b", "type": ["null", "bytes"]},
+                {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}},
+                {"name": "again", "type": {"type": "array", "items": "E"}},
+                {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4}},
+                {"name": "x", "type": {"type": "fixed", "name": "X", "size": 3}},
+            ],
+        },
+        {"nothing": [{}], "flag": True, "f": 1.5, "d": 2.5, "b": b"\xff" * 200, "e": "B", "again": ["A", "B"]}
+        | {"price": b"\4", "x": b"abc"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), CHECKED)
+def test_ordinary_records_of_schemas_that_are_checked_are_counted(kind: Any, value: Any) -> None:
+    schema = with_field(kind)
+    assert not read_schema([schema]).bounded
+    whole = record(1, schema, {"at": 5, "x": value})[6:]
+    assert outcome(kind, whole) is None
+    assert outcome(kind, whole[:-1]) is Reason.UNDECODABLE
+
+
+def test_ordinary_schemas_need_no_check() -> None:
+    nested = {
+        "type": "array",
+        "items": {"type": "map", "values": ["null", "string", {"type": "array", "items": "int"}]},
+    }
+    assert read_schema([with_field(nested)]).bounded
