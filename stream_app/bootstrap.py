@@ -25,6 +25,7 @@ from stream_app.config.source import by_log
 from stream_app.core.bins import Binning
 from stream_app.core.closing import Closing
 from stream_app.core.declaration import Declaration
+from stream_app.cutting import Cutter
 from stream_app.durable import secret_directory
 from stream_app.event_logs import check_files, cluster_of, named_by, open_source
 from stream_app.ingest import Ingest
@@ -43,6 +44,7 @@ from stream_app.starting import check_start, ledger_of
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable, check_safety
+from stream_app.stream_views import StreamViews
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 
@@ -56,19 +58,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """One source from end to end: the loop that counts its events and the loops that release its streams."""
+    """One source from end to end: the loops that cut its log, count its events and release its streams."""
 
+    cutter: Cutter
     ingest: Ingest
     closers: Sequence[Closer]
 
     async def run(self) -> None:
         """Run until cancelled; a replay returns when its last bin is visible."""
         async with asyncio.TaskGroup() as group:
-            counting = group.create_task(self.ingest.run())
+            counting = [group.create_task(loop.run()) for loop in (self.cutter, self.ingest)]
             async with asyncio.TaskGroup() as releasing:
                 for closer in self.closers:
                     releasing.create_task(closer.run())
-            counting.cancel()
+            for task in counting:
+                task.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,17 +320,12 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
         pairs = zip(closings, states, strict=True)
         clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in pairs))
     by_name = {stream.name: closer for stream, closer in zip(streams, closers, strict=True)}
-    ingest = Ingest(
-        source,
-        ends.own_store(),
-        clock,
-        dead_letters,
-        list(by_name),
-        streams[0].source.start,
-        agree=lambda name: by_name[name].agree(),
-        user_key=await _user_key(streams, ends),
-    )
-    return Pipeline(ingest, closers)
+    views = StreamViews(list(by_name), agree=lambda name: by_name[name].agree())
+    cutter = Cutter(source, ends.own_store(), clock, dead_letters, views)
+    user_key = await _user_key(streams, ends)
+    start = streams[0].source.start
+    ingest = Ingest(source, ends.own_store(), clock, dead_letters, cutter, views, start, user_key)
+    return Pipeline(cutter, ingest, closers)
 
 
 async def _user_key(streams: Sequence[StreamSettings], ends: Ends) -> bytes:

@@ -102,17 +102,34 @@ class Store(Protocol):
         """Add the deltas and move the position from expected to new, or change nothing.
 
         CUTS_CHANGED also when ``due_us`` has passed by the store's clock: the due cut is taken first.
-        CONFLICT also for a partition that was not started. At most 5,000 cells.
+        CONFLICT also for a partition that was not started. At most 5,000 cells, and as many set aside
+        (``change.ahead``) until the partition's next cut.
         """
         ...
 
     async def take_cuts(
-        self, stream: str, strategy_hash: str, partition: str, expected_last_cut_bin: int, cuts: Sequence[Cut]
+        self,
+        stream: str,
+        strategy_hash: str,
+        partition: str,
+        expected_last_cut_bin: int,
+        cuts: Sequence[Cut],
+        max_ahead_bins: int = 0,
     ) -> Reply:
         """Append cuts, rising in bin, not falling in position nor below the partition's position.
 
-        An unknown partition starts at position 0 with the sealed bin as its base bin.
+        Records that were set aside are decided: those dated at most ``max_ahead_bins`` beyond the first
+        cut's ``open_bin`` count, unless their bin is sealed; the others are refused and counted for the
+        operator. An unknown partition starts at position 0 with the sealed bin as its base bin.
         """
+        ...
+
+    async def refused_ahead(self, stream: str, partition: str) -> list[int]:
+        """Return positions of records that were set aside and refused, until they are forgotten. SECRET."""
+        ...
+
+    async def forget_refused(self, stream: str, partition: str, positions: int) -> None:
+        """Forget the first of these positions, whose dead letters are written."""
         ...
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
@@ -278,10 +295,13 @@ class Source(Protocol):
         """Return where a partition begins: its first record, or the first written since an instant."""
         ...
 
-    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
-        """Return cuts for the due (bin, closing instant in us), all past by the clock.
+    async def positions_at(
+        self, partitions: Sequence[str], instants_us: Sequence[int]
+    ) -> Mapping[str, Sequence[int]]:
+        """Return where each partition's log ended at each of the instants, which rise and have passed.
 
-        A live log answers with one cut at its high watermark now; a replay with one a bin.
+        A live log knows no instants: for all of them it answers with its high watermark of a moment between
+        the call and its return. It waits for no reading and no decoding.
         """
         ...
 

@@ -87,7 +87,8 @@ class BinRules:
 
     Args:
         first_bin: records whose own bin is earlier are refused.
-        max_ahead_bins: how far an own bin may lie beyond the bin that was open when the record arrived.
+        max_ahead_bins: how far an own bin may lie beyond the bin that was next to close when the record
+            arrived.
         late: what happens to a record whose own bin was cut before it.
     """
 
@@ -98,24 +99,27 @@ class BinRules:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where records count. ``bins`` of records that are not ``kept`` mean nothing.
+    """Where records count, in arrays of shape (n,).
 
-    Args: all of shape (settled,); ``refused`` holds for each reason which records it concerns. Nothing is
-        said about the records from ``settled`` on: whether the first of them is in the future is decided by
-        the cut that will contain it.
+    Args:
+        bins: of records that are neither ``kept`` nor ``ahead`` they mean nothing.
+        kept: they count in their bin.
+        ahead: whether they count, in their own bin, is decided by the cut that will contain them.
+        refused: for each reason, which records it concerns.
     """
 
     bins: Int64Array
     kept: NDArray[np.bool_]
+    ahead: NDArray[np.bool_]
     refused: dict[Reason, NDArray[np.bool_]]
-    settled: int
 
 
 def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules: BinRules) -> Assignment:
     """Return the bin of every record, and why some have none.
 
     Guarantee: every record's answer depends on its own bin and position and on the cuts of its partition, not
-        on any other record nor on when it is asked: cuts that are taken later do not change it.
+        on any other record nor on when it is asked: cuts that are taken later do not change it. A record
+        whose own bin had not closed when it arrived counts in it. docs/decisions/0026 has the proof.
     Args: own bins and positions, shape (n,); the partition's cuts.
 
     >>> from stream_app.core.records import Cut
@@ -128,35 +132,43 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
     cut_positions = np.array([cut.position for cut in state.cuts], dtype=np.int64)
     passed = np.searchsorted(cut_positions, positions, side="right")
     earliest = cut_bins[passed] + 1
-    # The bin in which the record arrived: that of the cut which contains it, else the one that is open.
-    arrival = np.append(cut_bins[1:], cut_bins[-1] + 1)[passed]
+    # The bin that was next to close when the record arrived, at the latest: by the cut that contains it. One
+    # that is not taken yet is taken after the next bin has closed, so at least the bin after that is next.
+    open_bins = np.array([*(cut.open_bin for cut in state.cuts), state.last_cut_bin + 2], dtype=np.int64)
+    too_far = own > open_bins[passed] + rules.max_ahead_bins
 
     before = own < rules.first_bin
-    ahead = ~before & (own > arrival + rules.max_ahead_bins)
-    # The cut that will contain a record of the open bin may be that of a later bin, after an outage.
-    unsettled = np.flatnonzero(ahead & (passed == len(cut_positions)))
-    settled = int(unsettled[0]) if unsettled.size else len(own)
-    late = ~before & ~ahead & (own < earliest) & np.bool_(rules.late != "next_bin")
-    refused = {Reason.BEFORE_FIRST_BIN: before, Reason.FUTURE: ahead, Reason.LATE: late}
+    undecided = passed == len(cut_positions)
+    ahead = ~before & too_far & undecided
+    future = ~before & too_far & ~undecided
+    late = ~before & ~too_far & (own < earliest) & np.bool_(rules.late != "next_bin")
+    refused = {Reason.BEFORE_FIRST_BIN: before, Reason.FUTURE: future, Reason.LATE: late}
     return Assignment(
-        bins=np.maximum(own, earliest)[:settled],
-        kept=~(before | ahead | late)[:settled],
-        refused={reason: mask[:settled] for reason, mask in refused.items() if mask[:settled].any()},
-        settled=settled,
+        bins=np.maximum(own, earliest),
+        kept=~(before | too_far | late),
+        ahead=ahead,
+        refused={reason: mask for reason, mask in refused.items() if mask.any()},
     )
 
 
 def refusing(assignment: Assignment, masks: Mapping[Reason, NDArray[np.bool_]]) -> Assignment:
-    """Refuse further records of those that were kept, each for one reason.
+    """Refuse further records, each for one reason, unless they are too early or too late.
 
-    Args: masks, for each reason which of the settled records it concerns; no record in two of them.
+    A record that has such a reason is refused for it whether or not it is also too far ahead: which of the
+    two is known first depends on when it is read.
+
+    Args: masks, for each reason which records it concerns; no record in two of them.
     """
-    refused, kept = dict(assignment.refused), assignment.kept
+    refused = dict(assignment.refused)
+    future = refused.pop(Reason.FUTURE, np.zeros_like(assignment.kept))
+    kept, ahead = assignment.kept, assignment.ahead
     for reason, mask in masks.items():
-        if (hit := mask & assignment.kept).any():
+        if (hit := mask & (assignment.kept | assignment.ahead | future)).any():
             refused[reason] = hit
-            kept = kept & ~hit
-    return replace(assignment, kept=kept, refused=refused)
+            kept, ahead, future = kept & ~hit, ahead & ~hit, future & ~hit
+    if future.any():
+        refused[Reason.FUTURE] = future
+    return replace(assignment, kept=kept, ahead=ahead, refused=refused)
 
 
 def aggregate(bins: Int64Array, cells: Int64Array, width: int) -> tuple[Int64Array, Int64Array, Int64Array]:

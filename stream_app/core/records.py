@@ -7,7 +7,7 @@ index on the stream's time line; *seq* numbers the released bins of a stream fro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -37,10 +37,24 @@ class Reply(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """All bins up to ``bin`` that had no cut yet take ``position``: records at or beyond it are later."""
+    """A position of a partition's log, and what it proves about when records arrived.
+
+    Args:
+        bin: records at or beyond ``position`` arrived after this bin closed: they are too late for it and
+            for all bins before it.
+        position: where the log ended, asked after ``bin`` had closed.
+        overdue: how many more bins had closed when the answer was there. Records below ``position`` arrived
+            before bin ``open_bin`` closed, and nothing better is known: the asker may have stood still.
+    """
 
     bin: int
     position: int
+    overdue: int = 0
+
+    @property
+    def open_bin(self) -> int:
+        """Return the bin that was next to close when the position was known."""
+        return self.bin + 1 + self.overdue
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,8 @@ class PartitionState:
         position: the next position to apply.
         base_bin: every bin up to here has its cut at or below ``position``.
         cuts: later cuts, rising in bin and in position; the last names the last bin that is cut.
+
+    Records that are set aside are below ``position`` and undecided until the next cut (``Ahead``).
     """
 
     position: int
@@ -61,6 +77,17 @@ class PartitionState:
     def last_cut_bin(self) -> int:
         """Return the last bin that is cut in this partition."""
         return self.cuts[-1].bin if self.cuts else self.base_bin
+
+    def with_cuts(self, cuts: Sequence[Cut]) -> PartitionState:
+        """Return the state after these cuts were taken, as the store keeps it."""
+        new = tuple(cut for cut in cuts if cut.bin > self.last_cut_bin)
+        return replace(self, cuts=(*self.cuts, *new)).moved(self.position)
+
+    def moved(self, position: int) -> PartitionState:
+        """Return the state at a later position; cuts that it has passed become the base bin."""
+        passed = [cut.bin for cut in self.cuts if cut.position <= position]
+        base_bin = passed[-1] if passed else self.base_bin
+        return PartitionState(position, base_bin, self.cuts[len(passed) :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +145,25 @@ class Users:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """Records of a slice that are dated so far ahead that only the next cut can accept them. SECRET.
+
+    The store keeps them beside the cells and decides when the cut is taken: it then knows before which
+    instant they arrived. Until then nothing waits for them.
+
+    Args:
+        bins, cells, deltas, users: as in ``Apply``; ``bins`` are the records' own.
+        places: of single records, (own bin, position): named in dead letters if they are refused.
+    """
+
+    bins: Int64Array
+    cells: Int64Array
+    deltas: Int64Array
+    users: Users | None = None
+    places: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Apply:
     """One slice of one partition: add ``deltas`` to cells and move the position.
 
@@ -137,6 +183,7 @@ class Apply:
     cells: Int64Array
     deltas: Int64Array
     users: Users | None = None
+    ahead: Ahead | None = None
 
 
 @dataclass(frozen=True, slots=True)

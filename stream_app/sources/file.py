@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stream_app.core.records import Cut, RecordBatch
+from stream_app.core.records import RecordBatch
 from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import Field
@@ -56,9 +56,11 @@ class FileSource:
         """Return the start of the file, which does not know when its lines were written."""
         return 0
 
-    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
-        """Return one cut for all that is due: after the last complete line of this moment."""
-        return (Cut(due[-1][0], self._advance()),) if due else ()
+    async def positions_at(
+        self, partitions: Sequence[str], instants_us: Sequence[int]
+    ) -> Mapping[str, Sequence[int]]:
+        """Return the position after the last complete line of this moment."""
+        return dict.fromkeys(partitions, [self._advance()] * len(instants_us))
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
         """Return the next complete lines; none after the timeout."""

@@ -17,7 +17,7 @@ import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
 
-from stream_app.core.records import Cut, Int64Array, Reason, RecordBatch, Refusal
+from stream_app.core.records import Int64Array, Reason, RecordBatch, Refusal
 from stream_app.kafka_cluster import Cluster, TopicFacts, answers, check_keeps_records, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.sources.kafka_columns import Columns, return_columns
@@ -131,17 +131,18 @@ class KafkaSource:
             found = (await self._asker.offsets_for_times({place: -(-since_us // 1000)}))[place]
             return int((await self._asker.end_offsets([place]))[place] if found is None else found.offset)
 
-    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
-        """Return one cut for all that is due: the high watermark of this moment."""
-        if not due:
-            return ()
-        place = self._place(partition)
+    async def positions_at(
+        self, partitions: Sequence[str], instants_us: Sequence[int]
+    ) -> Mapping[str, Sequence[int]]:
+        """Return the high watermark of this moment, for all instants."""
         with answers(self._cluster):
-            watermark = int((await self._asker.end_offsets([place]))[place])
-        if watermark < self._watermarks.get(partition, 0):
-            raise self._foreign()
-        self._watermarks[partition] = watermark
-        return (Cut(due[-1][0], watermark),)
+            ends = await self._asker.end_offsets([self._place(partition) for partition in partitions])
+        found = {str(place.partition): int(end) for place, end in ends.items()}
+        for partition, watermark in found.items():
+            if watermark < self._watermarks.get(partition, 0):
+                raise self._foreign()
+            self._watermarks[partition] = watermark
+        return {partition: [end] * len(instants_us) for partition, end in found.items()}
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
         """Return the next batches of owned partitions; none after the timeout, nor across a rebalance."""

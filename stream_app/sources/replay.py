@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stream_app.core.records import Cut, Int64Array, RecordBatch
+from stream_app.core.records import Int64Array, RecordBatch
 from stream_app.sources.decode import PlainField, TimeField
 from stream_app.sources.lines import PARTITION, FileFormat, LineFile, open_lines
 from stream_app.sources.sort import in_order_of_time
@@ -71,9 +71,12 @@ class ReplaySource:
         """Return the start of the file, which does not know when its lines were written."""
         return 0
 
-    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
-        """Return a cut for each due bin: at the first record that is not before its closing instant."""
-        return [Cut(bin, self._first_from(instant_us)) for bin, instant_us in due]
+    async def positions_at(
+        self, partitions: Sequence[str], instants_us: Sequence[int]
+    ) -> Mapping[str, Sequence[int]]:
+        """Return the position of the first record that is not before each instant."""
+        positions = [self._first_from(instant_us) for instant_us in instants_us]
+        return dict.fromkeys(partitions, positions)
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
         """Return the next records that have happened by now; none after the timeout, or when time moves on.

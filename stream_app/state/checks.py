@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stream_app.core.bounding import CELL_BYTES, ID_BYTES
-from stream_app.core.records import Apply, Cut, EpochRecord, Release, StoredNoise
+from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Int64Array, Release, StoredNoise, Users
 from stream_app.core.tiles import LARGEST_TILE_BYTES
 
 # Lua in Redis calculates in doubles, exact up to here.
@@ -35,9 +35,15 @@ def check_apply(change: Apply) -> None:
     if not 0 <= change.expected < change.new:
         # A change that does not move the position could not be told from its own retry.
         raise ValueError("apply: the new position is not beyond the expected one; apply a record or more")
+    _check_rows(change)
+    if change.ahead is not None:
+        _check_rows(change.ahead)
+
+
+def _check_rows(change: Apply | Ahead) -> None:
     cells = len(change.cells)
     if change.users is not None:
-        _check_users(change)
+        _check_users(change.users, change.cells)
     if not (change.bins.shape == change.cells.shape == change.deltas.shape == (cells,)):
         raise ValueError("apply: bins, cells and deltas must be three vectors of one length")
     if cells > LARGEST_APPLY_CELLS:
@@ -53,12 +59,11 @@ def check_apply(change: Apply) -> None:
         raise ValueError("apply: cells must be at least 0, deltas at least 1, and bins within 2^53")
 
 
-def _check_users(change: Apply) -> None:
-    assert change.users is not None
-    rows = len(change.cells)
-    if change.users.ids.shape != (rows, ID_BYTES) or change.users.windows.shape != (rows,):
+def _check_users(users: Users, cells: Int64Array) -> None:
+    rows = len(cells)
+    if users.ids.shape != (rows, ID_BYTES) or users.windows.shape != (rows,):
         raise ValueError(f"apply: each row needs a user of {ID_BYTES} bytes and a window")
-    if rows and int(change.cells.max()) >= 1 << 8 * CELL_BYTES:
+    if rows and int(cells.max()) >= 1 << 8 * CELL_BYTES:
         raise ValueError(f"apply: users' cells must be below 2^{8 * CELL_BYTES}")
 
 
@@ -83,7 +88,9 @@ def check_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> None:
         raise ValueError("take_cuts: no cut given")
     bin, position = expected_last_cut_bin, 0
     for cut in cuts:
-        check_integers(bin=cut.bin, position=cut.position)
+        check_integers(bin=cut.bin, position=cut.position, overdue=cut.overdue)
+        if cut.overdue < 0:
+            raise ValueError("take_cuts: a cut cannot be known before its bin has closed")
         if cut.bin <= bin or cut.position < position:
             raise ValueError(
                 f"take_cuts: the cut of bin {cut.bin} does not follow: bins rise, positions do not fall"

@@ -43,7 +43,12 @@ TABLE = (
     KeyKind("sec:positions", "hash", "apply", "the stream's", "partition: next position to apply"),
     KeyKind("sec:starts", "hash", "start_partition", "the stream's", "partition: its first position"),
     KeyKind("sec:base_bins", "hash", "take_cuts", "the stream's", "partition: what it allows to seal"),
-    KeyKind("sec:cuts:<partition>", "list", "take_cuts", "until passed", "'bin position', rising"),
+    KeyKind("sec:cuts:<partition>", "list", "take_cuts", "until passed", "'bin position overdue', rising"),
+    KeyKind("sec:ahead:<partition>", "hash", "apply", "until the next cut",
+            "'bin cell' of records set aside: exact count; 'records': how many"),
+    KeyKind("sec:ahead_places:<partition>", "list", "apply", "until the next cut", "'bin position' of some"),
+    KeyKind("sec:refused_ahead:<partition>", "list", "take_cuts", "until their dead letters are written",
+            "positions of records from the future"),
     KeyKind("sec:cut_calls", "hash", "take_cuts", "the stream's", "partition: digest of the last call"),
     KeyKind("sec:cells:<bin>", "hash", "apply", "until released", "cell: exact count"),
     KeyKind("sec:untallied:<bin>:<window>:<byte>", "hash", "apply", "until tallied",
@@ -125,6 +130,15 @@ class StreamKeys:
     def cuts(self, partition: str) -> str:
         """Return the name of a partition's list of cuts."""
         return f"{self._secret}:cuts:{_plain(partition)}"
+
+    def ahead(self, partition: str) -> tuple[str, str, str]:
+        """Return the names of what is set aside of a partition: counts, places, and places refused."""
+        plain = _plain(partition)
+        return (
+            f"{self._secret}:ahead:{plain}",
+            f"{self._secret}:ahead_places:{plain}",
+            f"{self._secret}:refused_ahead:{plain}",
+        )
 
     def users(self, window: int) -> str:
         """Return the name of the hash of how many records of each user count in a window."""

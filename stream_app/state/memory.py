@@ -230,12 +230,22 @@ class MemoryStore:
             return Reply.SEALED
         if change.users is not None and not state.same_key(change.users):
             return Reply.USER_KEY
+        if change.ahead is not None:
+            if not partition.same_key(change.ahead):
+                return Reply.USER_KEY
+            partition.ahead.append(change.ahead)
         state.add(change)
         partition.move(change.new)
         return Reply.DONE
 
     async def take_cuts(
-        self, stream: str, strategy_hash: str, partition: str, expected_last_cut_bin: int, cuts: Sequence[Cut]
+        self,
+        stream: str,
+        strategy_hash: str,
+        partition: str,
+        expected_last_cut_bin: int,
+        cuts: Sequence[Cut],
+        max_ahead_bins: int = 0,
     ) -> Reply:
         """Append cuts to a partition."""
         check_cuts(expected_last_cut_bin, cuts)
@@ -251,11 +261,21 @@ class MemoryStore:
             return Reply.ALREADY if known.last_call == call else Reply.CONFLICT
         if cuts[0].position < known.position or (known.cuts and cuts[0].position < known.cuts[-1].position):
             return Reply.CONFLICT
+        state.decide_ahead(known, cuts[0].open_bin + max_ahead_bins)
         known.cuts.extend(cuts)
         known.last_call = call
         known.move(known.position)
         state.partitions[partition] = known
         return Reply.DONE
+
+    async def refused_ahead(self, stream: str, partition: str) -> list[int]:
+        """Return positions of records that were set aside and refused. SECRET."""
+        known = self._opened(stream).partitions.get(partition)
+        return list(known.refused_ahead) if known else []
+
+    async def forget_refused(self, stream: str, partition: str, positions: int) -> None:
+        """Forget the first of these positions."""
+        del self._opened(stream).partitions[partition].refused_ahead[:positions]
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
         """Create a partition's state at a start position, once."""

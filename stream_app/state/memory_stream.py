@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stream_app.core.bounding import ID_BYTES, UserShard, counted, user_fields
-from stream_app.core.records import Apply, Cut, EpochRecord, Reason, TileKey, Users
+from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Reason, TileKey, Users
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import invisible_slices, last_bin_of
 from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
+
+MOST_PLACES = 1_000  # of a partition: records from the future that are known one by one
 
 
 @dataclass
@@ -20,6 +25,8 @@ class MemoryPartition:
     base_bin: int
     cuts: list[Cut] = field(default_factory=list)
     last_call: tuple[int, tuple[Cut, ...]] | None = None
+    ahead: list[Ahead] = field(default_factory=list)
+    refused_ahead: list[int] = field(default_factory=list)
 
     @property
     def last_cut_bin(self) -> int:
@@ -31,6 +38,10 @@ class MemoryPartition:
         self.position = position
         while self.cuts and self.cuts[0].position <= position:
             self.base_bin = self.cuts.pop(0).bin
+
+    def same_key(self, ahead: Ahead) -> bool:
+        """Whether what is set aside was named under this key of users, if anything is."""
+        return not self.ahead or _key_mark(self.ahead[0]) == _key_mark(ahead)
 
 
 @dataclass
@@ -66,7 +77,7 @@ class MemoryStream:
         """Return the hash that every write must carry."""
         return self.epoch.strategy_hash
 
-    def add(self, change: Apply) -> None:
+    def add(self, change: Apply | Ahead) -> None:
         """Add numbers of records to cells, or, where only so many of a user count, to those of users."""
         for bin in change.bins.tolist():
             self.cells.setdefault(bin, {})
@@ -84,7 +95,27 @@ class MemoryStream:
             records[name] = records.get(name, 0) + delta
         for window in change.users.windows.tolist():
             self.users.setdefault(window, {})
-            self.user_keys[window] = change.users.key_mark
+            self.user_keys.setdefault(window, change.users.key_mark)
+
+    def decide_ahead(self, partition: MemoryPartition, newest_bin: int) -> None:
+        """Count what is set aside up to this own bin, unless it is sealed, and refuse the rest."""
+        places = [place for ahead in partition.ahead for place in ahead.places][:MOST_PLACES]
+        refused = [position for bin, position in places if bin > newest_bin]
+        partition.refused_ahead = [*partition.refused_ahead, *refused][:MOST_PLACES]
+        for ahead in partition.ahead:
+            before = ahead.bins <= self.sealed_bin
+            future = ahead.bins > newest_bin
+            if ahead.users is not None:
+                keys = [self.user_keys.get(window, ahead.users.key_mark) for window in ahead.users.windows]
+                future |= np.array([key != ahead.users.key_mark for key in keys]) & ~before
+            self._count_refused(Reason.FUTURE, int(ahead.deltas[future].sum()))
+            self._count_refused(Reason.BEFORE_FIRST_BIN, int(ahead.deltas[before & ~future].sum()))
+            self.add(_rows(ahead, ~(before | future)))
+        partition.ahead = []
+
+    def _count_refused(self, reason: Reason, records: int) -> None:
+        if records:
+            self.operator_counts[reason] = self.operator_counts.get(reason, 0) + records
 
     def same_key(self, users: Users) -> bool:
         """Whether the users of these windows were counted under this key, if any were."""
@@ -120,8 +151,7 @@ class MemoryStream:
             if chosen:
                 users[user] = before + sum(chosen.values())
             over += sum(own.values()) - sum(chosen.values())
-        if over:
-            self.operator_counts[Reason.OVER_CAP] = self.operator_counts.get(Reason.OVER_CAP, 0) + over
+        self._count_refused(Reason.OVER_CAP, over)
 
     def forget_users(self, window: int) -> None:
         """Delete what was seen of the users of a window."""
@@ -150,3 +180,15 @@ class MemoryStream:
             last_visible_bin = epoch.first_bin + max(self.visible_seq - epoch.first_seq, -1)
             if last_visible_bin < last_bin_of(epoch):
                 self.epochs[i] = replace(epoch, last_bin=last_visible_bin, end_reason=reason)
+
+
+def _key_mark(ahead: Ahead) -> bytes:
+    return ahead.users.key_mark if ahead.users is not None else b""
+
+
+def _rows(ahead: Ahead, chosen: NDArray[np.bool_]) -> Ahead:
+    """Return some rows of what is set aside."""
+    users = ahead.users
+    if users is not None:
+        users = Users(users.ids[chosen], users.windows[chosen], users.key_mark)
+    return Ahead(ahead.bins[chosen], ahead.cells[chosen], ahead.deltas[chosen], users)

@@ -15,6 +15,7 @@ import numpy as np
 from stream_app.core.bounding import ID_BYTES, UserShard, user_fields
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
+    Ahead,
     Apply,
     Cut,
     EpochRecord,
@@ -215,28 +216,75 @@ class RedisStore:
             "apply",
             [
                 *(keys.state, keys.positions, keys.base_bins, keys.cuts(change.partition), keys.open_bins),
-                *(keys.untallied, keys.open_windows, *targets),
+                *(keys.untallied, keys.open_windows, *keys.ahead(change.partition)[:2], *targets),
             ],
             [
                 *(change.strategy_hash, change.partition, change.expected, change.new, change.last_cut_bin),
-                *(due_us, *packed),
+                *(due_us, *_packed_ahead(change.ahead), *packed),
             ],
         )
 
     async def take_cuts(
-        self, stream: str, strategy_hash: str, partition: str, expected_last_cut_bin: int, cuts: Sequence[Cut]
+        self,
+        stream: str,
+        strategy_hash: str,
+        partition: str,
+        expected_last_cut_bin: int,
+        cuts: Sequence[Cut],
+        max_ahead_bins: int = 0,
     ) -> Reply:
-        """Append cuts to a partition."""
+        """Append cuts to a partition, and decide about what was set aside of it."""
         check_cuts(expected_last_cut_bin, cuts)
         keys = StreamKeys(stream)
-        packed = _pack([[cut.bin for cut in cuts], [cut.position for cut in cuts]])
+        packed = _pack([[getattr(cut, name) for cut in cuts] for name in ("bin", "position", "overdue")])
         digest = hashlib.sha256(_pack(expected_last_cut_bin) + packed).hexdigest()
-        own = keys.cuts(partition)
-        return await self._reply(
-            "take_cuts",
-            [keys.state, keys.positions, keys.starts, keys.base_bins, own, keys.cut_calls],
-            [strategy_hash, partition, expected_last_cut_bin, digest, packed],
-        )
+        open_bin = cuts[0].open_bin
+        while True:
+            # Only a cut that comes late accepts anything that was set aside.
+            late = open_bin > expected_last_cut_bin + 2
+            targets = await self._targets_ahead(keys, partition, open_bin + max_ahead_bins) if late else {}
+            given = [key for pair in targets.values() for key in pair]
+            reply = await script("take_cuts")(
+                self._redis,
+                [
+                    *(keys.state, keys.positions, keys.starts, keys.base_bins, keys.cuts(partition)),
+                    *(keys.cut_calls, *keys.ahead(partition)),
+                    *(keys.operator_counts, keys.open_bins, keys.untallied, keys.open_windows),
+                    *given,
+                ],
+                [
+                    *(strategy_hash, partition, expected_last_cut_bin, digest, packed),
+                    *(open_bin, max_ahead_bins, *targets),
+                ],
+            )
+            if reply != b"again":
+                return _as_reply(reply)
+
+    async def _targets_ahead(
+        self, keys: StreamKeys, partition: str, newest_bin: int
+    ) -> dict[str, tuple[str, str]]:
+        """Return where what is set aside counts, up to a newest own bin: by name, the script's two keys."""
+        [names] = await batch(self._redis, [("HKEYS", keys.ahead(partition)[0])])
+        targets = {}
+        for name in names:
+            bin, *place = name.decode().split(" ")
+            if not place or bin == "key" or int(bin) > newest_bin:
+                continue  # how many there are, or the mark of the key of users
+            if len(place) == 1:
+                targets[bin] = (keys.cells(int(bin)), keys.cells(int(bin)))
+            else:
+                shard = UserShard(int(bin), int(place[0]), int(place[1][:2], 16))
+                targets[shard.name] = (keys.untallied_shard(shard), keys.users(shard.window))
+        return targets
+
+    async def refused_ahead(self, stream: str, partition: str) -> list[int]:
+        """Return positions of records that were set aside and refused. SECRET."""
+        [positions] = await batch(self._redis, [("LRANGE", StreamKeys(stream).ahead(partition)[2], 0, -1)])
+        return [int(position) for position in positions]
+
+    async def forget_refused(self, stream: str, partition: str, positions: int) -> None:
+        """Forget the first of these positions."""
+        await batch(self._redis, [("LTRIM", StreamKeys(stream).ahead(partition)[2], positions, -1)])
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
         """Create a partition's state at a start position, once."""
@@ -369,6 +417,20 @@ def _packed(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
     bins, sizes = np.unique(change.bins, return_counts=True)
     columns = (bins, sizes, change.cells[order], change.deltas[order])
     return [keys.cells(bin) for bin in bins.tolist()], [_pack([column.tolist() for column in columns])]
+
+
+def _packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:
+    """Return what a script sets aside, under names that say where it may count, and the mark of its users."""
+    if ahead is None:
+        return b"", b""
+    bins = ahead.bins.tolist()
+    if ahead.users is None:
+        names, mark = [f"{bin} {cell}" for bin, cell in zip(bins, ahead.cells.tolist(), strict=True)], b""
+    else:
+        fields = user_fields(ahead.users.ids, ahead.cells)
+        rows = zip(bins, ahead.users.windows.tolist(), fields, strict=True)
+        names, mark = [f"{bin} {window} {field.hex()}" for bin, window, field in rows], ahead.users.key_mark
+    return _pack([names, ahead.deltas.tolist(), ahead.places]), mark
 
 
 def _packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
 from stream_app.core.bounding import Windows, user_ids
-from stream_app.core.records import ROWS, Apply, EpochRecord, LedgerEntry, Release, StreamState, Users
+from stream_app.core.records import ROWS, Ahead, Apply, EpochRecord, LedgerEntry, Release, StreamState, Users
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import tile_appends
 
@@ -48,6 +49,27 @@ def apply(
     """Return a change that adds (bin, cell, delta) to cells."""
     columns = np.array(cells, dtype=np.int64).reshape(-1, 3).T
     return Apply(strategy_hash, partition, expected, new, last_cut_bin, due_us, *columns)
+
+
+def setting_aside(
+    expected: int,
+    new: int,
+    far: Sequence[tuple[int, int, int]],
+    places: Sequence[tuple[int, int]] = (),
+    **how: Any,
+) -> Apply:
+    """Return a change that sets (bin, cell, delta) aside; of some of the records, (bin, position)."""
+    rows = apply(expected, new, far, **how)
+    change = apply(expected, new, **how)
+    return replace(change, ahead=Ahead(rows.bins, rows.cells, rows.deltas, None, places))
+
+
+def setting_users_aside(expected: int, new: int, far: Sequence[tuple[int, int, str]], **how: Any) -> Apply:
+    """Return a change that sets (bin, cell, user) records aside."""
+    rows = of_users(expected, new, far, **how)
+    how.pop("key_mark", None)
+    ahead = Ahead(rows.bins, rows.cells, rows.deltas, rows.users)
+    return replace(apply(expected, new, **how), ahead=ahead)
 
 
 def of_users(

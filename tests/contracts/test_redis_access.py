@@ -31,7 +31,17 @@ from stream_app.state.keys import (
 )
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import SERVERS, Servers
-from tests.contracts.examples import ENTRY, EPOCH, FIRST_BIN, HASH, TEXT, apply, of_users, release_of
+from tests.contracts.examples import (
+    ENTRY,
+    EPOCH,
+    FIRST_BIN,
+    HASH,
+    TEXT,
+    apply,
+    of_users,
+    release_of,
+    setting_aside,
+)
 
 WRITES = [
     ("SET", "{key}", "1"),
@@ -77,8 +87,12 @@ async def fill(store: RedisStore, stream: str) -> None:
     await store.open_epoch(stream, TEXT, EPOCH, GENESIS, StoredNoise("nonce", 1))
     await store.start_partition(stream, HASH, "0", 0)
     await store.apply(stream, apply(0, 5, [(FIRST_BIN, 0, 3), (FIRST_BIN + 1, 2, 4)]))
-    await store.apply(stream, of_users(5, 7, [(FIRST_BIN, 0, "ann"), (FIRST_BIN + 1, 0, "ann")]))
+    await store.apply(stream, of_users(5, 6, [(FIRST_BIN, 0, "ann"), (FIRST_BIN + 1, 0, "ann")]))
+    far = FIRST_BIN + 99
+    await store.apply(stream, setting_aside(6, 7, [(far, 0, 1)], [(far, 6)]))
     await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, [Cut(FIRST_BIN, 7), Cut(FIRST_BIN + 1, 9)])
+    last = FIRST_BIN + 1
+    await store.apply(stream, setting_aside(7, 8, [(far, 0, 1)], [(far, 7)], last_cut_bin=last))
     await store.seal(stream, HASH, ["0"], FIRST_BIN + 1)
     state = await store.load(stream)
     assert state is not None
@@ -229,6 +243,7 @@ def test_no_name_makes_a_secret_key_public(stream: str, partition: str, other: s
         keys.untallied_shard(UserShard(bin, bin, 255)),
         keys.users(bin),
     ]
+    secret += keys.ahead(partition)
     secret += [keys.operator_counts, keys.cuts(partition), keys.cells(bin), CLOCK_MARK]
     public = [keys.strategy, keys.epochs, keys.visible, keys.chain, keys.tile(TileKey(0, -1, 2, 3))]
     assert not any(fnmatchcase(key, PUBLIC_PATTERN) for key in secret)

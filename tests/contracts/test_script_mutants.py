@@ -13,6 +13,7 @@ from stream_app.state import redis_store
 from stream_app.state.connection import Script, script, script_text
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
+from tests.contracts import test_ahead as ahead
 from tests.contracts import test_cap as cap
 from tests.contracts import test_store as contract
 from tests.contracts.conftest import Servers, Stores
@@ -133,6 +134,24 @@ MUTANTS = {
         "redis.call('HGET', cut_calls, partition) == digest",
         "true",
         contract.TestCuts().test_retry_is_recognised_by_its_whole_content,
+    ),
+    "a cut at its instant accepts what is far ahead": Mutant(
+        "take_cuts",
+        "tonumber(bin) > newest_bin then\n      future",
+        "false then\n      future",
+        ahead.test_a_late_cut_accepts_what_its_open_bin_allows,
+    ),
+    "what was set aside is decided again": Mutant(
+        "take_cuts",
+        "redis.call('UNLINK', ahead, ahead_places)",
+        "",
+        ahead.test_it_is_decided_once,
+    ),
+    "what is set aside is lost": Mutant(
+        "apply",
+        "if ARGV[7] ~= '' then set_aside() end",
+        "",
+        ahead.test_a_late_cut_accepts_what_its_open_bin_allows,
     ),
     "a cut falls back": Mutant(
         "take_cuts",

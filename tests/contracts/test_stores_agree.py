@@ -47,6 +47,7 @@ from tests.contracts.examples import (
     apply,
     of_users,
     release_of,
+    setting_aside,
 )
 
 PARTITIONS = ("0", "1")
@@ -177,8 +178,9 @@ class StoresAgree(RuleBasedStateMachine):
     @rule(
         partition=partitions,
         ahead=st.lists(st.tuples(st.integers(1, 2), st.integers(0, 3)), min_size=1, max_size=3),
+        overdue=st.sampled_from([0, 0, 2, 5]),
     )
-    def cut_next(self, partition: str, ahead: list[tuple[int, int]]) -> None:
+    def cut_next(self, partition: str, ahead: list[tuple[int, int]], overdue: int) -> None:
         known = self.state().partitions.get(partition)
         position, last = (known.position, known.last_cut_bin) if known else (0, self.state().sealed_bin)
         if known and known.cuts:
@@ -186,8 +188,24 @@ class StoresAgree(RuleBasedStateMachine):
         cuts, bin = [], last
         for bins_on, records_on in ahead:
             bin, position = bin + bins_on, position + records_on
-            cuts.append(Cut(bin, position))
-        self.both(lambda store, stream: store.take_cuts(stream, HASH, partition, last, cuts))
+            cuts.append(Cut(bin, position, overdue))
+        self.both(lambda store, stream: store.take_cuts(stream, HASH, partition, last, cuts, 1))
+        self.both(lambda store, stream: store.refused_ahead(stream, partition))
+        self.both(lambda store, stream: store.operator_counts(stream))
+
+    @rule(
+        partition=partitions,
+        far=st.lists(st.tuples(st.integers(4, 8), st.integers(0, WIDTH - 1)), min_size=1, max_size=4),
+    )
+    def set_aside(self, partition: str, far: list[tuple[int, int]]) -> None:
+        """Only what is beyond all that a cut at its instant accepts is ever set aside."""
+        known = self.state().partitions.get(partition)
+        if known is not None:
+            start, last = known.position, known.last_cut_bin
+            records = [(last + on, cell, 2) for on, cell in far]
+            places = [(bin, start) for bin, _, _ in records]
+            change = setting_aside(start, start + 1, records, places, last_cut_bin=last, partition=partition)
+            self.both(lambda store, stream: store.apply(stream, change))
 
     @rule(
         partition=partitions, last=bins, cuts=st.lists(st.builds(Cut, bins, positions), max_size=3), h=hashes

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from stream_app.core.records import Cut, RecordBatch, Refusal
+from stream_app.core.records import RecordBatch, Refusal
 
 
 class Kind(StrEnum):
@@ -161,11 +161,12 @@ class LogSource:
         """Return the start of the log."""
         return 0
 
-    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
-        """Return the cuts of due (bin, closing instant) pairs."""
-        if self._exact_cuts:
-            return [Cut(bin, self.log.watermark(partition, instant)) for bin, instant in due]
-        return [Cut(due[-1][0], self.log.watermark(partition, self._clock_us()))] if due else []
+    async def positions_at(
+        self, partitions: Sequence[str], instants_us: Sequence[int]
+    ) -> Mapping[str, Sequence[int]]:
+        """Return where each partition ended at the instants, or ends now."""
+        asked_us = instants_us if self._exact_cuts else [self._clock_us()] * len(instants_us)
+        return {name: [self.log.watermark(name, us) for us in asked_us] for name in partitions}
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
         """Return the next batches from the positions, of any size, as soon as there is one."""

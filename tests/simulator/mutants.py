@@ -7,7 +7,7 @@ so that they stay meaningful when the loops are rewritten.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from unittest.mock import patch
 import numpy as np
 
 from dphist.noise import Int64Array, Scale
-from stream_app import ingest
+from stream_app import cutting, ingest
 from stream_app.core.bins import Assignment, BinRules, assign
 from stream_app.core.records import Apply, Cut, PartitionState, Release, Reply
 from stream_app.ports import Clock
@@ -238,8 +238,8 @@ class RefiredNode(_MutantStore):
 def _in_its_own_bin(
     own: Int64Array, positions: Int64Array, state: PartitionState, rules: BinRules
 ) -> Assignment:
-    settled = assign(own, positions, state, rules)
-    return replace(settled, bins=np.maximum(own[: settled.settled], rules.first_bin))
+    found = assign(own, positions, state, rules)
+    return replace(found, bins=np.maximum(own, rules.first_bin))
 
 
 class PublishBeforeDurable(Pipeline):
@@ -341,13 +341,36 @@ class _WatermarkClock:
         await asyncio.sleep(0.1)
 
 
-class WaitsAcrossClosing(Pipeline):
-    """The wait for records goes on past a closing instant: the next record decides when the cut is taken."""
+class CutsWaitForReads(Pipeline):
+    """Cuts are taken when a read has returned: the next record decides when that is."""
+
+    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
+        """Return loops of which only the reader takes cuts."""
+        return super().loops(schedule, replace(ports, clock=_AskedAfterReads(ports.clock)))
+
+
+class _AskedAfterReads:
+    """A clock of which the reader believes that its cuts are asked for, as under a virtual one."""
+
+    virtual = True
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
+
+
+class OneReadingOfTheClock(Pipeline):
+    """What is in a cut is taken to have arrived by its closing instant, however late the answer came."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Wait for records without a look at the clock."""
+        """Forget what the second reading says."""
+        return patch.object(cutting, "_cuts", _as_if_answered_at_once)
 
-        async def timeout_s(loop: ingest.Ingest, partitions: Sequence[str]) -> float:
-            return 0.1
 
-        return patch.object(ingest.Ingest, "_read_timeout_s", timeout_s)
+def _as_if_answered_at_once(due: Any, positions: Mapping[int, int], answered_us: int) -> list[Cut]:
+    return [replace(cut, overdue=0) for cut in _real_cuts(due, positions, answered_us)]
+
+
+_real_cuts = cutting._cuts

@@ -10,10 +10,12 @@ from typing import Any
 from dphist.noise import NoiseSource
 from stream_app.clocks import LiveClock
 from stream_app.closer import Closer
+from stream_app.cutting import Cutter
 from stream_app.ingest import Ingest
 from stream_app.lease import Lease
 from stream_app.ports import Clock
 from stream_app.state.memory import MemoryStore
+from stream_app.stream_views import StreamViews
 from tests.simulator.schedule import STREAM, Schedule
 
 
@@ -61,17 +63,12 @@ class Pipeline:
             lease=Lease(ports.store, STREAM, ports.make_nonce()) if schedule.workers > 1 else None,
             make_nonce=ports.make_nonce,
         )
-        ingest = Ingest(
-            ports.source,
-            ports.store,
-            ports.clock,
-            ports.dead_letters,
-            [STREAM],
-            agree=lambda _: closer.open(),
-        )
+        views = StreamViews([STREAM], agree=lambda _: closer.open())
+        cutter = Cutter(ports.source, ports.store, ports.clock, ports.dead_letters, views)
+        ingest = Ingest(ports.source, ports.store, ports.clock, ports.dead_letters, cutter, views)
 
-        async def count() -> None:
+        async def opened(loop: Ingest | Cutter) -> None:
             await closer.open()
-            await ingest.run()
+            await loop.run()
 
-        return [count(), closer.run()]
+        return [opened(cutter), opened(ingest), closer.run()]

@@ -86,6 +86,9 @@ def bin_of_record(own: int, position: int, history: PartitionHistory, rules: Rul
 
 
 def _newest_bin(position: int, history: PartitionHistory) -> int:
-    """Return the bin that was the current one when the record arrived, by the cuts alone."""
+    """Return the bin that was next to close when the record arrived, as far as the cuts tell.
+
+    The cut after the last one is taken after the next bin has closed, so at least the bin after that is next.
+    """
     last_cut_bin = max([history.base_bin, *(cut.bin for cut in history.cuts)])
-    return next((cut.bin for cut in history.cuts if position < cut.position), last_cut_bin + 1)
+    return next((cut.open_bin for cut in history.cuts if position < cut.position), last_cut_bin + 2)

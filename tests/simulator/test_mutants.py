@@ -122,9 +122,9 @@ def test_the_simulator_catches(mutant: type[Pipeline], shape: object, words: str
 
 
 @pytest.mark.slow
-def test_neighbouring_logs_catch_a_wait_across_closing() -> None:
+def test_neighbouring_logs_catch_cuts_that_wait_for_reads() -> None:
     """Without faults: the first record after a closing instant less, and another record changes its bin."""
-    assert any(_moves_others(seed, mutants.WaitsAcrossClosing(), _after_closing) for seed in SEEDS)
+    assert any(_moves_others(seed, mutants.CutsWaitForReads(), _after_closing) for seed in SEEDS)
 
 
 def test_neighbouring_logs_catch_watermarks() -> None:

@@ -13,10 +13,11 @@ from tests.simulator.recount import PartitionHistory, Rules, bin_of_record
 
 @st.composite
 def cuts(draw: st.DrawFn) -> list[Cut]:
-    """Draw cuts rising in bin, not falling in position; after an outage one covers many bins."""
+    """Draw cuts rising in bin, not falling in position; one may cover many bins, or be known late."""
     bins = np.cumsum(draw(st.lists(st.integers(1, 4), max_size=5))).tolist()
-    positions = np.cumsum(draw(st.lists(st.integers(0, 3), min_size=len(bins), max_size=len(bins)))).tolist()
-    return [Cut(bin, position) for bin, position in zip(bins, positions, strict=True)]
+    some = st.lists(st.integers(0, 3), min_size=len(bins), max_size=len(bins))
+    positions, overdue = np.cumsum(draw(some)).tolist(), draw(some)
+    return [Cut(*cut) for cut in zip(bins, positions, overdue, strict=True)]
 
 
 @given(
@@ -35,11 +36,30 @@ def test_a_record_has_one_bin_whenever_it_is_binned(
     positions = np.arange(count)
     rules = BinRules(0, 2, late)  # type: ignore[arg-type]
     first = assign(np.array(own[:count], int), positions, PartitionState(0, 0, tuple(early)), rules)
-    settled = range(first.settled)
     second = assign(np.array(own[:count], int), positions, PartitionState(0, 0, tuple(all_cuts)), rules)
-    assert second.settled >= first.settled
-    assert first.kept.tolist() == second.kept[settled].tolist()
-    assert first.bins[first.kept].tolist() == second.bins[settled][first.kept].tolist()
+    decided = ~first.ahead
+    assert first.kept[decided].tolist() == second.kept[decided].tolist()
+    assert first.bins[first.kept].tolist() == second.bins[first.kept].tolist()
+    # What was set aside is what the store then decides: by the next cut, in its own bin.
+    assert not first.ahead.any() or early == all_cuts[: len(early)]
+    for place in np.flatnonzero(first.ahead & ~second.ahead).tolist():
+        accepted = own[place] <= all_cuts[known].open_bin + rules.max_ahead_bins
+        assert second.kept[place] == accepted
+        assert not accepted or second.bins[place] == own[place]
+
+
+def test_each_known_cut_decides_what_the_cuts_before_it_left_open() -> None:
+    """The cases of one record at position 0, by what the worker knows when it reads it."""
+    rules = BinRules(0, 2, "next_bin")
+
+    def fate(own: int, *cuts: Cut) -> str:
+        found = assign(np.array([own]), np.array([0]), PartitionState(0, 4, cuts), rules)
+        return "counts" if found.kept[0] else "ahead" if found.ahead[0] else "refused"
+
+    # Bin 5 is next to close. Its cut is taken after it closed: by then bin 6 is next, or a later one.
+    assert [fate(own) for own in (8, 9)] == ["counts", "ahead"]
+    assert [fate(own, Cut(5, 1)) for own in (8, 9)] == ["counts", "refused"]
+    assert [fate(own, Cut(5, 1, overdue=3)) for own in (11, 12)] == ["counts", "refused"]
 
 
 @given(all_cuts=cuts(), own=st.lists(st.integers(-2, 20), min_size=1, max_size=12))
@@ -47,6 +67,6 @@ def test_bins_are_those_of_the_recount(all_cuts: list[Cut], own: list[int]) -> N
     history = PartitionHistory(0, len(own), 0, all_cuts, [(0, 0)])
     state = PartitionState(0, 0, tuple(all_cuts))
     found = assign(np.array(own), np.arange(len(own)), state, BinRules(0, 2, "next_bin"))
-    for position in range(found.settled):
+    for position in range(len(own)):
         bin = bin_of_record(own[position], position, history, Rules(1, 2, "next_bin"))
         assert (int(found.bins[position]) if found.kept[position] else None) == bin

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from stream_app.clocks import LiveClock
 from stream_app.closer import Closer
 from stream_app.core.records import Refusal
 from stream_app.core.strategy import Strategy
+from stream_app.cutting import Cutter
 from stream_app.ingest import Ingest, Start
 from stream_app.source_ledger import SourceLedger
 from stream_app.sources.file import FileSource
 from stream_app.state.memory import MemoryStore
+from stream_app.stream_views import StreamViews
 from stream_app.vault.key_files import KeyFiles
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
@@ -58,6 +61,40 @@ class DeadLetterList:
         return [str(refusal.reason) for refusal in self.kept]
 
 
+@dataclass(frozen=True)
+class Counting:
+    """A reader and the cutter beside it."""
+
+    source: FileSource
+    cutter: Cutter
+    ingest: Ingest
+
+    async def step(self) -> int:
+        """Read and apply once; cuts are taken before, and as they become due meanwhile."""
+        await self.cut()
+        cutting = asyncio.create_task(self._keep_cutting())
+        try:
+            return await self.ingest.step()
+        finally:
+            cutting.cancel()
+
+    async def cut(self) -> None:
+        """Take the cuts that are due."""
+        await self.cutter.take_due(await self.source.owned())
+
+    async def run(self) -> None:
+        """Run both until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.cutter.run())
+            group.create_task(self.ingest.run())
+
+    async def _keep_cutting(self) -> None:
+        while True:
+            await asyncio.sleep(0.002)
+            with suppress(OSError):
+                await self.cut()
+
+
 class OneSource:
     """A file, a store and a witness; ``ingest`` and ``closer`` start a worker over them, again and again."""
 
@@ -95,13 +132,14 @@ class OneSource:
         self._sources.append(FileSource(self.path, "ndjson", [AT, USER], self.directory / "notes"))
         return self._sources[-1]
 
-    def ingest(self, store: Any = None, start: Start = "earliest", clock: Any = None) -> Ingest:
+    def ingest(self, store: Any = None, start: Start = "earliest", clock: Any = None) -> Counting:
         """Start to count events."""
         store = store or self.store
-        names = [strategy.stream for strategy in self.strategies]
-        return Ingest(
-            self.source(), store, clock or LiveClock(store), self.letters, names, start, user_key=bytes(32)
-        )
+        source, clock = self.source(), clock or LiveClock(store)
+        views = StreamViews([strategy.stream for strategy in self.strategies])
+        cutter = Cutter(source, store, clock, self.letters, views)
+        ingest = Ingest(source, store, clock, self.letters, cutter, views, start, user_key=bytes(32))
+        return Counting(source, cutter, ingest)
 
     def closer(
         self,

@@ -21,11 +21,13 @@ from stream_app.clocks import LiveClock, ReplayClock
 from stream_app.closer import Closer
 from stream_app.core.records import Release, Reply
 from stream_app.core.strategy import Strategy
+from stream_app.cutting import Cutter
 from stream_app.ingest import Ingest
 from stream_app.outage import Outage
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.replay import ReplaySource
 from stream_app.state.memory import MemoryStore
+from stream_app.stream_views import StreamViews
 from stream_app.vault.key_files import KeyFiles
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.files import AT, write_events
@@ -275,7 +277,9 @@ class Replay:
         try:
             state = await closer.open()
             clock.start_at((state.released_bin + 1) * BIN_US)
-            ingest = Ingest(source, store, clock, DeadLetterList(), [STREAM], "latest")
+            views = StreamViews([STREAM])
+            cutter = Cutter(source, store, clock, DeadLetterList(), views)
+            ingest = Ingest(source, store, clock, DeadLetterList(), cutter, views, "latest")
             counting = asyncio.create_task(ingest.run())
             await closer.run()
         finally:

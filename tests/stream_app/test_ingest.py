@@ -16,6 +16,7 @@ from stream_app.core.records import Apply, Reason, Reply
 from stream_app.ports import OperatorError
 from stream_app.sinks.dead_letter_file import DeadLetterFile
 from tests.stream_app.declared import BIN_US, STREAM, strategy_of
+from tests.stream_app.files import event_line
 from tests.stream_app.one_source import OneSource, eventually
 
 
@@ -146,27 +147,75 @@ def test_a_refused_record_has_one_letter_per_stream_however_often_it_is_read(one
     }
 
 
-def test_an_event_from_the_future_waits_for_its_cut(one: OneSource) -> None:
-    """Whether it is too far ahead is decided by the cut that contains it, not by when it is read."""
+def test_an_event_from_the_future_holds_up_nothing(one: OneSource) -> None:
+    """The cut that contains it decides whether it is too far ahead; what is behind it counts at once."""
 
     async def count() -> None:
         await one.closer().open()
         ingest = one.ingest()
         one.append(100, 103, 100)
         await ingest.step()
+        assert await one.cells(99) == {100: 2}
+        assert one.letters.reasons() == []
+        one.clock.set_bin(101)  # the cut of bin 100 contains it: bin 103 is more than one ahead of bin 101
+        await ingest.cut()
+        assert await one.cells(99) == {100: 2}
+        assert [(letter.reason, letter.position) for letter in one.letters.kept] == [
+            ("future", len(event_line(100 * BIN_US)))
+        ]
+        assert await one.store.operator_counts(STREAM) == {"future": 1}
+
+    asyncio.run(count())
+
+
+def test_a_late_cut_accepts_what_was_set_aside(one: OneSource) -> None:
+    """The worker stands still across closing instants: what its cut contains may have arrived after them."""
+
+    async def count() -> None:
+        await one.closer().open()
+        ingest = one.ingest()
+        one.append(100, 103, 103, 104, 105)
         await ingest.step()
         assert await one.cells(99) == {100: 1}
-        one.clock.set_bin(101)  # the cut of bin 100 contains it: bin 103 is more than one ahead
-        await ingest.step()
-        await ingest.step()
-        assert await one.cells(99) == {100: 2}
+        one.clock.set_bin(103)
+        await ingest.cut()
+        assert await one.cells(99) == {100: 1, 103: 2, 104: 1}
         assert one.letters.reasons() == ["future"]
 
     asyncio.run(count())
 
 
-def test_a_cut_that_is_due_at_the_apply_is_taken_first(one: OneSource) -> None:
-    """The closing instant passes between reading and applying: the store asks for the cut."""
+@pytest.mark.parametrize("stall", ["before", "after"])
+def test_a_stall_around_the_question_where_the_log_ends(one: OneSource, stall: str) -> None:
+    """On-time records that arrive while the process stands still are neither late nor from the future."""
+
+    async def count() -> None:
+        await one.closer().open()
+        counting = one.ingest()
+        one.append(100)
+        await counting.step()
+        real = counting.source.positions_at
+
+        async def stalled(*asked: Any) -> Any:
+            ends = await real(*asked) if stall == "after" else None
+            one.clock.set_bin(110.5)
+            one.append(105, 110, 111)
+            return ends or await real(*asked)
+
+        one.clock.set_bin(101)
+        counting.source.positions_at = stalled  # type: ignore[method-assign]
+        await counting.cut()
+        counting.source.positions_at = real  # type: ignore[method-assign]
+        await counting.step()
+        on_time = {100: 1, 105: 1, 110: 1, 111: 1}
+        assert await one.cells(99) == on_time
+        assert one.letters.reasons() == []
+
+    asyncio.run(count())
+
+
+def test_a_slice_waits_for_a_cut_that_is_due(one: OneSource) -> None:
+    """The closing instant passes between reading and applying: the store refuses until the cut is taken."""
     calls: list[str] = []
 
     class Slow(Between):
@@ -185,7 +234,8 @@ def test_a_cut_that_is_due_at_the_apply_is_taken_first(one: OneSource) -> None:
         one.append(100)
         ingest = one.ingest(Slow(one.store, "", None))
         await ingest.step()
-        assert calls == [Reply.CUTS_CHANGED, "cut", Reply.DONE]
+        assert calls[0] == Reply.CUTS_CHANGED
+        assert calls[-2:] == ["cut", Reply.DONE]
         one.append(100)
         await ingest.step()
         assert await one.cells(99) == {100: 1, 101: 1}
@@ -193,29 +243,41 @@ def test_a_cut_that_is_due_at_the_apply_is_taken_first(one: OneSource) -> None:
     asyncio.run(count())
 
 
-def test_cuts_are_taken_on_time_also_while_nothing_can_be_read(one: OneSource) -> None:
-    """A record that holds up the reading must not move a record of somebody else's."""
+def test_a_read_that_takes_long_moves_no_cut(one: OneSource) -> None:
+    """A record that holds up reading and decoding must not move a record of somebody else's."""
 
     async def count() -> None:
         await one.closer().open()
-        ingest = one.ingest()
+        counting = one.ingest()
         one.append(100)
-        await ingest.step()
+        await counting.step()
+        let_go = asyncio.Event()
+        read = counting.source.read
+
+        async def slow(*asked: Any) -> Any:
+            await let_go.wait()
+            return await read(*asked)
+
+        counting.source.read = slow  # type: ignore[method-assign]
+        running = asyncio.create_task(counting.run())
+        await asyncio.sleep(0)
         one.append(101)
         one.clock.set_bin(101.5)
 
-        async def no_answer(*_: Any) -> Any:
-            raise ConnectionError("schema registry: no answer")
+        async def cut() -> bool:
+            state = await one.store.load(STREAM)
+            return state is not None and state.partitions["0"].last_cut_bin == 100
 
-        read, ingest._source.read = ingest._source.read, no_answer  # type: ignore[method-assign]
-        with pytest.raises(OSError, match="no answer"):
-            await ingest.step()
-        one.append(100.5)  # late: the cut of bin 100 stands behind the event before
-        one.clock.set_bin(102.5)
-        ingest._source.read = read  # type: ignore[method-assign]
-        while await ingest.step():
-            pass
-        assert await one.cells(101) == {100: 1, 101: 2}
+        await eventually(cut)
+        one.append(100.5)  # late: the cut of bin 100 is before it
+        let_go.set()
+
+        async def counted() -> bool:
+            return sum((await one.cells(99)).values()) == 3
+
+        await eventually(counted)
+        running.cancel()
+        assert await one.cells(99) == {100: 1, 101: 2}
 
     asyncio.run(count())
 
@@ -285,7 +347,7 @@ def test_many_cells_are_applied_in_parts(one: OneSource, monkeypatch: pytest.Mon
         one.append(100, 101, 102, 100, 103, 104, 104)
         await one.ingest(Counting(one.store, "", None)).step()
         assert await one.cells(99) == {100: 2, 101: 1, 102: 1, 103: 1, 104: 2}
-        assert applied == [2, 2, 2]
+        assert applied[-3:] == [2, 2, 2]  # before them one that was refused: a cut was due
 
     asyncio.run(count())
 

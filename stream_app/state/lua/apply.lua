@@ -1,17 +1,22 @@
 -- Add one slice's counts to the cells of open bins and move the partition's position: both or neither.
--- KEYS: state, positions, base_bins, cuts of the partition, open_bins, untallied, open_windows, then the cells
---       of each bin in `bins`; under a cap of a user's events instead each shard of users, then the users of each window
+-- KEYS: state, positions, base_bins, cuts of the partition, open_bins, untallied, open_windows, what is set aside of the
+--       partition, the places of some of it, then the cells of each bin in `bins`; under a cap of a user's events instead
+--       each shard of users, then the users of each window
 -- ARGV: strategy hash, partition, expected position, new position, last cut bin, due instant in us or '',
+--       packed {names, deltas, places} of records to set aside or '', the mark of the key of their users or '',
 --       packed {bins, number of cells of each bin, cells, deltas}; under a cap packed {bins, number of users' cells of
 --       each shard, {}, deltas}, the users' cells one after the other, packed {names of the shards, their bins,
 --       windows}, and the mark of the key of users
 #include counts
 local state, positions, base_bins, cuts, open_bins, untallied, open_windows = unpack(KEYS, 1, 7)
+local ahead, ahead_places = unpack(KEYS, 8, 9)
 local strategy_hash, partition, expected, new, last_cut_bin, due_us = unpack(ARGV, 1, 6)
-local bins, sizes, cells, deltas = unpack(cmsgpack.unpack(ARGV[7]))
-local users_cells, key_mark = ARGV[8], ARGV[10]
-local shards, shard_bins, windows = unpack(users_cells and cmsgpack.unpack(ARGV[9]) or {})
-local GIVEN_KEYS = 7
+local bins, sizes, cells, deltas = unpack(cmsgpack.unpack(ARGV[9]))
+local users_cells, key_mark = ARGV[10], ARGV[12]
+local shards, shard_bins, windows = unpack(users_cells and cmsgpack.unpack(ARGV[11]) or {})
+local names, name_deltas, places = unpack(ARGV[7] ~= '' and cmsgpack.unpack(ARGV[7]) or {})
+local ahead_mark = ARGV[8]
+local GIVEN_KEYS, MOST_PLACES = 9, 1000
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
 if not held[1] then return 'conflict' end
@@ -41,6 +46,10 @@ if shards then
     local mark = redis.call('HGET', KEYS[i], 'key mark')
     if mark and mark ~= key_mark then return 'user_key' end
   end
+end
+if names then
+  local mark = redis.call('HGET', ahead, 'key mark')
+  if mark and mark ~= ahead_mark then return 'user_key' end
 end
 
 local function add_all()
@@ -72,7 +81,23 @@ local function add_users()
   end
 end
 
+-- The next cut decides about these records: it knows before which instant they arrived.
+local function set_aside()
+  local records = 0
+  for i, name in ipairs(names) do
+    redis.call('HINCRBY', ahead, name, name_deltas[i])
+    records = records + name_deltas[i]
+  end
+  redis.call('HINCRBY', ahead, 'records', records)
+  if ahead_mark ~= '' then redis.call('HSETNX', ahead, 'key mark', ahead_mark) end
+  local room = MOST_PLACES - redis.call('LLEN', ahead_places)
+  for i = 1, math.min(room, #places) do
+    redis.call('RPUSH', ahead_places, string.format('%.0f %.0f', places[i][1], places[i][2]))
+  end
+end
+
 if shards then add_users() else add_all() end
+if names then set_aside() end
 for _, bin in ipairs(bins) do redis.call('ZADD', open_bins, bin, bin) end
 redis.call('HSET', positions, partition, new)
 
@@ -80,7 +105,7 @@ redis.call('HSET', positions, partition, new)
 local base_bin
 local first = redis.call('LINDEX', cuts, 0)
 while first do
-  local bin, cut_position = string.match(first, '^(%S+) (%S+)$')
+  local bin, cut_position = string.match(first, '^(%S+) (%S+)')
   if tonumber(cut_position) > tonumber(new) then break end
   base_bin = bin
   redis.call('LPOP', cuts)

@@ -1,9 +1,18 @@
--- Append cuts to a partition; those that its position has reached become its base bin.
--- KEYS: state, positions, starts, base_bins, cuts of the partition, cut_calls
--- ARGV: strategy hash, partition, expected last cut bin, digest of this call, packed {bins, positions}
-local state, positions, starts, base_bins, cuts, cut_calls = unpack(KEYS)
+-- Append cuts to a partition; those that its position has reached become its base bin. What was set aside of it is
+-- decided: all of it is below the first of these cuts and beyond all earlier ones.
+-- KEYS: state, positions, starts, base_bins, cuts of the partition, cut_calls, what is set aside of the partition, the
+--       places of some of it, places of refused records, operator_counts, open_bins, untallied, open_windows, then for
+--       each target, in which some of it counts: its hash, and the users of its window (the same hash without users)
+-- ARGV: strategy hash, partition, expected last cut bin, digest of this call, packed {bins, positions, overdue},
+--       open bin of the first cut, how far ahead of it a record may be dated, then the names of the targets: a bin, or
+--       a shard of users
+-- Replies: 'again' when records count in targets that are not given
+local state, positions, starts, base_bins, cuts, cut_calls = unpack(KEYS, 1, 6)
+local ahead, ahead_places, refused_ahead, operator_counts, open_bins, untallied, open_windows = unpack(KEYS, 7, 13)
 local strategy_hash, partition, expected, digest = unpack(ARGV, 1, 4)
-local bins, cut_positions = unpack(cmsgpack.unpack(ARGV[5]))
+local bins, cut_positions, overdue = unpack(cmsgpack.unpack(ARGV[5]))
+local open_bin, newest_bin = tonumber(ARGV[6]), tonumber(ARGV[6]) + tonumber(ARGV[7])
+local GIVEN_KEYS, GIVEN_ARGUMENTS, MOST_PLACES = 13, 7, 1000
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
 if not held[1] then return 'conflict' end
@@ -15,13 +24,95 @@ local position = tonumber(known or '0')
 local last_bin, last_position = base_bin, position
 local tail = redis.call('LINDEX', cuts, -1)
 if tail then
-  last_bin, last_position = string.match(tail, '^(%S+) (%S+)$')
+  last_bin, last_position = string.match(tail, '^(%S+) (%S+)')
 end
 if last_bin ~= expected then
   -- Equal bins are not enough: cuts at other positions would put records into other bins.
   return redis.call('HGET', cut_calls, partition) == digest and 'already' or 'conflict'
 end
 if cut_positions[1] < tonumber(last_position) then return 'conflict' end
+
+local targets = {}
+for i = GIVEN_ARGUMENTS + 1, #ARGV do
+  local place = GIVEN_KEYS + 2 * (i - GIVEN_ARGUMENTS)
+  targets[ARGV[i]] = {KEYS[place - 1], KEYS[place]}
+end
+
+-- Return the bin, the window or nil, the target's name and its field, as the caller named a record that is set aside:
+-- 'bin cell', or 'bin window user-and-cell' with the last in hexadecimal digits.
+local function parsed(name)
+  local bin, window, digits = string.match(name, '^(%-?%d+) (%-?%d+) (%x+)$')
+  if bin then
+    local field = string.gsub(digits, '%x%x', function(byte) return string.char(tonumber(byte, 16)) end)
+    return bin, window, bin .. ':' .. window .. ':' .. string.byte(field), field
+  end
+  local own_bin, cell = string.match(name, '^(%-?%d+) (%d+)$')
+  return own_bin, nil, own_bin, cell
+end
+
+local ahead_mark = redis.call('HGET', ahead, 'key mark')
+
+-- Return what counts of the records set aside, as {bin, window, target, field, number}, and how many are refused for
+-- either reason; nothing where a target is not given.
+local function decided()
+  -- A record is set aside for being beyond all that a cut at its instant would accept.
+  if open_bin <= tonumber(expected) + 2 then return {}, tonumber(redis.call('HGET', ahead, 'records') or '0'), 0 end
+  local counted, future, before = {}, 0, 0
+  local entries = redis.call('HGETALL', ahead)
+  for i = 1, #entries, 2 do
+    local bin, window, target, field = parsed(entries[i])
+    local number = tonumber(entries[i + 1])
+    if not bin then
+      number = 0 -- how many they are, or the mark of the key of users
+    elseif tonumber(bin) > newest_bin then
+      future = future + number
+    elseif tonumber(bin) <= tonumber(held[2]) then
+      before = before + number
+    elseif targets[target] then
+      local mark = window and redis.call('HGET', targets[target][2], 'key mark')
+      if mark and mark ~= ahead_mark then
+        future = future + number -- its user may have counted under another key
+      else
+        counted[#counted + 1] = {bin, window, target, field, number}
+      end
+    else
+      return nil
+    end
+  end
+  return counted, future, before
+end
+
+local function count(counted)
+  for _, one in ipairs(counted) do
+    local bin, window, target, field, number = unpack(one, 1, 5)
+    redis.call('HINCRBY', targets[target][1], field, number)
+    redis.call('ZADD', open_bins, bin, bin)
+    if window then
+      redis.call('ZADD', untallied, bin, target)
+      redis.call('ZADD', open_windows, window, window)
+      redis.call('HSETNX', targets[target][2], 'key mark', ahead_mark)
+    end
+  end
+end
+
+local function refuse(future, before)
+  if future > 0 then redis.call('HINCRBY', operator_counts, 'future', future) end
+  if before > 0 then redis.call('HINCRBY', operator_counts, 'before_first_bin', before) end
+  local room = MOST_PLACES - redis.call('LLEN', refused_ahead)
+  for _, place in ipairs(redis.call('LRANGE', ahead_places, 0, -1)) do
+    local bin, place_position = string.match(place, '^(%S+) (%S+)$')
+    if tonumber(bin) > newest_bin and room > 0 then
+      redis.call('RPUSH', refused_ahead, place_position)
+      room = room - 1
+    end
+  end
+end
+
+local counted, future, before = decided()
+if not counted then return 'again' end
+count(counted)
+refuse(future, before)
+redis.call('UNLINK', ahead, ahead_places)
 
 if not known then
   redis.call('HSET', positions, partition, '0')
@@ -31,7 +122,7 @@ for i, bin in ipairs(bins) do
   if cut_positions[i] <= position then
     base_bin = string.format('%.0f', bin)
   else
-    redis.call('RPUSH', cuts, string.format('%.0f %.0f', bin, cut_positions[i]))
+    redis.call('RPUSH', cuts, string.format('%.0f %.0f %.0f', bin, cut_positions[i], overdue[i]))
   end
 end
 redis.call('HSET', base_bins, partition, base_bin)

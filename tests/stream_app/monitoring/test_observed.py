@@ -47,8 +47,10 @@ class Log:
     async def partitions(self) -> Sequence[str]:
         return tuple(self.known)
 
-    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
-        return [Cut(bin, self.known[partition]) for bin, _ in due]
+    async def positions_at(
+        self, partitions: Sequence[str], instants_us: Sequence[int]
+    ) -> Mapping[str, Sequence[int]]:
+        return {partition: [self.known[partition]] * len(instants_us) for partition in partitions}
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
         return self.batches

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.records import Cut, Reason, RecordBatch, Refusal
+from stream_app.core.records import Reason, RecordBatch, Refusal
 from stream_app.ports import OperatorError
 from stream_app.sources import lines as lines_module
 from stream_app.sources.file import FileSource
@@ -70,7 +70,7 @@ def test_positions_are_where_records_start(path: Path, source: FileSource) -> No
 def test_a_cut_is_after_the_last_complete_line(path: Path, source: FileSource) -> None:
     size = path.stat().st_size
     append(path, b'{"at"')
-    assert asyncio.run(source.cuts("0", [(7, 70), (8, 80)])) == (Cut(8, size),)
+    assert asyncio.run(source.positions_at(["0"], [70, 80])) == {"0": [size, size]}
 
 
 def test_the_wait_ends_when_a_line_arrives(path: Path, source: FileSource) -> None:
@@ -157,7 +157,7 @@ def test_a_replaced_file(path: Path, source: FileSource) -> None:
 def test_a_truncated_file(path: Path, source: FileSource) -> None:
     os.truncate(path, path.stat().st_size - 5)
     with pytest.raises(OperatorError, match="it was truncated"):
-        asyncio.run(source.cuts("0", [(1, 10)]))
+        asyncio.run(source.positions_at(["0"], [10]))
 
 
 def test_another_file_after_a_restart(path: Path, source: FileSource, tmp_path: Path) -> None:

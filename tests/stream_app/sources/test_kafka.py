@@ -133,7 +133,7 @@ async def test_only_committed_records_are_read_and_positions_pass_the_rest(boots
             await producer.begin_transaction()
             await producer.send_and_wait(topic.name, event(3))
             # The open transaction lies before the cut: a bin with it waits until its fate is known.
-            assert [cut.position for cut in await source.cuts("0", [(8, 0), (9, 0)])] == [5]
+            assert await source.positions_at(["0"], [0, 1]) == {"0": [5, 5]}
             assert await source.read({"0": 4}, 0.5) == []
             await producer.commit_transaction()
             batches = await read_to(source, 6, start=4)
@@ -208,7 +208,7 @@ async def test_a_topic_that_was_created_anew_is_another_topic(bootstrap_servers:
     await topic.send([event(1), event(2)])
     async with opened(topic) as source:
         before = source.facts
-        await source.cuts("0", [(1, 0)])
+        await source.positions_at(["0"], [0])
         await topic.delete()
         await topic.create_again()
         with pytest.raises(OperatorError, match="it was created anew"):
@@ -223,7 +223,7 @@ async def until_cut_refused(source: KafkaSource) -> None:
     async with asyncio.timeout(90):
         while True:
             with suppress(OSError):  # the leader of the new topic is not known at once
-                await source.cuts("0", [(2, 0)])
+                await source.positions_at(["0"], [0])
             await asyncio.sleep(0.1)
 
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.records import Cut
 from stream_app.ports import OperatorError
 from stream_app.sources import sort
 from stream_app.sources.replay import ReplaySource
@@ -65,14 +64,14 @@ def test_records_come_in_order_of_time(times_us: list[int | None], whole: bool, 
         path.write_bytes(data if whole else data[:-1])
         source = open_replay(path, Path(name) / "order")
         assert replayed(source) == in_order(times_us)
-        [cut] = asyncio.run(source.cuts("0", [(5, instant_us)]))
+        cut = asyncio.run(source.positions_at(["0"], [instant_us]))
         asyncio.run(source.close())
 
         # A cut lies before the first record that is not before the instant; reading stops there too.
         stopped = open_replay(path, Path(name) / "order", instant_us)
         earlier = replayed(stopped)
         asyncio.run(stopped.close())
-    assert cut == Cut(5, sum(map(len, earlier)))
+    assert cut == {"0": [sum(map(len, earlier))]}
     keyed = [line for line in in_order(times_us) if not line.startswith(b"?")]
     early = [line for line in earlier if not line.startswith(b"?")]
     events = sorted(time_us for time_us in times_us if time_us is not None)
@@ -105,7 +104,7 @@ def test_an_empty_file_is_a_quiet_past(tmp_path: Path) -> None:
     path.touch()
     source = open_replay(path, tmp_path / "order")
     assert replayed(source) == []
-    assert asyncio.run(source.cuts("0", [(1, 10), (2, 20)])) == [Cut(1, 0), Cut(2, 0)]
+    assert asyncio.run(source.positions_at(["0"], [10, 20])) == {"0": [0, 0]}
     asyncio.run(source.close())
 
 

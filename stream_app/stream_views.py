@@ -1,0 +1,102 @@
+"""What the loops of one source know of its streams: positions and cuts, as the store last told them.
+
+Reader and cutter share one view. Each notes what the store has accepted from it; after any doubt the view is
+forgotten and loaded again, for the store alone is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from stream_app.core.bins import BinRules
+from stream_app.core.bounding import Windows
+from stream_app.core.declaration import Declaration
+from stream_app.core.records import PartitionState, Reply
+from stream_app.core.strategy import Strategy
+from stream_app.ports import OperatorError, Store
+
+
+@dataclass
+class StreamView:
+    """A stream as the store last told it. SECRET: positions and cuts."""
+
+    name: str
+    strategy: Strategy
+    declaration: Declaration
+    rules: BinRules
+    windows: Windows
+    sealed_bin: int
+    partitions: dict[str, PartitionState]
+    # Partitions in which records may be set aside, or were refused without a dead letter so far.
+    aside: set[str]
+
+
+class StreamViews:
+    """The streams of one source.
+
+    Each loop loads through a store of its own: a store tells the first caller that another server answers,
+    and each loop must hear that for itself.
+
+    Args:
+        names: of the streams, which must be open.
+        agree: makes sure that store and witness agree about a stream; awaited before the stream is loaded
+            after a doubt, for a store that was set back must not be counted into before its epoch ends.
+    """
+
+    def __init__(self, names: Sequence[str], agree: Callable[[str], Awaitable[object]] | None = None) -> None:
+        self.names = tuple(names)
+        self._agree = agree
+        self._views: dict[str, StreamView] = {}
+
+    def __getitem__(self, name: str) -> StreamView:
+        return self._views[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._views
+
+    def __iter__(self) -> Iterator[StreamView]:
+        return iter(tuple(self._views.values()))
+
+    def forget(self) -> None:
+        """Forget all streams: ``complete`` loads them again."""
+        self._views.clear()
+
+    async def complete(self, store: Store) -> None:
+        """Load the streams that are not known, once store and witness agree about them."""
+        for name in self.names:
+            if name not in self._views:
+                if self._agree is not None:
+                    await self._agree(name)
+                await self.load(name, store)
+
+    async def load(self, name: str, store: Store) -> StreamView:
+        """Learn from the store where a stream is. Raises: OperatorError for one that is not open."""
+        state = await store.load(name)
+        if state is None:
+            raise OperatorError(f"stream {name}: it is not open; open it before its events are counted")
+        strategy = Strategy.from_json(state.strategy)
+        declaration = Declaration.of(strategy)
+        view = StreamView(
+            name=name,
+            strategy=strategy,
+            declaration=declaration,
+            rules=declaration.rules(state.epoch),
+            windows=declaration.windows(state.epoch, strategy.design.horizon),
+            sealed_bin=state.sealed_bin,
+            partitions=dict(state.partitions),
+            aside=set(state.partitions),
+        )
+        self._views[name] = view
+        return view
+
+
+def check_strategy(name: str, reply: Reply) -> None:
+    """Raise OperatorError for a reply that only the operator can mend."""
+    if reply is Reply.USER_KEY:
+        raise OperatorError(
+            f"stream {name}: the users of this epoch were counted under another key; put the key of user ids "
+            "back, or start the stream under another name"
+        )
+    if reply is Reply.STRATEGY:
+        raise OperatorError(f"stream {name}: another strategy was started under its name; stop this worker")

@@ -1,0 +1,93 @@
+"""What every store promises about records that are set aside because they are dated far ahead.
+
+A cut at its instant refuses them all; one that comes late accepts those that may have arrived late. The
+tests let a record be dated one bin ahead.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from stream_app.core.records import Cut, Reply
+from tests.contracts.conftest import Stores
+from tests.contracts.examples import FIRST_BIN, HASH, WIDTH, setting_aside
+from tests.contracts.test_store import loaded, opened
+
+pytestmark = pytest.mark.anyio
+FAR = [(FIRST_BIN + 3, 0, 2), (FIRST_BIN + 4, 1, 1), (FIRST_BIN + 6, 2, 5)]
+PLACES = [(FIRST_BIN + 3, 0), (FIRST_BIN + 4, 2), (FIRST_BIN + 6, 3)]
+
+
+async def counts(stores: Stores, last_bin: int) -> dict[int, list[int]]:
+    """Cut at the position, seal and return the exact counts of bins that hold anything."""
+    state = (await loaded(stores)).partitions["0"]
+    if state.last_cut_bin < last_bin:
+        cuts = [Cut(last_bin, state.position)]
+        await stores.store.take_cuts(stores.stream, HASH, "0", state.last_cut_bin, cuts)
+    assert await stores.store.seal(stores.stream, HASH, ["0"], last_bin) == last_bin
+    found = await stores.store.read_cells(stores.stream, FIRST_BIN, last_bin, WIDTH)
+    return {FIRST_BIN + row: cells for row, cells in enumerate(found.tolist()) if any(cells)}
+
+
+async def cut(stores: Stores, overdue: int) -> Reply:
+    cuts = [Cut(FIRST_BIN, 8, overdue)]
+    return await stores.store.take_cuts(stores.stream, HASH, "0", FIRST_BIN - 1, cuts, 1)
+
+
+async def set_aside(stores: Stores) -> None:
+    await opened(stores)
+    assert await stores.store.apply(stores.stream, setting_aside(0, 8, FAR, PLACES)) == Reply.DONE
+
+
+async def refused(stores: Stores) -> tuple[int, list[int]]:
+    """Return how many records were refused, and the positions of those that are known."""
+    number = (await stores.store.operator_counts(stores.stream)).get("future", 0)  # type: ignore[attr-defined]
+    return number, await stores.store.refused_ahead(stores.stream, "0")
+
+
+async def test_what_is_set_aside_holds_no_position_and_counts_nowhere_yet(stores: Stores) -> None:
+    await set_aside(stores)
+    assert (await loaded(stores)).partitions["0"].position == 8
+    assert await refused(stores) == (0, [])
+
+
+async def test_a_cut_at_its_instant_refuses_it(stores: Stores) -> None:
+    await set_aside(stores)
+    assert await cut(stores, 0) == Reply.DONE
+    assert await refused(stores) == (8, [0, 2, 3])
+    assert await counts(stores, FIRST_BIN + 9) == {}
+
+
+async def test_a_late_cut_accepts_what_its_open_bin_allows(stores: Stores) -> None:
+    await set_aside(stores)
+    assert await cut(stores, 2) == Reply.DONE
+    assert await refused(stores) == (5, [3])
+    assert await counts(stores, FIRST_BIN + 9) == {FIRST_BIN + 3: [2, 0, 0], FIRST_BIN + 4: [0, 1, 0]}
+
+
+async def test_it_is_decided_once(stores: Stores) -> None:
+    await set_aside(stores)
+    assert [await cut(stores, 2), await cut(stores, 2)] == [Reply.DONE, Reply.ALREADY]
+    again = setting_aside(0, 8, FAR, PLACES)
+    assert await stores.store.apply(stores.stream, again) == Reply.ALREADY
+    later = [Cut(FIRST_BIN + 1, 8, 9)]
+    assert await stores.store.take_cuts(stores.stream, HASH, "0", FIRST_BIN, later, 1) == Reply.DONE
+    assert await refused(stores) == (5, [3])
+    assert await counts(stores, FIRST_BIN + 9) == {FIRST_BIN + 3: [2, 0, 0], FIRST_BIN + 4: [0, 1, 0]}
+
+
+async def test_a_cut_that_conflicts_decides_nothing(stores: Stores) -> None:
+    await set_aside(stores)
+    wrong = [Cut(FIRST_BIN + 1, 8, 9)]
+    taken = await stores.store.take_cuts(stores.stream, HASH, "0", FIRST_BIN, wrong, 1)
+    assert taken == Reply.CONFLICT
+    assert await refused(stores) == (0, [])
+    assert await cut(stores, 0) == Reply.DONE
+    assert await refused(stores) == (8, [0, 2, 3])
+
+
+async def test_refused_places_stay_until_their_letters_are_written(stores: Stores) -> None:
+    await set_aside(stores)
+    await cut(stores, 0)
+    await stores.store.forget_refused(stores.stream, "0", 2)
+    assert await stores.store.refused_ahead(stores.stream, "0") == [3]
