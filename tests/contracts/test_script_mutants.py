@@ -135,10 +135,10 @@ MUTANTS = {
         "true",
         contract.TestCuts().test_retry_is_recognised_by_its_whole_content,
     ),
-    "a cut at its instant accepts what is far ahead": Mutant(
+    "a late cut refuses what it should accept": Mutant(
         "take_cuts",
-        "tonumber(bin) > newest_bin then\n      future",
-        "false then\n      future",
+        "if open_bin <= tonumber(expected) + 2 then",
+        "if true then",
         ahead.test_a_late_cut_accepts_what_its_open_bin_allows,
     ),
     "what was set aside is decided again": Mutant(
