@@ -254,7 +254,8 @@ class RedisStore:
                 ],
                 [
                     *(strategy_hash, partition, expected_last_cut_bin, digest, packed),
-                    *(open_bin, max_ahead_bins, *targets),
+                    *(open_bin, max_ahead_bins),
+                    *targets,
                 ],
             )
             if reply != b"again":
