@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -80,7 +79,7 @@ async def measured(seconds: float, pause_s: float | None) -> dict[str, float]:
         ingest = Ingest(source, stores[2], clock, letters, cutter, views)
         writer = None
         if pause_s is not None:
-            writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(pause_s)])
+            writer = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITER, path, str(pause_s))
         loops = [asyncio.create_task(loop.run()) for loop in (closer, cutter, ingest)]
         await asyncio.sleep(seconds)
         for loop in loops:
@@ -88,7 +87,7 @@ async def measured(seconds: float, pause_s: float | None) -> dict[str, float]:
         await asyncio.gather(*loops, return_exceptions=True)
         if writer is not None:
             writer.kill()
-            writer.wait()
+            await writer.wait()
         state = await stores[0].load(STREAM)
         assert state is not None
         await asyncio.gather(*(store.close() for store in stores), source.close())

@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from stream_app.core.bounding import ID_BYTES, UserShard, user_fields
+from stream_app.core.bounding import ID_BYTES, UserShard
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
-    Ahead,
     Apply,
     Cut,
     EpochRecord,
@@ -30,6 +27,7 @@ from stream_app.core.records import (
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import invisible_slices
 from stream_app.ports import OperatorError
+from stream_app.state.arguments import packed_ahead, packed_cells, packed_cuts, packed_users, targets_ahead
 from stream_app.state.checks import (
     LARGEST_TALLY_FIELDS,
     LARGEST_TALLY_SHARDS,
@@ -47,7 +45,6 @@ from stream_app.state.codec import decode_epoch, decode_epochs, decode_ledger, e
 from stream_app.state.connection import Argument, SameServer, batch, connect, script, transaction
 from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
 
-_pack = msgspec.msgpack.Encoder().encode
 _BINS_PER_READ = 1_000
 
 
@@ -210,7 +207,7 @@ class RedisStore:
         """Add the deltas and move the position, or change nothing."""
         check_apply(change)
         keys = StreamKeys(stream)
-        targets, packed = _packed_users(keys, change) if change.users else _packed(keys, change)
+        targets, packed = packed_users(keys, change) if change.users else packed_cells(keys, change)
         due_us = "" if change.due_us is None else change.due_us
         return await self._reply(
             "apply",
@@ -220,7 +217,7 @@ class RedisStore:
             ],
             [
                 *(change.strategy_hash, change.partition, change.expected, change.new, change.last_cut_bin),
-                *(due_us, *_packed_ahead(change.ahead), *packed),
+                *(due_us, *packed_ahead(change.ahead), *packed),
             ],
         )
 
@@ -236,13 +233,14 @@ class RedisStore:
         """Append cuts to a partition, and decide about what was set aside of it."""
         check_cuts(expected_last_cut_bin, cuts)
         keys = StreamKeys(stream)
-        packed = _pack([[getattr(cut, name) for cut in cuts] for name in ("bin", "position", "overdue")])
-        digest = hashlib.sha256(_pack(expected_last_cut_bin) + packed).hexdigest()
+        packed, digest = packed_cuts(expected_last_cut_bin, cuts)
         open_bin = cuts[0].open_bin
         while True:
             # Only a cut that comes late accepts anything that was set aside.
             late = open_bin > expected_last_cut_bin + 2
-            targets = await self._targets_ahead(keys, partition, open_bin + max_ahead_bins) if late else {}
+            ahead, *_ = keys.ahead(partition)
+            [names] = await batch(self._redis, [("HKEYS", ahead)]) if late else [[]]
+            targets = targets_ahead(keys, names, open_bin + max_ahead_bins)
             given = [key for pair in targets.values() for key in pair]
             reply = await script("take_cuts")(
                 self._redis,
@@ -260,23 +258,6 @@ class RedisStore:
             )
             if reply != b"again":
                 return _as_reply(reply)
-
-    async def _targets_ahead(
-        self, keys: StreamKeys, partition: str, newest_bin: int
-    ) -> dict[str, tuple[str, str]]:
-        """Return where what is set aside counts, up to a newest own bin: by name, the script's two keys."""
-        [names] = await batch(self._redis, [("HKEYS", keys.ahead(partition)[0])])
-        targets = {}
-        for name in names:
-            bin, *place = name.decode().split(" ")
-            if not place or bin == "key" or int(bin) > newest_bin:
-                continue  # how many there are, or the mark of the key of users
-            if len(place) == 1:
-                targets[bin] = (keys.cells(int(bin)), keys.cells(int(bin)))
-            else:
-                shard = UserShard(int(bin), int(place[0]), int(place[1][:2], 16))
-                targets[shard.name] = (keys.untallied_shard(shard), keys.users(shard.window))
-        return targets
 
     async def refused_ahead(self, stream: str, partition: str) -> list[int]:
         """Return positions of records that were set aside and refused. SECRET."""
@@ -410,44 +391,6 @@ class RedisStore:
 
     async def _reply(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         return _as_reply(await script(name)(self._redis, keys, arguments))
-
-
-def _packed(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
-    """Return the keys of the hashes that an apply adds to, and the script's packed arguments."""
-    order = np.argsort(change.bins, kind="stable")
-    bins, sizes = np.unique(change.bins, return_counts=True)
-    columns = (bins, sizes, change.cells[order], change.deltas[order])
-    return [keys.cells(bin) for bin in bins.tolist()], [_pack([column.tolist() for column in columns])]
-
-
-def _packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:
-    """Return what a script sets aside, under names that say where it may count, and the mark of its users."""
-    if ahead is None:
-        return b"", b""
-    bins = ahead.bins.tolist()
-    if ahead.users is None:
-        names, mark = [f"{bin} {cell}" for bin, cell in zip(bins, ahead.cells.tolist(), strict=True)], b""
-    else:
-        fields = user_fields(ahead.users.ids, ahead.cells)
-        rows = zip(bins, ahead.users.windows.tolist(), fields, strict=True)
-        names, mark = [f"{bin} {window} {field.hex()}" for bin, window, field in rows], ahead.users.key_mark
-    return _pack([names, ahead.deltas.tolist(), ahead.places]), mark
-
-
-def _packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
-    """Return the same for users' records: the hashes are shards of users, and the users of each window."""
-    users = change.users
-    assert users is not None
-    columns = np.column_stack([change.bins, users.windows, users.ids[:, 0]])
-    shards, sizes = np.unique(columns, axis=0, return_counts=True)
-    order = np.lexsort(columns.T[::-1])
-    named = [UserShard(*shard) for shard in shards.tolist()]
-    windows = np.unique(users.windows).tolist()
-    fields = b"".join(user_fields(users.ids[order], change.cells[order]))
-    counts = [np.unique(change.bins).tolist(), sizes.tolist(), [], change.deltas[order].tolist()]
-    places = [[shard.name for shard in named], shards[:, 0].tolist(), windows]
-    targets = [*map(keys.untallied_shard, named), *map(keys.users, windows)]
-    return targets, [_pack(counts), fields, _pack(places), users.key_mark]
 
 
 def read_rows(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[int, bytes]]:

@@ -149,7 +149,7 @@ MUTANTS = {
     ),
     "what is set aside is lost": Mutant(
         "apply",
-        "if ARGV[7] ~= '' then set_aside() end",
+        "if names then set_aside() end",
         "",
         ahead.test_a_late_cut_accepts_what_its_open_bin_allows,
     ),

@@ -1,0 +1,77 @@
+"""How changes are packed into the keys and arguments of scripts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from stream_app.core.bounding import UserShard, user_fields
+from stream_app.core.records import Ahead, Apply, Cut
+from stream_app.state.keys import StreamKeys
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+def packed_cells(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
+    """Return the keys of the hashes that an apply adds to, and the script's packed arguments."""
+    order = np.argsort(change.bins, kind="stable")
+    bins, sizes = np.unique(change.bins, return_counts=True)
+    columns = (bins, sizes, change.cells[order], change.deltas[order])
+    return [keys.cells(bin) for bin in bins.tolist()], [_pack([column.tolist() for column in columns])]
+
+
+def packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:
+    """Return what a script sets aside, under names that say where it may count, and the mark of its users."""
+    if ahead is None:
+        return b"", b""
+    bins = ahead.bins.tolist()
+    if ahead.users is None:
+        names, mark = [f"{bin} {cell}" for bin, cell in zip(bins, ahead.cells.tolist(), strict=True)], b""
+    else:
+        fields = user_fields(ahead.users.ids, ahead.cells)
+        rows = zip(bins, ahead.users.windows.tolist(), fields, strict=True)
+        names, mark = [f"{bin} {window} {field.hex()}" for bin, window, field in rows], ahead.users.key_mark
+    return _pack([names, ahead.deltas.tolist(), ahead.places]), mark
+
+
+def packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
+    """Return the same for users' records: the hashes are shards of users, and the users of each window."""
+    users = change.users
+    assert users is not None
+    columns = np.column_stack([change.bins, users.windows, users.ids[:, 0]])
+    shards, sizes = np.unique(columns, axis=0, return_counts=True)
+    order = np.lexsort(columns.T[::-1])
+    named = [UserShard(*shard) for shard in shards.tolist()]
+    windows = np.unique(users.windows).tolist()
+    fields = b"".join(user_fields(users.ids[order], change.cells[order]))
+    counts = [np.unique(change.bins).tolist(), sizes.tolist(), [], change.deltas[order].tolist()]
+    places = [[shard.name for shard in named], shards[:, 0].tolist(), windows]
+    targets = [*map(keys.untallied_shard, named), *map(keys.users, windows)]
+    return targets, [_pack(counts), fields, _pack(places), users.key_mark]
+
+
+def packed_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> tuple[bytes, str]:
+    """Return the packed cuts, and a digest that tells this call from every other one."""
+    packed = _pack([[getattr(cut, name) for cut in cuts] for name in ("bin", "position", "overdue")])
+    return packed, hashlib.sha256(_pack(expected_last_cut_bin) + packed).hexdigest()
+
+
+def targets_ahead(keys: StreamKeys, names: Sequence[bytes], newest_bin: int) -> dict[str, tuple[str, str]]:
+    """Return where what is set aside may count, by the name of each target: the script's two keys.
+
+    Args: names, the fields of what is set aside (``packed_ahead``); the newest own bin that counts.
+    """
+    targets = {}
+    for name in names:
+        bin, *place = name.decode().split(" ")
+        if not place or bin == "key" or int(bin) > newest_bin:
+            continue  # how many there are, or the mark of the key of users
+        if len(place) == 1:
+            targets[bin] = (keys.cells(int(bin)), keys.cells(int(bin)))
+        else:
+            shard = UserShard(int(bin), int(place[0]), int(place[1][:2], 16))
+            targets[shard.name] = (keys.untallied_shard(shard), keys.users(shard.window))
+    return targets
