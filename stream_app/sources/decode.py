@@ -6,6 +6,7 @@ below is taken per record or gives what the careful way gives.
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 from stream_app.core.records import Int64Array, Reason
 from stream_app.ports import OperatorError
 from stream_app.sources.times import TimeFormat, times_us
+
+RECORDS_AT_ONCE = 4_000
 
 _NUMBER = re.compile(r"[+-]?\d{1,19}(\.\d{1,19})?", flags=re.ASCII)
 
@@ -64,6 +67,27 @@ class Decoder(Protocol):
     def decode(self, records: Sequence[bytes]) -> Decoded:
         """Decode records, one line each without its end."""
         ...
+
+
+async def decoded_in_turns(decode: Callable[[slice], Decoded], records: int) -> Decoded:
+    """Decode records in parts, and let other tasks run every few milliseconds.
+
+    A cut is due at its instant, however many records there are to decode.
+
+    Args: decode, which treats each record by itself, for a part of them; records, how many there are.
+    """
+    parts = []
+    for start in range(0, max(records, 1), RECORDS_AT_ONCE):
+        parts.append((start, decode(slice(start, start + RECORDS_AT_ONCE))))
+        await asyncio.sleep(0)
+    if len(parts) == 1:
+        return parts[0][1]
+    paths = parts[0][1].columns
+    return Decoded(
+        kept=np.concatenate([part.kept + start for start, part in parts]),
+        columns={path: np.concatenate([part.columns[path] for _, part in parts]) for path in paths},
+        refused=[(start + index, reason) for start, part in parts for index, reason in part.refused],
+    )
 
 
 class NdjsonDecoder:

@@ -16,6 +16,7 @@ from stream_app.sources.decode import Field
 from stream_app.sources.lines import PARTITION, FileFormat, open_lines
 
 POLL_S = 0.05
+BATCH_BYTES = 1 << 18
 _NOTED_BYTES = 4096
 
 
@@ -73,7 +74,10 @@ class FileSource:
         while True:
             complete = self._advance()
             self._check_position(position)
-            batch = self._lines.read(position, complete)
+            # Small batches: they are decoded while cuts of this file may be due.
+            batch = self._lines.read(position, min(complete, position + BATCH_BYTES)) or self._lines.read(
+                position, complete
+            )
             if batch is not None:
                 return (batch,)
             left_s = deadline_s - loop.time()

@@ -20,6 +20,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from stream_app.core.records import Int64Array, Reason, RecordBatch, Refusal
 from stream_app.kafka_cluster import Cluster, TopicFacts, answers, check_keeps_records, topic_facts
 from stream_app.ports import OperatorError
+from stream_app.sources.decode import decoded_in_turns
 from stream_app.sources.kafka_columns import Columns, return_columns
 from stream_app.sources.topic_records import TopicDecoder
 
@@ -177,10 +178,13 @@ class KafkaSource:
                 raise self._foreign() from None
             raise
         await self._tell_lag_tools(starts)
+        ends = dict(self._next)
         batches = [
-            self._batch(place, starts[place], self._next[place], found.up_to(count))
+            await self._batch(place, starts[place], ends[place], found.up_to(count))
             for (place, found), count in zip(records.items(), ready, strict=True)
         ]
+        if moment != self._ownership.moment:
+            return ()
         return [batch for batch in batches if batch.start < batch.end]
 
     def _seek(self, starts: Mapping[TopicPartition, int], moment: int) -> None:
@@ -191,10 +195,12 @@ class KafkaSource:
             if self._next.get(place) != start:
                 self._reader.seek(place, start)
 
-    def _batch(self, place: TopicPartition, start: int, end: int, records: _Records) -> RecordBatch:
+    async def _batch(self, place: TopicPartition, start: int, end: int, records: _Records) -> RecordBatch:
         partition = str(place.partition)
         offsets, timestamps_ms, values, tombstones, waits_at = records
-        decoded = self._decoder.decode(values, timestamps_ms)
+        decoded = await decoded_in_turns(
+            lambda part: self._decoder.decode(values[part], timestamps_ms[part]), len(values)
+        )
         refused = [Refusal(partition, offset, Reason.TOMBSTONE, b"") for offset in tombstones]
         refused += [
             Refusal(partition, int(offsets[index]), reason, values[index])

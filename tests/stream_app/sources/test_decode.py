@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 
 from stream_app.core.records import Reason
 from stream_app.ports import OperatorError
-from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField
+from stream_app.sources import decode
+from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField
 
 AT = TimeField("at", "us")
 NESTED = TimeField("user.seen", "us")
@@ -167,3 +170,34 @@ def test_csv_numbers_are_plain(text: str) -> None:
 def test_a_header_without_the_field_is_refused() -> None:
     with pytest.raises(OperatorError, match="no column at"):
         CsvDecoder(b"id,when", [AT])
+
+
+@given(records, st.integers(1, 4))
+def test_decoding_in_turns_gives_what_decoding_at_once_gives(records: list[bytes], at_once: int) -> None:
+    decoder = NdjsonDecoder([AT])
+    whole = decoder.decode(records)
+    with patch.object(decode, "RECORDS_AT_ONCE", at_once):
+        parts = asyncio.run(decode.decoded_in_turns(lambda part: decoder.decode(records[part]), len(records)))
+    assert parts.kept.tolist() == whole.kept.tolist()
+    assert parts.columns["at"].tolist() == whole.columns["at"].tolist()
+    assert parts.refused == whole.refused
+
+
+def test_others_run_while_records_are_decoded() -> None:
+    """A cut that is due does not wait for the last record."""
+    seen: list[str] = []
+
+    async def both() -> None:
+        async def cut() -> None:
+            seen.append("cut")
+
+        def part(records: slice) -> Decoded:
+            seen.append("part")
+            return decoder.decode([b'{"at": 1}'] * len(range(*records.indices(3 * decode.RECORDS_AT_ONCE))))
+
+        asyncio.get_running_loop().create_task(cut())
+        await decode.decoded_in_turns(part, 3 * decode.RECORDS_AT_ONCE)
+
+    decoder = NdjsonDecoder([AT])
+    asyncio.run(both())
+    assert seen == ["part", "cut", "part", "part"]
