@@ -26,7 +26,7 @@ from stream_app.core.bins import Binning
 from stream_app.core.closing import Closing
 from stream_app.core.declaration import Declaration
 from stream_app.cutting import Cutter
-from stream_app.durable import secret_directory
+from stream_app.durable import state_directory
 from stream_app.event_logs import check_files, cluster_of, named_by, open_source
 from stream_app.ingest import Ingest
 from stream_app.lease import Lease
@@ -197,7 +197,7 @@ async def _own_directory(settings: Settings) -> AsyncIterator[Path]:
         isinstance(stream.source, TopicSettings) and settings.output_of(stream.name)
         for stream in settings.streams
     )
-    secret_directory(settings.state_dir)
+    state_directory("state.dir", settings.state_dir)
     deadline_s = time.monotonic() + PREDECESSOR_S
     number = 0
     while True:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from stream_app.ports import OperatorError
 
+log = logging.getLogger(__name__)
+
 _OWNER_ONLY = 0o600
+_OF_OTHERS = 0o077
 _LOOK_BACK_BYTES = 1 << 16
 _LOOK_AGAIN_S = 0.01
 
@@ -25,6 +30,49 @@ def secret_directory(path: Path) -> Path:
             above.mkdir(mode=0o700, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
     return path
+
+
+def state_directory(key: str, path: Path) -> Path:
+    """Make a directory for secrets, or take one that is there from others; return it.
+
+    Args: key, of the configuration, that names it.
+    Raises: OperatorError where it cannot be used, or others may read it and this user cannot change that.
+    """
+    check_directory(key, path)
+    try:
+        secret_directory(path)
+    except OSError as failure:
+        raise OperatorError(f"{key}: {path} cannot be made: {failure.strerror}; name another one") from None
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & _OF_OTHERS:
+        try:
+            path.chmod(mode & ~_OF_OTHERS)
+        except OSError:
+            raise OperatorError(
+                f"{key}: {path} holds secrets and others may enter it (mode {mode:o}), which this user "
+                "cannot change; name a directory inside it, which is then made with mode 700"
+            ) from None
+        log.warning(
+            "%s: others could enter %s (mode %o), which holds secrets; its mode is %o now, and what they "
+            "copied before is theirs",
+            key,
+            path,
+            mode,
+            mode & ~_OF_OTHERS,
+        )
+    return path
+
+
+def check_directory(key: str, path: Path) -> None:
+    """Refuse what cannot become, or is not, a directory that this user may write to; change nothing.
+
+    Raises: OperatorError.
+    """
+    nearest = next(above for above in (path, *path.parents) if above.exists() or above.is_symlink())
+    if not nearest.is_dir():
+        raise OperatorError(f"{key}: {nearest} is no directory; name another place, or move the file away")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise OperatorError(f"{key}: {nearest} cannot be written by this user; name another place")
 
 
 def write_durably(path: Path, parts: Iterable[bytes]) -> None:

@@ -43,13 +43,13 @@ def planned(stream: StreamSettings) -> Strategy:
 def _planned_and_drawable(stream: StreamSettings) -> Strategy:
     strategy = _planned(stream, stream.tree.release)
     if strategy.design.release == "anticipating" and not can_draw_ahead(strategy):
+        strategy = _planned(stream, "causal")
         log.warning(
             "stream %s: an epoch needs more than %d draws of noise ahead; it is released causally: "
             "shorten time.epoch, or write tree.release: causal",
             stream.name,
             LARGEST_DRAWS,
         )
-        return _planned(stream, "causal")
     return strategy
 
 

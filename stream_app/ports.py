@@ -25,6 +25,9 @@ from stream_app.core.records import (
     StreamState,
 )
 
+# What an operator writes to let a store be used that may lose a release that people have seen.
+ACCEPT_LOSS = "may lose acknowledged writes"
+
 
 class OperatorError(ValueError):
     """Nothing can go on without the operator: one line that says what, where and the remedy (status 2)."""

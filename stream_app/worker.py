@@ -20,7 +20,7 @@ from mode import Service
 
 from stream_app.bootstrap import run_worker
 from stream_app.config import ConfigError, KafkaSettings, Settings, load
-from stream_app.durable import secret_directory
+from stream_app.durable import state_directory
 from stream_app.event_logs import cluster_of
 from stream_app.kafka_cluster import reach
 from stream_app.monitoring.logs import dict_config
@@ -73,7 +73,7 @@ def make_app(settings: Settings, faust_reports: bool = True) -> faust.App:
     kafka = settings.kafka
     if kafka is None:
         raise OperatorError("kafka: is missing, and Faust needs a cluster; or stream-app run for files")
-    secret_directory(settings.state_dir)
+    state_directory("state.dir", settings.state_dir)
     app = faust.App(
         kafka.group,
         broker=[f"kafka://{server}" for server in kafka.bootstrap_servers.split(",")],

@@ -7,15 +7,8 @@ Must stay true: a key is used or refused, never ignored; an error names the file
 
 from stream_app.config.document import ConfigError
 from stream_app.config.kafka import KAFKA_PASSWORD, KAFKA_SERVERS
-from stream_app.config.load import (
-    REDIS_ALERTS_URL,
-    REDIS_API_URL,
-    REDIS_URL,
-    declared,
-    documented_keys,
-    load,
-    load_text,
-)
+from stream_app.config.load import declared, documented_keys, load, load_text
+from stream_app.config.redis import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL
 from stream_app.config.settings import (
     AlertSettings,
     ApiSettings,

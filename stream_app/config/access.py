@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,16 @@ from stream_app.config.document import Section
 from stream_app.config.settings import ApiSettings, TlsSettings
 
 EVERYBODY = "everybody who reaches it may read"
+# Headers that say nothing about who was let in, for any client may send them, and most do.
+OF_EVERY_CLIENT = frozenset(
+    """
+    accept accept-charset accept-encoding accept-language cache-control connection content-length content-type
+    cookie date dnt expect forwarded from host if-match if-modified-since if-none-match if-range
+    if-unmodified-since keep-alive origin pragma priority range referer sec-fetch-dest sec-fetch-mode
+    sec-fetch-site te trailer transfer-encoding upgrade upgrade-insecure-requests user-agent via
+    x-forwarded-for x-forwarded-host x-forwarded-port x-forwarded-proto x-real-ip
+    """.split()  # noqa: SIM905 (a list of strings would take a screen)
+)
 
 
 def read_api(section: Section, directory: Path) -> ApiSettings:
@@ -21,7 +32,7 @@ def read_api(section: Section, directory: Path) -> ApiSettings:
         host=section.take("host", values.text, "127.0.0.1"),
         port=section.take("port", values.port, 8088),
         keys=None if keys is None else (directory / keys).absolute(),
-        proxy_header=proxy.take("header", values.text) if proxy.written else None,
+        proxy_header=proxy.take("header", _header) if proxy.written else None,
         proxies=proxy.take("addresses", _addresses) if proxy.written else (),
         origins=section.take("origins", _origins, ()),
         requests_per_s=section.take("requests_per_s", _rate, None),
@@ -70,13 +81,31 @@ def _addresses(value: Any) -> tuple[str, ...]:
         raise ValueError("must be a list of addresses, for example [10.0.0.7]; names are not") from None
 
 
+def _header(value: Any) -> str:
+    name = values.text(value)
+    if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+        raise ValueError("is no name of a header; write one such as X-Forwarded-User")
+    if name.lower() in OF_EVERY_CLIENT:
+        raise ValueError(
+            "is sent by every client, so it does not say whom the proxy let in; name a header that the proxy "
+            "sets, such as X-Forwarded-User"
+        )
+    return name
+
+
 def _origins(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(
-        isinstance(origin, str) and origin.startswith(("http://", "https://")) and "*" not in origin
-        for origin in value
-    ):
-        raise ValueError("must be a list of origins, for example [https://charts.example.org]")
+    if not isinstance(value, list) or not all(map(_is_origin, value)):
+        raise ValueError("must be a list of origins, for example [https://charts.example.org], without paths")
     return tuple(origin.rstrip("/") for origin in value)
+
+
+def _is_origin(value: Any) -> bool:
+    try:
+        parts = values.url(value, ("http", "https"))
+    except ValueError:
+        return False
+    rest = parts.path.strip("/") or parts.query or parts.fragment or parts.username
+    return not rest and "*" not in parts.netloc and not str(value).endswith(("?", "#", "//"))
 
 
 def _rate(value: Any) -> float:

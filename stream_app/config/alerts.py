@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from dphist.product.distance import LARGEST_DISTANCE_CONFIDENCE
 from stream_app.config import values
@@ -19,6 +19,7 @@ from stream_app.core.alerts.rules import OF_VALUES, Condition, Rule, RuleError, 
 from stream_app.core.cells import Cells
 from stream_app.core.instants import format_instant
 
+SET_BY_THE_SERVICE = ("alertname", "stream", "private")  # labels of every alert
 LEAST_CONFIDENCE, GREATEST_CONFIDENCE = 0.5, 0.999999
 
 
@@ -195,9 +196,9 @@ def _confidence(value: Any) -> float:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, float | int) and not isinstance(value, bool):
+    if isinstance(value, float | int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
         return float(value)
-    raise ValueError("must be a number")
+    raise ValueError("must be a finite number")
 
 
 def _labels(value: Any) -> dict[str, str]:
@@ -205,6 +206,9 @@ def _labels(value: Any) -> dict[str, str]:
         isinstance(name, str) and name.isidentifier() and isinstance(label, str)
         for name, label in value.items()
     ):
+        for name in value:
+            if name in SET_BY_THE_SERVICE:
+                raise ValueError(f"sets {name}, which the service sets itself; choose another name")
         return dict(value)
     raise ValueError("must be names with words, for example {severity: page}")
 
@@ -213,7 +217,5 @@ def _urls(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError("must be a list of URLs")
     for url in value:
-        parts = urlsplit(values.text(url))
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must be URLs that begin with http:// or https://")
+        values.url(url, ("http", "https"))
     return tuple(value)

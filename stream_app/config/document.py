@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
@@ -20,6 +21,10 @@ T = TypeVar("T")
 
 class ConfigError(OperatorError):
     """A configuration that cannot be used; its text is one line: where, key, value, remedy."""
+
+    def __init__(self, text: str) -> None:
+        # What is shown of a value may hold line ends of any kind, and what else moves a terminal's cursor.
+        super().__init__("".join(letter if letter.isprintable() else " " for letter in text))
 
 
 class _Required:
@@ -37,18 +42,21 @@ class Section:
         path: the key path of the mapping, "" for the document.
         node: the YAML mapping, or None for a section that is not written (every key has its default).
         known: collects every key path that was asked for, over all sections.
+        above: the line that errors name if the section is not written.
     """
 
-    def __init__(self, file: str, path: str, node: yaml.Node | None, known: list[str]) -> None:
+    def __init__(
+        self, file: str, path: str, node: yaml.Node | None, known: list[str], above: int = 0
+    ) -> None:
         self.file, self.path, self.known = file, path, known
         self.written = node is not None
-        self.line = _line(node) if node is not None else 0
+        self.line = _line(node) if node is not None else above
         self._nodes: dict[str, yaml.Node] = {}
         self._asked: list[str] = []
         if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
             return
         if not isinstance(node, yaml.MappingNode):
-            raise ConfigError(f"{self.where}: {_no_mapping(path, node)}".replace("\n", " "))
+            raise ConfigError(f"{self.where}: {_no_mapping(path, node)}")
         for key_node, value_node in node.value:
             key = str(key_node.value)
             if key in self._nodes:
@@ -69,7 +77,7 @@ class Section:
     def section(self, key: str) -> Section:
         """Return the mapping under a key; an empty one if it is not written."""
         self._ask(key)
-        return Section(self.file, self._join(key), self._nodes.get(key), self.known)
+        return Section(self.file, self._join(key), self._nodes.get(key), self.known, self.line)
 
     def holds_keys(self, key: str) -> bool:
         """Whether a mapping stands under a key, for one that may also hold a single value."""
@@ -101,7 +109,7 @@ class Section:
             for written in difflib.get_close_matches(key, unread, n=1, cutoff=0.75):
                 text, line = f"{text}; is {written} meant to be it?", _line(self._nodes[written])
         at = line or (_line(self._nodes[key]) if key in self._nodes else self.line)
-        return ConfigError(f"{self._at(at)}: {self._join(key)} {text}".replace("\n", " "))
+        return ConfigError(f"{self._at(at)}: {self._join(key)} {text}")
 
     @property
     def where(self) -> str:
@@ -143,12 +151,32 @@ def parse_document(text: str, file: str, known: list[str]) -> Section:
         node = yaml.compose(text, Loader=Loader)
     except yaml.YAMLError as failure:
         mark = getattr(failure, "problem_mark", None)
-        where = f"{file}:{mark.line + 1}" if mark else file
-        problem = getattr(failure, "problem", None) or "it cannot be read"
+        position = getattr(failure, "position", None)  # of a character that YAML does not allow
+        line = mark.line + 1 if mark else None if position is None else 1 + text.count("\n", 0, position)
+        where = file if line is None else f"{file}:{line}"
+        problem = getattr(failure, "problem", None) or "it holds a control character"
         raise ConfigError(f"{where}: not YAML: {problem}; check the spaces and the colons there") from None
     if node is None:
         raise ConfigError(f"{file}: the file is empty; start from examples/flights.yaml")
     return Section(file, "", node, known)
+
+
+def place_of(file: Path, key: str) -> str:
+    """Return where a key path is written, or the nearest section above it: the file, and the line if any."""
+    try:
+        node = yaml.compose(file.read_text(encoding="utf-8"), Loader=Loader)
+    except (OSError, ValueError, yaml.YAMLError):
+        return str(file)  # it has changed since it was read
+    line = 0
+    for word in key.split("."):
+        if not isinstance(node, yaml.MappingNode):
+            break
+        found = {one.value: other for one, other in node.value}
+        if word not in found:
+            break
+        node = found[word]
+        line = _line(node)
+    return f"{file}:{line}" if line else str(file)
 
 
 _EXAMPLES = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from stream_app.config import values
-from stream_app.config.document import Section
+from stream_app.config.document import ConfigError, Section
 from stream_app.config.settings import KafkaSettings, OutputSettings, TopicSettings
 
 KAFKA_SERVERS = "STREAM_APP_KAFKA_BOOTSTRAP_SERVERS"
@@ -22,7 +22,7 @@ _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 def read_kafka(section: Section, path: Path, environment: Mapping[str, str]) -> KafkaSettings | None:
     """Read the section ``kafka``; None where it is not written and the environment names no cluster."""
     written = section.take("bootstrap_servers", _servers, "")
-    servers = environment.get(KAFKA_SERVERS) or written
+    servers = _servers_around(environment) or written
     group = section.take("group", values.name, "private-counts")
     security = _security(section, path)
     section.finish()
@@ -102,24 +102,40 @@ def _output(item: Any) -> OutputSettings:
     return OutputSettings(values.text(item["stream"]), topic_name(item["topic"]))
 
 
+def _servers_around(environment: Mapping[str, str]) -> str | None:
+    try:
+        return _servers(environment[KAFKA_SERVERS]) if environment.get(KAFKA_SERVERS) else None
+    except ValueError as refusal:
+        raise ConfigError(f"environment: {KAFKA_SERVERS}: {refusal}") from None
+
+
 def _servers(value: Any) -> str:
     servers = [server.strip() for server in values.text(value).split(",")]
-    if not all(server.rpartition(":")[0] and server.rpartition(":")[2].isdigit() for server in servers):
-        raise ValueError("must be host:port, several separated by commas")
+    if not all(map(_is_server, servers)):
+        raise ValueError("must be host:port, several separated by commas, for example localhost:9092")
     return ",".join(servers)
+
+
+def _is_server(server: str) -> bool:
+    host, _, port = server.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65_535
+    return is_port and bool(re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host))
 
 
 def topic_name(value: Any) -> str:
     """Read the name of a topic."""
     name = values.text(value)
-    if len(name) > 249 or not all(c.isascii() and (c.isalnum() or c in "._-") for c in name):
+    if name in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
         raise ValueError("is no name of a topic; use letters, digits, dots, - and _")
     return name
 
 
 def _registry(value: Any) -> str:
-    parts = urlsplit(values.text(value))
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    try:
+        parts = values.url(value, ("http", "https"))
+    except ValueError:
+        parts = None
+    if parts is None or parts.query or parts.fragment:
         raise ValueError("must be the registry's URL, for example http://localhost:8081")
     return str(value).rstrip("/")
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from dphist.workloads import PREFIX
 from stream_app.config import values
@@ -19,12 +18,11 @@ from stream_app.config.axes import check_axes, declared_axes, read_keys, read_va
 from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.kafka import read_kafka, read_outputs
 from stream_app.config.ledger import check_ledger, read_ledger
+from stream_app.config.redis import read_redis
 from stream_app.config.settings import (
     DAY_US,
-    EMBEDDED,
     OperatorSettings,
     PrivacySettings,
-    RedisSettings,
     Settings,
     SourceSettings,
     StreamSettings,
@@ -39,9 +37,10 @@ from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON
 
-REDIS_URL = "STREAM_APP_REDIS_URL"
-REDIS_API_URL = "STREAM_APP_REDIS_API_URL"
-REDIS_ALERTS_URL = "STREAM_APP_REDIS_ALERTS_URL"
+_BIN = values.duration_between("100ms", "36500d", "each bin is closed, noised and stored by itself")
+_PUBLIC_INSTANTS = values.duration_between(
+    "250ms", "1d", "more often, a busy moment would show; more rarely, releases would seem to have stopped"
+)
 MOST_BINS = 2**24  # an epoch of 16 million bins: 16 years of half minutes
 
 
@@ -131,11 +130,11 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
     ledger = document.section("ledger")
     settings = Settings(
         file=path,
-        redis=_redis(document.section("redis"), path, environment),
+        redis=read_redis(document.section("redis"), path, environment),
         api=read_api(document.section("api"), path.parent),
         state_dir=state_dir,
         noise_key_file=None if key_file is None else _beside(path, key_file),
-        publish_every_us=document.take("publish_every", values.positive_duration_us, 1_000_000),
+        publish_every_us=document.take("publish_every", _PUBLIC_INSTANTS, 1_000_000),
         streams=streams,
         alerts=read_alerts(document.section("alerts"), streams),
         operator=_operator(document.section("operator")),
@@ -144,9 +143,21 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         ledger=read_ledger(ledger, path.parent),
     )
     document.finish()
+    _check_ports(document, settings)
     _check_topics(document, settings)
     check_ledger(ledger, settings.ledger, (settings.state_dir, *filter(None, [settings.redis.embedded])))
     return settings
+
+
+def _check_ports(document: Section, settings: Settings) -> None:
+    """Refuse one port for readers and for the operator, whose figures are secret."""
+    api, operator = settings.api, settings.operator
+    if operator is None or operator.port != api.port:
+        return
+    if operator.host == api.host or {operator.host, api.host} & {"0.0.0.0", "::", ""}:
+        raise document.section("operator").error(
+            "port", f"{api.port} is the port of the API as well; choose another one"
+        )
 
 
 def _check_topics(document: Section, settings: Settings) -> None:
@@ -167,43 +178,6 @@ def _check_topics(document: Section, settings: Settings) -> None:
             raise document.error(
                 "outputs", f"go into {output.topic}, which is read as events; name another topic"
             )
-
-
-def _redis(section: Section, path: Path, environment: Mapping[str, str]) -> RedisSettings:
-    written = section.take("url", _redis_url, f"{EMBEDDED}./state/redis")
-    written_api = section.take("api_url", _redis_url, None)
-    written_alerts = section.take("alerts_url", _redis_url, None)
-    accept = section.take("accept", values.text, None)
-    section.finish()
-    url = _from_environment(environment, REDIS_URL) or written
-    api_url = _from_environment(environment, REDIS_API_URL) or written_api
-    alerts_url = _from_environment(environment, REDIS_ALERTS_URL) or written_alerts
-    if not url.startswith(EMBEDDED):
-        return RedisSettings(url, api_url or url, None, accept, alerts_url or url)
-    for key, other in (("api_url", api_url), ("alerts_url", alerts_url)):
-        if other is not None:
-            raise section.error(key, "belongs to a server elsewhere; take it out or change url")
-    directory = _beside(path, url.removeprefix(EMBEDDED))
-    return RedisSettings(url=None, api_url=None, embedded=directory, accept=accept)
-
-
-def _redis_url(value: Any) -> str:
-    url = values.text(value)
-    if url.startswith(EMBEDDED) and len(url) > len(EMBEDDED):
-        return url
-    if url.startswith("unix://") or (url.startswith(("redis://", "rediss://")) and urlsplit(url).hostname):
-        return url
-    raise ValueError("must be redis://host:port/0, rediss://..., unix://... or embedded:./directory")
-
-
-def _from_environment(environment: Mapping[str, str], name: str) -> str | None:
-    value = environment.get(name)
-    if value is None:
-        return None
-    try:
-        return _redis_url(value)
-    except ValueError as refusal:
-        raise ConfigError(f"environment: {name}: {refusal}") from None  # the value may hold a password
 
 
 def _operator(section: Section) -> OperatorSettings | None:
@@ -285,7 +259,7 @@ def _time(section: Section, source: SourceSettings | TopicSettings) -> TimeSetti
         form = section.take("format", values.one_of("ms"), "ms")
     else:
         form = section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))
-    bin_us = section.take("bin", values.positive_duration_us)
+    bin_us = section.take("bin", _BIN)
     zone = section.take("timezone", values.timezone, None)
     grace_us = section.take("grace", values.duration_us, 0 if replay else None)
     epoch_us = section.take("epoch", values.positive_duration_us)

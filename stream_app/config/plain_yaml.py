@@ -11,7 +11,9 @@ import re
 from typing import Any
 
 import yaml
+from yaml.composer import ComposerError
 
+DEEPEST = 50
 _TAG = "tag:yaml.org,2002:"
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
@@ -25,12 +27,24 @@ _KEPT = ("null", "merge")
 class Loader(yaml.SafeLoader):
     """Safe YAML with decimal numbers, true and false, and no times: an instant is text with its offset."""
 
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Return the next node. Raises: ComposerError where it is nested deeper than anything known here."""
+        if self._depth == DEEPEST:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise ComposerError(None, None, f"keys and lists more than {DEEPEST} deep", mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
 
 def construct(node: yaml.Node) -> Any:
     """Return what a node holds. Raises: ValueError for what its tag or its keys do not allow."""
     try:
         return Loader("").construct_object(node, deep=True)
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError):
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError):
         raise ValueError("cannot be read; write a plain value, without a tag") from None
 
 

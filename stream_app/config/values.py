@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
+from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo
 
 from dphist.privacy import exact
@@ -23,7 +25,9 @@ _UNITS_US = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
-_DURATION = re.compile(r"(\d+(?:us|ms|s|m|h|d|w))+")
+_DURATION = re.compile(r"(\d{1,18}(?:us|ms|s|m|h|d|w))+")
+LARGEST_TREE = 2**26  # leaves: four times the longest epoch
+LONGEST_US = 36_500 * _UNITS_US["d"]
 _PART = re.compile(r"(\d+)(us|ms|s|m|h|d|w)")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -76,7 +80,23 @@ def duration_us(value: Any) -> int:
     """
     if not isinstance(value, str) or not _DURATION.fullmatch(value):
         raise ValueError("must be a duration with its unit, for example 500ms, 30s, 5m, 1h30m or 30d")
-    return sum(int(count) * _UNITS_US[unit] for count, unit in _PART.findall(value))
+    us = sum(int(count) * _UNITS_US[unit] for count, unit in _PART.findall(value))
+    if us > LONGEST_US:
+        raise ValueError("is longer than 36500d, a hundred years; write a shorter one")
+    return us
+
+
+def duration_between(least: str, most: str, why: str) -> Callable[[Any], int]:
+    """Return a reader of durations from ``least`` to ``most``. Args: why, for whoever wrote another one."""
+    least_us, most_us = duration_us(least), duration_us(most)
+
+    def read(value: Any) -> int:
+        us = duration_us(value)
+        if not least_us <= us <= most_us:
+            raise ValueError(f"must be from {least} to {most}: {why}")
+        return us
+
+    return read
 
 
 def positive_duration_us(value: Any) -> int:
@@ -164,7 +184,25 @@ def branching(value: Any) -> tuple[int, ...]:
     """Read the numbers of children per level, from the root down."""
     if not isinstance(value, list) or not value or any(type(item) is not int or item < 2 for item in value):
         raise ValueError("must be a list of whole numbers of at least 2, for example [24, 365]")
+    if math.prod(value) > LARGEST_TREE:
+        raise ValueError(f"makes a tree of more than {LARGEST_TREE} leaves; take smaller numbers")
     return tuple(value)
+
+
+def url(value: Any, schemes: Sequence[str]) -> SplitResult:
+    """Read a URL with a host and, if it names one, a port. Raises: ValueError, without the URL."""
+    text_of_url = text(value)
+    wanted = " or ".join(f"{scheme}://" for scheme in schemes)
+    if re.search(r"[\s\x00-\x20\x7f]", text_of_url):
+        raise ValueError(f"holds a space or a control character; write a URL that begins with {wanted}")
+    try:
+        parts = urlsplit(text_of_url)
+        is_good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port, or brackets around what is no address
+        is_good = False
+    if not is_good:
+        raise ValueError(f"must be a URL that begins with {wanted} and names a host, and a port up to 65535")
+    return parts
 
 
 def timezone(value: Any) -> str:

@@ -115,21 +115,16 @@ def alerts(config: Path) -> int:
 @config_option
 @refusals_in_one_line
 def check_config(config: Path) -> int:
-    """Read a configuration and plan its streams; start nothing.
+    """Read a configuration, plan its streams and look at its files on this machine; start nothing.
 
     \b
     Example:
       stream-app check-config --config examples/flights.yaml
     """
-    from stream_app.config import TopicSettings
-    from stream_app.event_logs import decoder_of
-    from stream_app.plans import planned
+    from stream_app.shell.on_this_machine import check_here
 
     settings = load_to_begin(config)
-    for stream in settings.streams:
-        planned(stream)
-        if isinstance(stream.source, TopicSettings):
-            decoder_of(stream.source, [stream])
+    check_here(settings)
     names = ", ".join(stream.name for stream in settings.streams)
     click.echo(f"{config}: good; {len(settings.streams)} stream(s): {names}")
     return 0

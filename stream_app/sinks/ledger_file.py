@@ -37,6 +37,11 @@ class LedgerFile:
             log.append([HEADER])
         return cls(path)
 
+    def check_there(self) -> None:
+        """Refuse a ledger that is missing. Raises: OperatorError."""
+        if not self.path.is_file():
+            raise OperatorError(missing(self.name))
+
     async def entries(self) -> tuple[LedgerEntry, ...]:
         """Return all entries, oldest first."""
         return await asyncio.to_thread(self._entries)
@@ -58,8 +63,7 @@ class LedgerFile:
 
     @contextmanager
     def _opened(self) -> Iterator[LineLog]:
-        if not self.path.is_file():
-            raise OperatorError(missing(self.name))
+        self.check_there()
         with _log(self.path) as log:
             yield log
 

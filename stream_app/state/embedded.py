@@ -29,7 +29,7 @@ from redis import Redis, exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from stream_app.durable import secret_directory
+from stream_app.durable import state_directory
 from stream_app.ports import OperatorError
 from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN
 
@@ -136,7 +136,7 @@ class EmbeddedRedis:
 
         Raises: OperatorError for a directory in use, a server that does not start, or one too old for it.
         """
-        secret_directory(self._directory)
+        state_directory("redis.url", self._directory)
         server = self._server or find_server()
         self._service_lock = self._lock("service.lock")
         if self._service_lock is None:

@@ -13,11 +13,10 @@ from redis import exceptions
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from stream_app.ports import OperatorError
+from stream_app.ports import ACCEPT_LOSS, OperatorError
 from stream_app.state.connection import connect, execute
 from stream_app.state.keys import STREAM_NAMES
 
-ACCEPT_LOSS = "may lose acknowledged writes"
 OLDEST_VERSION = (6, 2)
 _SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite")
 

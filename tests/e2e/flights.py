@@ -42,7 +42,7 @@ def configuration(
 ) -> str:
     """Return a configuration over the flights; streams are names with their privacy."""
     text = f'redis: {{url: "embedded:./redis"}}\nstate: {{dir: ./state}}\napi: {{port: {port}}}\n'
-    text += "publish_every: 100ms\nstreams:\n"
+    text += "publish_every: 250ms\nstreams:\n"
     for name, privacy in streams:
         text += f"""  {name}:
     source: {{file: "{file}", replay: {{from: {instant(0)}, to: {instant(hours)}, speed: {speed}}}}}

@@ -39,7 +39,7 @@ def test_distributions_of_any_day_equal_the_recount(tmp_path: Path, flights: Pat
     (tmp_path / "app.yaml").write_text(f"""
 redis: {{url: "embedded:./redis"}}
 api: {{port: {port}}}
-publish_every: 100ms
+publish_every: 250ms
 streams:
   delays:
     source: {{file: "{flights}", replay: {{from: {instant(0)}, to: {instant(HOURS)}, speed: max}}}}

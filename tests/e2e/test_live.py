@@ -17,7 +17,7 @@ CONFIGURATION = """
 redis: {{url: "embedded:./redis"}}
 state: {{dir: ./state}}
 api: {{port: {port}}}
-publish_every: 100ms
+publish_every: 250ms
 streams:
   clicks:
     source: {{file: clicks.ndjson}}

@@ -24,7 +24,7 @@ redis: {{url: "embedded:./redis"}}
 state: {{dir: ./state}}
 api: {{port: {port}}}
 operator: {{port: {operator_port}}}
-publish_every: 100ms
+publish_every: 250ms
 streams:
   clicks:
     source: {{file: clicks.ndjson, group: people}}

@@ -34,7 +34,7 @@ kafka:
 {more}
 redis: {{url: "{redis}"}}
 state: {{dir: ./state}}
-publish_every: 200ms
+publish_every: 250ms
 streams:
   clicks:
     source: {{topic: {topic}, format: json}}

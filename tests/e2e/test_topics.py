@@ -29,7 +29,7 @@ CONFIG = """
 kafka: {{bootstrap_servers: "{servers}", group: "{group}"}}
 redis: {{url: "{redis}"}}
 state: {{dir: ./state}}
-publish_every: 200ms
+publish_every: 250ms
 streams:
   clicks:
     source: {{topic: {topic}, format: json}}

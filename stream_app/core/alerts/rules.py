@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,11 +35,12 @@ UNITS_US = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
+_LONGEST_US = 36_500 * UNITS_US["d"]
 MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
 OF_VALUES: frozenset[MeasureName] = frozenset({"quantile", "cdf", "ks"})
 _KNOWN = f"{', '.join(MEASURES[:-1])} or {MEASURES[-1]}"
 _TOKEN = re.compile(
-    r"\s*(?:(?P<length>(?:\d+[smhdw])+(?![\w.]))|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"\s*(?:(?P<length>(?:\d{1,18}[smhdw])+(?![\w.]))|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
     r"""|(?P<word>[a-z0-9][a-z0-9_-]*)|(?P<text>'[^']*'|"[^"]*")|(?P<sign>[<>]=?|[(),/[\]]))"""
 )
 
@@ -192,6 +194,7 @@ class _Reader:
             return Condition(measure, stream, window_us, places=self._places)
         comparison = self._comparison(measure)
         threshold = float(self._noted("threshold", "number", "a number"))
+        self._check_finite("threshold", threshold)
         self._check_share(measure, threshold)
         per_us = self._unit() if measure == "rate" else None
         self._end()
@@ -244,6 +247,7 @@ class _Reader:
         self._sign(",")
         wanted = "a quantile, for example 0.95" if measure == "quantile" else "a value"
         level = float(self._noted("level", "number", wanted))
+        self._check_finite("level", level)
         if measure == "quantile" and not 0.0 < level < 1.0:
             self._refuse(self._places["level"], "a quantile is above 0 and below 1, for example 0.95")
         return level
@@ -274,6 +278,10 @@ class _Reader:
             self._refuse(at, f"{measure} is compared strictly; write {comparison[0]}")
         return cast("Comparison", comparison)
 
+    def _check_finite(self, part: str, number: float) -> None:
+        if not math.isfinite(number):
+            self._refuse(self._places[part], "the number is larger than any count; write a smaller one")
+
     def _check_share(self, measure: MeasureName, threshold: float) -> None:
         if measure in ("cdf", "ks") and not 0.0 < threshold < 1.0:
             line = f"{measure} is a share; give one above 0 and below 1"
@@ -284,6 +292,8 @@ class _Reader:
         length_us = sum(int(count) * UNITS_US[unit] for count, unit in re.findall(r"(\d+)([smhdw])", text))
         if not length_us:
             self._refuse(self._places[part], "the length must be longer than zero")
+        if length_us > _LONGEST_US:
+            self._refuse(self._places[part], "the length is more than a hundred years; write a shorter one")
         return length_us
 
     def _unit(self) -> int:

@@ -1,0 +1,765 @@
+"""Wrong configurations, each with the one line that refuses it, and a few that look wrong and are right.
+
+``check-config`` says it with file, line, key, value and remedy. What no table thinks of, a fuzzer does:
+whatever is written, there is an answer in one line and never a traceback.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_app.config import ConfigError, load_text
+from stream_app.shell.commands import main
+
+TIME = "bin: 5m, grace: 30s, epoch: 30d"
+
+
+def y(
+    source: str = "{file: a.ndjson}",
+    time: str = TIME,
+    privacy: str = "{epsilon: 1.0}",
+    extra: str = "",
+    top: str = "",
+) -> str:
+    """Return a configuration that is right but for what is said."""
+    return f"""{top}
+streams:
+  s:
+    source: {source}
+    time: {{field: at, format: iso8601, {time}}}
+    privacy: {privacy}
+    {extra}
+"""
+
+
+ANCHORS = """
+a: &a [x,x,x,x,x,x,x,x,x]
+b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]
+c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]
+d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]
+e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]
+f: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]
+streams: *f
+"""
+# What is tried, the text, and how the refusal goes on behind file and line; None where it is right.
+CASES: list[tuple[str, str, str | None]] = [
+    ("empty", "", "the file is empty; start from examples/flights.yaml"),
+    ("tabs", "streams:\n\ts: 1", "not YAML: found character '\\t' that cannot start any token; check the"),
+    ("list", "- a", "the file ['a']: must hold keys with values, for example {streams:"),
+    ("no streams", "redis: {url: 'redis://h/0'}", "streams names no stream; add one under it"),
+    ("stream null", "streams: {s: }", "streams.s.source.file is missing; name a file, or a topic of Kafka"),
+    (
+        "eps 0",
+        y(privacy="{epsilon: 0}"),
+        "streams.s.privacy.epsilon 0: must be a number above zero, for example",
+    ),
+    ("eps neg", y(privacy="{epsilon: -1}"), "streams.s.privacy.epsilon -1: must be a number above zero, for"),
+    (
+        "eps text",
+        y(privacy="{epsilon: low}"),
+        'streams.s.privacy.epsilon "low": must be a number above zero, for',
+    ),
+    (
+        "eps nan",
+        y(privacy="{epsilon: .nan}"),
+        "streams.s.privacy.epsilon nan: must be a number above zero, for",
+    ),
+    (
+        "eps inf",
+        y(privacy="{epsilon: .inf}"),
+        "streams.s.privacy.epsilon inf: must be a number above zero, for",
+    ),
+    (
+        "eps 1e-300",
+        y(privacy="{epsilon: 1e-300}"),
+        "streams.s.tree: epsilon: 1e-300 needs noise beyond 2^38 a node;",
+    ),
+    (
+        "eps 1e-9",
+        y(privacy="{epsilon: 1e-9}"),
+        "streams.s.tree: epsilon needs noise beyond 2^32 a node; use a larger",
+    ),
+    (
+        "eps 25",
+        y(privacy="{epsilon: 25}"),
+        "streams.s.privacy.epsilon 25 protects nobody; use at most 20, or say",
+    ),
+    ("eps 25 np", y(privacy="{epsilon: 25, not_private: true}"), None),
+    (
+        "eps 1 np",
+        y(privacy="{epsilon: 1, not_private: true}"),
+        "streams.s.privacy.not_private is for epsilon above 20; take it out",
+    ),
+    (
+        "eps comma",
+        y(privacy="{epsilon: 1,0}"),
+        "streams.s.privacy.0 is not a known key; known here: accept, epsilon,",
+    ),
+    (
+        "eps 1e309 np",
+        y(privacy="{epsilon: 1e309, not_private: true}"),
+        "streams.s.privacy.epsilon inf: must be a number above zero, for",
+    ),
+    (
+        "eps '1/0'",
+        y(privacy="{epsilon: 1/0}"),
+        'streams.s.privacy.epsilon "1/0": must be a number above zero, for',
+    ),
+    (
+        "delta",
+        y(privacy="{epsilon: 1, delta: 1e-6}"),
+        "streams.s.privacy.delta is not a known key; known here: accept,",
+    ),
+    (
+        "unit person",
+        y(privacy="{epsilon: 1, unit: person}"),
+        'streams.s.privacy.unit "person": must be event, or {user: the field',
+    ),
+    (
+        "max_events 0",
+        y(privacy="{epsilon: 1, unit: {user: u, max_events: 0}}"),
+        "streams.s.privacy.unit.max_events 0: must be a whole number from 1 to",
+    ),
+    (
+        "max_events miss",
+        y(privacy="{epsilon: 1, unit: {user: u}}"),
+        "streams.s.privacy.unit.max_events is missing; add it",
+    ),
+    (
+        "user=time",
+        y(privacy="{epsilon: 1, unit: {user: at, max_events: 2}}"),
+        'streams.s.privacy.unit.user "at" is where time.field reads; name',
+    ),
+    (
+        "bin 0",
+        y(time="bin: 0s, grace: 0s, epoch: 30d"),
+        'streams.s.time.bin "0s": must be from 100ms to 36500d: each bin is',
+    ),
+    (
+        "bin 5",
+        y(time="bin: 5, grace: 0s, epoch: 30d"),
+        "streams.s.time.bin 5: must be a duration with its unit, for example",
+    ),
+    (
+        "bin 7m epoch",
+        y(time="bin: 7m, grace: 0s, epoch: 30d"),
+        "streams.s.time.epoch must be a whole number of bins of 7m, at most",
+    ),
+    (
+        "bin > epoch",
+        y(time="bin: 2d, grace: 0s, epoch: 1d"),
+        "streams.s.time.epoch must be a whole number of bins of 2d, at most",
+    ),
+    (
+        "epoch 1000y us",
+        y(time="bin: 1us, grace: 0s, epoch: 30d"),
+        'streams.s.time.bin "1us": must be from 100ms to 36500d: each bin is',
+    ),
+    (
+        "bin 1us",
+        y(time="bin: 1us, grace: 0s, epoch: 1s"),
+        'streams.s.time.bin "1us": must be from 100ms to 36500d: each bin is',
+    ),
+    (
+        "bin 1ms",
+        y(time="bin: 1ms, grace: 0s, epoch: 1h"),
+        'streams.s.time.bin "1ms": must be from 100ms to 36500d: each bin is',
+    ),
+    (
+        "huge dur",
+        y(time="bin: 99999999999999d, grace: 0s, epoch: 99999999999999d"),
+        'streams.s.time.bin "99999999999999d": is longer than 36500d, a',
+    ),
+    (
+        "huge dur2",
+        y(time="bin: 1h, grace: 99999999999999d, epoch: 1d"),
+        'streams.s.time.grace "99999999999999d": is longer than 36500d, a',
+    ),
+    (
+        "huge ahead",
+        y(time="bin: 1h, grace: 1m, epoch: 1d, max_ahead: 99999999999999999d"),
+        'streams.s.time.max_ahead "99999999999999999d": is longer than 36500d,',
+    ),
+    (
+        "grace missing",
+        y(time="bin: 1h, epoch: 30d"),
+        "streams.s.time.grace is missing; say how long late events are waited",
+    ),
+    (
+        "tz bad",
+        y(time="bin: 1d, timezone: Mars/X, grace: 0s, epoch: 30d"),
+        'streams.s.time.timezone "Mars/X": is not a time zone; name one of the',
+    ),
+    (
+        "tz path",
+        y(time="bin: 1d, timezone: ../../etc/passwd, grace: 0s, epoch: 30d"),
+        'streams.s.time.timezone "../../etc/passwd": is not a time zone; name',
+    ),
+    (
+        "tz 1h",
+        y(time="bin: 1h, timezone: UTC, grace: 0s, epoch: 30d"),
+        "streams.s.time.timezone belongs to calendar days; write bin: 1d, or",
+    ),
+    (
+        "first y9999",
+        y(time="bin: 1h, grace: 0s, epoch: 30d, first: 9999-12-31T23:00:00Z"),
+        "streams.s.time.first \"9999-12-31T23:00:00Z\": '9999-12-31T23:00:00Z'",
+    ),
+    (
+        "first y1",
+        y(time="bin: 1h, grace: 0s, epoch: 30d, first: 0001-01-01T00:00:00Z"),
+        "streams.s.time.first \"0001-01-01T00:00:00Z\": '0001-01-01T00:00:00Z'",
+    ),
+    (
+        "first y1 tz",
+        y(time="bin: 1d, timezone: Asia/Tokyo, grace: 0s, epoch: 30d, first: 0001-01-01T00:00:00Z"),
+        "streams.s.time.first \"0001-01-01T00:00:00Z\": '0001-01-01T00:00:00Z'",
+    ),
+    ("first 2100", y(time="bin: 1h, grace: 0s, epoch: 30d, first: 2100-01-01T00:00:00Z"), None),
+    (
+        "first date",
+        y(time="bin: 1h, grace: 0s, epoch: 30d, first: 2024-01-01"),
+        "streams.s.time.first \"2024-01-01\": '2024-01-01' is not a time; write",
+    ),
+    ("grace 10y", y(time="bin: 1h, grace: 3650d, epoch: 30d"), None),
+    (
+        "replay swapped",
+        y(source="{file: a.ndjson, replay: {from: 2024-02-01T00:00:00Z, to: 2024-01-01T00:00:00Z}}"),
+        "streams.s.source.replay.to must be later than replay.from; move one",
+    ),
+    (
+        "replay off edge",
+        y(source="{file: a.ndjson, replay: {from: 2024-01-01T00:00:01Z, to: 2024-02-01T00:00:00Z}}"),
+        "streams.s.source.replay.from 2024-01-01T00:00:01Z is inside a bin;",
+    ),
+    (
+        "replay 9000y",
+        y(source="{file: a.ndjson, replay: {from: 0001-01-01T00:00:00Z, to: 9999-01-01T00:00:00Z}}"),
+        'streams.s.source.replay.from "0001-01-01T00:00:00Z":',
+    ),
+    ("file+topic", y(source="{file: a, topic: t}"), "streams.s.source.file stands beside topic; keep one"),
+    ("topic no kafka", y(source="{topic: t}"), "kafka is missing, and topics are named; add kafka:"),
+    (
+        "topic space",
+        y(source="{topic: 'a b'}", top='kafka: {bootstrap_servers: "h:1"}'),
+        'streams.s.source.topic "a b": is no name of a topic; use letters,',
+    ),
+    (
+        "topic ..",
+        y(source="{topic: '..'}", top='kafka: {bootstrap_servers: "h:1"}'),
+        'streams.s.source.topic "..": is no name of a topic; use letters,',
+    ),
+    (
+        "servers no port",
+        y(source="{topic: t}", top='kafka: {bootstrap_servers: "h"}'),
+        'kafka.bootstrap_servers "h": must be host:port, several separated by',
+    ),
+    (
+        "servers port big",
+        y(source="{topic: t}", top='kafka: {bootstrap_servers: "h:99999"}'),
+        'kafka.bootstrap_servers "h:99999": must be host:port, several',
+    ),
+    (
+        "servers url",
+        y(source="{topic: t}", top='kafka: {bootstrap_servers: "http://h:9092"}'),
+        'kafka.bootstrap_servers "http://h:9092": must be host:port, several',
+    ),
+    ("file dir", y(source="{file: .}"), "streams.s.source.file: HERE is no file; create it or"),
+    (
+        "file missing",
+        y(source="{file: nope.ndjson}"),
+        "streams.s.source.file: HERE/nope.ndjson is not there;",
+    ),
+    ("file empty", y(source="{file: ''}"), 'streams.s.source.file "": must be a word'),
+    (
+        "keys empty",
+        y(extra="keys: {field: k, list: []}"),
+        "streams.s.keys.list []: must be a list of keys, for example [UA, AA,",
+    ),
+    (
+        "keys dup",
+        y(extra="keys: {field: k, list: [a, a]}"),
+        "streams.s.keys.list ['a', 'a']: holds a key twice; an event has",
+    ),
+    (
+        "keys other",
+        y(extra="keys: {field: k, list: [other]}"),
+        'streams.s.keys.list holds "other", which is the key of all others;',
+    ),
+    (
+        "keys null",
+        y(extra="keys: {field: k, list: [null]}"),
+        "streams.s.keys.list [None]: None is not a key; write words or",
+    ),
+    ("keys big", y(extra="keys: {field: k, list: [" + ",".join(f"k{i}" for i in range(20000)) + "]}"), None),
+    (
+        "keys nested",
+        y(extra="keys: {field: k, list: [[a]]}"),
+        "streams.s.keys.list [['a']]: ['a'] is not a key; write words or",
+    ),
+    (
+        "keys map",
+        y(extra="keys: {field: k, list: {a: 1}}"),
+        "streams.s.keys.list {'a': 1}: must be a list of keys, for example",
+    ),
+    (
+        "keys field=time",
+        y(extra="keys: {field: at, list: [a]}"),
+        'streams.s.keys.field "at" is where time.field reads; name another',
+    ),
+    (
+        "value min>max",
+        y(extra="value: {field: v, min: 5, max: 1, buckets: 4}"),
+        "streams.s.value.max must be above value.min; move one of them",
+    ),
+    (
+        "value 1 bucket",
+        y(extra="value: {field: v, min: 0, max: 1, buckets: 1}"),
+        "streams.s.value.buckets 1: must be a whole number from 2 to 1024",
+    ),
+    (
+        "value 1e9 buckets",
+        y(extra="value: {field: v, min: 0, max: 1, buckets: 1000000000}"),
+        "streams.s.value.buckets 1000000000: must be a whole number from 2 to",
+    ),
+    (
+        "value nan",
+        y(extra="value: {field: v, min: .nan, max: 1, buckets: 4}"),
+        "streams.s.value.min nan: must be a number, for example -60 or 0.5",
+    ),
+    ("value tiny", y(extra="value: {field: v, min: 0, max: 1e-30, buckets: 1024}"), None),
+    (
+        "value tiny at 1e15",
+        y(extra="value: {field: v, min: 999999999999999, max: 999999999999999.001, buckets: 1024}"),
+        "streams.s.value.max must be above value.min; move one of them",
+    ),
+    (
+        "keys x value huge",
+        y(
+            extra="keys: {field: k, list: ["
+            + ",".join(f"k{i}" for i in range(9000))
+            + "]}\n    value: {field: v, min: 0, max: 1, buckets: 1024}"
+        ),
+        "streams.s: one bin may need 29,514,279 noise draws, 295.1 s of a bin",
+    ),
+    (
+        "window odd",
+        y(extra="value: {field: v, min: 0, max: 1, buckets: 4, mode: window, window: 7m}"),
+        "streams.s.value.window must be whole bins, and time.epoch whole",
+    ),
+    (
+        "window mech",
+        y(extra="value: {field: v, min: 0, max: 1, buckets: 4, mode: window, window: 1d, mechanism: foo}"),
+        'streams.s.value.mechanism "foo": must be one of identity, h, h_bar,',
+    ),
+    (
+        "window share 1",
+        y(extra="value: {field: v, min: 0, max: 1, buckets: 4, mode: window, window: 1d, share: 1}"),
+        "streams.s.value.share must be below 1: the rest of epsilon counts all",
+    ),
+    (
+        "shares sum",
+        y(extra="tree: {branching: [24, 360], shares: [0.9, 0.9]}"),
+        "streams.s.tree.shares add up to more than 1; lower them: their sum is",
+    ),
+    (
+        "branch small",
+        y(extra="tree: {branching: [2, 2]}"),
+        "streams.s.tree: horizon: 8640 bins do not fit branching (2, 2); raise",
+    ),
+    (
+        "branch huge",
+        y(extra="tree: {branching: [1000000, 1000000]}"),
+        "streams.s.tree.branching [1000000, 1000000]: makes a tree of more",
+    ),
+    (
+        "workload bad",
+        y(extra="tree: {workload: all}"),
+        "streams.s.tree.workload \"all\": is no workload ('all' is unknown;",
+    ),
+    (
+        "workload sliding big",
+        y(extra="tree: {workload: sliding(99999999)}"),
+        "streams.s.tree: workload: sliding(99999999) is longer than the epoch",
+    ),
+    (
+        "workload neg",
+        y(extra="tree: {workload: {prefix: -1}}"),
+        "streams.s.tree.workload {'prefix': -1}: is no workload (workload",
+    ),
+    (
+        "epochs 1",
+        y(extra="tree: {epochs: 1}"),
+        "streams.s.tree.epochs 1: must be a whole number of epochs from 2 to",
+    ),
+    (
+        "typo key",
+        y(privacy="{epsillon: 1}"),
+        "streams.s.privacy.epsilon is missing; add it; is epsillon meant to be",
+    ),
+    ("typo top", y(top="stream: 1"), "stream is not a known key; did you mean streams?"),
+    (
+        "name upper",
+        y().replace("  s:", "  Clicks:"),
+        "streams.Clicks is not a name; use a-z, 0-9, - and _, at most 63, a",
+    ),
+    (
+        "name slash",
+        y().replace("  s:", "  'a/b':"),
+        "streams.a/b is not a name; use a-z, 0-9, - and _, at most 63, a",
+    ),
+    ("dup stream", y() + "  s: {}\n", "streams.s is written twice; keep one"),
+    (
+        "api 0.0.0.0",
+        y(top="api: {host: 0.0.0.0}"),
+        "api.host 0.0.0.0 is not loopback and nobody is asked for a key; name",
+    ),
+    ("api ''", y(top="api: {host: ''}"), 'api.host "": must be a word'),
+    (
+        "api ::",
+        y(top="api: {host: '::'}"),
+        "api.host :: is not loopback and nobody is asked for a key; name a",
+    ),
+    (
+        "api 127.1",
+        y(top="api: {host: '127.1'}"),
+        "api.host 127.1 is not loopback and nobody is asked for a key; name a",
+    ),
+    (
+        "api 0",
+        y(top="api: {host: '0'}"),
+        "api.host 0 is not loopback and nobody is asked for a key; name a keys",
+    ),
+    (
+        "api localhost.evil",
+        y(top="api: {host: localhost.localdomain}"),
+        "api.host localhost.localdomain is not loopback and nobody is asked",
+    ),
+    (
+        "api ::ffff:0.0.0.0",
+        y(top="api: {host: '::ffff:0.0.0.0'}"),
+        "api.host ::ffff:0.0.0.0 is not loopback and nobody is asked for a",
+    ),
+    ("api port 0", y(top="api: {port: 0}"), "api.port 0: must be a port from 1 to 65535"),
+    ("api port text", y(top="api: {port: http}"), 'api.port "http": must be a port from 1 to 65535'),
+    (
+        "origins *",
+        y(top="api: {origins: ['*']}"),
+        "api.origins ['*']: must be a list of origins, for example",
+    ),
+    (
+        "origins null",
+        y(top="api: {origins: ['null']}"),
+        "api.origins ['null']: must be a list of origins, for example",
+    ),
+    (
+        "origins path",
+        y(top="api: {origins: ['https://a/b?c']}"),
+        "api.origins ['https://a/b?c']: must be a list of origins, for example",
+    ),
+    (
+        "proxy name",
+        y(top="api: {proxy: {header: X, addresses: [proxy]}}"),
+        "api.proxy.addresses ['proxy']: must be a list of addresses, for",
+    ),
+    (
+        "proxy header space",
+        y(top="api: {proxy: {header: 'X Y', addresses: [127.0.0.1]}}"),
+        'api.proxy.header "X Y": is no name of a header; write one such as',
+    ),
+    (
+        "proxy header auth",
+        y(top="api: {proxy: {header: 'Host', addresses: [127.0.0.1]}}"),
+        'api.proxy.header "Host": is sent by every client, so it does not say',
+    ),
+    (
+        "proxy no addr",
+        y(top="api: {host: 0.0.0.0, proxy: {header: X}}"),
+        "api.proxy.addresses is missing; add it",
+    ),
+    ("rate 0", y(top="api: {requests_per_s: 0}"), "api.requests_per_s 0: must be a number above zero"),
+    ("keys none", y(top="api: {keys: nope.txt}"), "api.keys: HERE/nope.txt does not exist; make it with"),
+    (
+        "operator same port",
+        y(top="api: {port: 9000}\noperator: {port: 9000}"),
+        "operator.port 9000 is the port of the API as well; choose another one",
+    ),
+    (
+        "redis http",
+        y(top="redis: {url: 'http://h'}"),
+        'redis.url "http://h": must be redis://host:port/0, rediss://...,',
+    ),
+    (
+        "redis pw",
+        y(top="redis: {url: 'redis://u:secretpw@'}"),
+        'redis.url "redis://***@": must be redis://host:port/0, rediss://...,',
+    ),
+    (
+        "redis accept",
+        y(top="redis: {accept: yes}"),
+        'redis.accept "yes": must be one of may lose acknowledged writes',
+    ),
+    (
+        "redis port",
+        y(top="redis: {url: 'redis://h:abc/0'}"),
+        'redis.url "redis://h:abc/0": must be redis://host:port/0,',
+    ),
+    (
+        "redis db",
+        y(top="redis: {url: 'redis://h:1/x'}"),
+        'redis.url "redis://h:1/x": must be redis://host:port/0, rediss://...,',
+    ),
+    (
+        "publish 0",
+        y(top="publish_every: 0s"),
+        'publish_every "0s": must be from 250ms to 1d: more often, a busy',
+    ),
+    (
+        "publish 1us",
+        y(top="publish_every: 1us"),
+        'publish_every "1us": must be from 250ms to 1d: more often, a busy',
+    ),
+    (
+        "publish 10y",
+        y(top="publish_every: 3650d"),
+        'publish_every "3650d": must be from 250ms to 1d: more often, a busy',
+    ),
+    ("publish > bin", y(top="publish_every: 1h"), None),
+    ("anchor bomb", ANCHORS, "streams [[[[[["),
+    (
+        "python tag",
+        "streams: !!python/object/apply:os.system ['id']",
+        "streams cannot be read; write a plain value, without a tag: must hold",
+    ),
+    (
+        "deep",
+        "streams: " + "[" * 3000 + "]" * 3000,
+        "not YAML: keys and lists more than 50 deep; check the spaces and the",
+    ),
+    (
+        "self anchor",
+        "streams: &a {s: *a}",
+        "streams.s.source.file is missing; name a file, or a topic of Kafka",
+    ),
+    ("nul", "streams: \x00", "not YAML: it holds a control character; check the spaces and the"),
+    ("two docs", "a: 1\n---\nb: 2", "not YAML: but found another document; check the spaces and the colons"),
+    (
+        "alert stream",
+        y(top="alerts: {rules: {r: {when: 'count(x) > 1'}}}"),
+        'alerts.rules.r.when "count(x) > 1": character 7: names the stream x,',
+    ),
+    (
+        "alert syntax",
+        y(top="alerts: {rules: {r: {when: 'count(s) >> 1'}}}"),
+        'alerts.rules.r.when "count(s) >> 1": character 11: here belongs a',
+    ),
+    (
+        "alert nan",
+        y(top="alerts: {rules: {r: {when: 'count(s) > nan'}}}"),
+        'alerts.rules.r.when "count(s) > nan": character 12: here belongs a',
+    ),
+    (
+        "alert 1e999",
+        y(top="alerts: {rules: {r: {when: 'count(s) > 1e999'}}}"),
+        'alerts.rules.r.when "count(s) > 1e999": character 12: the number is',
+    ),
+    (
+        "alert clear nan",
+        y(top="alerts: {rules: {r: {when: 'count(s) > 10', clear: .nan}}}"),
+        "alerts.rules.r.clear nan: must be a finite number",
+    ),
+    (
+        "alert labels reserved",
+        y(top="alerts: {rules: {r: {when: 'count(s) > 10', labels: {alertname: evil, stream: x}}}}"),
+        "alerts.rules.r.labels {'alertname': 'evil', 'stream': 'x'}: sets alertname, which",
+    ),
+    (
+        "alert webhook file",
+        y(top="alerts: {webhooks: ['file:///etc/passwd']}"),
+        "alerts.webhooks ['file:///etc/passwd']: must be a URL that begins",
+    ),
+    ("alert webhook meta", y(top="alerts: {webhooks: ['http://169.254.169.254/latest']}"), None),
+    (
+        "alert webhook ctl",
+        y(top='alerts: {webhooks: ["http://a b/\\nc"]}'),
+        "alerts.webhooks ['http://a b/\\nc']: holds a space or a control",
+    ),
+    (
+        "alert conf 1",
+        y(top="alerts: {rules: {r: {when: 'count(s) > 10', confidence: 1}}}"),
+        "alerts.rules.r.confidence 1: must be a number from 0.5 to 0.999999,",
+    ),
+    (
+        "alert window long",
+        y(top="alerts: {rules: {r: {when: 'sum(s, 999999999999d) > 10'}}}"),
+        'alerts.rules.r.when "sum(s, 999999999999d) > 10": character 8: the',
+    ),
+    (
+        "out no stream",
+        y(source="{topic: t}", top='kafka: {bootstrap_servers: "h:1"}\noutputs: [{stream: x, topic: y}]'),
+        "outputs name x, which is no stream here; correct it",
+    ),
+    (
+        "out same",
+        y(source="{topic: t}", top='kafka: {bootstrap_servers: "h:1"}\noutputs: [{stream: s, topic: t}]'),
+        "outputs go into t, which is read as events; name another topic",
+    ),
+    ("late x", y(extra="late: later"), 'streams.s.late "later": must be one of next_bin, drop, dead_letter'),
+    (
+        "accept x",
+        y(privacy="{epsilon: 1, accept: ok}"),
+        'streams.s.privacy.accept "ok": must be one of measured again',
+    ),
+    ("state file", y(top="state: {dir: a.ndjson}"), "state.dir: HERE/a.ndjson is no directory; name another"),
+    ("state dot", y(top="state: {dir: ''}"), 'state.dir "": must be a word'),
+    (
+        "key_file",
+        y(top="secrets: {key_file: nope}"),
+        "secrets.key_file: HERE/nope: cannot be read: No such file",
+    ),
+    (
+        "secret scalar",
+        y(top="secrets: hunter2"),
+        "secrets: must hold keys with values, for example {key_file: noise.key}",
+    ),
+    (
+        "kafka scalar",
+        y(top="kafka: hunter2pw"),
+        "kafka: must hold keys with values, for example {bootstrap_servers:",
+    ),
+    ("tls no key", y(top="api: {tls: {certificate: a.pem}}"), "api.tls.key is missing; add it"),
+    (
+        "tls wrong",
+        y(top="api: {tls: {certificate: w.yaml, key: w.yaml}}"),
+        "api.tls: HERE/w.yaml and HERE/w.yaml are no",
+    ),
+]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.ndjson").touch()
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_each_is_refused_in_one_line_that_says_where_and_what(here: Path) -> None:
+    assert len(CASES) >= 140
+    wrong = {}
+    for name, text, refusal in CASES:
+        said = checked(here, text)
+        if refusal is None:
+            is_as_it_should_be = said.endswith("w.yaml: good; 1 stream(s): s")
+        else:
+            said = said.replace(str(here), "HERE")
+            is_as_it_should_be = re.match(r"stream-app: w\.yaml(:\d+)?: [^\n]*$", said) and refusal in said
+        if not is_as_it_should_be:
+            wrong[name] = said
+    assert wrong == {}
+
+
+def checked(here: Path, text: str) -> str:
+    """Return what ``check-config`` says; a traceback fails the test."""
+    (here / "w.yaml").write_text(text)
+    result = CliRunner().invoke(main, ["check-config", "--config", "w.yaml"])
+    assert isinstance(result.exception, SystemExit | None), (text, result.exception)
+    assert result.exit_code in (0, 2)
+    return result.output.strip()
+
+
+def test_only_a_file_that_is_not_read_has_no_line(here: Path) -> None:
+    lines = [checked(here, text) for _, text, refusal in CASES[:3] if refusal is not None]
+    assert [re.match(r"stream-app: w\.yaml:\d+: ", line) is not None for line in lines] == [False, True, True]
+
+
+GOOD = """
+redis: {url: "redis://h:1/0", accept: may lose acknowledged writes}
+kafka: {bootstrap_servers: "h:1", group: g}
+api: {host: 127.0.0.1, port: 1, origins: [http://a], proxy: {header: X, addresses: [10.0.0.1]}}
+operator: {host: 127.0.0.1, port: 2}
+state: {dir: ./state}
+secrets: {key_file: k}
+ledger: {file: l}
+outputs: [{stream: t, topic: o}]
+publish_every: 1s
+alerts: {rules: {r: {when: "sum(s, 1h) > 5", for: 1h, clear: 3, labels: {a: b}}}, webhooks: ["http://a"]}
+streams:
+  s:
+    source: {file: a, format: csv, group: p, replay: {from: 2024-01-01T00:00:00Z, to: 2024-01-02T00:00:00Z}}
+    time: {field: at, format: s, bin: 1h, grace: 1m, epoch: 1d, max_ahead: 1h}
+    privacy: {epsilon: 1, neighbours: substitute, accept: measured again, unit: {user: u, max_events: 2}}
+    tree: {branching: [4, 6], shares: [0.5, 0.5], release: causal, workload: {prefix: 1, bins: 2}}
+    keys: {field: k, list: [a, b], other: true, total: true}
+    value: {field: v, min: 0, max: 10, buckets: 4}
+  t:
+    source: {topic: t, start: 2024-01-01T00:00:00Z}
+    time: {field: at, format: ms, bin: 1d, timezone: Europe/Paris, grace: 1m, epoch: 30d}
+    privacy: {epsilon: 25, not_private: true}
+    late: drop
+"""
+odd = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=12),
+    st.sampled_from(["0", "-1", "1e999", ".nan", "1/0", "99999999999999d", "1us", "0s", "/", ".", ".."]),
+    st.sampled_from(
+        ["http://", "http://[", "redis://h:99999/0", "h:99999", "[::1]:1", "embedded:", "unix://"]
+    ),
+    st.sampled_from(["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "count(", "sum(s,1h)>1e999", "\x00"]),
+    st.lists(st.one_of(st.integers(), st.text(max_size=4)), max_size=3),
+    st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
+)
+
+
+def places(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """Return the path of every value of a document, mappings and lists included."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, one in inner for place in places(one, (*path, key)))]
+
+
+DOCUMENT = yaml.safe_load(re.sub(r"(\d{4}-[\dT:-]+Z)", r"'\1'", GOOD))
+
+
+@given(st.sampled_from(places(DOCUMENT)[1:]), odd, st.booleans(), st.text(max_size=6))
+def test_whatever_is_written_somewhere_there_is_one_line_and_no_traceback(
+    place: tuple[object, ...], value: object, is_key: bool, key: str
+) -> None:
+    document = yaml.safe_load(yaml.safe_dump(DOCUMENT))
+    above = document
+    for step in place[:-1]:
+        above = above[step]
+    if is_key and isinstance(above, dict):
+        above[key] = above.pop(place[-1])
+    else:
+        above[place[-1]] = value
+    answers(yaml.safe_dump(document))
+
+
+@given(st.text(alphabet="abs:{}[]-,&*!|>'\"#% \n\t019.", max_size=60))
+def test_whatever_is_no_configuration_there_is_one_line_and_no_traceback(text: str) -> None:
+    answers(text)
+
+
+def answers(text: str) -> None:
+    try:
+        load_text(text, Path("w.yaml"), {})
+    except ConfigError as caught:
+        refusal = str(caught)
+    else:
+        return
+    assert re.match(r"w\.yaml(:\d+)?: .", refusal)
+    assert len(refusal.splitlines()) == 1
+
+
+def test_the_document_that_is_made_wrong_is_right() -> None:
+    assert {stream.name for stream in load_text(GOOD, Path("w.yaml"), {}).streams} == {"s", "t"}
