@@ -90,8 +90,9 @@ bench: $(STAMP) ## ratio tables with JSON results under benchmarks/results
 bench-long: $(STAMP) ## how long an answer takes in an epoch of a million bins
 	$(BIN)/python -m benchmarks.long
 
-bench-api: $(STAMP) ## 500 followers and 200 questions a second while bins close
+bench-api: $(STAMP) ## 500 followers and 200 questions a second while bins close; a reader while others attack
 	$(BIN)/python -m benchmarks.api
+	$(BIN)/python -m benchmarks.attacks
 
 bench-page: $(STAMP) ## how soon the pages stand with 100,000 released bins
 	$(BIN)/python -m benchmarks.page

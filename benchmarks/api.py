@@ -40,7 +40,9 @@ streams:
     source: {{file: clicks.ndjson}}
     time: {{field: at, format: iso8601, bin: 1s, grace: 200ms, epoch: 1h}}
     privacy: {{epsilon: 1.0}}
-api: {{port: {port}}}
+api:
+  port: {port}
+  limits: {{connections: 2000, connections_per_address: 1000, followers: 1000}}  # all have one address
 """
 
 

@@ -9,6 +9,8 @@ import asyncio
 import gc
 import logging
 import os
+import resource
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -26,6 +28,8 @@ from stream_app.state.safety import Unreachable, check_reading
 log = logging.getLogger(__name__)
 
 _AGAIN_S = 1.0
+_OTHER_FILES = 100  # open beside connections: the store's, the pages'
+_SWITCH_S = 0.001  # a thread that computes lets the loop go on after this long; Python's own is 5 ms
 
 
 @asynccontextmanager
@@ -60,6 +64,9 @@ async def run_api(settings: Settings) -> None:
 
     from stream_app.api.access import AccessRules, ApiKey
     from stream_app.api.app import listen, serve_on
+    from stream_app.api.connections import Limits
+    from stream_app.api.hosts import Hosts
+    from stream_app.config.access import is_loopback
     from stream_app.config.key_file import follow_keys, read_keys
 
     host, port = settings.api.host, settings.api.port
@@ -76,7 +83,21 @@ async def run_api(settings: Settings) -> None:
         proxies=frozenset(api.proxies),
         origins=api.origins,
         requests_per_s=api.requests_per_s,
+        hosts=Hosts(
+            names=api.hosts,
+            addresses=not is_loopback(host),
+            # Without names: where nobody is let in unasked, a page that was rebound has nothing to show.
+            any_name=not api.hosts and (api.keys is not None or api.proxy_header is not None),
+        ),
+        limits=Limits(
+            connections=_open_files(api.limits.connections),
+            connections_per_address=api.limits.per_address,
+            followers=api.limits.followers,
+            idle_s=api.limits.idle_us / 1e6,
+            slow_s=api.limits.slow_us / 1e6,
+        ),
     )
+    sys.setswitchinterval(_SWITCH_S)
     # What is loaded by now stays: to look through it for garbage stops every answer for a tenth of a second.
     gc.collect()
     gc.freeze()
@@ -92,6 +113,17 @@ async def run_api(settings: Settings) -> None:
         finally:
             if following is not None:
                 following.cancel()
+
+
+def _open_files(connections: int) -> int:
+    """Return how many connections there may be, after asking the system for as many open files."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _OTHER_FILES
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+        return max(1, min(connections, allowed - _OTHER_FILES))
+    return connections
 
 
 async def run_alerts(settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Who may ask: API keys with the streams they open, a proxy that is trusted, and limits for everybody.
+"""Who may ask, and by which name: API keys with the streams they open, a trusted proxy, limits for everybody.
 
 Without keys and without a proxy everybody who reaches the port may read; the configuration allows that on
 loopback, and elsewhere only where it was accepted in words.
@@ -13,7 +13,7 @@ import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from starlette.datastructures import Headers
@@ -21,7 +21,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from stream_app.api.connections import Limits, client_of
 from stream_app.api.errors import reply
+from stream_app.api.hosts import Hosts
+from stream_app.api.turns import Turnstile
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 PAGE_FILES = "/dashboard/"  # many to a page, cheap, and no question about anything
@@ -55,6 +58,8 @@ class AccessRules:
         proxy_header, proxies: a request from one of these addresses with this header was let in by a proxy.
         origins: pages of these origins may ask from a browser.
         requests_per_s: for each key or address; None: no limit.
+        hosts: the names by which the service may be asked.
+        limits: what readers may hold open, and for how long.
     """
 
     keys: tuple[ApiKey, ...] | None = None
@@ -62,6 +67,8 @@ class AccessRules:
     proxies: frozenset[str] = frozenset()
     origins: tuple[str, ...] = ()
     requests_per_s: float | None = None
+    hosts: Hosts = field(default_factory=Hosts)
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def asks(self) -> bool:
@@ -77,6 +84,12 @@ class Reader:
     streams: frozenset[str] | None = None
 
 
+def reader_of(request: Request) -> str:
+    """Return the name under which whoever asks is counted."""
+    reader: Reader | None = getattr(request.state, "reader", None)
+    return "" if reader is None else reader.name
+
+
 def may_read(request: Request, stream: str) -> bool:
     """Return whether whoever asks may read a stream."""
     reader: Reader | None = getattr(request.state, "reader", None)
@@ -89,7 +102,7 @@ def digest_of(key: str) -> str:
 
 
 class Access:
-    """Let a request through, or answer it in one line: 401, 413, 414 or 429."""
+    """Let a request through, or answer it in one line: 400, 401, 413, 414, 421 or 429."""
 
     def __init__(
         self, app: ASGIApp, rules: AccessRules, clock_s: Callable[[], float] = time.monotonic
@@ -97,6 +110,7 @@ class Access:
         self.app = app
         self._rules = rules
         self._budgets = Budgets(rules.requests_per_s, clock_s)
+        self._turnstile = Turnstile()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on; no answer is buffered, so server-sent events flow."""
@@ -107,6 +121,7 @@ class Access:
         exchange = _Exchange(headers, receive, send)
         address = scope["client"][0] if scope.get("client") else ""
         reader = self._reader(headers, address)
+        await self._turnstile.passed(reader.name if reader else client_of(address))
         refusal = self._refusal(scope, headers, reader, address)
         if refusal is not None:
             status, line, more = refusal
@@ -127,6 +142,12 @@ class Access:
     def _refusal(
         self, scope: Scope, headers: Headers, reader: Reader | None, address: str
     ) -> tuple[int, str, dict[str, str]] | None:
+        if not self._rules.hosts.know(headers.get("host", "")):
+            line = (
+                f"{headers.get('host', '')[:80]!r} is not known as a name of this service; ask for localhost "
+                "or an address, or add the name to api.hosts"
+            )
+            return 421, line, {}
         if len(scope.get("query_string", b"")) > LARGEST_QUERY_BYTES:
             return 414, f"the question is longer than {LARGEST_QUERY_BYTES:,} bytes; shorten it", {}
         length = headers.get("content-length", "0")
@@ -139,7 +160,7 @@ class Access:
         if int(length[-_MOST_DIGITS:]) > LARGEST_BODY_BYTES or length[:-_MOST_DIGITS].strip("0"):
             return 413, _TOO_LARGE, {}
         counted = not scope["path"].startswith(PAGE_FILES)
-        wait_s = self._budgets.take(reader.name if reader else address) if counted else 0.0
+        wait_s = self._budgets.take(reader.name if reader else client_of(address)) if counted else 0.0
         if wait_s > 0:
             more = {"Retry-After": str(max(1, round(wait_s)))}
             return 429, f"more than {self._rules.requests_per_s:g} requests a second; ask more slowly", more
@@ -153,7 +174,7 @@ class Access:
         """Return who asks, or None for somebody who has to say it and did not."""
         rules = self._rules
         if not rules.asks:
-            return Reader(address)
+            return Reader(client_of(address))
         if rules.proxy_header and address in rules.proxies:
             user = headers.get(rules.proxy_header)
             if user:

@@ -43,7 +43,7 @@ _CONSISTENT = (
     "Values are whole numbers that never fall and add up; they are biased, and stderr and intervals are "
     "those of the unbiased values."
 )
-MOST_NUMBERS = 1_000_000  # in one answer
+MOST_NUMBERS = 100_000  # in one answer of /nodes
 LARGEST_EXPONENT = 20  # beyond this "the odds change by a factor of" says nothing
 PROTECTED = [
     "Whether any one event happened: all that is shown together shifts the odds of that by the factor below.",

@@ -17,8 +17,10 @@ from starlette.middleware.cors import CORSMiddleware
 
 from stream_app.api import errors, flat_rows, pages, panel_routes, prometheus, routes
 from stream_app.api.access import Access, AccessRules
+from stream_app.api.connections import BoundedProtocol, Entrance, Limits
 from stream_app.api.overview import Glances
 from stream_app.api.replica import Replicas
+from stream_app.api.turns import LongTurns, Places
 from stream_app.ports import OperatorError, PublicReader
 
 ReaderFactory = Callable[[], AbstractAsyncContextManager[PublicReader]]
@@ -57,7 +59,9 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
     )
     app.state.replicas = replicas
     app.state.glances = Glances(replicas)
-    app.state.planning = asyncio.Lock()
+    app.state.long_turns = LongTurns()
+    app.state.followers = followers_of(rules.limits)
+    app.state.making_turns = LongTurns(together=1)
     errors.install(app)
     app.include_router(routes.router)
     app.include_router(panel_routes.router)
@@ -71,6 +75,12 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
             CORSMiddleware, allow_origins=rules.origins, allow_methods=["GET", "POST"], allow_headers=headers
         )
     return app
+
+
+def followers_of(limits: Limits) -> Places:
+    """Return the places of followers."""
+    keys = ("api.limits.connections", "api.limits.followers")
+    return Places("streams of events", limits.connections, limits.followers, keys)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -98,8 +108,10 @@ async def serve_on(
         app = create_app(reader, rules)
         config = uvicorn.Config(
             app,
-            log_level="warning",
+            ws="none",
+            log_level="error",  # not a line for each request that is none: anybody could fill the disk
             access_log=False,
+            timeout_keep_alive=rules.limits.idle_s,  # type: ignore[arg-type]  # seconds, whole or not
             timeout_graceful_shutdown=_GRACE_S,
             server_header=False,
             proxy_headers=False,  # who asks is decided by access.py, from the connection's own address
@@ -110,8 +122,8 @@ async def serve_on(
             config.load()
         except OSError as failure:  # ssl.SSLError is one
             raise OperatorError(f"api.tls: the certificate or its key cannot be used ({failure})") from None
-        server = _Server(config, app.state.replicas)
-        serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
+        server = _Server(config, app.state.replicas, listener, rules)
+        serving = asyncio.create_task(server.serve(sockets=[]), name="serve")
         try:
             await asyncio.shield(serving)
         except asyncio.CancelledError:
@@ -120,12 +132,35 @@ async def serve_on(
             raise
 
 
-class _Server(uvicorn.Server):
-    """A server that ends its followers first: they would otherwise hold the shutdown back."""
+def _protocol(limits: Limits) -> type[BoundedProtocol]:
+    return type("Protocol", (BoundedProtocol,), {"slow_s": limits.slow_s})
 
-    def __init__(self, config: uvicorn.Config, replicas: Replicas) -> None:
+
+class _Server(uvicorn.Server):
+    """A server with an entrance of its own, which ends its followers before it ends.
+
+    Followers would otherwise hold the shutdown back.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, replicas: Replicas, listener: socket.socket, rules: AccessRules
+    ) -> None:
         super().__init__(config)
-        self._replicas = replicas
+        self._replicas, self._listener, self._rules = replicas, listener, rules
+        self._entrance: Entrance | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin, and let connections in."""
+        await super().startup(sockets)
+        config, protocol = self.config, _protocol(self._rules.limits)
+        self._entrance = Entrance(
+            self._listener,
+            self._rules.limits,
+            self._rules.proxies,
+            lambda: protocol(config, self.server_state, self.lifespan.state),
+            config.ssl,
+        )
+        self._entrance.open()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -143,6 +178,8 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop: followers first, then connections, then the app."""
+        """Stop: the entrance and followers first, then connections, then the app."""
+        if self._entrance is not None:
+            self._entrance.close()
         self._replicas.close()
         await super().shutdown(sockets)

@@ -14,14 +14,17 @@ from dphist.tree.interval import half_widths
 from dphist.tree.law import LawTable
 from stream_app.api.answers import DEFAULT_CONFIDENCE
 from stream_app.api.promql import NAME_LABEL, Selector
+from stream_app.api.work import POINT_US, slices_us
 from stream_app.core.epoch_view import Span
 from stream_app.core.key_counts import counts_of_keys
+from stream_app.core.query import Series as Points
 from stream_app.core.query import StreamView
 
 FloatArray = NDArray[np.float64]
 Quantity = Literal["running", "bin"]
 Part = Literal["value", "lower", "upper", "stderr"]
 
+FEW_KEYS = 2
 SHORTEST_LOOKBACK_US = 300_000_000  # Prometheus' own
 
 _QUANTITIES: dict[Quantity, str] = {
@@ -84,7 +87,7 @@ def bin_at(view: StreamView, time_us: int, step_us: int = 0) -> int | None:
 def values_of(view: StreamView, wanted: Sequence[Series], bins: Sequence[int]) -> list[dict[int, float]]:
     """Return what each series of a view has at the ends of bins; those never measured are left out.
 
-    Cost: all keys that are wanted of a bin are read at once, in the time of one.
+    Cost: ``reading_us``; a few keys are read one by one, many of a bin at once in the time of one.
     """
     spans = [epoch.span for epoch in view.epochs]
     known = [bin for bin in bins if any(span.start <= bin < span.stop for span in spans)]
@@ -96,27 +99,60 @@ def values_of(view: StreamView, wanted: Sequence[Series], bins: Sequence[int]) -
         parts.setdefault(group, {})[one.part] = None
     found: dict[tuple[Quantity, Part, int | None], list[float]] = {}
     for group, of_group in places.items():
-        estimates = _estimates(view, group[0], list(of_group), known)
-        for part in parts[group]:
-            rows = part_of(estimates, part, len(of_group)).T.tolist()
-            found |= {(group[0], part, place): row for place, row in zip(of_group, rows, strict=True)}
+        for part, columns in _columns(view, group[0], list(of_group), list(parts[group]), known).items():
+            found |= {(group[0], part, place): row for place, row in zip(of_group, columns, strict=True)}
     return [dict(zip(known, found[one.quantity, one.part, one.place], strict=True)) for one in wanted]
 
 
-def _estimates(
-    view: StreamView, quantity: Quantity, places: Sequence[int | None], bins: Sequence[int]
+def reading_us(view: StreamView, wanted: Sequence[Series], bins: int) -> float:
+    """Return about how long it takes to read series of a view at the ends of so many bins."""
+    groups: dict[Quantity, set[int | None]] = {}
+    for one in wanted:
+        groups.setdefault(one.quantity, set()).add(one.place)
+    us = 0.0
+    for places in groups.values():
+        keys = len(places - {None})
+        apart = bins * POINT_US * ((None in places) + (keys if keys <= FEW_KEYS else 0))
+        us += apart + (slices_us(view, bins) if keys > FEW_KEYS else 0.0)
+    return us
+
+
+def _columns(
+    view: StreamView,
+    quantity: Quantity,
+    places: Sequence[int | None],
+    parts: Sequence[Part],
+    bins: Sequence[int],
+) -> dict[Part, list[list[float]]]:
+    """Return parts of a quantity at the ends of bins: a list for each place, None being all events."""
+    if len(places) > FEW_KEYS:
+        estimates = _of_keys(view, quantity, [place for place in places if place is not None], bins)
+        return {part: part_of(estimates, part, len(places)).T.tolist() for part in parts}
+    keys = view.strategy.axes.keys
+    views = [view if place is None or keys is None else view.of_key(keys.labels[place]) for place in places]
+    read = [one.at_ends(quantity, bins) for one in views]
+    return {part: [_part_of_points(points, part) for points in read] for part in parts}
+
+
+def _part_of_points(points: Points, part: Part) -> list[float]:
+    found: FloatArray = points.values
+    if part == "stderr":
+        found = points.laws.deviations()
+    elif part != "value":
+        reach = half_widths(points.laws, DEFAULT_CONFIDENCE)[0] + points.roundings
+        found = points.values - reach if part == "lower" else points.values + reach
+    return [float(one) for one in found]
+
+
+def _of_keys(
+    view: StreamView, quantity: Quantity, places: Sequence[int], bins: Sequence[int]
 ) -> list[Estimate]:
-    """Return a quantity at the end of each bin: of the keys at places, or of all events for [None]."""
-    first = view.span.start
-    spans = [Span(first if quantity == "running" else bin, bin + 1) for bin in bins]
-    of_keys = [place for place in places if place is not None]
-    if not of_keys:
-        return [view.running(stop=one.stop) if quantity == "running" else view.count(one) for one in spans]
-    estimates = []
-    for one in spans:
-        all_keys = counts_of_keys(view, one)
+    """Return a quantity of many keys at the end of each bin, all of a bin at once."""
+    first, estimates = view.span.start, []
+    for bin in bins:
+        all_keys = counts_of_keys(view, Span(first if quantity == "running" else bin, bin + 1))
         # The few that are wanted, at once: many bins of many keys would not fit.
-        estimates.append(replace(all_keys, value=np.asarray(all_keys.value)[of_keys]))
+        estimates.append(replace(all_keys, value=np.asarray(all_keys.value)[list(places)]))
     return estimates
 
 
@@ -135,21 +171,28 @@ def part_of(estimates: Sequence[Estimate], part: Part, width: int) -> FloatArray
     return np.asarray(values - reach if part == "lower" else values + reach)
 
 
-def selected(views: Sequence[StreamView], selector: Selector | None) -> Iterator[Series]:
-    """Yield the series that a selector wants; all without one."""
+def selected(views: Sequence[StreamView], selectors: Sequence[Selector]) -> Iterator[Series]:
+    """Yield the series that any of the selectors wants; all without one.
+
+    Cost: every label of a view is compared once with each selector, however many metrics there are.
+    """
     for view in views:
         common = {"stream": view.strategy.stream, "private": str(view.declaration.private).lower()}
         keys = view.strategy.axes.keys
-        of_keys = () if keys is None else tuple(enumerate(keys.labels))
+        labels = () if keys is None else keys.labels
+        of_keys = [(one.without("key"), _places(one, labels)) for one in selectors]
         for name, (quantity, part, _) in METRICS.items():
             own = {NAME_LABEL: name, **common}
-            if selector is None or selector.matches(own):
+            if not selectors or any(one.matches(own) for one in selectors):
                 yield Series(view, None, quantity, part, own)
         for name, (quantity, part, _) in KEY_METRICS.items():
             of_metric = {NAME_LABEL: name, **common}
-            if selector is not None and not selector.without("key").matches(of_metric):
-                continue  # before any of the keys, of which there may be many
-            for place, key in of_keys:
-                own = of_metric | {"key": key}
-                if selector is None or selector.matches(own):
-                    yield Series(view, place, quantity, part, own)
+            wanted = [places for of_others, places in of_keys if of_others.matches(of_metric)]
+            for place in sorted(set().union(*wanted)) if selectors else range(len(labels)):
+                yield Series(view, place, quantity, part, of_metric | {"key": labels[place]})
+
+
+def _places(selector: Selector, labels: Sequence[str]) -> set[int]:
+    """Return the places of the keys that fulfil what a selector asks of a key."""
+    of_key = [one for one in selector.matchers if one.label == "key"]
+    return {place for place, key in enumerate(labels) if all(one.matches({"key": key}) for one in of_key)}

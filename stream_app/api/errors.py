@@ -9,8 +9,10 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from stream_app.api.schemas import ErrorAnswer
+from stream_app.api.turns import TooManyError
 from stream_app.core.instants import format_instant
 from stream_app.core.query import QueryError
 
@@ -28,6 +30,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(QueryError, _query_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(TooManyError, _too_many)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _fault)
 
 
@@ -50,10 +54,10 @@ async def _query_error(_request: Request, error: Exception) -> JSONResponse:
 
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
+    first, path = error.errors()[0], request.scope["path"]
     parameter = str(first["loc"][-1])
     if first["type"] == "extra_forbidden":
-        line = f"parameter {parameter!r} is not known for {request.url.path}; /docs lists those that are"
+        line = f"parameter {parameter!r} is not known for {path}; /docs lists those that are"
     else:
         line = f"parameter {parameter}={first['input']!r}: {first['msg'].lower()}"
     return reply(422, line, parameter=parameter)
@@ -63,8 +67,19 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     line = str(error.detail)
     if line == "Not Found":
-        line = f"{request.url.path} is not an address of this service; /docs lists them all"
+        line = f"{request.scope['path']} is not an address of this service; /docs lists them all"
     return JSONResponse({"error": line}, error.status_code, headers=error.headers)
+
+
+async def _too_many(_request: Request, error: Exception) -> JSONResponse:
+    answer = reply(429, str(error))
+    answer.headers["Retry-After"] = "1"
+    return answer
+
+
+async def _gone(_request: Request, _error: Exception) -> JSONResponse:
+    """Answer nobody: whoever asked left before the question had arrived, or before its turn came."""
+    return reply(400, "the connection was closed before the question had arrived")
 
 
 async def _fault(_request: Request, error: Exception) -> JSONResponse:

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import RootModel
-from starlette.concurrency import run_in_threadpool
 
 from dphist.product.columns import key_counts
 from stream_app.api import distribution
 from stream_app.api.ranges import span_of
-from stream_app.api.routes import answered, replica_of
+from stream_app.api.replies import answered
+from stream_app.api.routes import replica_of
 from stream_app.api.schemas import CdfQuery, CountQuery, QuantileQuery
 from stream_app.core.key_counts import declared_keys
 from stream_app.core.query import StreamView
@@ -102,6 +102,4 @@ def quantile_rows(view: StreamView, query: QuantileRows) -> Rows:
 
 
 async def _answer(request: Request, stream: str, make: Callable[[StreamView], Rows]) -> Response:
-    replica = replica_of(request, stream)
-    async with replica.busy:
-        return await run_in_threadpool(answered, request, replica, make)
+    return await answered(request, replica_of(request, stream), make)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -11,6 +12,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from dphist.product.columns import key_counts
+from dphist.tree.estimate import Estimate
 from stream_app.api.answers import DEFAULT_CONFIDENCE
 from stream_app.core.alerts.states import State
 from stream_app.core.query import StreamView
@@ -18,10 +20,42 @@ from stream_app.core.query import StreamView
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(views: Iterable[StreamView], alerts: Mapping[str, State]) -> bytes:
+@dataclass(frozen=True)
+class Newest:
+    """The newest values of a stream, read while nothing else changes it.
+
+    Args: running and of_keys, None before the first release; of_keys is None without keys as well.
+    """
+
+    stream: str
+    private: str
+    epsilon: float
+    seq: int
+    until_us: int | None
+    running: Estimate | None
+    keys: Sequence[str]
+    of_keys: Estimate | None
+
+    @classmethod
+    def of(cls, view: StreamView) -> Newest:
+        """Read a stream. Cost: O(columns) where it has keys."""
+        keys, until_us = view.strategy.axes.keys, view.released_until_us
+        return cls(
+            view.strategy.stream,
+            str(view.declaration.private).lower(),
+            float(view.strategy.epsilon),
+            view.visible_seq,
+            until_us,
+            None if until_us is None else view.running(),
+            () if keys is None else keys.labels,
+            None if until_us is None or keys is None else key_counts(view.cells()),
+        )
+
+
+def exposition(streams: Sequence[Newest], alerts: Mapping[str, State]) -> bytes:
     """Return the text that Prometheus scrapes. Args: where every alert rule stands, by its name."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Released(list(views)))
+    registry.register(_Released(streams))
     registry.register(_Alerts(alerts))
     return generate_latest(registry)
 
@@ -45,8 +79,8 @@ class _Alerts(Collector):
 class _Released(Collector):
     """Gauges: a noisy running count may fall, so it is no counter and ``rate()`` does not apply."""
 
-    def __init__(self, views: list[StreamView]) -> None:
-        self._views = views
+    def __init__(self, streams: Sequence[Newest]) -> None:
+        self._streams = streams
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         def gauge(name: str, what: str) -> GaugeMetricFamily:
@@ -59,15 +93,15 @@ class _Released(Collector):
         until = gauge("released_until_seconds", "End of the last released bin, seconds since 1970")
         bins = gauge("released_bins", "Bins released so far")
         epsilon = gauge("epsilon", "Privacy loss of one epoch, for the unit that /privacy names")
-        for view in self._views:
-            labels = [view.strategy.stream, str(view.declaration.private).lower()]
-            epsilon.add_metric(labels, float(view.strategy.epsilon))
-            bins.add_metric(labels, view.visible_seq)
-            if view.released_until_us is None:
+        for one in self._streams:
+            labels = [one.stream, one.private]
+            epsilon.add_metric(labels, one.epsilon)
+            bins.add_metric(labels, one.seq)
+            if one.until_us is None or one.running is None:
                 continue
-            estimate = view.running()
+            estimate = one.running
             interval = estimate.interval(DEFAULT_CONFIDENCE)
-            until.add_metric(labels, view.released_until_us / 1e6)
+            until.add_metric(labels, one.until_us / 1e6)
             running.add_metric(labels, float(estimate.value))
             lower.add_metric(labels, float(interval.lower))
             upper.add_metric(labels, float(interval.upper))
@@ -84,15 +118,14 @@ class _Released(Collector):
             part: GaugeMetricFamily(name, f"{part[1:]} {what}".strip(), labels=labels)
             for part, name in ends.items()
         }
-        for view in self._views:
-            keys = view.strategy.axes.keys
-            if keys is None or view.released_until_us is None:
+        for one in self._streams:
+            counts = one.of_keys
+            if counts is None:
                 continue
-            counts = key_counts(view.cells())
-            interval, private = counts.interval(DEFAULT_CONFIDENCE), str(view.declaration.private).lower()
+            interval = counts.interval(DEFAULT_CONFIDENCE)
             columns = {"": counts.value, "_lower": interval.lower, "_upper": interval.upper}
-            for place, key in enumerate(keys.labels):
-                own = [view.strategy.stream, key, private]
+            for place, key in enumerate(one.keys):
+                own = [one.stream, key, one.private]
                 for part, column in columns.items():
                     gauges[part].add_metric(own, float(np.asarray(column)[place]))
                 gauges["_stderr"].add_metric(own, counts.stderr)

@@ -7,12 +7,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stream_app.api import errors, metrics
 from stream_app.api.access import may_read
 from stream_app.api.replica import STALE_AFTER_S, Replicas
+from stream_app.api.replies import long_turn
 from stream_app.api.schemas import Health, NoQuery
 from stream_app.core.alerts.states import State
 
@@ -106,10 +108,17 @@ async def readyz(request: Request, _query: Nothing) -> JSONResponse:
 async def metrics_text(request: Request, _query: Nothing) -> Response:
     """Private values in Prometheus' text format."""
     replicas: Replicas = request.app.state.replicas
-    known = {name: one.view for name, one in sorted(replicas.by_name.items()) if may_read(request, name)}
-    states = {name: State.from_json(text) for name, text in replicas.alerts.items()}
-    text = metrics.exposition(
-        [view for view in known.values() if view is not None],
-        {name: one for name, one in states.items() if one.last and may_read(request, one.last["stream"])},
-    )
+    readable = [one for name, one in sorted(replicas.by_name.items()) if may_read(request, name)]
+    async with long_turn(request):
+        read = []
+        for replica in readable:
+            async with replica.busy:
+                if replica.view is not None:
+                    read.append(await run_in_threadpool(metrics.Newest.of, replica.view))
+        states = {name: State.from_json(text) for name, text in replicas.alerts.items()}
+        text = await run_in_threadpool(
+            metrics.exposition,
+            read,
+            {name: one for name, one in states.items() if one.last and may_read(request, one.last["stream"])},
+        )
     return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from stream_app.api import errors, panels, sse
+from stream_app.api import errors, panels
 from stream_app.api.access import may_read
 from stream_app.api.overview import Glances
 from stream_app.api.panel_schemas import (
@@ -27,7 +26,8 @@ from stream_app.api.panel_schemas import (
     SlicesQuery,
 )
 from stream_app.api.preview import preview, replanned
-from stream_app.api.routes import Known, Nothing, all_replicas, answered
+from stream_app.api.replies import answered, making_turn
+from stream_app.api.routes import Known, Nothing, all_replicas, followed
 from stream_app.api.running_cdfs import CdfsAnswer, running_cdfs
 from stream_app.core.alerts.states import State
 
@@ -37,12 +37,6 @@ router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 def glances(request: Request) -> Glances:
     """Return the process's overview."""
     found: Glances = request.app.state.glances
-    return found
-
-
-def planning(request: Request) -> asyncio.Lock:
-    """Return the lock of plans: one at a time, so that whoever asks for many slows down himself."""
-    found: asyncio.Lock = request.app.state.planning
     return found
 
 
@@ -59,22 +53,19 @@ async def show_overview(request: Request, _query: Nothing) -> Overview:
 )
 async def overview_events(request: Request, _query: Nothing) -> StreamingResponse:
     """Every stream as in /v1/overview, now and whenever it changes; ``gone`` names one that left."""
-    follow = glances(request).follow(lambda stream: may_read(request, stream))
-    return StreamingResponse(follow, media_type="text/event-stream", headers=sse.HEADERS)
+    return followed(request, glances(request).follow(lambda stream: may_read(request, stream)))
 
 
 @router.get("/streams/{stream}/keys", response_model=KeysAnswer)
 async def keys(request: Request, replica: Known, query: Annotated[KeysQuery, Query()]) -> Response:
     """The keys with the largest estimates, over the range and in slices of it."""
-    async with replica.busy:
-        return await run_in_threadpool(answered, request, replica, lambda view: panels.keys(view, query))
+    return await answered(request, replica, lambda view: panels.keys(view, query))
 
 
 @router.get("/streams/{stream}/heat", response_model=HeatAnswer)
 async def heat(request: Request, replica: Known, query: Annotated[HeatQuery, Query()]) -> Response:
     """Events by value and time."""
-    async with replica.busy:
-        return await run_in_threadpool(answered, request, replica, lambda view: panels.heat(view, query))
+    return await answered(request, replica, lambda view: panels.heat(view, query))
 
 
 @router.get("/streams/{stream}/quantiles", response_model=QuantileSlicesAnswer)
@@ -82,27 +73,22 @@ async def quantiles(
     request: Request, replica: Known, query: Annotated[QuantileSlicesQuery, Query()]
 ) -> Response:
     """Quantiles of the value in slices of time."""
-    async with replica.busy:
-        return await run_in_threadpool(
-            answered, request, replica, lambda view: panels.quantile_slices(view, query)
-        )
+    return await answered(request, replica, lambda view: panels.quantile_slices(view, query))
 
 
 @router.get("/streams/{stream}/cdfs", response_model=CdfsAnswer)
 async def cdfs(request: Request, replica: Known, query: Annotated[SlicesQuery, Query()]) -> Response:
     """The distribution of the value from start to the end of every step, rising over value and time."""
-    async with replica.busy:
-        return await run_in_threadpool(answered, request, replica, lambda view: running_cdfs(view, query))
+    return await answered(request, replica, lambda view: running_cdfs(view, query))
 
 
 @router.get("/streams/{stream}/preview", response_model=PreviewAnswer)
 async def show_preview(request: Request, replica: Known, query: Annotated[PreviewQuery, Query()]) -> Response:
     """The same intervals at another epsilon, by the planner; nothing is measured."""
     assert replica.view is not None
-    async with planning(request):  # before the view is held; the plan is remembered
+    async with making_turn(request):  # before the view is held; the plan is remembered
         await run_in_threadpool(replanned, replica.view.strategy, query.epsilon)
-    async with replica.busy:
-        return await run_in_threadpool(answered, request, replica, lambda view: preview(view, query))
+    return await answered(request, replica, lambda view: preview(view, query))
 
 
 @router.get("/streams/{stream}/marks", response_model=AlertMarks)

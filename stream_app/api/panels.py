@@ -32,6 +32,7 @@ from stream_app.api.panel_schemas import (
     SlicesQuery,
 )
 from stream_app.api.ranges import released, span_of
+from stream_app.api.work import check_work, slices_us
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.cells import Buckets
@@ -57,6 +58,7 @@ def slices_of(view: StreamView, query: SlicesQuery) -> list[Span]:
     if len(starts) > MOST_SLICES:
         raise QueryError(f"step: at most {MOST_SLICES} slices; write {least} or more bins", "step")
     slices = [one for start in starts if _measured(view, one := Span(start, start + step))]
+    check_work(slices_us(view, len(slices)), "step", "this", "ask for longer slices, or one /count for all")
     if not slices:
         raise QueryError("start, end: no slice between them was measured whole; ask for others", "start")
     return slices

@@ -181,16 +181,17 @@ class _Reader:
         )
 
 
-# Alternatives of plain words with stars: what Grafana makes. Nothing in it can backtrack for long.
+# Alternatives of plain words with stars: what Grafana makes. With one pair of parentheses at most, so nothing
+# in it can backtrack for long.
 _PATTERN = re.compile(r"[\w\-. :/|()]*(?:\.[*+][\w\-. :/|()]*){0,3}")
 
 
 def _check_pattern(pattern: str, position: int) -> None:
     """Refuse patterns that could keep the service busy."""
-    if not _PATTERN.fullmatch(pattern) or len(pattern) > 500:
+    if not _PATTERN.fullmatch(pattern) or len(pattern) > 500 or pattern.count("(") > 1:
         raise PromQLError(
-            f"pattern at character {position + 1}: words, |, and at most three .* or .+ are understood; "
-            "write it that way"
+            f"pattern at character {position + 1}: words, |, one pair of parentheses and at most three .* or "
+            ".+ are understood; write it that way"
         )
     try:
         re.compile(pattern)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from stream_app.api import answers, distribution, errors, formats, sse, windows
-from stream_app.api.access import may_read
+from stream_app.api.access import may_read, reader_of
 from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.api.replies import answered, answered_soon, making_turn, rendered
 from stream_app.api.schemas import (
     MAX_WHOLE,
     AlertList,
@@ -32,12 +32,11 @@ from stream_app.api.schemas import (
     StreamDetail,
     StreamList,
 )
+from stream_app.api.turns import Places
 from stream_app.api.window_schemas import WindowAnswer, WindowQuery
 from stream_app.core.query import StreamView
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
-
-KEPT_ANSWERS = 64  # rendered answers per stream, forgotten at the next release
 
 
 def all_replicas(request: Request) -> Replicas:
@@ -82,13 +81,13 @@ async def list_alerts(request: Request, _query: Nothing) -> AlertList:
 @router.get("/streams/{stream}", response_model=StreamDetail)
 async def show_stream(request: Request, replica: Known, _query: Nothing) -> Response:
     """One stream: its running count, its tree and its epochs."""
-    return answered(request, replica, answers.detail)
+    return await answered_soon(request, replica, answers.detail)
 
 
 @router.get("/streams/{stream}/count", response_model=CountAnswer)
 async def count(request: Request, replica: Known, query: Annotated[CountQuery, Query()]) -> Response:
     """Events from start to end, from all nodes released so far: the best linear unbiased estimate."""
-    return answered(request, replica, lambda view: answers.count(view, query))
+    return await answered_soon(request, replica, lambda view: answers.count(view, query))
 
 
 @router.get(
@@ -113,38 +112,35 @@ async def series(
     def make(view: StreamView) -> bytes:
         return formats.rendered(answers.series(view, query), form)
 
-    async with replica.busy:
-        return await run_in_threadpool(_rendered, request, replica, make, form)
+    return await rendered(request, replica, make, form)
 
 
 @router.get("/streams/{stream}/cdf", response_model=CdfAnswer)
 async def cdf(request: Request, replica: Known, query: Annotated[CdfQuery, Query()]) -> Response:
     """The distribution of the value from start to end, with a band that holds all of it at once."""
-    async with replica.busy:
-        return await run_in_threadpool(answered, request, replica, lambda view: distribution.cdf(view, query))
+    return await answered(request, replica, lambda view: distribution.cdf(view, query))
 
 
 @router.get("/streams/{stream}/quantile", response_model=QuantilesAnswer)
 async def quantile(request: Request, replica: Known, query: Annotated[QuantileQuery, Query()]) -> Response:
     """Quantiles of the value from start to end, as intervals that hold together."""
-    async with replica.busy:
-        return await run_in_threadpool(
-            answered, request, replica, lambda view: distribution.quantiles(view, query)
-        )
+    return await answered(request, replica, lambda view: distribution.quantiles(view, query))
 
 
 @router.get("/streams/{stream}/window", response_model=WindowAnswer)
 async def window(request: Request, replica: Known, query: Annotated[WindowQuery, Query()]) -> Response:
     """One tumbling window: its histogram as it was released once, cumulative counts, quantiles."""
     assert replica.view is not None
-    await run_in_threadpool(windows.calibrate, replica.view, query)
-    return answered(request, replica, lambda view: windows.window(view, query))
+    if not windows.is_calibrated(replica.view, query):
+        async with making_turn(request):  # before the view is held
+            await run_in_threadpool(windows.calibrate, replica.view, query)
+    return await answered(request, replica, lambda view: windows.window(view, query))
 
 
 @router.get("/streams/{stream}/nodes", response_model=NodesAnswer)
 async def nodes(request: Request, replica: Known, query: Annotated[NodesQuery, Query()]) -> Response:
     """Released noisy values of the tree's nodes, so that anyone can recompute every answer."""
-    return answered(request, replica, lambda view: answers.nodes(view, query))
+    return await answered(request, replica, lambda view: answers.nodes(view, query))
 
 
 @router.get("/streams/{stream}/privacy", response_model=PrivacyAnswer)
@@ -161,6 +157,7 @@ async def privacy(request: Request, replica: Known, _query: Nothing) -> PrivacyA
     responses={200: {"content": {"text/event-stream": {}}, "description": "one event per released bin"}},
 )
 async def events(
+    request: Request,
     replica: Known,
     query: Annotated[EventsQuery, Query()],
     last_event_id: Annotated[int | None, Header(ge=0, le=MAX_WHOLE)] = None,
@@ -169,35 +166,10 @@ async def events(
     after = last_event_id if last_event_id is not None else query.after
     if after is None:
         after = max(replica.seq - 1, 0)
-    return StreamingResponse(sse.follow(replica, after), media_type="text/event-stream", headers=sse.HEADERS)
+    return followed(request, sse.follow(replica, after))
 
 
-def answered(request: Request, replica: StreamReplica, make: Callable[[StreamView], BaseModel]) -> Response:
-    """Return what ``make`` says about the stream now, as JSON."""
-    return _rendered(request, replica, lambda view: make(view).model_dump_json().encode())
-
-
-def _rendered(
-    request: Request,
-    replica: StreamReplica,
-    make: Callable[[StreamView], bytes],
-    form: formats.Format = "json",
-) -> Response:
-    """Return what ``make`` says about the stream now: rendered once a release, 304 where it is known."""
-    view = replica.view
-    assert view is not None
-    suffix = "" if form == "json" else f":{form}"
-    etag = f'"{view.epoch}:{view.visible_seq}{suffix}"'
-    headers = {"ETag": etag, "Cache-Control": "no-cache", "Vary": "Accept"}
-    seen = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
-    if etag in seen or "*" in seen:
-        return Response(status_code=304, headers=headers)
-    key = (request.url.path, request.url.query, form)
-    body = replica.answers.get(key)
-    if body is None:
-        body = make(view)
-        if len(replica.answers) >= KEPT_ANSWERS:
-            replica.answers.clear()
-        if replica.view is view:  # not that of a stream which began anew meanwhile
-            replica.answers[key] = body
-    return Response(body, headers=headers | {"Content-Type": formats.CONTENT_TYPES[form]})
+def followed(request: Request, events: AsyncIterator[bytes]) -> StreamingResponse:
+    """Return events as they come. Raises: TooManyError where the reader follows too many streams."""
+    followers: Places = request.app.state.followers
+    return sse.Following(events, followers, reader_of(request))

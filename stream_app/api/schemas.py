@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Confidence = Annotated[
     float, Field(ge=0.5, le=0.999999, description="probability that the interval holds the true count")
 ]
+# A band is found by thousands of runs, seconds for each confidence, and remembered: so there are few of them.
+BANDS = (0.5, 0.8, 0.9, 0.95, 0.975, 0.98, 0.99, 0.995, 0.999)
+
+
+def _of_bands(confidence: float) -> float:
+    if confidence not in BANDS:
+        known = ", ".join(f"{one:g}" for one in BANDS)
+        raise ValueError(f"a band is given at one of {known}; write one of them")
+    return confidence
+
+
 BandConfidence = Annotated[
-    float, Field(ge=0.5, le=0.999, description="probability that the band holds everywhere at once")
+    float,
+    AfterValidator(_of_bands),
+    Field(
+        json_schema_extra={"enum": list(BANDS)},
+        description="probability that the band holds everywhere at once",
+    ),
 ]
 Time = Annotated[
     str | None,

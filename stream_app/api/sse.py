@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
 from stream_app.api.replica import StreamReplica
+from stream_app.api.turns import Places
 
 HEARTBEAT_S = 15.0
 RETRY_MS = 2_000
@@ -12,6 +16,23 @@ HEADERS = {
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # a proxy that buffers would hold releases back
 }
+
+
+class Following(StreamingResponse):
+    """Events as they come, for as long as the reader stays; it holds one of the reader's places."""
+
+    def __init__(self, events: AsyncIterator[bytes], places: Places, reader: str) -> None:
+        """Begin. Raises: TooManyError where the reader holds all of its places."""
+        places.take(reader)
+        self._places, self._reader = places, reader
+        super().__init__(events, media_type="text/event-stream", headers=HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until the reader leaves."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._places.give_back(self._reader)
 
 
 async def follow(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from typing import Any
+
 import numpy as np
 
 from dphist.consistency.trellis import consistent_cdf
@@ -16,6 +19,10 @@ from stream_app.core.cells import Buckets
 from stream_app.core.ledger import in_words
 from stream_app.core.query import QueryError, StreamView
 from stream_app.core.window_view import Window, window_ending, window_until
+
+_ErrorKey = tuple[str, int, Fraction, float, tuple[tuple[str, Any], ...]]
+# What takes seconds is remembered: of every design that a stream has, at few confidences (schemas.BANDS).
+_errors: dict[_ErrorKey, WindowError | None] = {}
 
 _KNOWN = "The error does not depend on the data. Each band holds all counts of its curve at once."
 _UNKNOWN = "What this mechanism errs by depends on the data, so no error is stated."
@@ -37,6 +44,12 @@ def described(view: StreamView) -> WindowsAnswer | None:
         value_field=None if buckets is None else buckets.field,
         buckets=design.buckets,
     )
+
+
+def is_calibrated(view: StreamView, query: WindowQuery) -> bool:
+    """Return whether the errors that an answer needs are remembered."""
+    design = view.strategy.window
+    return design is None or _error_key(design, query.confidence) in _errors
 
 
 def calibrate(view: StreamView, query: WindowQuery) -> None:
@@ -99,7 +112,14 @@ def _asked(view: StreamView, query: WindowQuery) -> Window:
 
 
 def _error(design: WindowDesign, confidence: float) -> WindowError | None:
-    return window_error(design.mechanism, design.buckets, design.epsilon, confidence, design.arguments)
+    key = _error_key(design, confidence)
+    if key not in _errors:
+        _errors[key] = window_error(*key)
+    return _errors[key]
+
+
+def _error_key(design: WindowDesign, confidence: float) -> _ErrorKey:
+    return design.mechanism, design.buckets, design.epsilon, confidence, design.arguments
 
 
 def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:

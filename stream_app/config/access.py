@@ -9,8 +9,11 @@ from typing import Any
 
 from stream_app.config import values
 from stream_app.config.document import Section
-from stream_app.config.settings import ApiSettings, TlsSettings
+from stream_app.config.settings import ApiSettings, LimitSettings, TlsSettings
 
+_MOST_CONNECTIONS = 100_000
+_LEAST_PATIENCE_US, _MOST_PATIENCE_US = 1_000_000, 3_600_000_000
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 EVERYBODY = "everybody who reaches it may read"
 # Headers that say nothing about who was let in, for any client may send them, and most do.
 OF_EVERY_CLIENT = frozenset(
@@ -37,6 +40,8 @@ def read_api(section: Section, directory: Path) -> ApiSettings:
         origins=section.take("origins", _origins, ()),
         requests_per_s=section.take("requests_per_s", _rate, None),
         tls=_tls(tls, directory) if tls.written else None,
+        hosts=section.take("hosts", _hosts, frozenset()),
+        limits=_limits(section.section("limits")),
     )
     proxy.finish()
     accept = section.take("accept", values.one_of(EVERYBODY), None)
@@ -70,6 +75,39 @@ def _tls(section: Section, directory: Path) -> TlsSettings:
     )
     section.finish()
     return settings
+
+
+def _limits(section: Section) -> LimitSettings:
+    defaults = LimitSettings()
+    limits = LimitSettings(
+        connections=section.take("connections", _how_many, defaults.connections),
+        per_address=section.take("connections_per_address", _how_many, defaults.per_address),
+        followers=section.take("followers", _how_many, defaults.followers),
+        idle_us=section.take("idle", _patience_us, defaults.idle_us),
+        slow_us=section.take("slow", _patience_us, defaults.slow_us),
+    )
+    section.finish()
+    return limits
+
+
+def _how_many(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_CONNECTIONS:
+        return value
+    raise ValueError(f"must be a whole number from 1 to {_MOST_CONNECTIONS}")
+
+
+def _patience_us(value: Any) -> int:
+    us = values.duration_us(value)
+    if not _LEAST_PATIENCE_US <= us <= _MOST_PATIENCE_US:
+        raise ValueError("must be from 1s to 1h")
+    return us
+
+
+def _hosts(value: Any) -> frozenset[str]:
+    names = value if isinstance(value, list) else []
+    if names and all(isinstance(name, str) and _HOST.fullmatch(name) for name in names):
+        return frozenset(name.lower() for name in names)
+    raise ValueError("must be a list of names without ports, for example [counts.example.org]")
 
 
 def _addresses(value: Any) -> tuple[str, ...]:

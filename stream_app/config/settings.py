@@ -48,6 +48,24 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """What readers may hold open, and for how long.
+
+    Args:
+        connections, per_address: at once; those of the proxy count in all only.
+        followers: streams of events that one reader may follow at once.
+        idle_us: how long a connection may be silent between two requests.
+        slow_us: how long a request may take to arrive, and a part of an answer to be taken.
+    """
+
+    connections: int = 1_000
+    per_address: int = 64
+    followers: int = 50
+    idle_us: int = 5_000_000
+    slow_us: int = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
 class ApiSettings:
     """Where pages and answers are served, and to whom.
 
@@ -57,6 +75,7 @@ class ApiSettings:
         origins: pages of these origins may ask from a browser.
         requests_per_s: for each key or address; None: no limit.
         tls: None: plain HTTP.
+        hosts: names by which it may be asked, beside localhost and addresses.
     """
 
     host: str
@@ -67,6 +86,8 @@ class ApiSettings:
     origins: tuple[str, ...] = ()
     requests_per_s: float | None = None
     tls: TlsSettings | None = None
+    hosts: frozenset[str] = frozenset()
+    limits: LimitSettings = LimitSettings()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ from stream_app.core.records import ROWS, EpochRecord, Int64Array, PublicState
 from stream_app.core.series_points import downsampled, point_ranges
 from stream_app.core.strategy import Strategy
 
+KEPT_KEYS = 32  # views of single keys, each with its own running counts
+
 
 class QueryError(ValueError):
     """A question that has no answer: one line with what, where and the remedy.
@@ -183,12 +185,15 @@ class StreamView:
         place = self.place_of(key)
         if key is None or place is None:
             return self
-        if key not in self._of_key:
+        own = self._of_key.get(key)
+        if own is None:
             own = copy(self)
             own.epochs = [epoch.of_key(place) for epoch in self.epochs if isinstance(epoch, AxesEpoch)]
             own._key, own._running, own._consistent = place, {}, {}
+            if len(self._of_key) >= KEPT_KEYS:
+                self._of_key.clear()
             self._of_key[key] = own
-        return self._of_key[key]
+        return own
 
     def place_of(self, key: str | None) -> int | None:
         """Return a key's place in the list. Raises: QueryError for a key that is not on it."""
@@ -292,6 +297,19 @@ class StreamView:
         Cost: O(bins) in numpy, and O(height^2) for each point returned.
         """
         starts, stops = point_ranges(kind, span, step, window, self.span.start)
+        return self._points(kind, view, starts, stops, points)
+
+    def at_ends(self, kind: Kind, bins: Sequence[int]) -> Series:
+        """Return the running count, or the count of the bin, at the end of each of some measured bins.
+
+        Cost: as ``series``, for the bins that are asked for.
+        """
+        places = np.array(bins, dtype=np.int64)
+        starts = np.full(len(places), self.span.start) if kind == "running" else places
+        return self._points(kind, "unbiased", starts, places + 1, max(2, len(places)))
+
+    def _points(self, kind: Kind, view: View, starts: Int64Array, stops: Int64Array, points: int) -> Series:
+        """Return the measured ones of ranges, at most so many of them."""
         available = len(stops)
         keep = self._on_edge(stops) if kind == "running" else self._measured(starts, stops)
         starts, stops = starts[keep], stops[keep]

@@ -416,7 +416,7 @@ def test_the_api_answers_with_nodes_over_epochs_and_the_whole_epsilon(one: OneSo
         app = create_app(one.store.reader())
         await app.state.replicas.refresh()
         transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             start, end = (bin * BIN_US // 10**6 for bin in (FIRST_BIN, FIRST_BIN + 6 * EPOCH))
             counted = await ask(client, f"count?start={start}&end={end}")
             assert counted["value"] == pytest.approx(true_count(FIRST_BIN, FIRST_BIN + 6 * EPOCH), abs=0.01)

@@ -226,7 +226,7 @@ def test_distributions_over_http(tmp_path: Path, release: Release) -> None:
         app = create_app(one.store.reader())
         await app.state.replicas.refresh()
         transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             status, found = await ask(client, f"cdf?key=AA&start={start}&end={end}")
             counts = truth[2:5, 1].sum(axis=0).cumsum()
             assert status == 200

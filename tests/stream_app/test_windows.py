@@ -93,7 +93,7 @@ def with_client(one: ProductSource, check: Any) -> None:
         app = create_app(one.store.reader())
         await app.state.replicas.refresh()
         transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             await check(client)
 
     asyncio.run(inside())

@@ -74,7 +74,7 @@ async def api_at(stream: Published) -> AsyncIterator[Api]:
     app = create_app(store.reader())
     await app.state.replicas.refresh()
     transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield Api(app, client, store, stream)
 
 

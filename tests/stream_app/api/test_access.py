@@ -40,7 +40,7 @@ async def asking(
     app = create_app(store.reader(), rules)
     await app.state.replicas.refresh()
     transport = httpx.ASGITransport(app=app, client=(address, 5_000))
-    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
 
 
@@ -133,7 +133,8 @@ def test_a_key_that_is_taken_out_opens_nothing_more_and_ends_what_it_opened() ->
             return {"type": "http.request", "body": b"", "more_body": False}
 
         door = Access(follower, rules)
-        headers = [(name.lower().encode(), value.encode()) for name, value in bearer("k-one").items()]
+        said = {"Host": "localhost"} | bearer("k-one")
+        headers = [(name.lower().encode(), value.encode()) for name, value in said.items()]
         scope = {
             "type": "http",
             "path": "/v1/streams/clicks/events",

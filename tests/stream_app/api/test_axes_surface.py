@@ -66,7 +66,9 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
 async def asked(one: ProductSource) -> AsyncIterator[httpx.AsyncClient]:
     app = create_app(one.store.reader())
     await app.state.replicas.refresh()
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://api") as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app), base_url="http://localhost"
+    ) as client:
         yield client
 
 

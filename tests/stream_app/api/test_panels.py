@@ -44,7 +44,7 @@ async def api_over_axes(bins: int = 48, **options: Any) -> AsyncIterator[tuple[A
     app = create_app(store.reader())
     await app.state.replicas.refresh()
     transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield Api(app, client, store, stream), cells
 
 
@@ -379,7 +379,7 @@ def test_bins_that_were_never_measured_are_left_out() -> None:
         app = create_app(store.reader())
         await app.state.replicas.refresh()
         transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             api = Api(app, client, store, stream)
             found = await api.json("preview", epsilon=0.5, step=8)
             assert found["start"] == [start_of(place) for place in (0, 8, 24)]

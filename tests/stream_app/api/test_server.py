@@ -148,7 +148,9 @@ def _await_ready(client: httpx.Client) -> None:
 def test_ready_only_after_the_store_was_read() -> None:
     async def run() -> None:
         app = create_app(MemoryStore().reader())
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://api") as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=app), base_url="http://localhost"
+        ) as client:
             response = await client.get("/readyz")
             assert response.status_code == 503
             assert "is Redis up" in response.json()["error"]

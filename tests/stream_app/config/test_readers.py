@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -178,3 +179,32 @@ def test_a_wrong_door_is_one_line(api: str, expected: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         read(f"api: {{{api}}}\n")
     assert expected in str(refusal.value)
+
+
+def test_names_and_limits_of_readers_are_read() -> None:
+    api = read(
+        "api: {hosts: [Counts.example.org, api], limits: {connections: 50, connections_per_address: 5, "
+        "followers: 2, idle: 30s, slow: 1m}}\n"
+    ).api
+    assert api.hosts == {"counts.example.org", "api"}
+    assert (api.limits.connections, api.limits.per_address, api.limits.followers) == (50, 5, 2)
+    assert (api.limits.idle_us, api.limits.slow_us) == (30_000_000, 60_000_000)
+    assert read("").api.hosts == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("api", "expected"),
+    [
+        ("hosts: [counts.example.org:443]", "must be a list of names without ports"),
+        ("hosts: counts.example.org", "must be a list of names without ports"),
+        ("hosts: []", "must be a list of names without ports"),
+        ("limits: {connections: 0}", "must be a whole number from 1 to 100000"),
+        ("limits: {followers: true}", "must be a whole number from 1"),
+        ("limits: {slow: 10}", "must be a duration with its unit"),
+        ("limits: {idle: 0s}", "must be from 1s to 1h"),
+        ("limits: {speed: 1}", "speed is not a known key"),
+    ],
+)
+def test_other_names_and_limits_are_refused(api: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        read(f"api: {{{api}}}\n")

@@ -1,0 +1,161 @@
+"""Whose turn it is: no reader takes the loop, the threads or the connections from the others.
+
+A reader is a key, a user of the proxy, or an address. Nothing here looks at what is asked or counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+_AT_ONCE_S = 0.000_5
+_LONGEST_REST_S = 0.05
+
+
+class TooManyError(Exception):
+    """A reader, or all together, have as many as they may have: one line with the limit and the remedy."""
+
+
+class Turnstile:
+    """Lets one request of each reader in at a time; its others wait, as long again as that one took.
+
+    Guarantee: however many requests one reader sends, another reader's waits for one of them, and half of the
+        loop's time is left for what else there is to do.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._passed: set[str] = set()
+        self._since_s: float | None = None  # when those were let in who are in now
+
+    async def passed(self, reader: str) -> None:
+        """Wait for the reader's turn."""
+        if reader in self._passed:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(reader, deque()).append(turn)
+            await turn
+            return
+        self._passed.add(reader)
+        self._next_later()
+
+    def _next_later(self) -> None:
+        if self._since_s is None:
+            loop = asyncio.get_running_loop()
+            self._since_s = loop.time()
+            loop.call_soon(self._rest)
+
+    def _rest(self) -> None:
+        """Leave the loop to others for as long as it was taken. What takes long is not done on the loop."""
+        assert self._since_s is not None
+        loop = asyncio.get_running_loop()
+        took_s = loop.time() - self._since_s
+        if took_s < _AT_ONCE_S:
+            self._next()
+        else:
+            loop.call_later(min(took_s, _LONGEST_REST_S), self._next)
+
+    def _next(self) -> None:
+        self._since_s = None
+        self._passed.clear()
+        for reader, queue in list(self._waiting.items()):
+            while queue:
+                if not (turn := queue.popleft()).done():  # done: its request was cancelled
+                    turn.set_result(None)
+                    self._passed.add(reader)
+                    break
+            if not queue:
+                del self._waiting[reader]
+        if self._passed:
+            self._next_later()
+
+
+class LongTurns:
+    """Lets few long computations run at once, and readers take turns for them.
+
+    Args: together, how many run at once; each, how many of them of one reader; waiting, how many more of one
+        reader may wait.
+    """
+
+    def __init__(self, together: int = 2, each: int = 1, waiting: int = 24) -> None:
+        self._together, self._each, self._most_waiting = together, each, waiting
+        self._running: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def of(self, reader: str) -> AsyncIterator[None]:
+        """Hold a turn. Raises: TooManyError where too many of the reader's questions wait already."""
+        queue = self._waiting.setdefault(reader, deque())
+        if len(queue) >= self._most_waiting:
+            raise TooManyError(
+                f"{len(queue)} of your questions wait already, the most that may; ask again later"
+            )
+        turn = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        self._grant()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                queue.remove(turn)
+            else:
+                self._end(reader)
+            raise
+        try:
+            yield
+        finally:
+            self._end(reader)
+
+    def _end(self, reader: str) -> None:
+        self._running[reader] -= 1
+        if not self._running[reader]:
+            del self._running[reader]
+        self._grant()
+
+    def _grant(self) -> None:
+        """Give free places to the readers that have waited longest since their last turn."""
+        for reader in list(self._waiting):
+            queue = self._waiting[reader]
+            while queue and self._running.total() < self._together and self._running[reader] < self._each:
+                turn = queue.popleft()
+                if not turn.done():
+                    self._running[reader] += 1
+                    self._waiting.move_to_end(reader)
+                    turn.set_result(None)
+            if not queue:
+                del self._waiting[reader]
+
+
+class Places:
+    """How many things may be held at once, in all and by one reader: connections, followers.
+
+    Args: what they are called in a refusal; limits; the configuration keys of the limits.
+    """
+
+    def __init__(self, what: str, together: int, each: int, keys: tuple[str, str]) -> None:
+        self._what, self._together, self._each, self._keys = what, together, each, keys
+        self._held: Counter[str] = Counter()
+
+    @property
+    def held(self) -> int:
+        """Return how many are held."""
+        return self._held.total()
+
+    def take(self, reader: str | None) -> None:
+        """Take a place. Args: None for one that counts in all only. Raises: TooManyError."""
+        if self.held >= self._together:
+            raise TooManyError(
+                f"{self._together} {self._what} are open, the most ({self._keys[0]}); try again later"
+            )
+        if reader is not None and self._held[reader] >= self._each:
+            raise TooManyError(
+                f"{self._each} {self._what} of yours are open, the most ({self._keys[1]}); close some"
+            )
+        self._held[reader or ""] += 1
+
+    def give_back(self, reader: str | None) -> None:
+        """Give a place back."""
+        self._held[reader or ""] -= 1
+        if not self._held[reader or ""]:
+            del self._held[reader or ""]

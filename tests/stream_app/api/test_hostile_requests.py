@@ -1,0 +1,335 @@
+"""Requests that are meant to keep the service busy: refused in one line before the work, or ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
+
+import httpx
+import pytest
+
+from stream_app.api.access import AccessRules
+from stream_app.api.app import listen, serve_on
+from stream_app.api.connections import Limits
+from stream_app.api.promql import PromQLError, parse_selector
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.api.client import Api, api_at, with_api
+from tests.stream_app.published import FIRST_BIN, Published
+from tests.stream_app.published_axes import PublishedAxes
+from tests.stream_app.published_windows import PublishedWindows
+
+START_S = FIRST_BIN * 3600
+LIMITS = Limits(connections=20, connections_per_address=8, followers=3, idle_s=1.0, slow_s=0.5)
+
+
+@contextmanager
+def quickly(seconds: float = 2.0) -> Iterator[None]:
+    """Fail where something takes longer: each of these took seconds to minutes of a processor."""
+    begun = time.process_time()
+    yield
+    assert time.process_time() - begun < seconds
+
+
+@with_api([5] * 12)
+async def test_many_selectors_are_refused_before_they_are_compared(api: Api) -> None:
+    many = "&".join(f'match[]={{a=~"x{number}"}}' for number in range(300)).encode()
+    for path in ("series", "labels"):
+        with quickly():
+            answer = await api.client.post(f"/api/v1/{path}", content=many)
+        assert answer.status_code == 400
+        assert answer.json()["error"] == (
+            "match[]: 300 selectors; at most 16 are taken at once, ask several times"
+        )
+
+
+def test_selectors_over_many_keys_cost_one_comparison_a_key() -> None:
+    async def run() -> None:
+        stream = PublishedAxes(MemoryStore(), carriers=tuple(f"k{n:04}" for n in range(300)), buckets=1)
+        await stream.open()
+        async with api_at(stream) as api:
+            some = "&".join(f'match[]={{key=~"k{number:04}|x.*y.*z"}}' for number in range(16)).encode()
+            with quickly():
+                answer = await api.client.post("/api/v1/series", content=some)
+            assert len(answer.json()["data"]) == 16 * 8
+            found = await api.json("/api/v1/series", **{"match[]": 'private_counts_running{stream="delays"}'})
+            assert len(found["data"]) == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("pattern", ["(d|e|)" * 2, "(a|)" * 25, "((a))"])
+def test_a_pattern_that_can_backtrack_for_long_is_refused(pattern: str) -> None:
+    with pytest.raises(PromQLError, match="one pair of parentheses"):
+        parse_selector(f'{{stream=~"{pattern}"}}')
+    assert parse_selector('{stream=~"(a|b)c"}').matches({"stream": "bc"})
+
+
+def test_a_question_that_would_take_minutes_is_refused() -> None:
+    async def run() -> None:
+        stream = PublishedAxes(MemoryStore(), carriers=tuple(f"k{n:04}" for n in range(300)), buckets=1)
+        await stream.open()
+        await stream.close_cells(_cells(12, 301))
+        async with api_at(stream) as api, _quick():
+            asked = {"start": START_S, "end": START_S + 43_000, "step": 4, "stream": "delays"}
+            query = 'private_counts_key_running{key=~"k0001|k0002|k0003"}'
+            status, refused = await api.error("/api/v1/query_range", query=query, **asked)
+            assert status == 400
+            assert "would take about" in refused["error"]
+            assert "ask for fewer series, a longer step or a shorter range" in refused["error"]
+
+    asyncio.run(run())
+
+
+def _cells(bins: int, keys: int) -> Any:
+    import numpy as np
+
+    return np.ones((bins, keys, 1), np.int64)
+
+
+@asynccontextmanager
+async def _quick() -> AsyncIterator[None]:
+    with quickly(5.0):
+        yield
+
+
+def test_bands_are_given_at_few_confidences() -> None:
+    async def run() -> None:
+        stream = PublishedWindows(MemoryStore(), window_bins=4, epoch_bins=8, buckets=8)
+        await stream.open()
+        await stream.close_cells(_cells(4, 5).repeat(8, axis=2))
+        async with api_at(stream) as api:
+            for number in range(20):
+                status, refused = await api.error("window", key="UA", confidence=0.9 + number / 1000 + 0.0001)
+                assert (status, refused["parameter"]) == (422, "confidence")
+                assert "0.5, 0.8, 0.9, 0.95" in refused["error"]
+            await asyncio.gather(*(api.json("window", key="UA", confidence=0.8) for _ in range(5)))
+
+    asyncio.run(run())
+
+
+@with_api([5] * 12)
+async def test_the_name_that_was_asked_for_is_no_part_of_what_is_remembered(api: Api) -> None:
+    app = api.app
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        for host in ("localhost", "127.0.0.1:8088", "[::1]"):
+            assert (
+                await client.get("/v1/streams/departures/count", headers={"Host": host})
+            ).status_code == 200
+        for host in ("a/b?c#d", "evil.example", "localhost.evil.example", "localhost@evil"):
+            refused = await client.get("/v1/streams/departures/count", headers={"Host": host})
+            assert refused.status_code == 421
+            assert "add the name to api.hosts" in refused.json()["error"]
+    assert [key for key in api.replica.answers if key[0] == "/v1/streams/departures/count"] == [  # type: ignore[index]
+        ("/v1/streams/departures/count", b"", "json")
+    ]
+
+
+@with_api([5] * 12)
+async def test_what_nobody_waits_for_any_more_is_not_computed(
+    api: Api,
+) -> None:
+    turns = api.app.state.long_turns
+    async with turns.of("held"), turns.of("too"):
+        gone = asyncio.create_task(api.get("series"))
+        await asyncio.sleep(0.05)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+    assert api.replica.answers == {}
+    assert len((await api.json("series"))["value"]) == 12
+
+
+# -- over sockets ------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def served(limits: Limits = LIMITS, **rules: Any) -> AsyncIterator[int]:
+    """Serve a stream on loopback; yield the port."""
+    stream = Published(MemoryStore())
+    await stream.open()
+    await stream.close([5] * 12)
+
+    @asynccontextmanager
+    async def reader() -> AsyncIterator[Any]:
+        yield stream.store.reader()
+
+    listener = listen("127.0.0.1", 0)
+    port = int(listener.getsockname()[1])
+    serving = asyncio.create_task(serve_on(listener, reader, AccessRules(limits=limits, **rules)))
+    for _ in range(500):
+        if json.loads((await said(port, GET % b"/readyz")).rpartition(b"\r\n")[2]) == {"status": "ready"}:
+            break
+        await asyncio.sleep(0.02)
+    try:
+        yield port
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+GET = b"GET %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+POST = b"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\n"
+
+
+async def said(port: int, request: bytes, then: bytes = b"") -> bytes:
+    """Send bytes and, a little later, more; return all that is answered until the connection ends."""
+    async with asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        if then:
+            await asyncio.sleep(0.1)
+            writer.write(then)
+        answer = b""
+        with suppress(ConnectionError):  # closed with some of what was sent unread
+            while part := await reader.read(65_536):
+                answer += part
+        writer.close()
+        return answer
+
+
+def test_requests_that_do_not_arrive_end() -> None:
+    async def run() -> None:
+        async with served() as port:
+            begun = time.monotonic()
+            slow = [
+                b"",
+                b"GET /v1/streams HT",
+                b"GET /v1/streams HTTP/1.1\r\nHost: localhost\r\nX: ",
+                POST + b"Content-Length: 100\r\n\r\nquery",
+            ]
+            answers = await asyncio.gather(*(said(port, one) for one in slow))
+            for answer in answers:
+                assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+                assert b"did not arrive within 0.5 s" in answer
+            # A byte now and then does not keep it alive.
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n")
+            reading = asyncio.create_task(reader.read())
+            while not reading.done():
+                writer.write(b"X: a\r\n")
+                await asyncio.sleep(0.1)
+            await asyncio.gather(reading, return_exceptions=True)
+            writer.close()
+            assert time.monotonic() - begun < 15
+            # Silence after an answer ends too.
+            answer = await said(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 200")
+
+    asyncio.run(run())
+
+
+def test_one_address_has_so_many_connections_and_no_more() -> None:
+    async def run() -> None:
+        async with served(Limits(connections=20, connections_per_address=8, slow_s=30)) as port:
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
+            await asyncio.sleep(0.1)
+            answer = await said(port, GET % b"/healthz")
+            assert answer.startswith(b"HTTP/1.1 429")
+            assert b"8 connections of yours are open, the most (api.limits.connections_per_address)" in answer
+            async with asyncio.timeout(20):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+                writer.write(GET % b"/healthz")
+                assert (await reader.read()).startswith(b"HTTP/1.1 200")
+                writer.close()
+            for _, one in held:
+                one.close()
+            await asyncio.sleep(0.2)
+            assert (await said(port, GET % b"/healthz")).startswith(b"HTTP/1.1 200")
+
+    asyncio.run(run())
+
+
+def test_a_reader_follows_so_many_streams_and_no_more() -> None:
+    async def run() -> None:
+        async with served() as port:
+            events = GET % b"/v1/streams/departures/events"
+            held = []
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(events)
+                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+                held.append(writer)
+            for path in (b"/v1/streams/departures/events", b"/v1/overview/events"):
+                answer = await said(port, GET % path)
+                assert answer.startswith(b"HTTP/1.1 429")
+                assert b"3 streams of events of yours are open, the most (api.limits.followers)" in answer
+            held[0].close()
+            await asyncio.sleep(0.3)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(events)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            for one in (*held, writer):
+                one.close()
+
+    asyncio.run(run())
+
+
+def test_bodies_say_how_long_they_are(caplog: pytest.LogCaptureFixture) -> None:
+    chunked = b"Transfer-Encoding: chunked\r\n"
+    behind = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    async def run() -> None:
+        async with served() as port:
+            for head in (chunked, b"Content-Length: 5\r\n" + chunked, chunked + b"Content-Length: 5\r\n"):
+                answer = await said(port, POST + head + b"\r\n0\r\n\r\n" + behind)
+                assert answer.count(b"HTTP/1.1 ") == 1, "the connection was kept"
+                assert answer.startswith(b"HTTP/1.1 400")
+                assert b"send the body with its Content-Length" in answer
+            heads = b"".join(b"X%d: a\r\n" % number for number in range(20_000))
+            for large in (b"X: " + b"a" * 200_000 + b"\r\n", heads):
+                with quickly():
+                    answer = await said(port, POST + large + b"\r\n")
+                assert answer.startswith(b"HTTP/1.1 400") or answer == b""
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(run())
+    assert "Invalid HTTP request" not in caplog.text
+
+
+def test_a_client_that_leaves_while_posting_leaves_no_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        async with served() as port:
+            for length in (b"100", b"16000"):
+                with socket.create_connection(("127.0.0.1", port)) as leaving:
+                    leaving.sendall(POST + b"Content-Length: " + length + b"\r\n\r\nquery")
+                    await asyncio.sleep(0.1)
+            await asyncio.sleep(0.3)
+            assert (await said(port, GET % b"/healthz")).startswith(b"HTTP/1.1 200")
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_reader_that_takes_nothing_is_let_go() -> None:
+    async def run() -> None:
+        async with served(Limits(connections_per_address=4, slow_s=0.5)) as port:
+            lazy = socket.socket()
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            lazy.connect(("127.0.0.1", port))
+            lazy.setblocking(False)
+            page = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            lazy.send(page * 150)
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + 15
+            while loop.time() < deadline:
+                try:
+                    lazy.send(page)
+                except BlockingIOError:
+                    pass
+                except (ConnectionResetError, BrokenPipeError):
+                    break
+                await asyncio.sleep(0.1)
+            else:
+                pytest.fail("the connection is still open")
+            lazy.close()
+
+    asyncio.run(run())

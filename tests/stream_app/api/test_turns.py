@@ -1,0 +1,133 @@
+"""Turns and places: one reader's many requests cost another reader one of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from stream_app.api.hosts import Hosts
+from stream_app.api.turns import LongTurns, Places, TooManyError, Turnstile
+
+
+def test_a_crowd_lets_another_reader_in_at_once() -> None:
+    async def run() -> list[str]:
+        turnstile, order = Turnstile(), []
+
+        async def enter(reader: str) -> None:
+            await turnstile.passed(reader)
+            order.append(reader)
+
+        crowd = [asyncio.create_task(enter("crowd")) for _ in range(50)]
+        await asyncio.sleep(0)
+        await asyncio.gather(enter("alone"), *crowd)
+        return order
+
+    order = asyncio.run(run())
+    assert order.index("alone") <= 2
+    assert order.count("crowd") == 50
+
+
+def test_a_request_that_was_given_up_holds_nobody_back() -> None:
+    async def run() -> None:
+        turnstile = Turnstile()
+        await turnstile.passed("a")
+        waiting = [asyncio.create_task(turnstile.passed("a")) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        async with asyncio.timeout(10):
+            await asyncio.gather(*waiting, return_exceptions=True)
+            await turnstile.passed("a")
+
+    asyncio.run(run())
+
+
+def test_readers_take_turns_for_what_takes_long() -> None:
+    async def run() -> None:
+        turns, order = LongTurns(together=2, each=1, waiting=3), []
+        gate = asyncio.Event()
+
+        async def work(reader: str) -> None:
+            async with turns.of(reader):
+                order.append(reader)
+                await gate.wait()
+
+        many = [asyncio.create_task(work("many")) for _ in range(4)]
+        await asyncio.sleep(0)
+        one = asyncio.create_task(work("one"))
+        await asyncio.sleep(0)
+        assert order == ["many", "one"]  # one of each at once
+        with pytest.raises(TooManyError, match="3 of your questions wait already"):
+            await work("many")
+        third = asyncio.create_task(work("third"))
+        await asyncio.sleep(0)
+        given_up = many.pop()
+        given_up.cancel()
+        gate.set()
+        await asyncio.gather(one, third, *many)
+        assert sorted(order) == ["many"] * 3 + ["one", "third"]
+        assert order.index("third") <= 3
+
+    asyncio.run(run())
+
+
+def test_a_turn_is_given_back_by_whoever_is_cancelled() -> None:
+    async def run() -> None:
+        turns = LongTurns(together=1)
+        for _ in range(3):
+            async with turns.of("a"):
+                waiting = asyncio.create_task(_hold(turns))
+                await asyncio.sleep(0)
+            waiting.cancel()  # its turn was granted in this moment, and it has not run yet
+            await asyncio.gather(waiting, return_exceptions=True)
+        async with asyncio.timeout(10), turns.of("b"):
+            pass
+
+    asyncio.run(run())
+
+
+async def _hold(turns: LongTurns) -> None:
+    async with turns.of("b"):
+        await asyncio.sleep(3600)
+
+
+def test_places_are_limited_in_all_and_for_each() -> None:
+    places = Places("connections", 3, 2, ("api.limits.connections", "api.limits.connections_per_address"))
+    places.take("a")
+    places.take("a")
+    with pytest.raises(
+        TooManyError, match=r"2 connections of yours .* \(api.limits.connections_per_address\)"
+    ):
+        places.take("a")
+    places.take(None)  # of a proxy
+    with pytest.raises(TooManyError, match=r"3 connections are open, the most \(api.limits.connections\)"):
+        places.take("b")
+    places.give_back("a")
+    places.take("b")
+    assert places.held == 3
+
+
+@pytest.mark.parametrize(
+    ("hosts", "known", "unknown"),
+    [
+        (
+            Hosts(),
+            ["localhost:1", "127.0.0.1", "127.0.0.1:80", "[::1]:80"],
+            ["evil.example", "10.0.0.7:1", ""],
+        ),
+        (
+            Hosts(frozenset({"api"})),
+            ["api", "API:8088", "api."],
+            ["api.evil.example", "evil:8088", "a/b?c#d"],
+        ),
+        (
+            Hosts(addresses=True),
+            ["10.0.0.7:8088", "[2001:db8::1]"],
+            ["evil.example", "10.0.0.7.evil.example"],
+        ),
+        (Hosts(any_name=True), ["counts.example.org"], []),
+    ],
+)
+def test_a_name_is_known_or_not(hosts: Hosts, known: list[str], unknown: list[str]) -> None:
+    assert [name for name in known if not hosts.know(name)] == []
+    assert [name for name in unknown if hosts.know(name)] == []
