@@ -75,27 +75,26 @@ class Cutter:
     async def take_due(self, partitions: Sequence[str]) -> None:
         """Store a cut for every bin whose closing instant has passed by now."""
         async with self._one_at_a_time:
-            await self._views.complete(self._store)
-            while due := self._due(partitions, now_us := await self._clock.now_us()):
+            while due := await self._due(partitions, now_us := await self._clock.now_us()):
                 await self._take(due)
                 if all(one.bins[-1][0] >= _last_due_bin(one.view, now_us) for one in due):
                     break  # bins that have closed meanwhile are the next call's: else this might never end
 
     async def _wait_until_due(self) -> None:
-        await self._views.complete(self._store)
+        views = await self._views.complete(self._store)
         owned = await self._source.owned()
         now_us = await self._clock.now_us()
         instants = [
             view.declaration.closing.instant_us(view.partitions[partition].last_cut_bin + 1)
-            for view in self._views
+            for view in views
             for partition in owned
             if partition in view.partitions
         ]
         await self._clock.sleep_until_us(min([*instants, now_us + LONGEST_WAIT_US]))
 
-    def _due(self, partitions: Sequence[str], now_us: int) -> list[_Due]:
+    async def _due(self, partitions: Sequence[str], now_us: int) -> list[_Due]:
         found = []
-        for view in self._views:
+        for view in await self._views.complete(self._store):
             for partition in partitions:
                 state = view.partitions.get(partition)
                 if state is not None and (bins := view.declaration.closing.due(state.last_cut_bin, now_us)):
@@ -113,30 +112,26 @@ class Cutter:
             await self._store_cuts(one, _cuts(one, positions, answered_us))
 
     async def _store_cuts(self, due: _Due, cuts: Sequence[Cut]) -> None:
-        view, name = due.view, due.view.name
+        view, partition = due.view, due.partition
         reply = await self._store.take_cuts(
-            name, view.strategy.hash, due.partition, due.last_cut_bin, cuts, view.rules.max_ahead_bins
+            view.name, view.strategy.hash, partition, due.last_cut_bin, cuts, view.rules.max_ahead_bins
         )
-        check_strategy(name, reply)
-        if reply is Reply.DONE and name in self._views:
-            state = self._views[name].partitions[due.partition]
-            self._views[name].partitions[due.partition] = state.with_cuts(cuts)
+        check_strategy(view.name, reply)
+        if reply is Reply.DONE:
+            view.partitions[partition] = view.partitions[partition].with_cuts(cuts)
         else:
-            await self._views.load(name, self._store)
-        await self._write_letters(name, due.partition)
+            view = await self._views.load(view.name, self._store)
+        if partition in view.aside:
+            await self._write_letters(view.name, partition)
+            view.aside.discard(partition)
 
     async def _write_letters(self, name: str, partition: str) -> None:
         """Write a dead letter for each record from the future that this cut refused and that is known."""
-        view = self._views[name]
-        if partition not in view.aside:
-            return
         positions = await self._store.refused_ahead(name, partition)
         if positions:
-            await self._dead_letters.write(
-                [Refusal(partition, position, Reason.FUTURE, b"") for position in positions], name
-            )
+            letters = [Refusal(partition, position, Reason.FUTURE, b"") for position in positions]
+            await self._dead_letters.write(letters, name)
             await self._store.forget_refused(name, partition, len(positions))
-        view.aside.discard(partition)
 
 
 def _cuts(due: _Due, positions: Mapping[int, int], answered_us: int) -> list[Cut]:

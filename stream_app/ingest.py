@@ -113,24 +113,22 @@ class Ingest:
         partitions = await self._source.owned()
         if partitions != self._owned:
             self._views.forget()  # somebody else may have moved what is owned now
-        await self._views.complete(self._store)
-        for name in self._views.names:
-            await self._start_partitions(name, partitions)
+        streams = await self._views.complete(self._store)
+        streams = [await self._with_partitions(stream, partitions) for stream in streams]
         self._owned = partitions
-        batches = await self._source.read(self._positions(partitions), READ_TIMEOUT_S)
+        batches = await self._source.read(_positions(streams, partitions), READ_TIMEOUT_S)
         if self._clock.virtual:
             await self._cutter.take_due(partitions)
         for batch in batches:
             letters = [refusal for refusal in batch.refused if refusal.reason != Reason.TOMBSTONE]
             if letters:
                 await self._dead_letters.write(letters)
-            for name in self._views.names:
-                await self._apply_batch(name, batch)
+            for place, stream in enumerate(streams):
+                streams[place] = await self._apply_batch(stream, batch)
         return sum(len(batch.positions) + len(batch.refused) for batch in batches)
 
-    async def _start_partitions(self, name: str, partitions: Sequence[str]) -> None:
-        """Begin the partitions that the stream has never read."""
-        stream = self._views[name]
+    async def _with_partitions(self, stream: StreamView, partitions: Sequence[str]) -> StreamView:
+        """Return the stream after it has begun the partitions that it has never read."""
         new = [partition for partition in partitions if partition not in stream.partitions]
         # A partition that appears later is read from its beginning, or its first events would be lost. So
         # whoever begins the stream begins all partitions, its own and those of others.
@@ -139,10 +137,9 @@ class Ingest:
             new = list(await self._source.partitions())
         for partition in new:
             position = await self._start_position(stream, partition, start)
-            reply = await self._store.start_partition(name, stream.strategy.hash, partition, position)
-            check_strategy(name, reply)
-        if new:
-            await self._views.load(name, self._store)
+            reply = await self._store.start_partition(stream.name, stream.strategy.hash, partition, position)
+            check_strategy(stream.name, reply)
+        return await self._views.load(stream.name, self._store) if new else stream
 
     async def _start_position(self, stream: StreamView, partition: str, start: Start) -> int:
         if start == "latest":
@@ -151,35 +148,23 @@ class Ingest:
             return (await self._source.positions_at([partition], [start_us]))[partition][0]
         return await self._source.first_position(partition, start if isinstance(start, int) else None)
 
-    def _positions(self, partitions: Sequence[str]) -> dict[str, int]:
-        """Return where to read each partition: at the position of the stream that is furthest behind."""
-        return {
-            partition: min(known)
-            for partition in partitions
-            if (
-                known := [
-                    view.partitions[partition].position
-                    for view in self._views
-                    if partition in view.partitions
-                ]
-            )
-        }
+    async def _apply_batch(self, stream: StreamView, batch: RecordBatch) -> StreamView:
+        """Apply what this stream has not applied of a batch; bin it again when the store knows better.
 
-    async def _apply_batch(self, name: str, batch: RecordBatch) -> None:
-        """Apply what this stream has not applied of a batch; bin it again when the store knows better."""
-        stream = self._views[name] if name in self._views else await self._views.load(name, self._store)
+        Returns: the stream as the store told it last.
+        """
         while True:
             state = stream.partitions.get(batch.partition)
             if state is None or not batch.start <= state.position < batch.end:
-                return  # somebody else is past it, or the store was set back: the next read starts there
+                return stream  # somebody else is past it, or the store was set back: it is read again
             part = self._binned(stream, batch, state)
             reply = await self._apply_slice(stream, part)
             if reply in (Reply.DONE, Reply.ALREADY):
-                await self._count_refused(name, part)
-                return
+                await self._count_refused(stream.name, part)
+                return stream
             if reply is Reply.CUTS_CHANGED:
                 await self._wait_for_cut(batch.partition)
-            stream = await self._views.load(name, self._store)
+            stream = await self._views.load(stream.name, self._store)
 
     async def _wait_for_cut(self, partition: str) -> None:
         """Wait a little for a cut that is due: records have no say in when it is taken."""
@@ -271,6 +256,16 @@ class Ingest:
             counts[refusal.reason] += part.state.position <= refusal.position
         for counter, count in counts.items():
             await self._store.count_for_operator(name, counter, count)
+
+
+def _positions(streams: Sequence[StreamView], partitions: Sequence[str]) -> dict[str, int]:
+    """Return where to read each partition: at the position of the stream that is furthest behind."""
+    wanted: dict[str, int] = {}
+    for stream in streams:
+        for partition in partitions:
+            if (state := stream.partitions.get(partition)) is not None:
+                wanted[partition] = min(state.position, wanted.get(partition, state.position))
+    return wanted
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ forgotten and loaded again, for the store alone is right.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from stream_app.core.bins import BinRules
@@ -28,7 +29,8 @@ class StreamView:
     windows: Windows
     sealed_bin: int
     partitions: dict[str, PartitionState]
-    # Partitions in which records may be set aside, or were refused without a dead letter so far.
+    # Partitions in which records may be set aside, or were refused without a dead letter so far; one set for
+    # all that was ever loaded of the stream.
     aside: set[str]
 
 
@@ -45,30 +47,28 @@ class StreamViews:
     """
 
     def __init__(self, names: Sequence[str], agree: Callable[[str], Awaitable[object]] | None = None) -> None:
-        self.names = tuple(names)
+        self._names = tuple(names)
         self._agree = agree
         self._views: dict[str, StreamView] = {}
-
-    def __getitem__(self, name: str) -> StreamView:
-        return self._views[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._views
-
-    def __iter__(self) -> Iterator[StreamView]:
-        return iter(tuple(self._views.values()))
+        self._aside: dict[str, set[str]] = {name: set() for name in names}
+        self._completing = asyncio.Lock()
 
     def forget(self) -> None:
-        """Forget all streams: ``complete`` loads them again."""
+        """Forget all streams: ``complete`` loads them again. The other loop may do so at any await."""
         self._views.clear()
 
-    async def complete(self, store: Store) -> None:
-        """Load the streams that are not known, once store and witness agree about them."""
-        for name in self.names:
-            if name not in self._views:
-                if self._agree is not None:
-                    await self._agree(name)
-                await self.load(name, store)
+    async def complete(self, store: Store) -> list[StreamView]:
+        """Return all streams; those that are not known are loaded once store and witness agree about them."""
+        async with self._completing:
+            views = []
+            for name in self._names:
+                view = self._views.get(name)
+                if view is None:
+                    if self._agree is not None:
+                        await self._agree(name)
+                    view = await self.load(name, store)
+                views.append(view)
+            return views
 
     async def load(self, name: str, store: Store) -> StreamView:
         """Learn from the store where a stream is. Raises: OperatorError for one that is not open."""
@@ -85,8 +85,9 @@ class StreamViews:
             windows=declaration.windows(state.epoch, strategy.design.horizon),
             sealed_bin=state.sealed_bin,
             partitions=dict(state.partitions),
-            aside=set(state.partitions),
+            aside=self._aside[name],
         )
+        view.aside.update(view.partitions)
         self._views[name] = view
         return view
 
