@@ -11,8 +11,8 @@ import fcntl
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
@@ -45,12 +45,14 @@ from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable, check_safety
 from stream_app.stream_views import StreamViews
+from stream_app.together import until_all_end, until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 
 PREDECESSOR_S = 20.0
 REDIS_LOOK_EVERY_S = 0.2
 START_AGAIN_S = 1.0
+CLOSE_S = 1.0
 REPLAY_STRIDE_BINS = 256  # at full speed: bins that are cut, sealed and released in one step
 
 log = logging.getLogger(__name__)
@@ -66,13 +68,8 @@ class Pipeline:
 
     async def run(self) -> None:
         """Run until cancelled; a replay returns when its last bin is visible."""
-        async with asyncio.TaskGroup() as group:
-            counting = [group.create_task(loop.run()) for loop in (self.cutter, self.ingest)]
-            async with asyncio.TaskGroup() as releasing:
-                for closer in self.closers:
-                    releasing.create_task(closer.run())
-            for task in counting:
-                task.cancel()
+        releasing = until_all_end(*(closer.run() for closer in self.closers))
+        await until_one_ends(self.cutter.run(), self.ingest.run(), releasing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ class Ends:
     def own_store(self) -> RedisStore:
         """Return a store for one loop, which is then told when another server process answers."""
         store = watch_store(RedisStore(self.url), self.metrics, _live_closings(self.settings))
-        self.resources.push_async_callback(store.close)
+        self.resources.push_async_callback(_close, store.close)
         return store
 
 
@@ -164,14 +161,14 @@ async def _start_and_run(settings: Settings) -> None:
             door = serving(metrics, settings.operator.host, settings.operator.port)
             await resources.enter_async_context(door)
         store = watch_store(RedisStore(url), metrics, _live_closings(settings))
-        resources.push_async_callback(store.close)
+        resources.push_async_callback(_close, store.close)
         witnesses = await _open_witnesses(settings, resources)
         outside = outside_ledger(settings)
         await check_start(settings, store, witnesses, outside, time.time_ns() // 1_000)
         keys = noise_keys(settings)
         ends = Ends(settings, directory, url, store, witnesses, outside, keys, metrics, resources)
         pipelines = [await _pipeline(streams, ends) for streams in by_log(settings.streams)]
-        await _run_all(pipelines)
+        await until_all_end(*(pipeline.run() for pipeline in pipelines))
 
 
 def noise_keys(settings: Settings) -> NoiseKeys:
@@ -231,7 +228,7 @@ async def _open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict
         assert settings.kafka is not None  # the configuration was refused without it
         if output.topic not in topics:
             topics[output.topic] = await WitnessTopic.open(cluster_of(settings.kafka), output.topic)
-            resources.push_async_callback(topics[output.topic].close)
+            resources.push_async_callback(_close, topics[output.topic].close)
     file = WitnessFile(settings.state_dir / "witness")
     resources.callback(file.close)
     witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
@@ -268,27 +265,13 @@ async def new_ledger(settings: Settings) -> str:
         raise OperatorError(f"ledger.topic: {failure}") from None
 
 
-async def _run_all(pipelines: Sequence[Pipeline]) -> None:
-    try:
-        async with asyncio.TaskGroup() as group:
-            for pipeline in pipelines:
-                group.create_task(pipeline.run())
-    except* OperatorError as refusals:
-        raise _first(refusals) from None
-
-
-def _first(group: BaseExceptionGroup[OperatorError]) -> OperatorError:
-    inner = group.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
-
-
 async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
     """Open the streams of one source and join their loops."""
     settings, store = ends.settings, ends.store
     wall = LiveClock(store)
     clock = _clock(streams, wall)
     log = await open_source(streams, settings, clock)
-    ends.resources.push_async_callback(log.close)
+    ends.resources.push_async_callback(_close, log.close)
     letters = DeadLetterFile(ends.directory / "dead_letters" / f"{streams[0].name}.ndjson")
     ends.resources.callback(letters.close)
     identity = streams[0].source.identity
@@ -340,13 +323,21 @@ def _lease(stream: StreamSettings, ends: Ends) -> Lease | None:
     if not isinstance(stream.source, TopicSettings):
         return None
     lease = Lease(ends.store, stream.name, ends.worker)
-    ends.resources.push_async_callback(_give_up, lease)
+    ends.resources.push_async_callback(_close, lease.give_up)
     return lease
 
 
-async def _give_up(lease: Lease) -> None:
-    with suppress(OSError):
-        await lease.give_up()
+async def _close(close: Callable[[], Awaitable[None]]) -> None:
+    """Close what the worker uses: what a client tells its server as it leaves is a courtesy.
+
+    It may neither hold the worker, as a consumer does that waits until its group agrees, nor hide why the
+    worker ends.
+    """
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await close()
+    except Exception as failure:
+        log.info("a client did not close: %s", failure)
 
 
 def _live_closings(settings: Settings) -> dict[str, Closing]:

@@ -43,6 +43,11 @@ def configure(role: str, level: int = logging.WARNING, stream: TextIO | None = N
     logging.captureWarnings(True)
     for name, least in _LIBRARIES.items():
         logging.getLogger(name).setLevel(least)
+    log_crashes()
+
+
+def log_crashes() -> None:
+    """Make the last words of a process or thread that crashes a log line, without the error's message."""
     sys.excepthook = _log_crash
     threading.excepthook = _log_thread_crash
 

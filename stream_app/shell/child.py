@@ -7,25 +7,21 @@ import logging
 import os
 import sys
 
+from stream_app.bootstrap import run_worker
 from stream_app.bootstrap_public import run_alerts, run_api
 from stream_app.monitoring.logs import LOG_LEVEL, configure
-from stream_app.ports import OperatorError
-from stream_app.shell.counting import count
-from stream_app.shell.processes import REFUSED, read_orders, until_stopped
+from stream_app.shell.ending import exit_status
+from stream_app.shell.processes import STOP_S, read_orders, until_stopped
 
-ROLES = {"worker": count, "api": run_api, "alerts": run_alerts}
+ROLES = {"worker": run_worker, "api": run_api, "alerts": run_alerts}
 
 
 async def main(name: str) -> None:
     """Run a role until its work is complete, a signal asks for the end, or the parent is gone."""
     settings, orphaned = await read_orders()
-    await until_stopped(ROLES[name](settings), orphaned)
+    await until_stopped(ROLES[name](settings), orphaned, within_s=STOP_S)
 
 
 if __name__ == "__main__":
     configure(sys.argv[1], int(os.environ.get(LOG_LEVEL, logging.WARNING)))
-    try:
-        asyncio.run(main(sys.argv[1]))
-    except OperatorError as refusal:
-        print(refusal, file=sys.stderr)
-        sys.exit(REFUSED)
+    sys.exit(exit_status(lambda: asyncio.run(main(sys.argv[1])), name=""))

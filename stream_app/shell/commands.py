@@ -67,15 +67,15 @@ def worker(config: Path) -> int:
 
     Workers of streams from topics into topics share the partitions, as many as there are. Any other is
     alone in its state directory: the witness is a file there. STREAM_APP_CONFIG=app.yaml faust -A
-    stream_app.worker worker is the same.
+    stream_app.worker worker runs the same loops in a Faust app.
 
     \b
     Example:
       STREAM_APP_REDIS_URL=redis://worker:secret@db/0 stream-app worker --config app.yaml
     """
-    from stream_app.shell.counting import count
+    from stream_app.bootstrap import run_worker
 
-    asyncio.run(until_stopped(count(load(config)), within_s=STOP_S))
+    asyncio.run(until_stopped(run_worker(load(config)), within_s=STOP_S))
     return 0
 
 

@@ -16,8 +16,8 @@ from stream_app.config.values import format_duration, positive_duration_us
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.event_logs import why_unreadable
 from stream_app.ports import OperatorError
+from stream_app.shell.ending import COMPLETE
 from stream_app.shell.options import read_pace
-from stream_app.shell.processes import COMPLETE
 from stream_app.shell.progress import open_report
 from stream_app.shell.supervision import Door, Ending, run_service
 

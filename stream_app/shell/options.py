@@ -15,6 +15,7 @@ import click
 from stream_app.config import Settings, load, values
 from stream_app.config.measured_again import check_measurements
 from stream_app.ports import OperatorError
+from stream_app.shell.ending import exit_status
 
 API_KEY = "STREAM_APP_API_KEY"
 
@@ -24,14 +25,7 @@ def refusals_in_one_line(command: Callable[..., int | None]) -> Callable[..., No
 
     @functools.wraps(command)
     def guarded(*arguments: Any, **options: Any) -> None:
-        try:
-            status = command(*arguments, **options)
-        except OperatorError as refusal:
-            click.echo(f"stream-app: {refusal}", err=True)
-            status = 2
-        except KeyboardInterrupt:
-            status = 0
-        sys.exit(status or 0)
+        sys.exit(exit_status(lambda: command(*arguments, **options)))
 
     return guarded
 

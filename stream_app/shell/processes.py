@@ -21,15 +21,14 @@ from typing import Any
 from stream_app.config import KAFKA_PASSWORD, REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, Settings
 from stream_app.monitoring.logs import LOG_FORMAT, LOG_LEVEL, format_for
 from stream_app.ports import OperatorError
+from stream_app.shell.ending import COMPLETE, CRASHED, REFUSED, exit_status
 
 log = logging.getLogger(__name__)
 
-COMPLETE = 0  # exit status: nothing is left to do (a worker whose replays have all ended)
-REFUSED = 2  # exit status: one line for the operator was printed
-
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 _CALM_S = 15.0  # a child that lived this long starts its backoff anew
-STOP_S = 10.0  # until a process that was asked to end is ended; nothing depends on how it ends
+STOP_S = 3.0  # until a process leaves that was asked to end; nothing depends on how it ends
+_KILL_S = STOP_S + 2.0  # until its parent ends it
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         return
     process.terminate()
     try:
-        async with asyncio.timeout(STOP_S):
+        async with asyncio.timeout(_KILL_S):
             await process.wait()
     except TimeoutError:
         process.kill()
@@ -134,7 +133,8 @@ async def until_stopped(
 ) -> bool:
     """Run ``work`` until it ends or a stop is set or a signal asks for the end; return whether it ended.
 
-    Args: within_s, after which the process leaves, once asked, even if ``work`` does not come to an end.
+    Args: within_s, after which the process leaves, once asked or once ``work`` has ended, whatever still
+        holds it.
     Raises: what ``work`` raises.
     """
     asked = asyncio.Event()
@@ -145,25 +145,32 @@ async def until_stopped(
             await asyncio.wait([task, *waits], return_when=asyncio.FIRST_COMPLETED)
             ended = task.done()
         finally:
-            if within_s is not None and not task.done():
-                _leave_after(within_s)
+            if within_s is not None:
+                _leave_after(within_s, task)
             for other in (task, *waits):
                 other.cancel()
             results = await asyncio.gather(task, *waits, return_exceptions=True)
         failure = results[0]
-        if isinstance(failure, BaseException) and not isinstance(failure, asyncio.CancelledError):
+        if isinstance(failure, asyncio.CancelledError):
+            if ended:
+                raise RuntimeError("the work was cancelled, and nobody had asked for it")
+        elif isinstance(failure, BaseException):
             raise failure
         return ended
 
 
-def _leave_after(seconds: float) -> None:
+def _leave_after(seconds: float, work: asyncio.Future[None]) -> None:
     """End the process when the time is over: a library that waits for a lost connection must not hold it."""
 
     def leave() -> None:
         log.warning(
             "not everything came to its end within %g s; leaving: nothing is lost or counted twice", seconds
         )
-        os._exit(0)
+        status = CRASHED
+        try:
+            status = exit_status(work.result) if work.done() and not work.cancelled() else COMPLETE
+        finally:
+            os._exit(status)
 
     timer = threading.Timer(seconds, leave)
     timer.daemon = True

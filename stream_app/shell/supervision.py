@@ -18,7 +18,8 @@ from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.event_logs import check_files
 from stream_app.ports import OperatorError, PublicReader
-from stream_app.shell.processes import COMPLETE, Role, run_child, until_stopped
+from stream_app.shell.ending import COMPLETE
+from stream_app.shell.processes import Role, run_child, until_stopped
 from stream_app.shell.progress import Report, StreamProgress
 
 _LOOK_EVERY_S = 0.25

@@ -65,6 +65,8 @@ def connect(url: str, connections: int = 16, same_server: SameServer | None = No
 @contextmanager
 def unknown_outcome() -> Iterator[None]:
     """Turn what Redis or the network raises into OSError: the call may or may not have happened."""
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
     try:
         yield
     except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
@@ -74,9 +76,9 @@ def unknown_outcome() -> Iterator[None]:
         raise OSError(f"redis: {str(error).rpartition('caused error: ')[2]}") from None
     finally:
         # The client sends under ``asyncio.wait_for``, which before Python 3.12 loses a cancellation that
-        # comes as the sending ends; a loop would then go on for ever although it was told to stop.
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        # comes as the sending ends; a loop would then go on for ever although it was told to stop. An earlier
+        # cancellation was noticed: what cleans up after it may still call Redis.
+        if task is not None and task.cancelling() > before:
             raise asyncio.CancelledError
 
 

@@ -3,116 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from stream_app.kafka_cluster import Cluster
-from stream_app.sinks.witness_topic import WitnessTopic
-from stream_app.state.embedded import EmbeddedRedis
-from tests.brokers import Topic
+from tests.e2e.topic_workers import PATIENCE_S, REPOSITORY, Cell, running_cell
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE_S = 180.0
-
-CONFIG = """
-kafka: {{bootstrap_servers: "{servers}", group: "{group}"}}
-redis: {{url: "{redis}"}}
-state: {{dir: ./state}}
-publish_every: 250ms
-streams:
-  clicks:
-    source: {{topic: {topic}, format: json}}
-    time: {{field: "user.at", format: us, bin: 1s, grace: 1s, epoch: 1h, first: "{first}"}}
-    privacy: {{epsilon: 1.0e9, not_private: true}}
-outputs: [{{stream: clicks, topic: {topic}.private}}]
-"""
-
-
-class Cell:
-    """One broker, one Redis, one topic, and the workers that a test starts."""
-
-    def __init__(self, folder: Path, servers: str, topic: Topic, redis: EmbeddedRedis) -> None:
-        self.folder, self.topic, self.redis = folder, topic, redis
-        first = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 5))
-        values = {"servers": servers, "group": topic.name, "redis": redis.worker_url, "topic": topic.name}
-        (folder / "app.yaml").write_text(CONFIG.format(first=first, **values))
-        self.sent = 0
-        self.workers: list[subprocess.Popen[bytes]] = []
-
-    def start(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a worker as a person does."""
-        with (self.folder / f"worker-{len(self.workers)}.log").open("wb") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", *command],
-                cwd=self.folder,
-                env={**os.environ, "STREAM_APP_CONFIG": "app.yaml", "PYTHONPATH": str(REPOSITORY)},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        self.workers.append(worker)
-        return worker
-
-    def send(self, events: int) -> None:
-        """Send events of this moment, to every partition."""
-        for partition in range(3):
-            now_us = time.time_ns() // 1000
-            value = json.dumps({"user": {"at": now_us}}).encode()
-            asyncio.run(self.topic.send([value] * events, partition=partition))
-            self.sent += events
-
-    def kill_redis(self) -> None:
-        """kill -9 of Redis; ``self.redis.restart()`` starts it over its file."""
-        assert self.redis.pid is not None
-        os.kill(self.redis.pid, signal.SIGKILL)
-        while self.redis.running:
-            time.sleep(0.05)
-
-    def rows(self, until: int) -> list[dict[str, object]]:
-        """Return what is in the releases topic, once its running count has reached a number."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            rows = asyncio.run(self._rows())
-            if rows and rows[-1]["estimate"][0] >= until:
-                return rows
-            time.sleep(0.5)
-        raise AssertionError(f"{rows[-3:]}\n{self.said()}")
-
-    async def _rows(self) -> list[dict[str, object]]:
-        witness = await WitnessTopic.open(Cluster(self.topic.servers), f"{self.topic.name}.private")
-        try:
-            return [json.loads(row) for _, row in await witness.rows("clicks", 0)]
-        finally:
-            await witness.close()
-
-    def said(self) -> str:
-        """Return what the workers said."""
-        return "\n".join(path.read_text()[-1500:] for path in sorted(self.folder.glob("worker-*.log")))
-
-    def close(self) -> None:
-        """Leave nothing behind."""
-        for worker in self.workers:
-            worker.kill()
-            worker.wait()
 
 
 @pytest.fixture
 def cell(tmp_path: Path, bootstrap_servers: str) -> Iterator[Cell]:
-    topic = asyncio.run(Topic.create(bootstrap_servers, partitions=3))
-    with ExitStack() as stack:
-        redis = stack.enter_context(EmbeddedRedis(tmp_path / "redis"))
-        cell = Cell(tmp_path, bootstrap_servers, topic, redis)
-        stack.callback(cell.close)
+    with running_cell(tmp_path, bootstrap_servers) as cell:
         yield cell
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from stream_app.ports import OperatorError
+from stream_app.shell.ending import COMPLETE
 from stream_app.shell.one_file import replay_settings
-from stream_app.shell.processes import COMPLETE, Role, run_child, until_stopped
+from stream_app.shell.processes import Role, run_child, until_stopped
 from tests.stream_app.shell.test_one_file import OPTIONS
 
 
@@ -127,3 +128,32 @@ def test_a_child_finds_no_password_around_it(tmp_path, monkeypatch):
     assert asyncio.run(run_child(api, said.append)) == COMPLETE
     assert f"PATH={os.environ['PATH']}" in said
     assert "hunter2" not in "".join(said)
+
+
+def test_work_that_a_library_cancels_has_failed():
+    async def cancelled_by_a_library() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(RuntimeError, match="nobody had asked"):
+        asyncio.run(until_stopped(cancelled_by_a_library()))
+
+
+HELD = """
+import asyncio, sys, threading
+from stream_app.ports import OperatorError
+from stream_app.shell.ending import exit_status
+from stream_app.shell.processes import until_stopped
+
+async def refuse():
+    asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)  # a thread that never returns
+    raise OperatorError("what, where, remedy")
+
+sys.exit(exit_status(lambda: asyncio.run(until_stopped(refuse(), within_s=0.2))))
+"""
+
+
+@pytest.mark.slow
+def test_a_refusal_is_told_even_where_a_library_holds_the_process():
+    ended = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == "stream-app: what, where, remedy"

@@ -39,3 +39,26 @@ async def _for_ever(store: RedisStore) -> None:
     while True:
         await store.now_us()
         await store.load("none")
+
+
+def test_what_cleans_up_after_a_cancellation_may_call_the_store(tmp_path):
+    async def clean_up(store: RedisStore) -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await store.now_us()
+            raise ValueError("the reason of the end")
+
+    async def cancelled(url: str) -> None:
+        store = RedisStore(url)
+        try:
+            task = asyncio.create_task(clean_up(store))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(ValueError, match="the reason of the end"):
+                await task
+        finally:
+            await store.close()
+
+    with EmbeddedRedis(tmp_path / "redis") as server:
+        asyncio.run(cancelled(server.worker_url))

@@ -1,0 +1,52 @@
+"""Loops that run side by side: when one of them fails, the others end and its failure is raised.
+
+``asyncio.TaskGroup`` cancels the task that waits for it, and before Python 3.13 may leave that task marked as
+cancelled. What the task does next, such as closing clients, may then be cut short, and the reason for the end
+is lost. Here nobody cancels the task that waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine
+from typing import Any
+
+from stream_app.ports import OperatorError
+
+Loop = Coroutine[Any, Any, None]
+
+
+async def until_all_end(*loops: Loop) -> None:
+    """Run loops until each of them has returned.
+
+    Raises: what a loop raised, an ``OperatorError`` before anything else; the other loops have ended by then.
+    """
+    await _run(loops, enough=len(loops))
+
+
+async def until_one_ends(*loops: Loop) -> None:
+    """Run loops until one of them has returned, then end the others. Raises: as ``until_all_end``."""
+    await _run(loops, enough=1)
+
+
+async def _run(loops: Collection[Loop], enough: int) -> None:
+    tasks = [asyncio.create_task(loop) for loop in loops]
+    ended: list[asyncio.Task[None]] = []  # by themselves, in their order
+    try:
+        while len(ended) < enough and not any(map(_failure, ended)):
+            done, _ = await asyncio.wait(set(tasks).difference(ended), return_when=asyncio.FIRST_COMPLETED)
+            ended += [task for task in tasks if task in done]
+    finally:
+        asked = [task for task in tasks if task.cancel()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+    first = [failure for failure in map(_failure, ended) if failure is not None]
+    late = [failure for task in asked if not task.cancelled() and (failure := task.exception()) is not None]
+    for failure in [failure for failure in first + late if isinstance(failure, OperatorError)] + first:
+        raise failure
+
+
+def _failure(ended: asyncio.Task[None]) -> BaseException | None:
+    """Return what a loop raised; a cancellation that nobody asked for is a failure as well."""
+    if ended.cancelled():
+        return RuntimeError("a loop was cancelled, and nobody had asked for it")
+    return ended.exception()

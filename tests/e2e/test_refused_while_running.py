@@ -1,0 +1,115 @@
+"""What only the operator can mend, found while the loops run: the process ends with status 2 and one line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from stream_app.bootstrap import run_worker
+from stream_app.config import load
+from stream_app.shell.ending import COMPLETE, REFUSED, exit_status
+from stream_app.shell.processes import until_stopped
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.keys import StreamKeys
+from stream_app.state.reader import RedisReader
+from tests.e2e.topic_workers import Cell, running_cell
+
+pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
+
+ENDS_WITHIN_S = 60.0
+GONE = "it no longer holds the records that come next; they were deleted before they were counted, or it was"
+
+
+@pytest.fixture
+def cell(tmp_path: Path, bootstrap_servers: str) -> Iterator[Cell]:
+    with running_cell(tmp_path, bootstrap_servers) as cell:
+        yield cell
+
+
+def test_records_that_are_deleted_before_they_are_counted_end_the_worker(cell: Cell) -> None:
+    worker = cell.start("stream_app", "worker", "--config", "app.yaml")
+    cell.send(10)
+    cell.rows(30)
+    worker.terminate()
+    assert worker.wait(ENDS_WITHIN_S) == COMPLETE
+    cell.send(100)
+    asyncio.run(cell.topic.delete_before(50))
+    worker = cell.start("stream_app", "worker", "--config", "app.yaml")
+    assert worker.wait(ENDS_WITHIN_S) == REFUSED
+    assert f"stream-app: topic {cell.topic.name}: {GONE}" in cell.said().splitlines()[-1]
+    assert "Traceback" not in cell.said()
+
+
+def test_a_topic_created_anew_ends_a_worker_in_faust(cell: Cell) -> None:
+    worker = cell.start("faust", "-A", "stream_app.worker", "worker")
+    cell.send(10)
+    cell.rows(30)
+    asyncio.run(cell.topic.delete())
+    asyncio.run(cell.topic.create_again(3))
+    assert worker.wait(ENDS_WITHIN_S) == REFUSED
+    assert f"stream-app: topic {cell.topic.name}: {GONE}" in cell.said()
+    assert "Traceback" not in cell.said()
+    assert "crash" not in cell.said().lower()
+
+
+def test_another_strategy_under_the_streams_name_ends_the_worker(
+    cell: Cell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def start_another() -> None:
+        with redis.Redis.from_url(cell.redis.operator_url, protocol=2) as client:
+            client.hset(StreamKeys("clicks").state, "strategy_hash", "another")
+
+    said = refused(cell.folder / "app.yaml", cell.redis.worker_url, start_another, capsys)
+    assert "stream clicks: " in said
+    assert "strategy" in said
+
+
+FILE = """
+redis: {{url: "{redis}"}}
+publish_every: 250ms
+streams:
+  clicks:
+    source: {{file: clicks.ndjson}}
+    time: {{field: at, format: s, bin: 1s, grace: 0s, epoch: 60s}}
+    privacy: {{epsilon: 1}}
+"""
+
+
+def test_a_file_that_is_truncated_ends_the_worker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = tmp_path / "clicks.ndjson"
+    events.write_text(json.dumps({"at": int(time.time())}) + "\n")
+
+    async def truncate() -> None:
+        events.write_text("")
+
+    with EmbeddedRedis(tmp_path / "redis") as server:
+        (tmp_path / "app.yaml").write_text(FILE.format(redis=server.worker_url))
+        said = refused(tmp_path / "app.yaml", server.worker_url, truncate, capsys)
+    assert said == f"stream-app: {events}: it was truncated; put its records back, it may only grow"
+
+
+def refused(
+    config: Path, redis_url: str, hurt: Callable[[], Awaitable[None]], capsys: pytest.CaptureFixture[str]
+) -> str:
+    """Count until something is visible, then hurt what is counted; return the line of the end."""
+
+    async def run() -> None:
+        working = asyncio.create_task(until_stopped(run_worker(load(config, {}))))
+        reader = RedisReader(redis_url)
+        state = None
+        while not working.done() and (state is None or not state.visible_seq):
+            state = await reader.public_state("clicks")
+            await asyncio.sleep(0.05)
+        await reader.close()
+        await hurt()
+        await asyncio.wait_for(working, ENDS_WITHIN_S)
+
+    assert exit_status(lambda: asyncio.run(run())) == REFUSED
+    [line] = capsys.readouterr().err.splitlines()
+    return line

@@ -1,0 +1,110 @@
+"""Loops side by side: the first failure ends the others and is what the caller sees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from stream_app.ports import OperatorError
+from stream_app.together import until_all_end, until_one_ends
+
+REFUSAL = OperatorError("one line")
+
+
+async def returns_soon() -> None:
+    await asyncio.sleep(0.01)
+
+
+async def refuses() -> None:
+    await asyncio.sleep(0.01)
+    raise REFUSAL
+
+
+async def breaks() -> None:
+    await asyncio.sleep(0)
+    raise KeyError("unexpected")
+
+
+async def is_cancelled_by_a_library() -> None:
+    await asyncio.sleep(0.01)
+    raise asyncio.CancelledError
+
+
+class Endless:
+    """A loop that notes that it was ended, and may then fail in its own way."""
+
+    def __init__(self, last: BaseException | None = None) -> None:
+        self.ended = False
+        self._last = last
+
+    async def run(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended = True
+            if self._last is not None:
+                raise self._last
+
+
+def test_it_returns_when_all_loops_have_ended_or_when_one_has() -> None:
+    other = Endless()
+    asyncio.run(until_all_end(returns_soon(), returns_soon()))
+    asyncio.run(until_one_ends(other.run(), returns_soon()))
+    assert other.ended
+
+
+@pytest.mark.parametrize("until", [until_all_end, until_one_ends])
+@pytest.mark.parametrize(
+    ("loop", "failure"),
+    [(refuses, OperatorError), (breaks, KeyError), (is_cancelled_by_a_library, RuntimeError)],
+)
+def test_a_failure_ends_the_other_loops_and_is_raised(
+    until: Callable[..., Awaitable[None]], loop: Callable[[], Awaitable[None]], failure: type[Exception]
+) -> None:
+    other = Endless()
+
+    async def run() -> None:
+        await until(other.run(), loop())
+
+    with pytest.raises(failure):
+        asyncio.run(run())
+    assert other.ended
+
+
+def test_the_operators_line_comes_before_what_else_fails_as_loops_end() -> None:
+    with pytest.raises(OperatorError, match="one line"):
+        asyncio.run(until_all_end(Endless(ConnectionError()).run(), refuses(), Endless(KeyError()).run()))
+    with pytest.raises(OperatorError, match="one line"):
+        asyncio.run(until_all_end(breaks(), Endless(REFUSAL).run()))
+
+
+def test_whoever_waits_is_not_marked_as_cancelled_by_a_failure() -> None:
+    """asyncio.TaskGroup leaves its parent marked before Python 3.13; what cleans up afterwards then fails."""
+
+    async def run() -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        with pytest.raises(OperatorError):
+            await until_one_ends(until_all_end(Endless().run(), refuses()), Endless().run())
+        return task.cancelling()
+
+    assert asyncio.run(run()) == 0
+
+
+def test_cancelling_ends_every_loop() -> None:
+    loops = [Endless(), Endless(), Endless(KeyError())]
+
+    async def run() -> None:
+        await until_one_ends(loops[0].run(), until_all_end(*(loop.run() for loop in loops[1:])))
+
+    async def cancelled() -> bool:
+        task = asyncio.create_task(run())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert asyncio.run(cancelled())
+    assert all(loop.ended for loop in loops)
