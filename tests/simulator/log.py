@@ -13,6 +13,8 @@ import numpy as np
 
 from stream_app.core.records import RecordBatch, Refusal
 
+USERS = ("ann", "bob", "eve")
+
 
 class Kind(StrEnum):
     """What stands at a position of a partition."""
@@ -40,6 +42,11 @@ class Entry:
         """Return the event's value, below 10; now and then there is none."""
         return None if self.arrival_us % 40 == 0 else self.arrival_us // 3 % 10
 
+    @property
+    def user(self) -> str | None:
+        """Return the event's user, one of three; now and then there is none."""
+        return None if self.arrival_us % 30 == 0 else USERS[self.arrival_us // 7 % 3]
+
 
 @dataclass(frozen=True)
 class Log:
@@ -55,6 +62,14 @@ class Log:
     def names(self, at_us: int) -> list[str]:
         """Return the partitions that exist at an instant."""
         return [name for name in self.partitions if self.created_us[name] <= at_us]
+
+    def of(self, user: str) -> Log:
+        """Return the log in which no other user's record was ever written: later ones move up."""
+        kept = {
+            name: tuple(entry for entry in entries if entry.kind is not Kind.EVENT or entry.user == user)
+            for name, entries in self.partitions.items()
+        }
+        return replace(self, partitions=kept)
 
     def joined_by(self, partition: str, entries: tuple[Entry, ...]) -> Log:
         """Return the log with one more partition, created with its first entry."""
@@ -225,5 +240,6 @@ class LogSource:
             "time": times,
             "key": [entries[p].key for p in events],
             "value": [entries[p].value for p in events],
+            "user": np.array([entries[p].user for p in events], dtype=object),
         }
         return RecordBatch(partition, start, end, np.array(events, dtype=np.int64), columns, refused)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from stream_app.core.records import ROWS, Apply, Cut, EpochRecord, Release, Reply, StreamState
@@ -17,7 +16,7 @@ from tests.simulator.checks import (
     check_windows,
 )
 from tests.simulator.given_noise import Draw
-from tests.simulator.recount import PartitionHistory, Place, Rules, recount
+from tests.simulator.recount import PartitionHistory, Place, Rules, counted, recount
 from tests.simulator.schedule import BIN_US, SOURCE, STREAM
 
 if TYPE_CHECKING:
@@ -191,10 +190,7 @@ class Observer:
         )
 
     def _check_recount(self) -> None:
-        expected: Counter[tuple[int, int | None]] = Counter()
-        rules = self._rules()
-        for (partition, position), bin in self._placed().items():
-            expected[bin, rules.cell(self.world.log.partitions[partition][position])] += 1
+        expected = counted(self.world.log, self._placed(), self._rules())
         for bin, counts in sorted(self.history.sealed.items()):
             wanted = [expected[bin, cell] for cell in range(len(counts))]
             if list(counts) != wanted:
@@ -213,7 +209,9 @@ class Observer:
 
     def _rules(self) -> Rules:
         schedule = self.world.schedule
-        return Rules(BIN_US, schedule.max_ahead_bins, schedule.late, schedule.keys, schedule.buckets)
+        first, bins = self.history.epochs[0].first_bin, schedule.horizon
+        cap = (schedule.max_events, first + bins - 1, bins)
+        return Rules(BIN_US, schedule.max_ahead_bins, schedule.late, schedule.keys, schedule.buckets, *cap)
 
     def _meet(self, partition: str, start: int, base_bin: int) -> None:
         epoch = self.history.epochs[-1]

@@ -65,7 +65,9 @@ class Pipeline:
         )
         views = StreamViews([STREAM], agree=lambda _: closer.open())
         cutter = Cutter(ports.source, ports.store, ports.clock, ports.dead_letters, views)
-        ingest = Ingest(ports.source, ports.store, ports.clock, ports.dead_letters, cutter, views)
+        ingest = Ingest(
+            ports.source, ports.store, ports.clock, ports.dead_letters, cutter, views, user_key=bytes(32)
+        )
 
         async def opened(loop: Ingest | Cutter) -> None:
             await closer.open()

@@ -6,9 +6,14 @@ and the first bin whose cut lies beyond it; refused records are in no bin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from stream_app.core.bounding import user_ids
 from stream_app.core.records import Cut
 from tests.simulator.log import Entry, Kind, Log
 
@@ -41,10 +46,15 @@ class Rules:
     late: str
     keys: int = 1
     buckets: int = 1
+    max_events: int = 0  # of a user that count in a window; 0: all do
+    window_end: int = 0  # the last bin of a window
+    window_bins: int = 1
 
     def cell(self, entry: Entry) -> int | None:
         """Return the cell that an event counts in: its key's row, its value's bucket; None for neither."""
         key, bucket = 0, 0
+        if self.max_events and entry.user is None:
+            return None
         if self.keys > 1:
             key = "abc".index(entry.key)
         if self.buckets > 1:
@@ -68,6 +78,39 @@ def recount(log: Log, histories: Mapping[str, PartitionHistory], rules: Rules) -
                 if bin is not None:
                     bins[partition, position] = bin
     return bins
+
+
+def counted(log: Log, placed: Mapping[Place, int], rules: Rules) -> Counter[tuple[int, int | None]]:
+    """Return how many records count in each (bin, cell), of those that have a bin.
+
+    Under a cap, user by user: earlier bins first, cells of a bin in the order of a hash of user and cell.
+    """
+    entries = [(bin, log.partitions[partition][position]) for (partition, position), bin in placed.items()]
+    if not rules.max_events:
+        return Counter((bin, rules.cell(entry)) for bin, entry in entries)
+    found: Counter[tuple[int, int | None]] = Counter()
+    records = Counter((entry.user, bin, rules.cell(entry)) for bin, entry in entries)
+    used: Counter[tuple[str | None, int]] = Counter()
+    for user, bin, cell in sorted(records, key=_order_of_counting(rules)):
+        window = _window(bin, rules)
+        taken = min(records[user, bin, cell], rules.max_events - used[user, window])
+        used[user, window] += taken
+        found[bin, cell] += taken
+    return found
+
+
+def _order_of_counting(rules: Rules) -> Callable[[tuple[str | None, int, int | None]], tuple[int, str]]:
+    def place(record: tuple[str | None, int, int | None]) -> tuple[int, str]:
+        user, bin, cell = record
+        ids, _ = user_ids([str(user)], np.array([_window(bin, rules)]), bytes(32))
+        return bin, hashlib.sha1(ids.tobytes() + (cell or 0).to_bytes(4, "big")).hexdigest()
+
+    return place
+
+
+def _window(bin: int, rules: Rules) -> int:
+    """Return the last bin of a bin's window."""
+    return bin + (rules.window_end - bin) % rules.window_bins
 
 
 def bin_of_record(own: int, position: int, history: PartitionHistory, rules: Rules) -> int | None:

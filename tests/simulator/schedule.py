@@ -79,6 +79,7 @@ class Schedule:
     grace_us: int = BIN_US // 5
     publish_every_us: int = BIN_US // 4
     max_ahead_bins: int = 3
+    max_events: int = 0  # of a user that count in a window; 0: the unit is the event
     exact_cuts: bool = False
     actions: tuple[Action, ...] = ()
 
@@ -144,6 +145,8 @@ class Schedule:
             "late": self.late,
             "privacy": {"private": True},
         }
+        if self.max_events:
+            declared["privacy"]["unit"] = {"user": "user", "max_events": self.max_events}
         if self.keys > 1:
             declared["keys"] = {"field": "key", "list": list(KEYS[: self.keys]), "other": False}
         if self.buckets > 1:

@@ -1,0 +1,33 @@
+"""Caps of a user's events filled in a wrong way: the simulator and neighbouring logs must catch each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stream_app.core.declaration import Declaration
+from stream_app.core.records import Apply, Reply
+from stream_app.core.strategy import Strategy
+from stream_app.state.memory import MemoryStore
+from tests.simulator.pipeline import Pipeline
+
+
+class FirstAppliedStore(MemoryStore):
+    """Counts the records of a user that are applied first."""
+
+    async def apply(self, stream: str, change: Apply) -> Reply:
+        """Decide at once which records count."""
+        reply = await super().apply(stream, change)
+        state = self._streams[stream]
+        per_user = Declaration.of(Strategy.from_json(state.strategy)).per_user
+        for shard in list(state.untallied):
+            assert per_user is not None
+            state._tally_shard(shard, per_user.max_events)
+        return reply
+
+
+class FirstApplied(Pipeline):
+    """The order in which slices are applied says which of a user's records count."""
+
+    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
+        """Return the wrong store."""
+        return FirstAppliedStore(clock_us)

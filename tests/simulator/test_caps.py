@@ -1,0 +1,68 @@
+"""Caps of a user's events in the simulator: which of them count depends on that user's own records alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.simulator.cap_mutants import FirstApplied
+from tests.simulator.checks import Broken
+from tests.simulator.log import USERS
+from tests.simulator.neighbours import binned, other_day
+from tests.simulator.schedule import Deed, Schedule, draw_schedule, seeds
+from tests.simulator.world import World, run_schedule
+
+
+def capped(seed: int) -> Schedule:
+    """Return a schedule with two partitions or more, many events, and few that count of each user.
+
+    A restored store drops bins that were tallied or were not: what they used up depends on when that was.
+    """
+    schedule = draw_schedule(seed)
+    return replace(
+        schedule,
+        partitions=max(2, schedule.partitions),
+        events_per_bin=10.0,
+        max_events=1 + seed % 3,
+        actions=tuple(action for action in schedule.actions if action.deed is not Deed.RESTORE),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _one_shard_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tally in many steps, so that faults strike between them."""
+    monkeypatch.setattr("stream_app.state.memory_stream.LARGEST_TALLY_SHARDS", 1)
+
+
+@pytest.mark.parametrize("seed", seeds(quick=12, all=150))
+def test_every_rule_holds_where_few_events_of_a_user_count(seed: int) -> None:
+    run_schedule(seed, schedule=capped(seed))
+
+
+@pytest.mark.parametrize("seed", seeds(quick=3, all=40))
+def test_each_users_counted_events_are_those_of_a_log_of_their_own(seed: int) -> None:
+    """Whatever the others write, and whatever befalls the workers in one run and in another."""
+    differences = list(_differences(seed))
+    assert differences == [Counter()] * len(differences)
+
+
+def test_the_recount_catches_counting_in_order_of_application() -> None:
+    def run_until_caught() -> None:
+        for seed in range(60):
+            run_schedule(seed, pipeline=FirstApplied(), schedule=capped(seed))
+
+    with pytest.raises(Broken, match="the log and its cuts give"):
+        run_until_caught()
+
+
+def _differences(seed: int) -> list[Counter[tuple[int, int]]]:
+    """Return by what the counts of a log differ from the sum of those of each user's own log, and back."""
+    schedule = replace(other_day(capped(seed), seed), exact_cuts=True)
+    log = World(schedule).log
+    together = binned(schedule, log)
+    apart = Counter[tuple[int, int]]()
+    for number, user in enumerate(USERS):
+        apart += binned(other_day(schedule, seed + 1000 * (number + 1)), log.of(user))
+    return [together - apart, apart - together]
