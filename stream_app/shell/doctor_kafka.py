@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
@@ -18,7 +16,6 @@ from stream_app.shell.findings import Finding, sampled
 from stream_app.sources.decode import Decoded, TimeField
 
 SAMPLE_RECORDS = 100
-KEYED_SAMPLE_RECORDS = 2_000  # a user must come twice to be seen in two places
 AHEAD_S = 5.0
 _READ_MS = 5_000
 
@@ -77,11 +74,10 @@ async def _topic(
     if not facts.cleanup_policy:
         said = "settings may not be described by this user; see yourself that it has cleanup.policy=delete"
         yield Finding(what, "warn", f"{source.topic}: its {said}")
-    records = await _newest(cluster, source.topic, facts, stream.privacy.unit != "event")
+    records = await _newest(cluster, source.topic, facts)
     if not records:
         yield Finding(what, "ok", f"{source.topic} has no events yet")
         return
-    unit = stream.privacy.unit
     field = TimeField(stream.time.field, stream.time.format)
     try:
         [ready] = await decoder.prepare([[record.value for record in records]])
@@ -92,14 +88,6 @@ async def _topic(
     decoded = decoder.decode([record.value for record in records], [record.timestamp for record in records])
     for finding in _sampled(what, field, source, records, decoded):
         yield finding
-    if unit != "event" and unit.field in decoded.columns:
-        users = decoded.columns[unit.field].tolist()
-        events = [
-            (user, records[index].key, records[index].partition)
-            for user, index in zip(users, decoded.kept.tolist(), strict=True)
-            if user is not None
-        ]
-        yield keyed_by_user(f"streams.{stream.name}.privacy.unit", events)
 
 
 async def _registry(stream: str, url: str, authority: Path | None) -> Finding:
@@ -130,36 +118,6 @@ def _told(topic: str, facts: TopicFacts | None) -> Finding:
     return Finding("alerts.topic", "ok", f"{topic} has {facts.partitions} partition(s)")
 
 
-def keyed_by_user(what: str, events: Iterable[tuple[Any, bytes | None, int]]) -> Finding:
-    """Return whether the key of records is their user, in words that name nobody.
-
-    Args: events, each with its user, the record's key and partition.
-
-    >>> keyed_by_user("unit", [("ada", b"ada", 0), ("bob", b"bob", 1)]).state
-    'ok'
-    >>> keyed_by_user("unit", [("ada", b"1", 0), ("ada", b"2", 1)]).state
-    'warn'
-    """
-    remedy = "the cap holds, but the order of reading says which of their events count; key records by user"
-    partitions: dict[str, set[int]] = defaultdict(set)
-    keys: dict[str, set[bytes | None]] = defaultdict(set)
-    key_partitions: dict[bytes | None, set[int]] = defaultdict(set)
-    for user, key, partition in events:
-        partitions[str(user)].add(partition)
-        keys[str(user)].add(key)
-        key_partitions[key].add(partition)
-    if None in key_partitions:
-        return Finding(what, "warn", f"records of a sample have no key; {remedy}")
-    if any(len(some) > 1 for some in partitions.values()):
-        return Finding(what, "warn", f"a user of a sample is in several partitions; {remedy}")
-    if any(len(some) > 1 for some in key_partitions.values()):
-        said = "a key of a sample is in several partitions: were some added, or do producers partition apart?"
-        return Finding(what, "warn", f"{said} {remedy}")
-    if any(len(some) > 1 for some in keys.values()):
-        return Finding(what, "warn", f"a user of a sample has several keys; {remedy}")
-    return Finding(what, "ok", "each user of a sample has one key, in one partition")
-
-
 def _sampled(
     what: str, field: TimeField, source: TopicSettings, records: Sequence[ConsumerRecord], decoded: Decoded
 ) -> Iterator[Finding]:
@@ -171,14 +129,14 @@ def _sampled(
         yield Finding(f"{source.topic} clock", "warn", said)
 
 
-async def _newest(cluster: Cluster, topic: str, facts: TopicFacts, keyed: bool) -> list[ConsumerRecord]:
+async def _newest(cluster: Cluster, topic: str, facts: TopicFacts) -> list[ConsumerRecord]:
     """Return some of the newest committed records of each partition, of those that have a value."""
     consumer = AIOKafkaConsumer(isolation_level="read_committed", **cluster.client())
     with answers(cluster):
         await consumer.start()
         try:
             partitions = [TopicPartition(topic, number) for number in range(facts.partitions)]
-            each = -(-(KEYED_SAMPLE_RECORDS if keyed else SAMPLE_RECORDS) // len(partitions))
+            each = -(-SAMPLE_RECORDS // len(partitions))
             consumer.assign(partitions)
             first = await consumer.beginning_offsets(partitions)
             ends = await consumer.end_offsets(partitions)

@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient
 
 from deploy.ports import free_port
 from stream_app.config import load
-from stream_app.shell.doctor_kafka import kafka_findings, keyed_by_user
+from stream_app.shell.doctor_kafka import kafka_findings
 from stream_app.shell.findings import Finding
 from tests.brokers import Topic, settings_untold
 from tests.certificates import write_certificates
@@ -143,36 +143,6 @@ class TestOverABroker:
         assert "does not exist; create it" in found[1].said
 
 
-KEYED = CONFIGURATION.replace("epsilon: 1}}", "epsilon: 1, unit: {{user: who, max_events: 4}}}}")
-
-
-@pytest.mark.kafka
-@pytest.mark.parametrize(
-    ("keys", "state", "words"),
-    [
-        ([b"ada", b"ada"], "warn", "a user of a sample is in several partitions"),
-        ([None, b"ada"], "warn", "have no key"),
-        ([b"ada", None, b"ada", None], "warn", "have no key"),
-        ([b"ada"], "ok", "one key, in one partition"),
-    ],
-)
-def test_a_topic_whose_key_should_be_the_user(
-    tmp_path: Path, bootstrap_servers: str, keys: list[bytes | None], state: str, words: str
-) -> None:
-    async def look() -> list[Finding]:
-        topic = await Topic.create(bootstrap_servers, 2)
-        async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
-            for number, key in enumerate(keys):
-                await producer.send_and_wait(topic.name, GOOD, key=key, partition=number % 2)
-        (tmp_path / "app.yaml").write_text(KEYED.format(servers=bootstrap_servers, topic=topic.name))
-        return await kafka_findings(load(tmp_path / "app.yaml", {}))
-
-    *_, last = asyncio.run(look())
-    assert (last.what, last.state) == ("streams.clicks.privacy.unit", state)
-    assert words in last.said
-    assert SENTINEL not in last.said
-
-
 @pytest.mark.kafka
 def test_a_schema_registry_that_is_away(tmp_path: Path, bootstrap_servers: str) -> None:
     async def look() -> list[Finding]:
@@ -207,21 +177,6 @@ def test_a_schema_registry_over_tls_is_reached_before_there_is_a_record(
         assert asyncio.run(look(served.url, "")) == [topic_ok, ("fail", registry)]
         missing = ("fail", "streams.clicks.source.format")
         assert asyncio.run(look(served.url, named.replace("ca.pem", "no.pem"))) == [topic_ok, missing]
-
-
-@pytest.mark.parametrize(
-    ("events", "words"),
-    [
-        ([("ada", b"1", 0), ("ada", b"1", 1)], "a user of a sample is in several partitions"),
-        ([("ada", b"1", 0), ("bob", b"1", 1)], "a key of a sample is in several partitions"),
-        ([("ada", b"1", 0), ("ada", b"2", 0)], "a user of a sample has several keys"),
-    ],
-)
-def test_a_key_that_is_not_the_user(events: list[tuple[str, bytes, int]], words: str) -> None:
-    finding = keyed_by_user("unit", events)
-    assert finding.state == "warn"
-    assert words in finding.said
-    assert "the cap holds" in finding.said
 
 
 def test_no_broker(tmp_path: Path) -> None:
