@@ -21,6 +21,8 @@ from stream_app.core.records import Int64Array, Users
 ID_BYTES = 16  # 128 bits: two users of a window meet in one id with a probability nobody needs to fear
 CELL_BYTES = 4
 KEY_BYTES = 32
+# Of a bin's users. More of them make each shorter to tally, and adding to all of them longer.
+SHARDS = 64
 ByteArray = NDArray[np.uint8]
 
 
@@ -148,16 +150,21 @@ class UserRecords:
 
 
 class UserShard(NamedTuple):
-    """The part of a bin's users whose ids begin with one byte: small enough to be counted in one step."""
+    """A part of a bin's users, by their ids: small enough to be tallied in one step."""
 
     bin: int
     window: int
-    first_byte: int
+    number: int
 
     @property
     def name(self) -> str:
         """Return the name under which stores list the shard."""
-        return f"{self.bin}:{self.window}:{self.first_byte}"
+        return f"{self.bin}:{self.window}:{self.number}"
+
+
+def shard_numbers(ids: ByteArray) -> Int64Array:
+    """Return in which shard of a bin each user is. Args: ids, shape (n, 16)."""
+    return ids[:, 0].astype(np.int64) % SHARDS
 
 
 def user_fields(ids: ByteArray, cells: Int64Array) -> list[bytes]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from stream_app.core.bounding import UserShard, user_fields
+from stream_app.core.bounding import UserShard, shard_numbers, user_fields
 from stream_app.core.records import Ahead, Apply, Cut
 from stream_app.state.keys import StreamKeys
 
@@ -32,8 +32,9 @@ def packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:
         names, mark = [f"{bin} {cell}" for bin, cell in zip(bins, ahead.cells.tolist(), strict=True)], b""
     else:
         fields = user_fields(ahead.users.ids, ahead.cells)
-        rows = zip(bins, ahead.users.windows.tolist(), fields, strict=True)
-        names, mark = [f"{bin} {window} {field.hex()}" for bin, window, field in rows], ahead.users.key_mark
+        shards = map(UserShard, bins, ahead.users.windows.tolist(), shard_numbers(ahead.users.ids).tolist())
+        rows = zip(shards, fields, strict=True)
+        names, mark = [f"{shard.name} {field.hex()}" for shard, field in rows], ahead.users.key_mark
     return _pack([names, ahead.deltas.tolist(), ahead.places]), mark
 
 
@@ -41,14 +42,17 @@ def packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes
     """Return the same for users' records: the hashes are shards of users, and the users of each window."""
     users = change.users
     assert users is not None
-    columns = np.column_stack([change.bins, users.windows, users.ids[:, 0]])
-    shards, sizes = np.unique(columns, axis=0, return_counts=True)
-    order = np.lexsort(columns.T[::-1])
-    named = [UserShard(*shard) for shard in shards.tolist()]
+    columns = np.stack([change.bins, users.windows, shard_numbers(users.ids)])
+    order = np.lexsort(columns[::-1])
+    in_order = columns[:, order]
+    firsts = np.flatnonzero(np.append(True, (np.diff(in_order) != 0).any(axis=0))[: len(order)])
+    sizes = np.diff(np.append(firsts, len(order)))
+    shards = in_order[:, firsts]
+    named = [UserShard(*shard) for shard in shards.T.tolist()]
     windows = np.unique(users.windows).tolist()
     fields = b"".join(user_fields(users.ids[order], change.cells[order]))
     counts = [np.unique(change.bins).tolist(), sizes.tolist(), [], change.deltas[order].tolist()]
-    places = [[shard.name for shard in named], shards[:, 0].tolist(), windows]
+    places = [[shard.name for shard in named], shards[0].tolist(), windows]
     targets = [*map(keys.untallied_shard, named), *map(keys.users, windows)]
     return targets, [_pack(counts), fields, _pack(places), users.key_mark]
 
@@ -66,12 +70,15 @@ def targets_ahead(keys: StreamKeys, names: Sequence[bytes], newest_bin: int) -> 
     """
     targets = {}
     for name in names:
-        bin, *place = name.decode().split(" ")
-        if not place or bin == "key" or int(bin) > newest_bin:
+        target, *place = name.decode().split(" ")
+        if not place or target == "key":
             continue  # how many there are, or the mark of the key of users
-        if len(place) == 1:
-            targets[bin] = (keys.cells(int(bin)), keys.cells(int(bin)))
+        bin, *shard = map(int, target.split(":"))
+        if bin > newest_bin:
+            continue
+        if shard:
+            users = UserShard(bin, *shard)
+            targets[target] = (keys.untallied_shard(users), keys.users(users.window))
         else:
-            shard = UserShard(int(bin), int(place[0]), int(place[1][:2], 16))
-            targets[shard.name] = (keys.untallied_shard(shard), keys.users(shard.window))
+            targets[target] = (keys.cells(bin), keys.cells(bin))
     return targets

@@ -17,7 +17,7 @@ from stream_app.core.tiles import LARGEST_TILE_BYTES
 LARGEST_INTEGER = 2**53
 LARGEST_APPLY_CELLS = 5_000
 # Of users' records in one tally, so that no other stream waits long: a number of users' cells and of shards.
-LARGEST_TALLY_FIELDS = 10_000
+LARGEST_TALLY_FIELDS = 4_000
 LARGEST_TALLY_SHARDS = 64
 LARGEST_NOISE_BYTES = (1 << 20) + 64  # a page of a mebibyte, and what encryption adds
 

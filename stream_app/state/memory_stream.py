@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_app.core.bounding import ID_BYTES, UserShard, counted, user_fields
+from stream_app.core.bounding import ID_BYTES, UserShard, counted, shard_numbers, user_fields
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Reason, TileKey, Users
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import invisible_slices, last_bin_of
@@ -87,8 +87,8 @@ class MemoryStream:
             ):
                 self.cells[bin][cell] = self.cells[bin].get(cell, 0) + delta
             return
-        first_bytes = change.users.ids[:, 0].tolist()
-        shards = map(UserShard, change.bins.tolist(), change.users.windows.tolist(), first_bytes)
+        numbers = shard_numbers(change.users.ids).tolist()
+        shards = map(UserShard, change.bins.tolist(), change.users.windows.tolist(), numbers)
         fields = user_fields(change.users.ids, change.cells)
         for shard, name, delta in zip(shards, fields, change.deltas.tolist(), strict=True):
             records = self.untallied.setdefault(shard, {})

@@ -22,11 +22,13 @@ from hypothesis import strategies as st
 
 from dphist.noise import SystemNoise
 from stream_app.closer import Closer
-from stream_app.core.records import Cut, RecordBatch
+from stream_app.core.records import RecordBatch
 from stream_app.core.strategy import Strategy
+from stream_app.cutting import Cutter
 from stream_app.ingest import Ingest
 from stream_app.state.memory import MemoryStore
 from stream_app.state.redis_store import RedisStore
+from stream_app.stream_views import StreamViews
 from tests.contracts.conftest import SERVERS, Servers
 from tests.simulator.cap_mutants import FirstAppliedStore
 from tests.simulator.memory_sinks import MemoryDeadLetters, MemoryKeys, MemoryWitness
@@ -63,7 +65,7 @@ events = st.builds(
     Event,
     st.integers(0, BINS - 1),
     st.sampled_from(PARTITIONS),
-    st.integers(-1, 1),
+    st.sampled_from([-1, 0, 0, 1, 4]),  # 4: beyond what may be counted before the next cut
     st.sampled_from(KEYS),
     st.sampled_from(USERS),
 )
@@ -111,8 +113,10 @@ class PartitionedLog:
         """Return how many records have arrived."""
         return sum(event.arrival <= self.arrived for event in self.log[partition])
 
-    async def cuts(self, partition: str, due: Sequence[tuple[int, int]]) -> Sequence[Cut]:
-        return [Cut(due[-1][0], self.end(partition))] if due else []
+    async def positions_at(
+        self, partitions: Sequence[str], instants_us: Sequence[int]
+    ) -> Mapping[str, Sequence[int]]:
+        return {name: [self.end(name)] * len(instants_us) for name in partitions}
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
         behind = [name for name, position in positions.items() if position < self.end(name)]
@@ -170,8 +174,9 @@ async def counts_of(inner: Any, log: Sequence[Event], day: int) -> Counter[Cell]
         return Closer(store, source, clock, clock, witness, SystemNoise(), keys, strategy)  # type: ignore[arg-type]
 
     def ingest() -> Ingest:
-        letters, names = MemoryDeadLetters(), [strategy.stream]
-        return Ingest(source, store, clock, letters, names, user_key=bytes(32))  # type: ignore[arg-type]
+        letters, views = MemoryDeadLetters(), StreamViews([strategy.stream])
+        cutter = Cutter(source, store, clock, letters, views)  # type: ignore[arg-type]
+        return Ingest(source, store, clock, letters, cutter, views, user_key=bytes(32))  # type: ignore[arg-type]
 
     counting, closing = ingest(), closer()
     await closing.open()

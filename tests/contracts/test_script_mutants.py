@@ -85,12 +85,18 @@ MUTANTS = {
     ),
     "a user counts once too often": Mutant(
         "tally",
-        "math.max(most_events - counted[user], 0)",
-        "math.max(most_events + 1 - counted[user], 0)",
+        "math.max(most_events - before, 0)",
+        "math.max(most_events + 1 - before, 0)",
         cap.test_so_many_events_of_a_user_count_in_a_window,
     ),
     "a user's cells are chosen as they come": Mutant(
         "tally", "a.rank < b.rank", "a.field < b.field", cells_are_in_order_of_rank
+    ),
+    "what a user used up of a window is not subtracted": Mutant(
+        "tally",
+        "math.max(most_events - before, 0)",
+        "most_events",
+        cap.test_so_many_events_of_a_user_count_in_a_window,
     ),
     "tallied records stay": Mutant("tally", "redis.call('UNLINK', records)", "", shards_are_worked_off),
     "a bin that is not tallied is released": Mutant(

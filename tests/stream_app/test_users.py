@@ -76,7 +76,7 @@ def test_a_user_less_changes_so_many_counts_of_each_epoch(
     assert sum((counts[0] - counts[1]).values()) > 0
 
 
-def test_the_first_events_of_a_user_count_in_every_epoch(one: OneSource) -> None:
+def test_events_of_the_earliest_bins_count_in_every_epoch(one: OneSource) -> None:
     events: list[Event] = [(bin, bin, user) for bin in range(100, LAST + 1) for user in ("ann", "bob")]
     counts = asyncio.run(binned(one, events))
     assert counts == Counter({100: 2, 101: 2, 106: 2, 107: 2})
@@ -137,7 +137,7 @@ def test_another_key_stops_the_worker(one: OneSource) -> None:
         await one.ingest().step()
         one.append_of((100, "ann"))
         other = one.ingest()
-        other._user_key = b"\1" * 32
+        other.ingest._user_key = b"\1" * 32
         with pytest.raises(
             OperatorError, match=f"stream {STREAM}: the users of this epoch were counted under"
         ):

@@ -70,10 +70,10 @@ local function add_users()
   for i, shard in ipairs(shards) do
     local records, first = KEYS[GIVEN_KEYS + i], last + 1
     last = last + sizes[i]
+    list_shard(untallied, shard_bins[i], shard, records)
     local counts = get_counts(records, cells, first, last)
     for n = first, last do counts[cells[n]] = counts[cells[n]] + deltas[n] end
     set_counts(records, cells, counts, first, last)
-    redis.call('ZADD', untallied, shard_bins[i], shard)
   end
   for i, window in ipairs(windows) do
     redis.call('HSETNX', KEYS[GIVEN_KEYS + #shards + i], 'key mark', key_mark)

@@ -1,6 +1,13 @@
--- Included by scripts that add to many fields of a hash. HMGET and HSET name the key once for a thousand fields,
--- where an HINCRBY each would write it into the append-only file for every field.
+-- Included by scripts that count users' records. HMGET and HSET name the key once for a thousand fields, where an
+-- HINCRBY each would write it into the append-only file for every field.
 local FIELDS_AT_ONCE = 1000
+-- A long value makes Redis keep a shard as a table from the start: the other form, a list, is searched from end to end.
+local AS_TABLE = string.rep('.', 65)
+
+-- Name a shard of users among those that are not tallied.
+local function list_shard(untallied, bin, name, records)
+  if redis.call('ZADD', untallied, bin, name) == 1 then redis.call('HSET', records, '', AS_TABLE) end
+end
 
 local function get_counts(key, fields, first, last)
   local counts = {}
@@ -13,11 +20,11 @@ end
 
 local function set_counts(key, fields, counts, first, last)
   for start = first, last, FIELDS_AT_ONCE do
-    local pairs_of = {}
+    local changes, n = {}, 0
     for i = start, math.min(start + FIELDS_AT_ONCE - 1, last) do
-      pairs_of[#pairs_of + 1] = fields[i]
-      pairs_of[#pairs_of + 1] = string.format('%.0f', counts[fields[i]])
+      changes[n + 1], changes[n + 2] = fields[i], counts[fields[i]]
+      n = n + 2
     end
-    redis.call('HSET', key, unpack(pairs_of))
+    redis.call('HSET', key, unpack(changes))
   end
 end

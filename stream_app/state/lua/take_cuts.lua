@@ -7,6 +7,7 @@
 --       open bin of the first cut, how far ahead of it a record may be dated, then the names of the targets: a bin, or
 --       a shard of users
 -- Replies: 'again' when records count in targets that are not given
+#include counts
 local state, positions, starts, base_bins, cuts, cut_calls = unpack(KEYS, 1, 6)
 local ahead, ahead_places, refused_ahead, operator_counts, open_bins, untallied, open_windows = unpack(KEYS, 7, 13)
 local strategy_hash, partition, expected, digest = unpack(ARGV, 1, 4)
@@ -39,12 +40,12 @@ for i = GIVEN_ARGUMENTS + 1, #ARGV do
 end
 
 -- Return the bin, the window or nil, the target's name and its field, as the caller named a record that is set aside:
--- 'bin cell', or 'bin window user-and-cell' with the last in hexadecimal digits.
+-- 'bin cell', or 'shard user-and-cell' with the last in hexadecimal digits.
 local function parsed(name)
-  local bin, window, digits = string.match(name, '^(%-?%d+) (%-?%d+) (%x+)$')
-  if bin then
+  local target, bin, window, digits = string.match(name, '^((%-?%d+):(%-?%d+):%d+) (%x+)$')
+  if target then
     local field = string.gsub(digits, '%x%x', function(byte) return string.char(tonumber(byte, 16)) end)
-    return bin, window, bin .. ':' .. window .. ':' .. string.byte(field), field
+    return bin, window, target, field
   end
   local own_bin, cell = string.match(name, '^(%-?%d+) (%d+)$')
   return own_bin, nil, own_bin, cell
@@ -88,7 +89,7 @@ local function count(counted)
     redis.call('HINCRBY', targets[target][1], field, number)
     redis.call('ZADD', open_bins, bin, bin)
     if window then
-      redis.call('ZADD', untallied, bin, target)
+      list_shard(untallied, bin, target, targets[target][1])
       redis.call('ZADD', open_windows, window, window)
       redis.call('HSETNX', targets[target][2], 'key mark', ahead_mark)
     end

@@ -16,74 +16,81 @@ if not held[1] then return 'conflict' end
 if held[1] ~= strategy_hash then return 'strategy' end
 if tonumber(up_to_bin) > tonumber(held[2]) then return 'not_sealed' end
 
+-- Return how many records each user has, the users, and the user of each field.
 local function total_of_each_user(entries)
-  local totals, users = {}, {}
+  local totals, users, owners = {}, {}, {}
   for i = 1, #entries, 2 do
-    local user = string.sub(entries[i], 1, id_bytes)
-    if not totals[user] then
-      totals[user] = 0
-      users[#users + 1] = user
+    if entries[i] ~= '' then -- see counts.lua
+      local user = string.sub(entries[i], 1, id_bytes)
+      local total = totals[user]
+      if not total then users[#users + 1] = user end
+      totals[user] = (total or 0) + entries[i + 1]
+      owners[i] = user
     end
-    totals[user] = totals[user] + tonumber(entries[i + 1])
   end
-  return totals, users
+  return totals, users, owners
+end
+
+local function cell_of(packed)
+  local a, b, c, d = string.byte(packed, 1, 4)
+  return ((a * 256 + b) * 256 + c) * 256 + d
 end
 
 local function by_rank(a, b) return a.rank < b.rank end
 
--- Return what counts of each cell, and by how many records all users are over the cap.
-local function chosen(entries, totals, rooms)
-  local cells, counts, crowded, over = {}, {}, {}, 0
+-- Return what counts of each packed cell, and by how many records all users together are over the cap.
+local function chosen(entries, owners, totals, rooms)
+  local counts, crowded, over = {}, {}, 0
   local function add(field, number)
-    local a, b, c, d = string.byte(field, id_bytes + 1, id_bytes + 4)
-    local cell = ((a * 256 + b) * 256 + c) * 256 + d
-    if not counts[cell] then
-      counts[cell] = 0
-      cells[#cells + 1] = cell
-    end
-    counts[cell] = counts[cell] + number
+    local cell = string.sub(field, id_bytes + 1)
+    counts[cell] = (counts[cell] or 0) + number
   end
   for i = 1, #entries, 2 do
-    local field, number = entries[i], tonumber(entries[i + 1])
-    local user = string.sub(field, 1, id_bytes)
-    if totals[user] <= rooms[user] then
-      add(field, number)
-    else
+    local user = owners[i]
+    if user and totals[user] <= rooms[user] then
+      add(entries[i], entries[i + 1])
+    elseif user and rooms[user] > 0 then
       crowded[user] = crowded[user] or {}
-      table.insert(crowded[user], {rank = redis.sha1hex(field), field = field, number = number})
+      table.insert(crowded[user], {rank = redis.sha1hex(entries[i]), field = entries[i], number = entries[i + 1]})
     end
   end
+  for user, total in pairs(totals) do over = over + math.max(total - rooms[user], 0) end
   for user, records in pairs(crowded) do
     local room = rooms[user]
-    over = over + totals[user] - room
-    if room > 0 then
-      table.sort(records, by_rank)
-      for _, record in ipairs(records) do
-        local number = math.min(record.number, room)
-        if number > 0 then add(record.field, number) end
-        room = room - number
-      end
+    table.sort(records, by_rank)
+    for _, record in ipairs(records) do
+      local number = math.min(record.number, room)
+      if number == 0 then break end
+      add(record.field, number)
+      room = room - number
     end
   end
-  return cells, counts, over
+  return counts, over
 end
 
 local function tally(records, window_users, bin_cells)
   local entries = redis.call('HGETALL', records)
-  local totals, users = total_of_each_user(entries)
+  local totals, users, owners = total_of_each_user(entries)
   local counted = get_counts(window_users, users, 1, #users)
   local rooms, changed = {}, {}
   for _, user in ipairs(users) do
-    rooms[user] = math.max(most_events - counted[user], 0)
-    if rooms[user] > 0 then
-      counted[user] = counted[user] + math.min(totals[user], rooms[user])
+    local before = counted[user]
+    local room = math.max(most_events - before, 0)
+    rooms[user] = room
+    if room > 0 then
+      counted[user] = before + math.min(totals[user], room)
       changed[#changed + 1] = user
     end
   end
-  local cells, counts, over = chosen(entries, totals, rooms)
+  local added, over = chosen(entries, owners, totals, rooms)
   set_counts(window_users, changed, counted, 1, #changed)
-  local before = get_counts(bin_cells, cells, 1, #cells)
-  for _, cell in ipairs(cells) do counts[cell] = counts[cell] + before[cell] end
+  local cells, numbers = {}, {}
+  for packed, number in pairs(added) do
+    local cell = cell_of(packed)
+    cells[#cells + 1], numbers[cell] = cell, number
+  end
+  local counts = get_counts(bin_cells, cells, 1, #cells)
+  for cell, number in pairs(numbers) do counts[cell] = counts[cell] + number end
   set_counts(bin_cells, cells, counts, 1, #cells)
   if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', over) end
   redis.call('UNLINK', records)
@@ -96,7 +103,7 @@ for i = 1, shards do
   local name = ARGV[GIVEN_ARGUMENTS + i]
   if found[i] ~= name then break end
   local records, users, cells = unpack(KEYS, GIVEN_KEYS + 3 * i - 2, GIVEN_KEYS + 3 * i)
-  fields = fields + redis.call('HLEN', records)
+  fields = fields + redis.call('HLEN', records) - 1
   if i > 1 and fields > most_fields then break end
   tally(records, users, cells)
   redis.call('ZREM', untallied, name)
