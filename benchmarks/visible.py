@@ -56,7 +56,7 @@ streams:
 STREAM = """
   {name}:
     source: {{topic: clicks, format: json}}
-    time: {{field: at, format: ms, bin: 1s, grace: 250ms, epoch: 1h}}
+    time: {{field: at, format: ms, bin: 1s, grace: 250ms, epoch: 10m}}
     privacy: {{epsilon: 0.1, accept: {accept}}}
 """
 
@@ -150,7 +150,7 @@ async def make_topic(servers: str) -> None:
 
 def wait_for(port: int, streams: Sequence[str], folder: Path) -> None:
     """Return once every stream has a visible row."""
-    until = time.monotonic() + 180
+    until = time.monotonic() + 400
     while time.monotonic() < until:
         with contextlib.suppress(OSError, KeyError, ValueError):
             for name in streams:

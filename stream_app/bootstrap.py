@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -292,9 +293,12 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
             ledger=ledger_of(stream, settings, store, ends.outside),
             lease=_lease(stream, ends),
             witness_is_public=settings.output_of(stream.name) is not None,
+            on_end=partial(ends.metrics.epoch_ended, stream.name),
         )
         for stream, strategy in zip(streams, strategies, strict=True)
     ]
+    for stream in streams:
+        ends.metrics.know(stream.name)
     for closer in closers:
         await closer.agree()
     if isinstance(clock, ReplayClock):

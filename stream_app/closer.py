@@ -21,13 +21,13 @@ from dphist.tree.anticipating_step import BinsNoise
 from stream_app import noise_ahead
 from stream_app.core.closing import next_public_instant_us
 from stream_app.core.declaration import Declaration
-from stream_app.core.records import Reply, StreamState
+from stream_app.core.records import Ending, Reply, StreamState
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.lease import LEASE_S, Lease
 from stream_app.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.noise_pool import NoisePool, vectors_of
-from stream_app.opening import agrees, open_stream
+from stream_app.opening import OnEnd, agrees, open_stream
 from stream_app.outage import Outage
 from stream_app.ports import Clock, NoiseKeys, OperatorError, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger
@@ -58,6 +58,7 @@ class Closer:
         lease: where several workers may close the stream; None: this is the only one.
         witness_is_public: readers see the witness, so that it is written at public instants only.
         make_nonce: names an attempt to release; no two may be equal.
+        on_end: notified when an epoch has ended early, with the reason and the bins that nobody will count.
     Raises: ValueError for noise that protects nobody.
     """
 
@@ -77,6 +78,7 @@ class Closer:
         lease: Lease | None = None,
         witness_is_public: bool = False,
         make_nonce: Callable[[], str] = lambda: secrets.token_hex(16),
+        on_end: OnEnd = lambda ending, skipped_bins: None,
     ) -> None:
         if not noise.private:
             raise ValueError(
@@ -101,6 +103,8 @@ class Closer:
         self._lease = lease
         self._witness_is_public = witness_is_public
         self._make_nonce = make_nonce
+        self._on_end = on_end
+        self._epoch: int | None = None
         self._claiming = asyncio.Lock()
         self._claimed_term: int | None = None
         self._released_seq = 0
@@ -127,9 +131,13 @@ class Closer:
             self._witness,
             self._ahead,
             self._strategy,
+            self._source,
             await self._clock.now_us(),
             self._ledger,
+            self._on_end,
         )
+        if self._epoch != state.epoch.epoch:  # what was shown before may be lost, and is shown again
+            self._epoch, self._published_seq = state.epoch.epoch, 0
         self._released_seq = state.seq
         if not self._witness_is_public:
             await self._witness_released(state.seq)
@@ -309,7 +317,9 @@ class Closer:
                 noise = await self._ahead.of_bins(self._strategy, state, last_bin)
             except NoiseLost as loss:
                 log.error("%s; its epoch ends here, the next one begins", str(loss))
-                await self._store.end_epoch(self._name, state.epoch.epoch, state.seq, NOISE_LOST)
+                reply = await self._store.end_epoch(self._name, state.epoch.epoch, state.seq, NOISE_LOST)
+                if reply is Reply.DONE:
+                    self._on_end(Ending.NOISE_LOST, 0)
                 return
             last_bin = state.released_bin + len(noise.errors)
         await self._tally(last_bin)

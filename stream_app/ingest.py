@@ -132,7 +132,7 @@ class Ingest:
         new = [partition for partition in partitions if partition not in stream.partitions]
         # A partition that appears later is read from its beginning, or its first events would be lost. So
         # whoever begins the stream begins all partitions, its own and those of others.
-        start: Start = "earliest" if stream.partitions else self._start
+        start: Start = "earliest" if stream.partitions else self._begins(stream)
         if new and not stream.partitions:
             new = list(await self._source.partitions())
         for partition in new:
@@ -140,6 +140,16 @@ class Ingest:
             reply = await self._store.start_partition(stream.name, stream.strategy.hash, partition, position)
             check_strategy(stream.name, reply)
         return await self._views.load(stream.name, self._store) if new else stream
+
+    def _begins(self, stream: StreamView) -> Start:
+        """Return where a stream begins that has no positions.
+
+        A stream with epochs behind it lost them with the store: it reads again what its epoch may count.
+        """
+        if stream.epoch == 0:
+            return self._start
+        earliest_bin = stream.rules.first_bin - stream.declaration.max_ahead_bins - 1
+        return stream.declaration.binning.start_us(earliest_bin)
 
     async def _start_position(self, stream: StreamView, partition: str, start: Start) -> int:
         if start == "latest":

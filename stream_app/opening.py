@@ -2,24 +2,29 @@
 
 The witness is a record outside the store of what was released. A store that is behind it was set back (a
 restored backup, a lost disk): nodes that people have seen would be noised again. So that epoch ends for ever,
-and a new one starts after everything the witness knows.
+and a new one starts after everything the witness knows: with the bin after the witness's last row, whose
+records are read again from the log, or where retention has removed some of them, with the first bin whose
+records are all still there. What readers need of earlier bins is put back from the witness.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from stream_app.core.declaration import STATE_ID, Declaration
-from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Reply, StreamState
+from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, Reply, StreamState
 from stream_app.core.release import RowLink
 from stream_app.core.strategy import Strategy, canonical_json
 from stream_app.noise_ahead import NoiseAhead
-from stream_app.ports import OperatorError, Store, Witness
+from stream_app.ports import OperatorError, Source, Store, Witness
+from stream_app.recovery import put_back, tell_loss
 from stream_app.source_ledger import SourceLedger
+
+OnEnd = Callable[[Ending, int], None]  # why an epoch ended early, and how many bins nobody will count
 
 _ATTEMPTS = 5  # others may be opening the same stream; each time round, one of us has succeeded
 
@@ -29,8 +34,10 @@ async def open_stream(
     witness: Witness,
     noise: NoiseAhead,
     planned: Strategy,
+    source: Source,
     now_us: int,
     ledger: SourceLedger,
+    on_end: OnEnd = lambda ending, skipped_bins: None,
 ) -> tuple[Strategy, StreamState]:
     """Make sure that the stream has an open epoch which follows all that the store and the witness know.
 
@@ -40,6 +47,8 @@ async def open_stream(
         planned: the configuration's declaration and the tree planned for it now. A stream that exists keeps
             the tree that it began with.
         ledger: of the stream's source; it asks before a first measurement.
+        source: asked for how far back its records reach, where the store lost its positions.
+        on_end: notified when an epoch has ended because the store was lost or set back.
     Returns: the strategy and the state under which the stream runs.
     Raises: OperatorError for another declaration, a strategy that this version cannot read, a second
         measurement, a foreign witness.
@@ -52,7 +61,7 @@ async def open_stream(
         strategy = planned if state is None else _running(state, planned)
         head = _checked_head(witnessed, strategy)
         if state is None:
-            start = _first(strategy, head, now_us)
+            start = await _first(strategy, head, source, now_us)
             await restore_ledger(ledger, witness, strategy)
         elif head is not None and not await _follows(store, strategy.stream, state, head):
             start = _after_witness(state, head)
@@ -60,8 +69,13 @@ async def open_stream(
         elif state.epoch.end_reason is not None and not _finished(strategy, state):
             start = _next(strategy, state)
         else:
+            if head is not None:
+                await put_back(store, witness, strategy, state, head)
             return strategy, state
-        await _open(store, noise, strategy, start, ledger)
+        if await _open(store, noise, strategy, start, ledger) and start.ending is not None:
+            assert head is not None
+            tell_loss(strategy, start.ending, head, start.record)
+            on_end(start.ending, start.record.first_bin - head.bin - 1)
     raise OperatorError(
         f"stream {planned.stream}: the ledger of {planned.source} holds another measurement in the place of "
         "its next epoch; restore the store, or give the stream another name"
@@ -154,17 +168,25 @@ class _Start(NamedTuple):
     last: EpochRecord | None = None
     carried: bytes = b""
     is_first: bool = False
+    ending: Ending | None = None  # why the epoch before ended, where the store was behind the witness
 
 
-def _first(strategy: Strategy, head: RowLink | None, now_us: int) -> _Start:
+async def _first(strategy: Strategy, head: RowLink | None, source: Source, now_us: int) -> _Start:
     """Return the epoch of a stream that the store does not know; the witness may."""
-    first_bin, bins = Declaration.of(strategy).first_bin(now_us), strategy.design.horizon
+    declaration, bins = Declaration.of(strategy), strategy.design.horizon
     if head is None:
         # A live stream may have been reserved, but not opened, in an earlier bin.
+        first_bin = declaration.first_bin(now_us)
         return _Start(EpochRecord(0, first_bin, bins, 1, strategy.hash), GENESIS, -sys.maxsize, is_first=True)
-    first_bin = max(first_bin, head.bin + 1)
+    first_bin = head.bin + 1
+    kept_since_us = await source.kept_since_us()
+    if kept_since_us is not None:
+        kept_from, now = declaration.binning.bin_of([kept_since_us, now_us]).tolist()
+        # A bin's first records may have been written while an earlier one was open. The bin after the
+        # present one is whole whatever a record says about its own time.
+        first_bin = max(first_bin, min(kept_from + declaration.max_ahead_bins + 1, now + 1))
     record = EpochRecord(head.epoch + 1, first_bin, bins, head.seq + 1, strategy.hash)
-    return _Start(record, head.hash, head.bin + 1)
+    return _Start(record, head.hash, head.bin + 1, ending=Ending.STORE_LOST)
 
 
 def _next(strategy: Strategy, state: StreamState) -> _Start:
@@ -198,7 +220,7 @@ def _after_witness(state: StreamState, head: RowLink) -> _Start:
         first_seq=max(state.seq, head.seq) + 1,
         strategy_hash=state.epoch.strategy_hash,
     )
-    return _Start(record, head.hash, record.first_bin, state.epoch)
+    return _Start(record, head.hash, record.first_bin, state.epoch, ending=Ending.STORE_SET_BACK)
 
 
 async def restore_ledger(ledger: SourceLedger, witness: Witness, strategy: Strategy) -> None:
@@ -215,19 +237,20 @@ async def restore_ledger(ledger: SourceLedger, witness: Witness, strategy: Strat
 
 async def _open(
     store: Store, noise: NoiseAhead, strategy: Strategy, start: _Start, ledger: SourceLedger
-) -> None:
-    """Reserve the epoch in the ledger, then open it; do nothing where somebody else was quicker."""
+) -> bool:
+    """Reserve the epoch in the ledger, then open it; return whether it is open, and nobody was quicker."""
     record = _as_reserved(strategy, start, await ledger.entries(strategy.source))
     entry = _ledger_entry(strategy, record)
     reserve = ledger.begin if start.is_first else ledger.reserve
     if await reserve(entry) is Reply.CONFLICT:
-        return
+        return False
     stored = await noise.stored(strategy, record.epoch)
     reply = await store.open_epoch(
         strategy.stream, strategy.to_json(), record, start.head, stored, start.carried
     )
     if reply not in (Reply.DONE, Reply.ALREADY):
         noise.give_up()
+    return reply is Reply.DONE
 
 
 def _as_reserved(strategy: Strategy, start: _Start, ledger: Sequence[LedgerEntry]) -> EpochRecord:

@@ -24,6 +24,7 @@ from stream_app.core.records import (
     StoredNoise,
     StreamState,
 )
+from stream_app.core.restored import Restored
 
 # What an operator writes to let a store be used that may lose a release that people have seen.
 ACCEPT_LOSS = "may lose acknowledged writes"
@@ -165,6 +166,13 @@ class Store(Protocol):
         """Append rows and tiles, set head, seq and counter, delete the released cells, or change nothing."""
         ...
 
+    async def put_back(self, stream: str, lost: Restored) -> Reply:
+        """Put rows of earlier epochs back that the witness holds, or change nothing.
+
+        CONFLICT unless the store's last row is the one before them, and the running epoch follows them.
+        """
+        ...
+
     async def publish(self, stream: str, seq: int) -> None:
         """Make released rows up to ``seq`` visible; never goes back; a seq not released changes nothing."""
         ...
@@ -296,6 +304,10 @@ class Source(Protocol):
 
     async def first_position(self, partition: str, since_us: int | None) -> int:
         """Return where a partition begins: its first record, or the first written since an instant."""
+        ...
+
+    async def kept_since_us(self) -> int | None:
+        """Return the instant from which on all records that were written are still here; None: all ever."""
         ...
 
     async def positions_at(

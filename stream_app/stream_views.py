@@ -25,6 +25,7 @@ class StreamView:
     name: str
     strategy: Strategy
     declaration: Declaration
+    epoch: int
     rules: BinRules
     windows: Windows
     sealed_bin: int
@@ -81,6 +82,7 @@ class StreamViews:
             name=name,
             strategy=strategy,
             declaration=declaration,
+            epoch=state.epoch.epoch,
             rules=declaration.rules(state.epoch),
             windows=declaration.windows(state.epoch, strategy.design.horizon),
             sealed_bin=state.sealed_bin,

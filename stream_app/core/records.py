@@ -35,6 +35,14 @@ class Reply(StrEnum):
     USER_KEY = "user_key"  # users of an open window were counted under another key
 
 
+class Ending(StrEnum):
+    """Why an epoch ended before its last bin, as the operator's figures name it."""
+
+    STORE_LOST = "store_lost"  # the store knows nothing of the stream, the witness does
+    STORE_SET_BACK = "store_set_back"  # the store is behind the witness, or holds other rows
+    NOISE_LOST = "noise_lost"
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A position of a partition's log, and what it proves about when records arrived.

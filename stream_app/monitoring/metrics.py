@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from stream_app.core.closing import Closing
+from stream_app.core.records import Ending
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _CELLS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
@@ -36,6 +37,10 @@ class Metrics:
             "release_delay_seconds", "From a release's last closing instant until it is durable", stream
         )
         self.releases = self._counter("releases", "Releases that the store took", stream)
+        self.epochs_ended = self._counter(
+            "epochs_ended", "Epochs that ended before their last bin", ["stream", "reason"]
+        )
+        self.bins_skipped = self._counter("bins_skipped", "Bins that nobody will count", stream)
         self.refused = self._counter(
             "refused_records", "Records not counted in their bin", ["stream", "reason"]
         )
@@ -61,6 +66,17 @@ class Metrics:
             gauge.set_function(lambda: 0.0)
         else:
             gauge.set_function(lambda: max(0.0, self._since(closing, bin)))
+
+    def know(self, stream: str) -> None:
+        """Begin with 0: a counter that first appears as 1 has not grown for who watches its growth."""
+        for ending in Ending:
+            self.epochs_ended.labels(stream, ending)
+        self.bins_skipped.labels(stream)
+
+    def epoch_ended(self, stream: str, ending: Ending, skipped_bins: int) -> None:
+        """Note an epoch that ended early."""
+        self.epochs_ended.labels(stream, ending).inc()
+        self.bins_skipped.labels(stream).inc(skipped_bins)
 
     def released(self, stream: str, closing: Closing, last_bin: int) -> None:
         """Note a release by the wall clock."""

@@ -57,6 +57,9 @@ class FileSource:
         """Return the start of the file, which does not know when its lines were written."""
         return 0
 
+    async def kept_since_us(self) -> None:
+        """Return None: nothing is ever removed."""
+
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:

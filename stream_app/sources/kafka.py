@@ -8,6 +8,7 @@ protects against whoever does not know yet that it was revoked.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress
@@ -28,6 +29,7 @@ MOST_PIECES = 2  # in one read, over all partitions: each of 20,000 records or a
 SESSION_TIMEOUT_MS = 10_000
 NOTICE_PARTITIONS_MS = 2_000
 COMMIT_EVERY_S = 5.0
+_ANSWER_S = 10.0
 _LEAST_FETCH_BYTES = 1 << 20
 _MOST_FETCH_BYTES = 8 << 20  # over all partitions: what is fetched ahead stays in memory until it is read
 
@@ -131,6 +133,28 @@ class KafkaSource:
                 return int((await self._asker.beginning_offsets([place]))[place])
             found = (await self._asker.offsets_for_times({place: -(-since_us // 1000)}))[place]
             return int((await self._asker.end_offsets([place]))[place] if found is None else found.offset)
+
+    async def kept_since_us(self) -> int | None:
+        """Return when the first record was written that retention has left, in the partition that lost most.
+
+        As the records' own times say, which producers may set. None where no record was removed.
+        """
+        places = [self._place(partition) for partition in await self.partitions()]
+        with answers(self._cluster):
+            first = await self._asker.beginning_offsets(places)
+            ends = await self._asker.end_offsets(places)
+            cut_off = [place for place in places if first[place]]
+            if any(first[place] == ends[place] for place in cut_off):
+                return time.time_ns() // 1_000
+            return max([await self._written_at_us(place, first[place]) for place in cut_off], default=None)
+
+    async def _written_at_us(self, place: TopicPartition, offset: int) -> int:
+        """Return when the first record at or after an offset was written."""
+        async with AIOKafkaConsumer(auto_offset_reset="none", **self._cluster.client()) as reader:
+            reader.assign([place])
+            reader.seek(place, offset)
+            async with asyncio.timeout(_ANSWER_S):
+                return int((await reader.getone(place)).timestamp) * 1_000
 
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]

@@ -25,6 +25,7 @@ from stream_app.core.records import (
     StoredNoise,
     StreamState,
 )
+from stream_app.core.restored import Restored
 from stream_app.core.visible import last_bin_of
 from stream_app.state.checks import (
     check_apply,
@@ -356,6 +357,26 @@ class MemoryStore:
         state.forget_users(release.last_bin)  # of a window that ends here, if one does
         if release.last_bin == last_bin_of(state.epoch):
             state.end_epoch("complete")
+        return Reply.DONE
+
+    async def put_back(self, stream: str, lost: Restored) -> Reply:
+        """Put rows of earlier epochs back that the witness holds, or change nothing."""
+        state = self._streams.get(stream)
+        if state is None:
+            return Reply.CONFLICT
+        if state.strategy_hash != lost.strategy_hash:
+            return Reply.STRATEGY
+        newest, last = max(state.chain, default=0), lost.rows[-1][0]
+        if newest == last:
+            return Reply.ALREADY
+        if (
+            newest != lost.after_seq
+            or lost.epoch.epoch >= state.epoch.epoch
+            or last > state.seq
+            or any(len(state.tiles.get(append.key, b"")) != append.offset_bytes for append in lost.tiles)
+        ):
+            return Reply.CONFLICT
+        state.put_back(lost)
         return Reply.DONE
 
     async def publish(self, stream: str, seq: int) -> None:

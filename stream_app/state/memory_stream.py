@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from stream_app.core.bounding import ID_BYTES, UserShard, counted, shard_numbers, user_fields
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Reason, TileKey, Users
+from stream_app.core.restored import Restored
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import invisible_slices, last_bin_of
 from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
@@ -165,6 +166,16 @@ class MemoryStream:
     def end_epoch(self, reason: str) -> None:
         """End the last epoch at its released bin."""
         self.epochs[-1] = replace(self.epoch, last_bin=self.released_bin, end_reason=reason)
+
+    def put_back(self, lost: Restored) -> None:
+        """Put rows back, with their tiles and the end of their epoch."""
+        self.chain.update(lost.rows)
+        for append in lost.tiles:
+            self.tiles.setdefault(append.key, bytearray()).extend(append.data)
+        known = next((e for e in self.epochs if e.epoch == lost.epoch.epoch), lost.epoch)
+        ended = replace(known, last_bin=lost.epoch.last_bin, end_reason=lost.epoch.end_reason)
+        others = [epoch for epoch in self.epochs if epoch.epoch != ended.epoch]
+        self.epochs[:] = sorted([*others, ended], key=lambda epoch: epoch.epoch)
 
     def discard_invisible(self, reason: str) -> None:
         """Forget what was released but never visible: somebody else knows another continuation."""

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from stream_app.core.records import (
     Reply,
     StoredNoise,
     StreamState,
+    TileAppend,
 )
+from stream_app.core.restored import Restored
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import invisible_slices
 from stream_app.ports import OperatorError
@@ -338,11 +341,22 @@ class RedisStore:
                 *(release.strategy_hash, release.epoch, release.expected_seq, release.expected_head),
                 *(release.first_bin, release.last_bin, release.head, release.counter),
                 *release.rows,
-                *(
-                    part
-                    for append in release.tiles
-                    for part in (append.offset_bytes, append.data, int(append.fills))
-                ),
+                *_tile_arguments(release.tiles),
+            ],
+        )
+
+    async def put_back(self, stream: str, lost: Restored) -> Reply:
+        """Put rows of earlier epochs back that the witness holds, or change nothing."""
+        keys, epoch = StreamKeys(stream), lost.epoch
+        record = encode_epoch(replace(epoch, last_bin=None, end_reason=None))
+        return await self._reply(
+            "put_back",
+            [keys.state, keys.epochs, keys.chain, *(keys.tile(append.key) for append in lost.tiles)],
+            [
+                *(lost.strategy_hash, lost.after_seq, epoch.epoch, record),
+                *(str(epoch.last_bin), str(epoch.end_reason), len(lost.rows)),
+                *(part for numbered in lost.rows for part in numbered),
+                *_tile_arguments(lost.tiles),
             ],
         )
 
@@ -391,6 +405,12 @@ class RedisStore:
 
     async def _reply(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         return _as_reply(await script(name)(self._redis, keys, arguments))
+
+
+def _tile_arguments(tiles: Sequence[TileAppend]) -> Iterator[Argument]:
+    """Yield for each tile its length before, what to append, and whether it is full then."""
+    for append in tiles:
+        yield from (append.offset_bytes, append.data, int(append.fills))
 
 
 def read_rows(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[int, bytes]]:

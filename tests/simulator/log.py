@@ -176,6 +176,9 @@ class LogSource:
         """Return the start of the log."""
         return 0
 
+    async def kept_since_us(self) -> None:
+        """Return None: nothing is ever removed."""
+
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:

@@ -76,13 +76,13 @@ def test_a_store_that_was_set_back_ends_the_epoch(one: OneSource) -> None:
         seen = await one.witness.rows("visits", 0)
         one.store.restore(backup)
         await one.closer().open()
-        assert await one.epochs() == [(0, 100, 1), (2, 108, 9)]
+        assert await one.epochs() == [(0, 100, 1), (1, 106, 7), (2, 108, 9)]
         # What was forgotten is in the ledger again.
         assert sorted(await one.reserved()) == [("visits", 0, 100), ("visits", 1, 106), ("visits", 2, 108)]
 
         await release_until(one, 110)
         assert (await one.witness.rows("visits", 0))[:8] == seen
-        assert await one.released() == {100: 1, 101: 1, 102: 1, 108: 1, 109: 1}
+        assert await one.released() == dict.fromkeys(range(100, 110), 1)
         # The events of bins 103 to 107 were read again: they are in nodes that people have seen.
         assert one.letters.reasons() == ["before_first_bin"] * 5
 
@@ -94,10 +94,10 @@ def test_an_empty_store_goes_on_after_the_witness(one: OneSource) -> None:
         await release_until(one, 103)
         one.store.restore(MemoryStore())
         await release_until(one, 105)
-        assert await one.epochs() == [(1, 103, 4)]
+        assert await one.epochs() == [(0, 100, 1), (1, 103, 4)]
         assert await one.reserved() == [("visits", 0, 100), ("visits", 1, 103)]
         assert [seq for seq, _ in await one.witness.rows("visits", 0)] == [1, 2, 3, 4, 5]
-        assert await one.released() == {103: 1, 104: 1}
+        assert await one.released() == dict.fromkeys(range(100, 105), 1)
 
     asyncio.run(lose_everything())
 
@@ -121,7 +121,7 @@ def test_another_chain_than_the_witness_s_is_left(one: OneSource) -> None:
         await one.closer().open()
         assert (await one.epochs())[-1] == (1, 103, 4)
         assert [seq for seq, _ in await one.witness.rows("visits", 0)] == [1, 2, 3]
-        assert [seq for seq, _ in await one.store.rows("visits", 0, 10)] == [1, 2]
+        assert await one.store.rows("visits", 0, 10) == await one.witness.rows("visits", 0)
 
     asyncio.run(fork())
 

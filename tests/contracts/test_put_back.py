@@ -1,0 +1,86 @@
+"""Rows that the witness holds go back into a store that lost them: once, in order, over nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stream_app.core.records import ROWS, Reply, TileAppend
+from stream_app.core.restored import Restored
+from stream_app.core.tiles import tile_appends
+from tests.contracts.conftest import Stores
+from tests.contracts.examples import BINS, EPOCH, FIRST_BIN, HASH, NEXT_EPOCH, TEXT, WIDTH
+from tests.contracts.test_store import loaded
+from tests.contracts.test_store import release as release_bins
+
+pytestmark = pytest.mark.anyio
+
+
+def lost(first: int, count: int, **changed: object) -> Restored:
+    """Return rows of the first epoch as a step, numbered from 1."""
+    values = np.arange(first, first + count, dtype=np.int64)[:, None] * np.ones(WIDTH, np.int64)
+    last_bin = FIRST_BIN + first + count - 2
+    step = Restored(
+        strategy_hash=HASH,
+        after_seq=first - 1,
+        rows=[(seq, b"row %d" % seq) for seq in range(first, first + count)],
+        tiles=tile_appends(0, ROWS, first - 1, values),
+        epoch=replace(EPOCH, last_bin=last_bin, end_reason="complete" if count == BINS else "early"),
+    )
+    return replace(step, **changed)  # type: ignore[arg-type]
+
+
+async def emptied(stores: Stores) -> None:
+    """Leave a store as a loss and the opening of the next epoch do."""
+    assert await stores.store.open_epoch(stores.stream, TEXT, NEXT_EPOCH, "e" * 64) == Reply.DONE
+    assert await stores.store.start_partition(stores.stream, HASH, "0", 0) == Reply.DONE
+
+
+async def read(stores: Stores) -> tuple[list[tuple[int, bytes]], list[tuple[int, int | None, str | None]]]:
+    await stores.store.publish(stores.stream, BINS)
+    state = await stores.reader.public_state(stores.stream)
+    assert state is not None
+    rows = await stores.reader.rows(stores.stream, 0, 100)
+    return rows, [(e.epoch, e.last_bin, e.end_reason) for e in state.epochs]
+
+
+async def test_rows_tiles_and_the_end_of_their_epoch_are_back(stores: Stores) -> None:
+    await emptied(stores)
+    for step in (lost(1, 1), lost(2, 3)):
+        assert await stores.store.put_back(stores.stream, step) == Reply.DONE
+        assert await stores.store.put_back(stores.stream, step) == Reply.ALREADY
+    rows, epochs = await read(stores)
+    assert rows == [(seq, b"row %d" % seq) for seq in range(1, BINS + 1)]
+    assert epochs == [(0, FIRST_BIN + BINS - 1, "early"), (1, None, None)]
+    values = await stores.reader.tile_rows(stores.stream, 0, ROWS, 0, BINS, WIDTH)
+    assert values[:, 0].tolist() == [1, 2, 3, 4]
+    await release_bins(stores, 1)
+    assert (await loaded(stores)).seq == BINS + 1
+
+
+@pytest.mark.parametrize(
+    ("step", "reply"),
+    [
+        (lost(2, 1), Reply.CONFLICT),  # the row before is not there
+        (lost(1, 4, strategy_hash="0" * 64), Reply.STRATEGY),
+        (lost(1, 4, epoch=replace(NEXT_EPOCH, last_bin=20, end_reason="x")), Reply.CONFLICT),  # it runs
+        (lost(1, 4, rows=[(seq, b"x") for seq in (1, 2, 3, BINS + 1)]), Reply.CONFLICT),  # it follows them
+        (lost(1, 4, tiles=[TileAppend(lost(1, 1).tiles[0].key, 8, b"12345678")]), Reply.CONFLICT),
+    ],
+)
+async def test_refused_rows_change_nothing(stores: Stores, step: Restored, reply: Reply) -> None:
+    assert await stores.store.put_back(stores.stream, lost(1, 1)) == Reply.CONFLICT  # it was never opened
+    await emptied(stores)
+    assert await stores.store.put_back(stores.stream, step) == reply
+    assert await stores.store.rows(stores.stream, 0, 100) == []
+    assert await stores.store.put_back(stores.stream, lost(1, BINS)) == Reply.DONE
+
+
+async def test_nothing_goes_in_once_the_epoch_has_released(stores: Stores) -> None:
+    await emptied(stores)
+    await release_bins(stores, 1)
+    before = await stores.store.rows(stores.stream, 0, 100)
+    assert await stores.store.put_back(stores.stream, lost(1, BINS)) == Reply.CONFLICT
+    assert await stores.store.rows(stores.stream, 0, 100) == before

@@ -1,0 +1,198 @@
+"""A store that was emptied or set back: history is put back, counting goes on, the operator is notified."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_app.core.epoch_view import Span
+from stream_app.core.query import StreamView
+from stream_app.core.records import Ending
+from stream_app.sources.file import FileSource
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
+from tests.stream_app.one_source import OneSource
+from tests.stream_app.product_stream import ProductSource, product_strategy
+
+CAUSAL = strategy_of(design_of((2, 3), Fraction(1, 2)))
+AHEAD = strategy_of(replace(design_of((2, 3), Fraction(1, 2)), release="anticipating"))
+EMPTIED, SET_BACK = "emptied", "set back"
+
+
+@pytest.fixture(params=[CAUSAL, AHEAD], ids=["causal", "anticipating"])
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[OneSource]:
+    """Yield a service with one noisy stream, its first bin 100 and six bins in an epoch."""
+    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    with closing(OneSource(tmp_path, request.param)) as one:
+        yield one
+
+
+async def release_until(one: OneSource, bin: int, **options: Any) -> None:
+    """Count an event in each bin, release every bin before ``bin`` and show it."""
+    closer = one.closer(**options)
+    await closer.open()
+    while one.clock.now_us < bin * BIN_US:
+        now_bin = one.clock.now_us // BIN_US
+        one.append(now_bin)
+        one.clock.set_bin(now_bin + 1)
+    ingest = one.ingest(start="latest")
+    while await ingest.step():
+        pass
+    await closer.close_due()
+    await closer.publish_witnessed()
+
+
+def lose(one: OneSource, how: str, backup: MemoryStore) -> None:
+    one.store.restore(MemoryStore() if how == EMPTIED else backup)
+
+
+async def view_of(one: OneSource) -> StreamView:
+    """Return what the API knows of the stream."""
+    reader = one.store.reader()
+    state = await reader.public_state(STREAM)
+    assert state is not None
+    view = StreamView(state.strategy)
+    blocks = [
+        (want, await reader.tile_rows(STREAM, *want, view.strategy.released_width(want.level)))
+        for want in view.missing(state)
+    ]
+    view.extend(state, blocks)
+    return view
+
+
+async def answers(one: OneSource, last_bin: int) -> list[float]:
+    """Return the counts of every range of bins from the first on, and of every single one."""
+    view = await view_of(one)
+    ranges = [Span(FIRST_BIN, bin + 1) for bin in range(FIRST_BIN, last_bin + 1)]
+    ranges += [Span(bin, bin + 1) for bin in range(FIRST_BIN, last_bin + 1)]
+    return [float(view.count(span).value) for span in ranges]
+
+
+@pytest.mark.parametrize("how", [EMPTIED, SET_BACK])
+def test_readers_have_the_history_again(one: OneSource, how: str) -> None:
+    async def run() -> None:
+        await release_until(one, 103)
+        backup = one.store.copy()
+        await release_until(one, 109)  # one epoch further
+        before, seen = await answers(one, 108), await one.store.rows(STREAM, 0, 100)
+        lose(one, how, backup)
+        await release_until(one, 109)
+        assert await one.store.rows(STREAM, 0, 100) == seen
+        assert await answers(one, 108) == before
+        await release_until(one, 111)
+        assert (await answers(one, 110))[:9] == before[:9]
+        assert [bin for _, bin, _ in await one.epochs()] == [100, 106, 109]
+
+    asyncio.run(run())
+
+
+def test_an_emptied_store_skips_no_bin_whose_records_are_still_there(one: OneSource) -> None:
+    """The worker was down over the loss and for four bins after it; a stream that began with the latest."""
+
+    async def run() -> None:
+        await release_until(one, 103)
+        lose(one, EMPTIED, one.store)
+        one.clock.set_bin(107)
+        one.append(103, 104, 105, 106)
+        told: list[tuple[Ending, int]] = []
+        await release_until(one, 108, on_end=lambda *end: told.append(end))
+        rows = await one.store.rows(STREAM, 0, 100)
+        assert [seq for seq, _ in rows] == list(range(1, 9)), "bins 100 to 107"
+        assert one.letters.reasons() == ["before_first_bin"] * 3
+        assert told == [(Ending.STORE_LOST, 0)]
+
+    asyncio.run(run())
+
+
+def test_bins_whose_records_are_gone_are_missing_and_the_operator_is_notified(
+    one: OneSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        await release_until(one, 103)
+        lose(one, EMPTIED, one.store)
+        one.clock.set_bin(107)
+
+        async def kept_since_us(_: FileSource) -> int:
+            return int(103.5 * BIN_US)
+
+        monkeypatch.setattr(FileSource, "kept_since_us", kept_since_us)
+        told: list[tuple[Ending, int]] = []
+        await release_until(one, 108, on_end=lambda *end: told.append(end))
+        ahead = 1 + 1  # records of a bin may be written in the bin before it, which is not whole
+        assert (await one.epochs())[-1] == (1, 103 + ahead, 4)
+        assert told == [(Ending.STORE_LOST, ahead)]
+        view = await view_of(one)
+        with pytest.raises(ValueError, match="start, end: "):
+            view.count(Span(102, 106))
+        assert "the bins from 1970-01-01T00:17:10Z to 1970-01-01T00:17:30Z are missing" in caplog.text
+
+    asyncio.run(run())
+
+
+class _Dies:
+    """A store of which one call, before or after it took effect, is the last that somebody makes."""
+
+    def __init__(self, store: Any, call: int, effect: bool) -> None:
+        self._store, self._left, self._effect = store, call, effect
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+
+        async def call(*arguments: Any) -> Any:
+            self._left -= 1
+            if self._left == 0 and not self._effect:
+                raise ConnectionError("died before")
+            reply = await real(*arguments)
+            if self._left == 0:
+                raise ConnectionError("died after")
+            return reply
+
+        return call
+
+
+@pytest.mark.parametrize("effect", [False, True])
+@pytest.mark.parametrize("how", [EMPTIED, SET_BACK])
+def test_putting_back_may_be_interrupted_at_every_call(
+    one: OneSource, how: str, effect: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_app.core.restored.ROWS_A_STEP", 2)
+
+    async def run() -> None:
+        await release_until(one, 103)
+        backup = one.store.copy()
+        await release_until(one, 109)
+        seen, witnessed = await one.store.rows(STREAM, 0, 100), await one.witness.rows(STREAM, 0)
+        before = await answers(one, 108)
+        for call in range(1, 100):
+            lose(one, how, backup)
+            try:
+                await one.closer(store=_Dies(one.store, call, effect)).open()
+            except ConnectionError:
+                await release_until(one, 109)
+            else:
+                break
+            assert await one.store.rows(STREAM, 0, 100) == seen
+            assert await answers(one, 108) == before
+            assert await one.witness.rows(STREAM, 0) == witnessed
+        assert call > 8, "each call was the last one once"
+
+    asyncio.run(run())
+
+
+def test_rows_that_do_not_hold_everything_are_not_put_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What cannot be put back is missing, which the log says; it is not zero."""
+    with closing(ProductSource(tmp_path, product_strategy())) as one:
+        one.run_until(102)
+        lose(one, EMPTIED, one.store)
+        one.run_until(104)
+        assert [epoch for epoch, _, _ in asyncio.run(one.epochs())] == [1]
+        assert "cannot be put back, for its rows hold totals only" in caplog.text
