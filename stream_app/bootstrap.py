@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from dphist import SystemNoise
-from stream_app.clocks import LiveClock, ReplayClock
+from stream_app.clocks import Agreement, LiveClock, ReplayClock
 from stream_app.closer import Closer
 from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.config.source import by_log
@@ -269,7 +269,8 @@ async def new_ledger(settings: Settings) -> str:
 async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
     """Open the streams of one source and join their loops."""
     settings, store = ends.settings, ends.store
-    wall = LiveClock(store)
+    agreement = Agreement(settings.redis.largest_clock_skew_us, on_skew=ends.metrics.clock_skew)
+    wall = LiveClock(store, agreement)
     clock = _clock(streams, wall)
     log = await open_source(streams, settings, clock)
     ends.resources.push_async_callback(_close, log.close)

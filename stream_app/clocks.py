@@ -5,25 +5,92 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 
-from stream_app.ports import Store
+from stream_app.ports import ClockDoubt, Store
 
 # The store's clock may run faster than ours or be set forward: ask it again this often.
 LONGEST_SLEEP_S = 1.0
 
 
+def own_clock_us() -> int:
+    """Return this machine's time in microseconds since 1970."""
+    return time.time_ns() // 1_000
+
+
+class Agreement:
+    """How far the store's clock may be from this worker's before nothing is closed any more.
+
+    The store's clock decides, because all workers and the store's scripts see the same one. This worker's
+    clock can only object. Where two clocks disagree nobody knows which is right, so a wrong one on either
+    side stops closing and never hastens it. What both do together, such as a slow drift, cannot be seen.
+
+    Args:
+        largest_skew_us: more than this between the two is too much.
+        own_us: this worker's clock.
+        on_skew: notified of each comparison, in seconds that the store's clock is ahead, and whether that is
+            too much.
+    """
+
+    def __init__(
+        self,
+        largest_skew_us: int,
+        own_us: Callable[[], int] = own_clock_us,
+        on_skew: Callable[[float, bool], None] = lambda ahead_s, in_doubt: None,
+    ) -> None:
+        self._largest_skew_us = largest_skew_us
+        self._own_us = own_us
+        self._on_skew = on_skew
+
+    async def now_us(self, store: Store) -> int:
+        """Return the store's time, never earlier than what it noted before.
+
+        Raises: ClockDoubt where the clocks disagree, or the answer took too long to compare them.
+        """
+        asked_us = self._own_us()
+        now_us, mark_us = await store.now_us(asked_us + self._largest_skew_us)
+        answered_us = self._own_us()
+        # A mark that ran ahead was set while both clocks were wrong, or by an older version.
+        ahead_us = max(now_us, mark_us) - answered_us
+        behind_us = asked_us - now_us
+        skew_us = ahead_us if ahead_us > 0 else -max(behind_us, 0)
+        slow = not 0 <= answered_us - asked_us <= self._largest_skew_us
+        in_doubt = slow or abs(skew_us) > self._largest_skew_us
+        self._on_skew(skew_us / 1e6, in_doubt)
+        if in_doubt:
+            raise ClockDoubt(self._words(skew_us, slow, now_us <= mark_us))
+        return max(now_us, mark_us)
+
+    def _words(self, skew_us: int, slow: bool, noted: bool) -> str:
+        most = f"redis.largest_clock_skew: {self._largest_skew_us / 1e6:g} s"
+        if slow:
+            return f"clocks: redis took too long to compare them ({most}), nothing is closed meanwhile"
+        seconds = f"{abs(skew_us) / 1e6:.0f} s {'ahead of' if skew_us > 0 else 'behind'} this worker's"
+        what = "the latest time that redis noted is" if noted and skew_us > 0 else "the clock of redis is"
+        return f"clocks: {what} {seconds} ({most}); nothing is closed until they agree, set the wrong one"
+
+
 class LiveClock:
-    """The store's clock: one for all workers, and the one that its scripts check."""
+    """The store's clock: one for all workers, and the one that its scripts check.
+
+    Args: agreement, what this worker's own clock has to say; None: nothing.
+    Raises (every method): OSError where the store does not answer, ClockDoubt among them.
+    """
 
     virtual = False
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, agreement: Agreement | None = None) -> None:
         self._store = store
+        self._agreement = agreement
         self._last_us = 0
 
     async def now_us(self) -> int:
         """Return microseconds since 1970; it never goes back, even if another store answers."""
-        self._last_us = max(self._last_us, await self._store.now_us())
+        if self._agreement is not None:
+            now_us = await self._agreement.now_us(self._store)
+        else:
+            now_us = max(await self._store.now_us())
+        self._last_us = max(self._last_us, now_us)
         return self._last_us
 
     async def sleep_until_us(self, instant_us: int) -> None:

@@ -29,7 +29,7 @@ from stream_app.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.noise_pool import NoisePool, vectors_of
 from stream_app.opening import OnEnd, agrees, open_stream
 from stream_app.outage import Outage
-from stream_app.ports import Clock, NoiseKeys, OperatorError, Source, Store, Witness
+from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger
 
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and never a long script
@@ -203,8 +203,9 @@ class Closer:
 
     async def _keep_lease(self, _outage: Outage) -> None:
         """Keep the lease, if there is one: neither a long release nor a slow witness may lose it."""
-        if self._lease is not None:
-            await self._lease.keep()
+        while self._lease is not None:
+            await self._held(self._lease)
+            await asyncio.sleep(self._lease.keep_every_s)
 
     async def _draw_ahead(self, outage: Outage) -> None:
         """Draw the next epoch's noise when it is time, so that its opening does not wait for that."""
@@ -263,7 +264,7 @@ class Closer:
 
         They are kept out before the witness is read, or one that had stood still could still add a row.
         """
-        if self._lease is not None and not await self._lease.held():
+        if self._lease is not None and not await self._held(self._lease):
             async with self._claiming:
                 if self._claimed_term is not None:
                     self._claimed_term = None
@@ -275,6 +276,18 @@ class Closer:
                 await self._witness.claim(self._name)
                 self._claimed_term = term
         return True
+
+    async def _held(self, lease: Lease) -> bool:
+        """Say whether this worker holds the lease; it gives it up while it cannot tell the time.
+
+        Raises: OSError, ClockDoubt among them.
+        """
+        try:
+            await self._wall.now_us()
+        except ClockDoubt:
+            await lease.give_up()
+            raise
+        return await lease.held()
 
     async def close_due(self) -> tuple[int, bool]:
         """Release every due bin that all partitions have reached the cut of, in steps of ``MOST_BINS``.

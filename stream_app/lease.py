@@ -26,6 +26,7 @@ class Lease:
         self._lease_s = lease_s
         self._until_s = 0.0
         self._ask_at_s = 0.0
+        self.keep_every_s = lease_s / 10  # how often who wants to hold it without a gap must ask
         self.term = 0  # rises whenever somebody else may have held the lease in between
 
     async def held(self) -> bool:
@@ -41,15 +42,6 @@ class Lease:
         self._until_s, self._ask_at_s = now_s + self._lease_s, now_s + self._lease_s / 3
         self.term += lapsed
         return True
-
-    async def keep(self) -> None:
-        """Ask for the lease until cancelled, well before it expires, whatever its holder waits for meanwhile.
-
-        Raises: OSError.
-        """
-        while True:
-            await self.held()
-            await asyncio.sleep(self._lease_s / 10)
 
     def drop(self) -> None:
         """Forget that it is held: the next question decides, and begins a new term."""

@@ -34,6 +34,10 @@ class OperatorError(ValueError):
     """Nothing can go on without the operator: one line that says what, where and the remedy (status 2)."""
 
 
+class ClockDoubt(OSError):
+    """Two clocks disagree, and nobody knows which is right: nothing is closed until they agree."""
+
+
 class Store(Protocol):
     """The durable state of all streams, secrets included. Every method is atomic and may be repeated.
 
@@ -41,8 +45,11 @@ class Store(Protocol):
         arguments that no state could accept. No message holds a count, a position or a cut.
     """
 
-    async def now_us(self) -> int:
-        """Return the store's clock in microseconds since 1970; it never goes back."""
+    async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
+        """Return the store's clock, and the latest time that it noted earlier; microseconds since 1970.
+
+        It notes the time of now, unless that is later than ``latest_us``.
+        """
         ...
 
     async def reserve(self, entry: LedgerEntry) -> Reply:

@@ -24,17 +24,18 @@ def read_redis(section: Section, path: Path, environment: Mapping[str, str]) -> 
     written_api = section.take("api_url", _redis_url, None)
     written_alerts = section.take("alerts_url", _redis_url, None)
     accept = section.take("accept", values.one_of(ACCEPT_LOSS), None)
+    skew_us = section.take("largest_clock_skew", values.positive_duration_us, 5_000_000)
     section.finish()
     url = _from_environment(environment, REDIS_URL) or written
     api_url = _from_environment(environment, REDIS_API_URL) or written_api
     alerts_url = _from_environment(environment, REDIS_ALERTS_URL) or written_alerts
     if not url.startswith(EMBEDDED):
-        return RedisSettings(url, api_url or url, None, accept, alerts_url or url)
+        return RedisSettings(url, api_url or url, None, accept, alerts_url or url, skew_us)
     for key, other in (("api_url", api_url), ("alerts_url", alerts_url)):
         if other is not None:
             raise section.error(key, "belongs to a server elsewhere; take it out or change url")
     directory = (path.parent / url.removeprefix(EMBEDDED)).absolute()
-    return RedisSettings(url=None, api_url=None, embedded=directory, accept=accept)
+    return RedisSettings(None, None, directory, accept, largest_clock_skew_us=skew_us)
 
 
 def _redis_url(value: Any) -> str:

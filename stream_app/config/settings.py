@@ -30,6 +30,7 @@ class RedisSettings:
         alerts_url: for alerts: a user that can write their own keys only; None for an embedded server.
         embedded: the directory of the embedded server; None for a server elsewhere.
         accept: words that accept a server which may lose acknowledged writes.
+        largest_clock_skew_us: how far its clock may be from the worker's before nothing is closed.
     """
 
     url: str | None
@@ -37,6 +38,7 @@ class RedisSettings:
     embedded: Path | None
     accept: str | None
     alerts_url: str | None = None
+    largest_clock_skew_us: int = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)

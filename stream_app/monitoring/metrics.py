@@ -49,6 +49,12 @@ class Metrics:
             "Records refused to the dead letters, each once; without a stream: not decodable for any",
             ["source", "stream"],
         )
+        self.clock_ahead = self._gauge(
+            "clock_ahead_seconds", "How far the clock of Redis is ahead of this worker's", []
+        )
+        self.clock_doubt = self._gauge(
+            "clock_doubt", "1 while the clocks differ so much that nothing is closed", []
+        )
         self.redis_seconds = self._histogram("redis_seconds", "Time of a call to the store", ["call"])
         self.redis_failures = self._counter(
             "redis_failures", "Calls to the store without an answer", ["call"]
@@ -66,6 +72,11 @@ class Metrics:
             gauge.set_function(lambda: 0.0)
         else:
             gauge.set_function(lambda: max(0.0, self._since(closing, bin)))
+
+    def clock_skew(self, ahead_s: float, in_doubt: bool) -> None:
+        """Note how far the store's clock is ahead of this worker's, and whether that is too much."""
+        self.clock_ahead.set(ahead_s)
+        self.clock_doubt.set(in_doubt)
 
     def know(self, stream: str) -> None:
         """Begin with 0: a counter that first appears as 1 has not grown for who watches its growth."""

@@ -79,13 +79,12 @@ class MemoryStore:
         """Return the public half of this store."""
         return MemoryReader(self._streams, self._ledgers)
 
-    def _now_us(self) -> int:
-        self._last_us = max(self._last_us, self._clock_us())
-        return self._last_us
-
-    async def now_us(self) -> int:
-        """Return the store's clock in microseconds since 1970; it never goes back."""
-        return self._now_us()
+    async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
+        """Return the store's clock, and the latest time that it noted earlier."""
+        now_us, mark_us = self._clock_us(), self._last_us
+        if latest_us is None or now_us <= latest_us:
+            self._last_us = max(mark_us, now_us)
+        return now_us, mark_us
 
     async def reserve(self, entry: LedgerEntry) -> Reply:
         """Write a ledger entry once."""
@@ -224,7 +223,7 @@ class MemoryStore:
             return Reply.CONFLICT
         if partition.position != change.expected:
             return Reply.ALREADY if partition.position == change.new else Reply.CONFLICT
-        due = change.due_us is not None and self._now_us() >= change.due_us
+        due = change.due_us is not None and self._clock_us() >= change.due_us
         if due or partition.last_cut_bin != change.last_cut_bin:
             return Reply.CUTS_CHANGED
         if change.bins.size and int(change.bins.min()) <= state.sealed_bin:
@@ -390,7 +389,7 @@ class MemoryStore:
 
     async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
         """Take or keep the stream's lease for so long; return whether ``owner`` holds it."""
-        now_us = await self.now_us()
+        now_us = self._clock_us()
         holder, until_us = self._leases.get(stream, (owner, 0))
         if holder != owner and now_us < until_us:
             return False

@@ -32,6 +32,7 @@ from stream_app.core.visible import invisible_slices
 from stream_app.ports import OperatorError
 from stream_app.state.arguments import packed_ahead, packed_cells, packed_cuts, packed_users, targets_ahead
 from stream_app.state.checks import (
+    LARGEST_INTEGER,
     LARGEST_TALLY_FIELDS,
     LARGEST_TALLY_SHARDS,
     check_apply,
@@ -62,17 +63,17 @@ class RedisStore:
 
     def __init__(self, url: str) -> None:
         self._redis = connect(url, same_server=SameServer())
-        self._last_us = 0
 
     async def close(self) -> None:
         """Close all connections."""
         await self._redis.aclose()
 
-    async def now_us(self) -> int:
-        """Return the store's clock in microseconds since 1970; it never goes back."""
-        reply = await script("now")(self._redis, [CLOCK_MARK], [])
-        self._last_us = max(self._last_us, int(reply or 0))
-        return self._last_us
+    async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
+        """Return the store's clock, and the latest time that it noted earlier."""
+        latest = LARGEST_INTEGER if latest_us is None else latest_us
+        reply = await script("now")(self._redis, [CLOCK_MARK], [latest])
+        now_us, mark_us = (reply or b"0 0").split()
+        return int(now_us), int(mark_us)
 
     async def reserve(self, entry: LedgerEntry) -> Reply:
         """Write a ledger entry once."""

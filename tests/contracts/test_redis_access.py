@@ -216,7 +216,7 @@ def test_scripts_survive_a_flushed_script_cache(servers: Servers) -> None:
         admin = connect(servers["bundled"].worker_url)
         await store.now_us()
         await batch(admin, [("SCRIPT", "FLUSH")])
-        assert await store.now_us() > 0
+        assert min(await store.now_us()) > 0
         await admin.aclose()
         await store.close()
 

@@ -286,7 +286,7 @@ class TestApply:
 
     async def test_instant_still_to_come_is_not_due(self, stores: Stores) -> None:
         await opened(stores)
-        later = await stores.store.now_us() + 3_600_000_000
+        later = (await stores.store.now_us())[0] + 3_600_000_000
         assert await stores.store.apply(stores.stream, apply(0, 5, CELLS, due_us=later)) == Reply.DONE
 
     async def test_never_opened_stream_conflicts(self, stores: Stores) -> None:
@@ -551,10 +551,20 @@ class TestRest:
         counts = await stores.store.operator_counts(stores.stream)  # type: ignore[attr-defined]
         assert counts == {"late": 7, "future": 1}
 
-    async def test_clock_does_not_go_back(self, stores: Stores) -> None:
+    async def test_clock_and_mark_do_not_go_back(self, stores: Stores) -> None:
         readings = [await stores.store.now_us() for _ in range(20)]
         assert readings == sorted(readings)
-        assert readings[0] > 1_600_000_000_000_000
+        assert all(mark <= now for now, mark in readings)
+        assert readings[0][0] > 1_600_000_000_000_000
+
+    async def test_a_time_later_than_allowed_is_not_noted(self, stores: Stores) -> None:
+        now_us, _ = await stores.store.now_us()
+        await asyncio.sleep(1.01)  # the mark follows the time by up to a second
+        later, mark_us = await stores.store.now_us(now_us)
+        assert later > now_us
+        assert (await stores.store.now_us(now_us))[1] == mark_us
+        await stores.store.now_us()
+        assert (await stores.store.now_us())[1] >= later
 
     async def test_names_cannot_imitate_other_keys(self, stores: Stores) -> None:
         names = [f"{stores.stream}{{a}}:pub:x", f"{stores.stream}*", f"{stores.stream} ü/%7B"]

@@ -1,11 +1,12 @@
--- The time in microseconds since 1970, never earlier than a mark that outlives restarts and clock steps.
+-- The time, and a mark: the latest time that was noted, which outlives restarts and clock steps.
 -- KEYS: mark
--- Replies: the time, as text (Lua numbers would be cut to 32 bits by some clients)
+-- ARGV: the latest time that may be noted (a wrong clock would hold up every closing until it is reached)
+-- Replies: both in microseconds since 1970, as text (Lua numbers would be cut to 32 bits by some clients)
 local time = redis.call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local mark_us = tonumber(redis.call('GET', KEYS[1]) or '0')
 -- The mark costs an fsync, so it follows the time by up to a second.
-if now_us >= mark_us + 1000000 then
+if now_us >= mark_us + 1000000 and now_us <= tonumber(ARGV[1]) then
   redis.call('SET', KEYS[1], string.format('%.0f', now_us))
 end
-return string.format('%.0f', math.max(now_us, mark_us))
+return string.format('%.0f %.0f', now_us, mark_us)

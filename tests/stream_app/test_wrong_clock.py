@@ -1,0 +1,147 @@
+"""A wrong clock of the store's host or of the worker's: nothing closes early, and all goes on later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from stream_app.clocks import Agreement, LiveClock
+from stream_app.closer import Closer
+from stream_app.ingest import Ingest
+from stream_app.lease import Lease
+from stream_app.ports import ClockDoubt
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, strategy_of
+from tests.stream_app.one_source import OneSource
+
+SECOND_US = 1_000_000
+NOW_US = 2_000_000_000_000_000
+
+
+class Clocks:
+    """Two clocks, set apart by the test."""
+
+    def __init__(self, now_us: int = NOW_US) -> None:
+        self.own_us = now_us
+        self.redis_ahead_us = 0
+        self.told: list[tuple[float, bool]] = []
+        self.store = MemoryStore(lambda: self.own_us + self.redis_ahead_us)
+
+    def live(self) -> LiveClock:
+        return LiveClock(
+            self.store,
+            Agreement(5 * SECOND_US, lambda: self.own_us, lambda *skew: self.told.append(skew)),
+        )
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "said"),
+    [
+        (600, "the clock of redis is 600 s ahead of this worker's (redis.largest_clock_skew: 5 s)"),
+        (-600, "the clock of redis is 600 s behind this worker's (redis.largest_clock_skew: 5 s)"),
+    ],
+)
+def test_clocks_that_disagree_are_refused_and_leave_nothing_behind(ahead_s: int, said: str) -> None:
+    async def run() -> None:
+        clocks = Clocks()
+        clock = clocks.live()
+        assert await clock.now_us() == NOW_US
+        clocks.redis_ahead_us = ahead_s * SECOND_US
+        for _ in range(15):
+            clocks.own_us += SECOND_US
+            with pytest.raises(ClockDoubt) as doubt:
+                await clock.now_us()
+            assert str(doubt.value).startswith(f"clocks: {said}; nothing is closed until they agree")
+        assert clocks.told[-1] == (ahead_s, True)
+        clocks.redis_ahead_us = 0
+        # At once, and for a worker that starts only now: the wrong time was not noted.
+        assert await clock.now_us() == await clocks.live().now_us() == clocks.own_us
+        assert clocks.told[-1] == (0.0, False)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("ahead_us", [-4 * SECOND_US, 4 * SECOND_US])
+def test_the_store_s_clock_decides_within_the_bound(ahead_us: int) -> None:
+    async def run() -> None:
+        clocks = Clocks()
+        clocks.redis_ahead_us = ahead_us
+        assert await clocks.live().now_us() == NOW_US + ahead_us
+        assert clocks.told == [(ahead_us / 1e6, False)]
+
+    asyncio.run(run())
+
+
+def test_a_mark_that_ran_ahead_is_told_and_not_followed() -> None:
+    async def run() -> None:
+        clocks = Clocks()
+        clocks.redis_ahead_us = 600 * SECOND_US
+        await clocks.store.now_us()  # by somebody who compared nothing
+        clocks.redis_ahead_us = 0
+        with pytest.raises(ClockDoubt, match="the latest time that redis noted is 600 s ahead"):
+            await clocks.live().now_us()
+        clocks.own_us += 596 * SECOND_US
+        assert await clocks.live().now_us() == NOW_US + 600 * SECOND_US
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_took_too_long_compares_nothing() -> None:
+    async def run() -> None:
+        clocks, times = Clocks(), iter([NOW_US, NOW_US + 6 * SECOND_US])
+        clock = LiveClock(clocks.store, Agreement(5 * SECOND_US, lambda: next(times)))
+        with pytest.raises(ClockDoubt, match="redis took too long"):
+            await clock.now_us()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+    """Yield a service with one stream whose noise is zero."""
+    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    with closing(OneSource(tmp_path, strategy_of())) as one:
+        yield one
+
+
+def test_no_bin_is_closed_early_and_the_lease_is_given_up(one: OneSource) -> None:
+    """The clock of Redis is set ten minutes ahead for a while: 60 bins would be due."""
+
+    async def run() -> None:
+        clocks = Clocks(FIRST_BIN * BIN_US)
+        one.store = clocks.store
+        clock = clocks.live()
+        witness, noise = one.witness, one.closer()._noise
+        lease = Lease(one.store, STREAM, "a", 60)
+        closer = Closer(
+            one.store, one.source(), clock, clock, witness, noise, one.keys, one.strategies[0], lease=lease
+        )
+        await closer.agree()
+        ingest = Ingest(one.source(), one.store, clock, one.letters, [STREAM])
+
+        one.append(FIRST_BIN)
+        await ingest.step()
+        clocks.own_us += BIN_US
+        clocks.redis_ahead_us = 600 * SECOND_US
+        with pytest.raises(ClockDoubt):
+            await ingest.step()
+        with pytest.raises(ClockDoubt):
+            await closer.close_due()
+        with pytest.raises(ClockDoubt):
+            await closer._leads()
+        assert await Lease(one.store, STREAM, "b", 0.001).held(), "a worker whose clock is right may close"
+        state = await one.store.load(STREAM)
+        assert state is not None
+        assert [p.last_cut_bin for p in state.partitions.values()] == [FIRST_BIN - 1]
+        clocks.redis_ahead_us = 0
+        clocks.own_us += SECOND_US
+        while await ingest.step():
+            pass
+        assert await closer.close_due() == (FIRST_BIN + 1, True)
+        assert await one.released() == {FIRST_BIN: 1}
+
+    asyncio.run(run())
