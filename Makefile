@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo demo-kafka kafka test check check-types check-units simulate chaos clean
-.PHONY: bench bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
+.PHONY: bench bench-visible bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
 	@echo "Private live counts over event streams. Needs Python 3.11+; everything else is set up on first use."
@@ -93,6 +93,9 @@ bench-long: $(STAMP) ## how long an answer takes in an epoch of a million bins
 bench-api: $(STAMP) ## 500 followers and 200 questions a second while bins close; a reader while others attack
 	$(BIN)/python -m benchmarks.api
 	$(BIN)/python -m benchmarks.attacks
+
+bench-visible: $(STAMP) ## how late an SSE client has a row after its public instant, with 1 and with 20 streams on one topic
+	$(BIN)/python -m benchmarks.visible
 
 bench-page: $(STAMP) ## how soon the pages stand with 100,000 released bins
 	$(BIN)/python -m benchmarks.page

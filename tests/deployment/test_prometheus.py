@@ -39,4 +39,4 @@ def test_prometheus_reads_the_rules() -> None:
     command = [str(required(promtool, "prometheus")), "check", "rules", str(RULES)]
     checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert checked.returncode == 0, checked.stderr
-    assert "5 rules found" in checked.stdout
+    assert "8 rules found" in checked.stdout
