@@ -43,6 +43,7 @@ async def release_until(one: OneSource, bin: int, **options: Any) -> None:
         one.append(now_bin)
         one.clock.set_bin(now_bin + 1)
     ingest = one.ingest(start="latest")
+    await ingest.step()
     while await ingest.step():
         pass
     await closer.close_due()
@@ -105,7 +106,8 @@ def test_an_emptied_store_skips_no_bin_whose_records_are_still_there(one: OneSou
         await release_until(one, 108, on_end=lambda *end: told.append(end))
         rows = await one.store.rows(STREAM, 0, 100)
         assert [seq for seq, _ in rows] == list(range(1, 9)), "bins 100 to 107"
-        assert one.letters.reasons() == ["before_first_bin"] * 3
+        assert len({letter.position for letter in one.letters.kept}) == 3, "those of released bins"
+        assert set(one.letters.reasons()) == {"before_first_bin"}
         assert told == [(Ending.STORE_LOST, 0)]
 
     asyncio.run(run())

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from stream_app.clocks import Agreement, LiveClock
-from stream_app.closer import Closer
-from stream_app.ingest import Ingest
 from stream_app.lease import Lease
 from stream_app.ports import ClockDoubt
 from stream_app.state.memory import MemoryStore
@@ -115,24 +113,18 @@ def test_no_bin_is_closed_early_and_the_lease_is_given_up(one: OneSource) -> Non
         clocks = Clocks(FIRST_BIN * BIN_US)
         one.store = clocks.store
         clock = clocks.live()
-        witness, noise = one.witness, one.closer()._noise
-        lease = Lease(one.store, STREAM, "a", 60)
-        closer = Closer(
-            one.store, one.source(), clock, clock, witness, noise, one.keys, one.strategies[0], lease=lease
-        )
+        closer = one.closer(lease=Lease(one.store, STREAM, "a", 60))
+        closer._clock = closer._wall = clock
         await closer.agree()
-        ingest = Ingest(one.source(), one.store, clock, one.letters, [STREAM])
+        ingest = one.ingest(clock=clock)
 
         one.append(FIRST_BIN)
         await ingest.step()
         clocks.own_us += BIN_US
         clocks.redis_ahead_us = 600 * SECOND_US
-        with pytest.raises(ClockDoubt):
-            await ingest.step()
-        with pytest.raises(ClockDoubt):
-            await closer.close_due()
-        with pytest.raises(ClockDoubt):
-            await closer._leads()
+        for refused in (ingest.cut, closer.close_due, closer._leads):
+            with pytest.raises(ClockDoubt):
+                await refused()
         assert await Lease(one.store, STREAM, "b", 0.001).held(), "a worker whose clock is right may close"
         state = await one.store.load(STREAM)
         assert state is not None
