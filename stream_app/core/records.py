@@ -271,6 +271,7 @@ class Reason(StrEnum):
     """Why a record is not counted: in dead letters and as the names of operator counters."""
 
     UNDECODABLE = "undecodable"
+    UNREADABLE_BATCH = "unreadable_batch"  # the rest of a topic's batch, whose records cannot be told apart
     UNKNOWN_SCHEMA = "unknown_schema"  # its schema registry had no schema of its id when it was read
     MISSING_FIELD = "missing_field"
     NULL = "null"

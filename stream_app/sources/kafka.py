@@ -221,11 +221,11 @@ class KafkaSource:
 
     async def _batch(self, place: TopicPartition, start: int, end: int, records: _Records) -> RecordBatch:
         partition = str(place.partition)
-        offsets, timestamps_ms, values, tombstones, waits_at = records
+        offsets, timestamps_ms, values, others, waits_at = records
         decoded = await decoded_in_turns(
             lambda part: self._decoder.decode(values[part], timestamps_ms[part]), len(values)
         )
-        refused = [Refusal(partition, offset, Reason.TOMBSTONE, b"") for offset in tombstones]
+        refused = [Refusal(partition, offset, reason, b"") for offset, reason in others]
         refused += [
             Refusal(partition, int(offsets[index]), reason, values[index])
             for index, reason in decoded.refused
@@ -260,12 +260,12 @@ class KafkaSource:
 
 
 class _Records(NamedTuple):
-    """Records with a value, as columns, where those without one are, and which cannot be decoded yet."""
+    """Records with a value, as columns, where there is none and why, and which cannot be decoded yet."""
 
     offsets: Int64Array
     timestamps_ms: list[int]
     values: list[bytes]
-    tombstones: list[int]
+    others: list[tuple[int, Reason]]
     waits_at: int | None = None  # the offset of the first record that is left for a later read
 
     def up_to(self, count: int) -> _Records:
@@ -273,9 +273,9 @@ class _Records(NamedTuple):
         if count == len(self.values):
             return self
         waits_at = int(self.offsets[count])
-        tombstones = [offset for offset in self.tombstones if offset < waits_at]
+        others = [other for other in self.others if other[0] < waits_at]
         return _Records(
-            self.offsets[:count], self.timestamps_ms[:count], self.values[:count], tombstones, waits_at
+            self.offsets[:count], self.timestamps_ms[:count], self.values[:count], others, waits_at
         )
 
 
@@ -283,13 +283,13 @@ def _joined(pieces: Sequence[Columns]) -> _Records:
     offsets = [offset for piece in pieces for offset in piece.offsets]
     timestamps_ms = [time for piece in pieces for time in piece.timestamps_ms]
     values = [value for piece in pieces for value in piece.values if value is not None]
-    tombstones: list[int] = []
+    others = [(offset, Reason.UNREADABLE_BATCH) for piece in pieces for offset in piece.unreadable]
     if len(values) < len(offsets):
         present = [value is not None for piece in pieces for value in piece.values]
-        tombstones = [offset for offset, here in zip(offsets, present, strict=True) if not here]
+        others += [(at, Reason.TOMBSTONE) for at, here in zip(offsets, present, strict=True) if not here]
         offsets = list(compress(offsets, present))
         timestamps_ms = list(compress(timestamps_ms, present))
-    return _Records(np.array(offsets, dtype=np.int64), timestamps_ms, values, tombstones)
+    return _Records(np.array(offsets, dtype=np.int64), timestamps_ms, values, others)
 
 
 class _Ownership(ConsumerRebalanceListener):  # type: ignore[misc]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import struct
+import subprocess
+import sys
 import weakref
 from typing import Any
 
@@ -17,7 +19,7 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.sources import kafka_columns
+from stream_app.sources import kafka_codecs, kafka_columns
 from stream_app.sources.kafka_columns import PartitionColumns
 
 # Where fields stand in a batch of the broker's (message format 2).
@@ -105,10 +107,98 @@ def test_a_piece_ends_where_the_next_fetch_may_begin(monkeypatch: pytest.MonkeyP
     two = as_broker(15, [(None, (15, 1, b"c"))], 15, 0)
     columns = PartitionColumns(fetched(one + two, [], 10, READ_COMMITTED), timestamps=False)
     first = next(columns)
-    assert (first.offsets, first.values, columns.next_fetch_offset) == ([10, 12], [b"a", b"b"], 15)
+    assert (first.offsets, first.values, columns.next_fetch_offset) == ([10, 12], [b"a", b"b"], 13)
     second = next(columns)
     assert (second.offsets, second.timestamps_ms, columns.next_fetch_offset) == ([15], [], 16)
     assert list(columns) == []
+
+
+CODECS = ["CODEC_GZIP", "CODEC_SNAPPY", "CODEC_LZ4", "CODEC_ZSTD"]
+
+
+def zeros(base: int, count: int, codec: int) -> bytes:
+    """Return a batch of records of a million bytes."""
+    builder = DefaultRecordBatchBuilder(2, codec, 0, 7, 0, 0, 1 << 30)
+    for index in range(count):
+        builder.append(index, 1, None, bytes(1_000_000), [])
+    data = bytearray(builder.build())
+    struct.pack_into(">q", data, 0, base)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_batch_that_explodes_is_refused_as_one_and_no_other(codec: str) -> None:
+    used = getattr(DefaultRecordBatch, codec)
+    kafka_codecs.bound_decompression()
+    batches = [zeros(0, 20, used), zeros(20, 70, used), as_broker(90, [(None, (90, 1, b"after"))], 90, used)]
+    columns = PartitionColumns(fetched(b"".join(batches), [], 0, READ_COMMITTED), timestamps=True)
+    [piece] = list(columns)
+    assert piece.offsets == [*range(20), 90]
+    assert (piece.values[0], piece.values[-1]) == (bytes(1_000_000), b"after")
+    assert piece.unreadable == [20]
+    assert columns.next_fetch_offset == 91
+
+
+def test_a_batch_that_explodes_takes_neither_memory_nor_time() -> None:
+    """4 GB in a batch of 130 kB: the process may have 1 GB."""
+    code = (
+        "import resource, time\n"
+        "from tests.stream_app.sources.test_kafka_columns import *\n"
+        "data = stuffed(4 << 30)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+        "kafka_codecs.bound_decompression()\n"
+        "began_s = time.process_time()\n"
+        "[piece] = PartitionColumns(fetched(data, [], 5, READ_COMMITTED), timestamps=False)\n"
+        "print(len(data) < 200_000, piece.unreadable, time.process_time() - began_s < 2)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stdout.strip() == "True [5] True", ended.stderr
+
+
+def stuffed(size: int) -> bytes:
+    """Return a batch whose zstd frame says to repeat a byte ``size`` times, in blocks of 128 kB."""
+    block = (128 << 10) << 3 | 1 << 1  # a run of one byte
+    blocks = [(block | last).to_bytes(3, "little") + b"\0" for last in [0] * (size // (128 << 10) - 1) + [1]]
+    frame = b"\x28\xb5\x2f\xfd" + bytes([0b0000_0000, 0b0011_1000]) + b"".join(blocks)
+    data = bytearray(as_broker(5, [(None, (5, 1, b"x"))], 5, DefaultRecordBatch.CODEC_ZSTD)[:61]) + frame
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    struct.pack_into(">I", data, CRC_AT, calc_crc32c(data[ATTRIBUTES_AT:]))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_batch_that_its_codec_cannot_read_is_refused_as_one(codec: str) -> None:
+    used = getattr(DefaultRecordBatch, codec)
+    kafka_codecs.bound_decompression()
+    data = bytearray(as_broker(5, [(None, (5, 1, b"x" * 1_000))], 9, used))
+    data[61:] = bytes(reversed(data[61:]))
+    struct.pack_into(">I", data, CRC_AT, calc_crc32c(data[ATTRIBUTES_AT:]))
+    after = as_broker(10, [(None, (10, 1, b"after"))], 10, 0)
+    columns = PartitionColumns(fetched(bytes(data) + after, [], 5, READ_COMMITTED), timestamps=False)
+    [piece] = list(columns)
+    assert (piece.offsets, piece.unreadable, columns.next_fetch_offset) == ([10], [5], 11)
+
+
+def test_a_header_that_is_no_text_costs_the_rest_of_its_batch_only() -> None:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, 7, 0, 0, 1 << 20)
+    for index, headers in enumerate([[], [("zzzz", b"x")], []]):
+        builder.append(index, 1, None, b"v", headers)
+    data = bytearray(bytes(builder.build()).replace(b"zzzz", b"\xff\xfe\xff\xfe"))
+    struct.pack_into(">I", data, CRC_AT, calc_crc32c(data[ATTRIBUTES_AT:]))
+    after = as_broker(3, [(None, (3, 1, b"after"))], 3, 0)
+    columns = PartitionColumns(fetched(bytes(data) + after, [], 0, READ_COMMITTED), timestamps=False)
+    [piece] = list(columns)
+    assert (piece.offsets, piece.unreadable, columns.next_fetch_offset) == ([0, 3], [1], 4)
+
+
+def test_a_piece_has_a_bounded_number_of_records_however_many_a_batch_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_columns, "MOST_RECORDS", 3)
+    data = as_broker(0, [(None, (offset, 1, b"v")) for offset in range(7)], 6, 0)
+    columns = PartitionColumns(fetched(data, [], 1, READ_COMMITTED), timestamps=False)
+    found = [(piece.offsets, columns.next_fetch_offset) for piece in columns]
+    assert found == [([1, 2, 3], 4), ([4, 5, 6], 7)]
 
 
 def test_a_response_is_let_go_without_a_garbage_collection() -> None:

@@ -1,0 +1,103 @@
+"""Decompression of Kafka batches, bounded: a batch of a few kilobytes may hold gigabytes.
+
+A broker bounds a batch as it is sent, compressed. aiokafka's own decompressors have no bound: one such batch
+would end every worker that reads it, at every start again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+import threading
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import cramjam
+from aiokafka import codec
+from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.legacy_records import LegacyRecordBatch
+
+MOST_BATCH_BYTES = 64 << 20  # decompressed
+
+_GZIP = 31  # the window of zlib that reads gzip's header
+_HEADER_OF_BLOCKS = bytes(codec.snappy_encode(b""))[:16]
+_LENGTH_BYTES = 4
+_alone = threading.Lock()
+_room: dict[int, mmap.mmap] = {}  # by size; made once: only what was written to takes memory
+
+
+class UnreadableBatch(ValueError):
+    """A batch that holds more than ``MOST_BATCH_BYTES``, or bytes that its codec cannot read."""
+
+
+def bound_decompression() -> None:
+    """Have aiokafka decompress with a bound, in this process.
+
+    Its batches then raise ``UnreadableBatch`` from their iterators.
+    """
+    for batch in (DefaultRecordBatch, LegacyRecordBatch):
+        module = sys.modules[batch.__module__]
+        for name, value in list(vars(module).items()):
+            for unbounded, bounded in _BOUNDED:
+                if value is unbounded:
+                    setattr(module, name, bounded)
+
+
+def _refusing(decompress: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Return a decompressor with one error."""
+
+    def decompressed(payload: Any) -> bytes:
+        try:
+            return decompress(payload)
+        except (zlib.error, cramjam.DecompressionError, ValueError) as failure:
+            raise UnreadableBatch(type(failure).__name__) from None
+
+    return decompressed
+
+
+def _gzip(payload: Any) -> bytes:
+    members, left, data = [], MOST_BATCH_BYTES, bytes(payload)
+    while data:
+        stream = zlib.decompressobj(_GZIP)
+        members.append(stream.decompress(data, left + 1))
+        left -= len(members[-1])
+        if left < 0 or not stream.eof:
+            raise ValueError
+        data = stream.unused_data.lstrip(b"\0")
+    return b"".join(members)
+
+
+def _snappy(payload: Any) -> bytes:
+    data, whole = bytes(payload), 0
+    if data[:16] != _HEADER_OF_BLOCKS:
+        whole = cramjam.snappy.decompress_raw_len(data)
+    at = 16 if not whole else len(data)
+    while at < len(data):
+        size = int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
+        at += _LENGTH_BYTES
+        whole += cramjam.snappy.decompress_raw_len(data[at : at + size])
+        at += size
+    if whole > MOST_BATCH_BYTES:
+        raise ValueError
+    return bytes(codec.snappy_decode(data))
+
+
+def _into_room(decompress_into: Callable[[Any, Any], int]) -> Callable[[Any], bytes]:
+    """Return a decompressor from one that writes into a buffer, and fails where that is too small."""
+
+    def decompress(payload: Any) -> bytes:
+        with _alone:
+            room = _room.get(MOST_BATCH_BYTES) or mmap.mmap(-1, MOST_BATCH_BYTES)
+            _room[MOST_BATCH_BYTES] = room
+            return room[: decompress_into(bytes(payload), room)]
+
+    return decompress
+
+
+_BOUNDED = [
+    (codec.gzip_decode, _refusing(_gzip)),
+    (codec.snappy_decode, _refusing(_snappy)),
+    (codec.lz4_decode, _refusing(_into_room(cramjam.lz4.decompress_into))),
+    (codec.zstd_decode, _refusing(_into_room(cramjam.zstd.decompress_into))),
+]
