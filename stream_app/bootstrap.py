@@ -35,8 +35,9 @@ from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.plans import planned
-from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Witness
-from stream_app.sinks.dead_letter_file import DeadLetterFile
+from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Source, Witness
+from stream_app.retention import expiring_letters
+from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.ledger_topic import LedgerTopic
 from stream_app.sinks.witness_file import WitnessFile
@@ -61,8 +62,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """One source from end to end: the loops that cut its log, count its events and release its streams."""
+    """One source from end to end: the loops that cut its log, count its events and release its streams.
 
+    Where they return, a replay has ended, and its source is closed: nothing is kept of a sorted copy.
+    """
+
+    source: Source
     cutter: Cutter
     ingest: Ingest
     closers: Sequence[Closer]
@@ -71,6 +76,7 @@ class Pipeline:
         """Run until cancelled; a replay returns when its last bin is visible."""
         releasing = until_all_end(*(closer.run() for closer in self.closers))
         await until_one_ends(self.cutter.run(), self.ingest.run(), releasing)
+        await self.source.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,8 @@ async def run_worker(settings: Settings) -> None:
 async def _start_and_run(settings: Settings) -> None:
     async with AsyncExitStack() as resources:
         directory = await resources.enter_async_context(_own_directory(settings))
+        keep_s = settings.dead_letters.keep_us / 1e6
+        await resources.enter_async_context(expiring_letters(settings.state_dir, keep_s))
         connected = await resources.enter_async_context(redis_server(settings))
         url = connected.redis.url
         if url is None:
@@ -274,7 +282,11 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
     clock = _clock(streams, wall)
     log = await open_source(streams, settings, clock)
     ends.resources.push_async_callback(_close, log.close)
-    letters = DeadLetterFile(ends.directory / "dead_letters" / f"{streams[0].name}.ndjson")
+    kept = settings.dead_letters
+    letters = DeadLetterFiles(
+        ends.directory / "dead_letters" / streams[0].name,
+        Keeping(kept.keep_us / 1e6, kept.most_bytes, kept.content),
+    )
     ends.resources.callback(letters.close)
     identity = streams[0].source.identity
     source = watch_source(log, identity, ends.metrics)
@@ -313,7 +325,7 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
     user_key = await _user_key(streams, ends)
     start = streams[0].source.start
     ingest = Ingest(source, ends.own_store(), clock, dead_letters, cutter, views, start, user_key)
-    return Pipeline(cutter, ingest, closers)
+    return Pipeline(source, cutter, ingest, closers)
 
 
 async def _user_key(streams: Sequence[StreamSettings], ends: Ends) -> bytes:

@@ -135,6 +135,11 @@ class LineLog:
             raise
         self._bytes += len(data)
 
+    @property
+    def size(self) -> int:
+        """How many bytes the file has."""
+        return self._bytes
+
     def lines(self) -> Iterator[bytes]:
         """Yield every line, without its end."""
         with self.path.open("rb") as file:

@@ -198,6 +198,7 @@ _EXAMPLES = {
     "api": "port: 8088",
     "operator": "port: 9100",
     "state": "dir: ./state",
+    "dead_letters": "keep: 7d, max_size: 100MB, content: false",
     "secrets": "key_file: noise.key",
     "ledger": "file: /mnt/backup/ledger.ndjson",
 }

@@ -15,6 +15,7 @@ from stream_app.config import values
 from stream_app.config.access import read_api
 from stream_app.config.alerts import read_alerts
 from stream_app.config.axes import check_axes, declared_axes, read_keys, read_value
+from stream_app.config.dead_letters import read_dead_letters
 from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.kafka import read_kafka, read_outputs
 from stream_app.config.ledger import check_ledger, read_ledger
@@ -137,6 +138,7 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         publish_every_us=document.take("publish_every", _PUBLIC_INSTANTS, 1_000_000),
         streams=streams,
         alerts=read_alerts(document.section("alerts"), streams),
+        dead_letters=read_dead_letters(document.section("dead_letters")),
         operator=_operator(document.section("operator")),
         kafka=read_kafka(document.section("kafka"), path, environment),
         outputs=document.take("outputs", read_outputs, ()),

@@ -341,6 +341,15 @@ class LedgerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetterSettings:
+    """What is kept of refused records: how long, how many bytes a source, with or without content."""
+
+    keep_us: int
+    most_bytes: int
+    content: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything one configuration file says.
 
@@ -352,6 +361,7 @@ class Settings:
         operator: the operator's door; None: closed.
         alerts: rules over released values.
         state_dir: directory of the witness, dead letters and sorted copies. Secret.
+        dead_letters: what is kept of refused records.
         noise_key_file: a secret that workers of several machines share; None: keys in the state directory.
         publish_every_us: results become visible at multiples of this.
         ledger: a copy of the ledger outside the store; None: there is none.
@@ -367,6 +377,7 @@ class Settings:
     streams: tuple[StreamSettings, ...]
     operator: OperatorSettings | None = None
     alerts: AlertSettings = AlertSettings()
+    dead_letters: DeadLetterSettings = DeadLetterSettings(7 * DAY_US, 100 * 10**6, content=False)
     kafka: KafkaSettings | None = None
     outputs: tuple[OutputSettings, ...] = ()
     ledger: LedgerSettings | None = None

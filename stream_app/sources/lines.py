@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import IO, Literal
 
 import numpy as np
 
@@ -31,6 +31,15 @@ def open_lines(path: Path, format: FileFormat, fields: Sequence[Field]) -> LineF
         file = path.open("rb", buffering=0)
     except OSError as failure:
         raise OperatorError(f"{path}: cannot be read: {failure.strerror}; check source.file") from None
+    return lines_of(path, file, format, fields)
+
+
+def lines_of(path: Path, file: IO[bytes], format: FileFormat, fields: Sequence[Field]) -> LineFile:
+    """Return the records of an open file, which is closed where they cannot be had.
+
+    Args: path, for messages.
+    Raises: OperatorError where a CSV file's header lacks a field.
+    """
     try:
         return LineFile(path, file, *_decoder(path, file, format, fields))
     except BaseException:
@@ -38,7 +47,7 @@ def open_lines(path: Path, format: FileFormat, fields: Sequence[Field]) -> LineF
         raise
 
 
-def _decoder(path: Path, file: BinaryIO, format: FileFormat, fields: Sequence[Field]) -> tuple[Decoder, int]:
+def _decoder(path: Path, file: IO[bytes], format: FileFormat, fields: Sequence[Field]) -> tuple[Decoder, int]:
     """Return the decoder, and where the first record starts."""
     if format == "ndjson":
         return NdjsonDecoder(fields), 0
@@ -55,7 +64,7 @@ def _decoder(path: Path, file: BinaryIO, format: FileFormat, fields: Sequence[Fi
 class LineFile:
     """An open file: read from a position, decoded, whole lines only."""
 
-    def __init__(self, path: Path, file: BinaryIO, decoder: Decoder, first_position: int) -> None:
+    def __init__(self, path: Path, file: IO[bytes], decoder: Decoder, first_position: int) -> None:
         self.path = path
         self.first_position = first_position
         self._file = file

@@ -1,7 +1,7 @@
 """A file of the past, replayed in the order of event time: each record arrives at its event time.
 
 So nothing is late, and disorder in the file cannot move a count. A file that is not in order is copied in
-order first; the copy and its index are secret and lie in the state directory.
+order first; the copy and its index are secret, take space in the state directory and end with the replay.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from stream_app.core.records import Int64Array, RecordBatch
 from stream_app.sources.decode import PlainField, TimeField
-from stream_app.sources.lines import PARTITION, FileFormat, LineFile, open_lines
+from stream_app.sources.lines import PARTITION, FileFormat, LineFile
 from stream_app.sources.sort import in_order_of_time
 
 POLL_S = 0.005
@@ -50,14 +50,13 @@ class ReplaySource:
     ) -> ReplaySource:
         """Verify that the file is in order of its event times, or make a copy that is.
 
-        Args: directory, of this file alone; it holds the index and, if there is one, the sorted copy; others,
-            fields to decode beside the time.
+        Args: directory, of this file alone, with space for the index and a sorted copy; others, fields to
+            decode beside the time.
         Raises: OperatorError where the file cannot be read, or is not the one that was replayed so far.
         Cost: see ``in_order_of_time``.
         """
-        ordered = in_order_of_time(path, format, field, directory)
-        lines = open_lines(ordered.file, format, [field, *others])
-        return cls(lines, ordered.times_us, ordered.positions, reached_us)
+        ordered = in_order_of_time(path, format, field, directory, others)
+        return cls(ordered.lines, ordered.times_us, ordered.positions, reached_us)
 
     async def partitions(self) -> Sequence[str]:
         """List the one partition."""
@@ -102,8 +101,9 @@ class ReplaySource:
         return {PARTITION: self._first_from(self._reached_us())}
 
     async def close(self) -> None:
-        """Close the file."""
+        """Close the file; the index and the sorted copy are gone then."""
         self._lines.close()
+        self._times_us = self._positions = np.empty(0, np.int64)
 
     def _first_from(self, instant_us: int) -> int:
         """Return the position of the first record that is not before an instant."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import numpy as np
 
 from stream_app.core.records import Int64Array, RecordBatch
-from stream_app.durable import write_durably
+from stream_app.durable import secret_directory, write_durably
 from stream_app.ports import OperatorError
-from stream_app.sources.decode import TimeField
-from stream_app.sources.lines import FileFormat, LineFile, open_lines
+from stream_app.sources.decode import PlainField, TimeField
+from stream_app.sources.lines import FileFormat, LineFile, lines_of, open_lines
 
 _RECORDS_PER_PIECE = 10_000
 _NOT_A_TIME = np.iinfo(np.int64).min
@@ -24,66 +27,74 @@ _NOT_A_TIME = np.iinfo(np.int64).min
 class Ordered:
     """A file in order of time. SECRET, like its index: ``times_us`` and ``positions``, shape (n,), rising."""
 
-    file: Path
+    lines: LineFile
     times_us: Int64Array
     positions: Int64Array
 
 
-def in_order_of_time(path: Path, format: FileFormat, field: TimeField, directory: Path) -> Ordered:
-    """Return the file in order of its event times; records of one time keep their order.
+def in_order_of_time(
+    path: Path, format: FileFormat, field: TimeField, directory: Path, others: Sequence[PlainField] = ()
+) -> Ordered:
+    """Open the file in order of its event times; records of one time keep their order.
 
-    A record that does not decode stays behind the one before it. What was made is kept under the digest of
-    the file's content and is used again by the next start; ending this at any moment is safe.
+    A record that does not decode stays behind the one before it. The index, and the sorted copy where the
+    file is not in order, are files without a name: the system frees them when this process closes them or
+    ends, in whatever way. Every start makes them again, and they come out the same.
 
-    Args: directory, of this file alone, for the index and the sorted copy.
+    Args: directory, of this file alone, with the space for both, and a note of what the first start has seen;
+        others, fields to decode beside the time.
     Raises: OperatorError where the file cannot be read, or is not the one that an earlier start has seen.
     Cost: one or two microseconds a record and 24 bytes of memory; to sort, the same again.
     """
-    with open_lines(path, format, [field]) as lines:
+    for left in [*secret_directory(directory).glob("*.sorted"), *directory.glob("*.index")]:
+        left.unlink()  # of an earlier version, which kept them
+    lines = open_lines(path, format, [field, *others])
+    try:
         content = {
             "sha256": lines.digest(),
             "format": format,
             "field": field.path,
             "time_format": field.format,
         }
-        note = directory / "replay.json"
-        if not note.exists():
-            copied = _make(lines, field, directory / content["sha256"])
-            # Last: it says that all the others are whole.
-            write_durably(note, [json.dumps(content | {"copied": copied}).encode()])
-        noted = json.loads(note.read_bytes())
-    if {key: noted[key] for key in content} != content:
-        raise OperatorError(f"{path}: it is not the file whose replay began; put that back, or start anew")
-    made = directory / content["sha256"]
-    times_us, positions = _load_index(_index_of(made))
-    return Ordered(_copy_of(made) if noted["copied"] else path, times_us, positions)
-
-
-def _index_of(made: Path) -> Path:
-    return made.with_suffix(".index")
-
-
-def _copy_of(made: Path) -> Path:
-    return made.with_suffix(".sorted")
-
-
-def _make(lines: LineFile, field: TimeField, made: Path) -> bool:
-    """Write the index, and a sorted copy where one is needed; say whether one was."""
-    times_us, positions, ends_whole = _scan(lines, field)
-    copied = not ends_whole or bool((np.diff(times_us) < 0).any())
-    if copied:
+        _check_note(path, directory, content)
+        times_us, positions, ends_whole = _scan(lines, field)
         by_time = np.argsort(times_us, kind="stable")
-        times_us = times_us[by_time]
-        positions = _write_copy(lines, positions[by_time], _copy_of(made))
-    write_durably(_index_of(made), [times_us.astype("<i8").tobytes(), positions.astype("<i8").tobytes()])
-    return copied
+        copied = not ends_whole or bool((np.diff(times_us) < 0).any())
+        times_us, positions = times_us[by_time], positions[by_time]
+        order = hashlib.sha256(times_us.tobytes() + positions.tobytes()).hexdigest()
+        _check_note(path, directory, {**content, "order": order})
+        if copied:
+            copy, positions = _write_copy(lines, positions, directory)
+            lines.close()
+            lines = lines_of(path, copy, format, [field, *others])
+        return Ordered(lines, *_on_disk(directory, times_us, positions))
+    except BaseException:
+        lines.close()
+        raise
 
 
-def _load_index(index: Path) -> tuple[Int64Array, Int64Array]:
-    if index.stat().st_size == 0:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    times_us, positions = np.memmap(index, dtype="<i8", mode="r").reshape(2, -1)
-    return times_us, positions
+def _check_note(path: Path, directory: Path, content: Mapping[str, str]) -> None:
+    """Refuse a file of other content, or in another order, than that of the first start; note it there.
+
+    The order is what positions mean: a version that reads one more record's time would count others twice.
+    """
+    note = directory / "replay.json"
+    noted = json.loads(note.read_bytes()) if note.exists() else {}
+    if any(noted.get(key, value) != value for key, value in content.items()):
+        raise OperatorError(f"{path}: it is not the file whose replay began; put that back, or start anew")
+    if "order" in content and noted != content:
+        write_durably(note, [json.dumps(content).encode()])
+
+
+def _on_disk(directory: Path, *columns: Int64Array) -> list[Int64Array]:
+    """Return the columns out of memory, in a file without a name."""
+    if columns[0].size == 0:
+        return list(columns)
+    with TemporaryFile(dir=directory) as file:
+        for column in columns:
+            file.write(column.astype("<i8").tobytes())
+        file.flush()
+        return list(np.memmap(file, dtype="<i8", mode="r").reshape(len(columns), -1))
 
 
 def _scan(lines: LineFile, field: TimeField) -> tuple[Int64Array, Int64Array, bool]:
@@ -115,21 +126,20 @@ def _filled(times_us: Int64Array) -> Int64Array:
     return times_us[last_timed]
 
 
-def _write_copy(lines: LineFile, positions: Int64Array, copy: Path) -> Int64Array:
-    """Write the records in the order of ``positions``; return where they are in the copy."""
+def _write_copy(lines: LineFile, positions: Int64Array, directory: Path) -> tuple[IO[bytes], Int64Array]:
+    """Return an unnamed file with the records in the order of ``positions``, and their places there."""
     lengths: list[int] = []
-
-    def pieces() -> Iterator[bytes]:
-        with mmap.mmap(lines.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield data[: lines.first_position]
-            for first in range(0, len(positions), _RECORDS_PER_PIECE):
-                starts = positions[first : first + _RECORDS_PER_PIECE].tolist()
-                records = [data[start : _line_end(data, start)] + b"\n" for start in starts]
-                lengths.extend(map(len, records))
-                yield b"".join(records)
-
-    write_durably(copy, pieces())
-    return lines.first_position + np.cumsum([0, *lengths[:-1]])
+    copy = TemporaryFile(dir=directory)  # noqa: SIM115 - it is returned
+    with mmap.mmap(lines.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        copy.write(data[: lines.first_position])
+        for first in range(0, len(positions), _RECORDS_PER_PIECE):
+            starts = positions[first : first + _RECORDS_PER_PIECE].tolist()
+            records = [data[start : _line_end(data, start)] + b"\n" for start in starts]
+            lengths.extend(map(len, records))
+            copy.write(b"".join(records))
+    copy.flush()
+    copy.seek(0)
+    return copy, lines.first_position + np.cumsum([0, *lengths[:-1]])
 
 
 def _line_end(data: mmap.mmap, start: int) -> int:

@@ -14,7 +14,7 @@ import pytest
 
 from stream_app.core.records import Apply, Reason, Reply
 from stream_app.ports import OperatorError
-from stream_app.sinks.dead_letter_file import DeadLetterFile
+from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from tests.stream_app.declared import BIN_US, STREAM, strategy_of
 from tests.stream_app.files import event_line
 from tests.stream_app.one_source import OneSource, eventually
@@ -115,7 +115,7 @@ def test_broken_and_early_events_are_dead_letters(one: OneSource) -> None:
 def test_a_refused_record_has_one_letter_per_stream_however_often_it_is_read(one: OneSource) -> None:
     """One stream has to begin again after an error; another is ahead of it, and both read what follows."""
     second = strategy_of(stream="second", late="next_bin")
-    path = one.directory / "letters.ndjson"
+    directory = one.directory / "letters"
 
     async def count() -> None:
         for strategy in (*one.strategies, second):
@@ -137,9 +137,10 @@ def test_a_refused_record_has_one_letter_per_stream_however_often_it_is_read(one
     async def all_counted() -> bool:
         return await one.cells(99) == await one.cells(99, "second") == {100: 1}
 
-    with closing(DeadLetterFile(path)) as one.letters:  # type: ignore[assignment]
+    with closing(DeadLetterFiles(directory, Keeping(60, 10**6, True))) as one.letters:  # type: ignore[assignment]
         asyncio.run(count())
-    letters = [json.loads(line) for line in path.read_bytes().splitlines()]
+    [file] = directory.iterdir()
+    letters = [json.loads(line) for line in file.read_bytes().splitlines()]
     assert Counter((letter["reason"], letter.get("stream")) for letter in letters) == {
         ("undecodable", None): 1,
         ("before_first_bin", STREAM): 1,

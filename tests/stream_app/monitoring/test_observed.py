@@ -19,7 +19,7 @@ from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.ports import OperatorError
-from stream_app.sinks.dead_letter_file import DeadLetterFile
+from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.state.memory import MemoryStore
 from tests.contracts.examples import EPOCH, FIRST_BIN, HASH, TEXT, apply, release_of
 
@@ -162,7 +162,7 @@ def test_dead_letters_are_counted_per_stream_and_repeats_are_not(tmp_path: Path)
     metrics = Metrics()
     future, null = Refusal("0", 3, Reason.FUTURE, b"x"), Refusal("0", 4, Reason.NULL, b"")
     undecodable = Refusal("0", 5, Reason.UNDECODABLE, b"")
-    with closing(DeadLetterFile(tmp_path / "letters.ndjson")) as file:
+    with closing(DeadLetterFiles(tmp_path, Keeping(60, 10**6, False))) as file:
         letters = watch_dead_letters(file, "topic:clicks", metrics)
         asyncio.run(write())
     counted = {

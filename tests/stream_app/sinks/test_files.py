@@ -6,14 +6,17 @@ import asyncio
 import base64
 import json
 import os
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stream_app import retention
 from stream_app.core.records import Reason, Refusal
 from stream_app.ports import OperatorError
 from stream_app.sinks import dead_letter_file
-from stream_app.sinks.dead_letter_file import DeadLetterFile
+from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expire
 from stream_app.sinks.witness_file import WitnessFile
 
 
@@ -88,57 +91,162 @@ def test_a_stream_s_name_cannot_leave_the_directory(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["witness"]
 
 
+NULL = Refusal("0", 7, Reason.NULL, '{"at": null, "name": "Zoë\n"}'.encode())
+
+
+class Letters:
+    """The dead letters of one source, and a clock for them."""
+
+    def __init__(self, directory: Path, keep_s: float = 80, most_bytes: int = 10**6, content: bool = True):
+        self.directory = directory
+        self.now_s = 1e9
+        self._files = DeadLetterFiles(directory, Keeping(keep_s, most_bytes, content), lambda: self.now_s)
+
+    def write(self, *refusals: Refusal, stream: str | None = None) -> int:
+        """Write letters."""
+        return asyncio.run(self._files.write(refusals, stream))
+
+    def refuse(self, *positions: int, stream: str | None = None, size: int = 0) -> int:
+        """Write letters of records of a size."""
+        return self.write(*(Refusal("0", at, Reason.NULL, b"x" * size) for at in positions), stream=stream)
+
+    def kept(self) -> list[dict[str, Any]]:
+        """Return the letters that are on the disk, oldest first."""
+        lines = [line for file in self.files() for line in file.read_bytes().splitlines()]
+        return [json.loads(line) for line in lines]
+
+    def positions(self) -> list[int]:
+        """Return where the refused records were."""
+        return [letter["position"] for letter in self.kept()]
+
+    def files(self) -> list[Path]:
+        """Return the files, oldest first."""
+        return sorted(self.directory.iterdir()) if self.directory.exists() else []
+
+    def close(self) -> None:
+        """Close the file."""
+        self._files.close()
+
+
 def test_dead_letters_say_where_why_and_what(tmp_path: Path) -> None:
-    path = tmp_path / "letters.ndjson"
-    letters = DeadLetterFile(path)
-    asyncio.run(letters.write([]))
-    assert not path.exists()
-    text = Refusal("0", 7, Reason.NULL, '{"at": null, "name": "Zoë\n"}'.encode())
-    binary = Refusal("1", 9, Reason.UNDECODABLE, b"\xff\xfe")
-    asyncio.run(letters.write([text, binary]))
-    letters.close()
-    first, second = (json.loads(line) for line in path.read_bytes().splitlines())
-    assert first == {"partition": "0", "position": 7, "reason": "null", "record": text.record.decode()}
-    assert base64.b64decode(second.pop("record_base64")) == binary.record
-    assert second == {"partition": "1", "position": 9, "reason": "undecodable"}
-    assert path.stat().st_mode & 0o777 == 0o600
+    with closing(Letters(tmp_path / "letters")) as letters:
+        letters.write()
+        assert not letters.directory.exists()
+        binary = Refusal("1", 9, Reason.UNDECODABLE, b"\xff\xfe")
+        letters.write(NULL, binary)
+        first, second = letters.kept()
+        assert first == {"partition": "0", "position": 7, "reason": "null", "record": NULL.record.decode()}
+        assert base64.b64decode(second.pop("record_base64")) == binary.record
+        assert second == {"partition": "1", "position": 9, "reason": "undecodable"}
+        [file] = letters.files()
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert letters.directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_without_content_a_letter_says_where_and_why_only(tmp_path: Path) -> None:
+    with closing(Letters(tmp_path, content=False)) as letters:
+        letters.write(NULL, stream="visits")
+        bytes_ = len(NULL.record)
+        place = {"partition": "0", "position": 7, "stream": "visits"}
+        assert letters.kept() == [place | {"reason": "null", "bytes": bytes_}]
 
 
 def test_a_letter_is_written_once_per_stream_and_again_only_after_a_restart(tmp_path: Path) -> None:
-    def places() -> list[tuple[int, str | None]]:
-        letters = map(json.loads, path.read_bytes().splitlines())
-        return [(letter["position"], letter.get("stream")) for letter in letters]
-
-    async def write(positions: range, stream: str | None) -> int:
-        refused = [Refusal("0", position, Reason.FUTURE, b"") for position in positions]
-        return await letters.write(refused, stream)
-
-    path = tmp_path / "letters.ndjson"
-    letters = DeadLetterFile(path)
-    assert asyncio.run(write(range(2), "visits")) == 2
-    assert asyncio.run(write(range(1, 3), "visits")) == 1  # the batch was read again, a record longer
-    assert asyncio.run(write(range(1), "sales")) == 1
-    assert asyncio.run(write(range(1), None)) == 1
-    assert asyncio.run(write(range(3), "visits")) == 0
+    with closing(Letters(tmp_path)) as letters:
+        assert letters.refuse(0, 1, stream="visits") == 2
+        assert letters.refuse(1, 2, stream="visits") == 1  # the batch was read again, a record longer
+        assert letters.refuse(0, stream="sales") == 1
+        assert letters.refuse(0) == 1
+        assert letters.refuse(0, 1, 2, stream="visits") == 0
     once = [(0, "visits"), (1, "visits"), (2, "visits"), (0, "sales"), (0, None)]
-    assert places() == once
-    letters.close()
-    letters = DeadLetterFile(path)
-    assert asyncio.run(write(range(1), "visits")) == 1
-    letters.close()
-    assert places() == [*once, (0, "visits")]  # the same place and stream: known to be a repeat
+    with closing(Letters(tmp_path)) as letters:
+        assert letters.refuse(0, stream="visits") == 1
+        places = [(letter["position"], letter.get("stream")) for letter in letters.kept()]
+    assert places == [*once, (0, "visits")]  # the same place and stream: known to be a repeat
 
 
 def test_what_was_refused_last_is_remembered_however_many_letters_there_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letter_file, "_REMEMBERED", 5)
-    letters = DeadLetterFile(tmp_path / "letters.ndjson")
+    with closing(Letters(tmp_path)) as letters:
+        batches = [range(10 * batch, 10 * batch + 7) for batch in range(9)]
+        assert [letters.refuse(*batch) for batch in batches for _ in range(2)] == [7, 0] * 9
+        lately = letters._files._lately
+        assert len(lately._older) + len(lately._newer) <= 2 * (5 + 7)
 
-    async def write() -> list[int]:
-        batches = [[Refusal("0", 10 * batch + i, Reason.NULL, b"") for i in range(7)] for batch in range(9)]
-        return [await letters.write(batch) for batch in batches for _ in range(2)]
 
-    assert asyncio.run(write()) == [7, 0] * 9
-    assert len(letters._lately._older) + len(letters._lately._newer) <= 2 * (5 + 7)
-    letters.close()
+def test_no_letter_is_older_than_it_may_be_and_none_goes_much_earlier(tmp_path: Path) -> None:
+    """Also where nothing is refused any more, and after restarts, which go on in the last file."""
+    for second in range(200):
+        with closing(Letters(tmp_path / "clicks")) as letters:
+            letters.now_s += second
+            letters.refuse(second)
+            expire(tmp_path, 80, letters.now_s)
+            assert letters.positions() == list(range(letters.positions()[0], second + 1))
+            assert max(0, second - 79) <= letters.positions()[0] <= max(0, second - 69)
+            assert len(letters.files()) <= 9
+    expire(tmp_path, 80, letters.now_s + 70)
+    assert letters.positions() != []
+    expire(tmp_path, 80, letters.now_s + 80)
+    assert letters.files() == []
+
+
+def test_a_file_of_another_name_is_as_old_as_its_last_letter(tmp_path: Path) -> None:
+    (tmp_path / "clicks.ndjson").write_bytes(b"{}\n")
+    os.utime(tmp_path / "clicks.ndjson", (1e9, 1e9))
+    expire(tmp_path, 80, 1e9 + 79)
+    assert (tmp_path / "clicks.ndjson").exists()
+    expire(tmp_path, 80, 1e9 + 80)
+    assert not (tmp_path / "clicks.ndjson").exists()
+
+
+def test_the_oldest_letters_go_where_there_is_no_room_and_writing_goes_on(tmp_path: Path) -> None:
+    def size() -> int:
+        return sum(file.stat().st_size for file in tmp_path.iterdir())
+
+    with closing(Letters(tmp_path, most_bytes=80_000)) as letters:
+        for position in range(0, 400, 2):
+            assert letters.refuse(position, position + 1, size=1_000) == 2
+            assert size() <= 80_000
+        kept = letters.positions()
+        assert kept == list(range(kept[0], 400))
+        assert size() > 60_000
+        assert letters.refuse(*range(400, 800), size=1_000) == 400  # more than fits in one write
+        assert size() <= 80_000
+        assert letters.positions()[-1] == 799
+        letters.refuse(800, size=50_000)  # more than a file has room for
+        assert letters.kept()[-1]["bytes"] == 50_000
+        assert "record" not in letters.kept()[-1]
+
+
+def test_a_disk_that_takes_no_letter_is_logged_and_holds_nothing_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "letters").write_text("a file in the directory's place")
+    with closing(Letters(tmp_path / "letters" / "clicks")) as letters:
+        assert letters.refuse(1) == 0
+        [line] = [record.getMessage() for record in caplog.records]
+        assert line.startswith("dead letters: ")
+        assert line.endswith("records are refused without a letter")
+        (tmp_path / "letters").unlink()
+        assert letters.refuse(1) == 1
+
+
+def test_letters_of_all_workers_and_of_sources_that_are_gone_expire_while_a_worker_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "LOOK_EVERY_S", 0.01)
+    old = [tmp_path / "dead_letters/gone/1.ndjson", tmp_path / "worker-3/dead_letters/clicks/1.ndjson"]
+    others = [tmp_path / "dead_letters/clicks/9999999999999999.ndjson", tmp_path / "witness/1.ndjson"]
+    for file in (*old, *others):
+        file.parent.mkdir(parents=True)
+        file.touch()
+
+    async def run() -> None:
+        async with asyncio.timeout(20), retention.expiring_letters(tmp_path, 60):
+            while any(file.exists() for file in old):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert all(file.exists() for file in others)
