@@ -22,8 +22,9 @@ from stream_app.ports import OperatorError
 from stream_app.sources.avro_bounds import is_bounded
 from stream_app.sources.avro_decimals import READ_AS, is_decimal
 
-ANSWER_WITHIN_S = 2.0  # to all that one read asks for
-AT_ONCE = 32  # requests under way
+ASK_FOR_S = 1.0  # then one read asks for no further schema
+ANSWER_WITHIN_S = 2.0  # to all that it asked for
+AT_ONCE = 16  # requests under way
 MOST_KNOWN = 5_000  # schemas in memory
 _MARK = "written_as"  # stands for logicalType, which would make objects of numbers that may be out of range
 _UNITS: Mapping[Any, Unit] = {
@@ -112,8 +113,11 @@ class SchemaRegistry:
     async def _ask_in_turn(
         self, client: httpx.AsyncClient, waiting: Iterator[int], unanswered: dict[int, OSError]
     ) -> None:
-        """Ask for one id after the other until none is left, or the registry does not answer."""
+        """Ask for one id after the other, until none is left, time is up or the registry does not answer."""
+        until_s = asyncio.get_running_loop().time() + ASK_FOR_S
         for schema_id in waiting:
+            if asyncio.get_running_loop().time() > until_s:
+                return
             try:
                 self.known[schema_id] = await self._schema(client, schema_id)
             except _Absent:
@@ -136,8 +140,8 @@ class SchemaRegistry:
 
     def _too_slow(self) -> OSError:
         return ConnectionError(
-            f"schema registry {self._place}: no answer within {ANSWER_WITHIN_S:g} s; records that need a new "
-            "schema wait: look at its load"
+            f"schema registry {self._place}: no answer for every schema within {ANSWER_WITHIN_S:g} s; "
+            "records that need the others wait"
         )
 
     async def reach(self) -> None:
@@ -147,7 +151,8 @@ class SchemaRegistry:
                 await self._ask(client, "/schemas/ids/1")
 
     def _client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(timeout=ANSWER_WITHIN_S, verify=self._trusted)
+        limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
+        return httpx.AsyncClient(timeout=ANSWER_WITHIN_S, verify=self._trusted, limits=limits)
 
     async def _schema(self, client: httpx.AsyncClient, schema_id: int) -> Schema | None:
         answer = await self._ask(client, f"/schemas/ids/{schema_id}")
