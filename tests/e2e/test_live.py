@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,10 @@ def test_a_growing_file_is_followed_and_closed_by_the_clock(tmp_path):
     assert reasons == sorted(expected * 3)
     assert not any("record" in letter for letter in letters)
     assert refused.stat().st_mode & 0o777 == 0o600
+    page = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
+    assert [
+        entry.name for entry in (tmp_path / "state").iterdir() if f"`state.dir/{entry.name}`" not in page
+    ] == []
 
 
 def _until(port: int) -> float:

@@ -277,3 +277,20 @@ async def test_no_broker_is_no_answer() -> None:
     decoder = topic_decoder("json", TimeField("at", "us"))
     with pytest.raises(OSError, match=r"kafka: 127\.0\.0\.1:1: "):
         await KafkaSource.open(Cluster("127.0.0.1:1"), "any", "tests", decoder)
+
+
+async def test_a_batch_that_explodes_is_refused_as_one_and_what_follows_is_read(
+    bootstrap_servers: str,
+) -> None:
+    topic = await Topic.create(bootstrap_servers)
+    await topic.send([event(1)])
+    large = event(2)[:-1] + b', "x": "' + b"a" * (65 << 20) + b'"}'  # 65 kB as it is sent
+    await topic.send([large], compression_type="gzip", max_request_size=1 << 27, max_batch_size=1 << 27)
+    await topic.send([event(3)], compression_type="gzip")
+    async with opened(topic) as source:
+        batches = await read_to(source, 3)
+    assert times(batches) == [1, 3]
+    refused = [refusal for batch in batches for refusal in batch.refused]
+    assert [(refusal.position, str(refusal.reason), refusal.record) for refusal in refused] == [
+        (1, "unreadable_batch", b"")
+    ]
