@@ -138,10 +138,13 @@ class DeadLetterFiles:
 
 
 def expire(directory: Path, keep_s: float, now_s: float) -> None:
-    """Delete the files of dead letters, of any source below a directory, whose oldest letter is too old."""
+    """Delete the files of dead letters, of any source below a directory, whose oldest letter is too old.
+
+    So is one that seems to come as much too early: a clock that was ahead must not keep it for longer.
+    """
     for file in directory.rglob(f"*{_SUFFIX}"):
         with suppress(FileNotFoundError):
-            if _began_us(file) / 1e6 + keep_s <= now_s:
+            if abs(now_s - _began_us(file) / 1e6) >= keep_s:
                 file.unlink()
 
 

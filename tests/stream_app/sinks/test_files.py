@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -238,7 +239,9 @@ def test_letters_of_all_workers_and_of_sources_that_are_gone_expire_while_a_work
 ) -> None:
     monkeypatch.setattr(retention, "LOOK_EVERY_S", 0.01)
     old = [tmp_path / "dead_letters/gone/1.ndjson", tmp_path / "worker-3/dead_letters/clicks/1.ndjson"]
-    others = [tmp_path / "dead_letters/clicks/9999999999999999.ndjson", tmp_path / "witness/1.ndjson"]
+    old.append(tmp_path / "dead_letters/ahead/9999999999999999.ndjson")  # by a clock that was wrong
+    now_us = time.time_ns() // 1_000
+    others = [tmp_path / f"dead_letters/clicks/{now_us}.ndjson", tmp_path / "witness/1.ndjson"]
     for file in (*old, *others):
         file.parent.mkdir(parents=True)
         file.touch()

@@ -1,0 +1,51 @@
+"""The section ``dead_letters``: what is kept by default, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stream_app.config.document import ConfigError
+from stream_app.config.load import load_text
+from stream_app.config.settings import DAY_US, DeadLetterSettings
+
+STREAM = """
+streams:
+  clicks:
+    source: {file: clicks.ndjson}
+    time: {field: at, format: ms, bin: 1s, grace: 1s, epoch: 1h}
+    privacy: {epsilon: 1}
+"""
+
+
+def read(section: str) -> DeadLetterSettings:
+    return load_text(section + STREAM, Path("app.yaml"), {}).dead_letters
+
+
+def test_by_default_a_week_and_no_content() -> None:
+    assert read("") == DeadLetterSettings(7 * DAY_US, 100_000_000, content=False)
+
+
+def test_what_is_written_is_kept() -> None:
+    settings = read("dead_letters: {keep: 36h, max_size: 2GB, content: true}")
+    assert settings == DeadLetterSettings(36 * 3_600_000_000, 2_000_000_000, content=True)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("keep: 0s", 'keep "0s": must be longer than zero'),
+        ("keep: 5s", 'keep "5s": is too short'),
+        ("keep: for ever", 'keep "for ever": '),
+        ("max_size: 100", "max_size 100: must be a size with its unit, for example 100MB"),
+        ("max_size: 1kB", 'max_size "1kB": must be at least 1MB'),
+        ("content: some", 'content "some": '),
+        ("retention: 7d", "retention is not a known key"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_in_one_line(section: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(f"dead_letters: {{{section}}}")
+    assert str(refused.value).startswith(f"app.yaml:1: dead_letters.{said}")
+    assert "\n" not in str(refused.value)
