@@ -90,7 +90,7 @@ class DeadLetterFiles:
             line = _json(why | _text(refusal.record))
             if len(line) < self._most_bytes:
                 return line
-        return _json(why | {"bytes": len(refusal.record)})
+        return _json(why | ({"bytes": len(refusal.record)} if refusal.record else {}))
 
     @property
     def _most_bytes(self) -> int:
