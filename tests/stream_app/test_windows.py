@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import threading
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -21,6 +22,8 @@ from dphist.window import WindowDesign
 from stream_app.api.app import create_app
 from stream_app.core.epoch_view import Span
 from stream_app.core.records import ROWS, WINDOWS
+from stream_app.core.records import Release as Released
+from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.core.window_release import split_state
 from stream_app.ports import OperatorError
@@ -272,6 +275,37 @@ def test_a_window_is_released_once_with_its_last_bin_and_vouched_for(tmp_path: P
             split_state(strategy.window, state.counter[1:])
 
     asyncio.run(read())
+
+
+def test_a_slow_mechanism_holds_up_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs in a thread of its own: the loop, which takes cuts and serves other streams, goes on."""
+    one = ProductSource(tmp_path, window_strategy("identity", Fraction(1)))
+    one.append_events(placed(5, 3))
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> Released:
+        begun.set()
+        assert may_end.wait(10), "the loop stood still"
+        return make_release(*arguments)
+
+    monkeypatch.setattr("stream_app.closer.make_release", slow)
+
+    async def close() -> None:
+        closer = one.closer()
+        await closer.open()
+        ingest = one.ingest()
+        one.clock.set_bin(FIRST_BIN + 3)
+        while await ingest.step():
+            pass
+        closing = asyncio.create_task(closer.close_due())
+        assert await asyncio.to_thread(begun.wait, 10)
+        assert not closing.done()
+        assert await ingest.step() == 0  # while the mechanism runs
+        may_end.set()
+        assert await closing == (FIRST_BIN + 3, True)
+
+    asyncio.run(close())
+    one.close()
 
 
 def test_strategies_without_windows_have_the_text_that_they_had(tmp_path: Path) -> None:
