@@ -36,12 +36,12 @@ def _one_shard_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream_app.state.memory_stream.LARGEST_TALLY_SHARDS", 1)
 
 
-@pytest.mark.parametrize("seed", seeds(quick=12, all=150))
+@pytest.mark.parametrize("seed", seeds(quick=8, all=24))
 def test_every_rule_holds_where_few_events_of_a_user_count(seed: int) -> None:
     run_schedule(seed, schedule=capped(seed))
 
 
-@pytest.mark.parametrize("seed", seeds(quick=3, all=40))
+@pytest.mark.parametrize("seed", seeds(quick=2, all=8))
 def test_each_users_counted_events_are_those_of_a_log_of_their_own(seed: int) -> None:
     """Whatever the others write, and whatever befalls the workers in one run and in another."""
     differences = list(_differences(seed))
