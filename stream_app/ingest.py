@@ -229,9 +229,9 @@ class Ingest:
         expected = part.state.position
         for run in split(rows.keys):
             new = part.batch.end if run.stop == len(ahead) else int(positions[run.stop])
-            places = np.arange(run.start, run.stop)
-            far = places[ahead[run]]
-            bins, cells, deltas, users = rows.aggregated(places[~ahead[run]])
+            far = np.flatnonzero(ahead[run]) + run.start
+            near = np.setdiff1d(np.arange(run.start, run.stop), far) if len(far) else run
+            bins, cells, deltas, users = rows.aggregated(near)
             aside = None
             if len(far):
                 aside = Ahead(*rows.aggregated(far), _named(rows.bins[far], positions[far]))
@@ -293,12 +293,12 @@ class _Rows:
         keys = self.bins * self.width + self.cells
         return keys if self.users is None else self.users.keys(keys)
 
-    def aggregated(self, places: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array, Users | None]:
+    def aggregated(self, some: Int64Array | slice) -> tuple[Int64Array, Int64Array, Int64Array, Users | None]:
         """Return bins, cells, deltas and users of some records, those that count together in one row."""
         if self.users is None:
-            return *aggregate(self.bins[places], self.cells[places], self.width), None
-        _, firsts, deltas = np.unique(self.keys[places], return_index=True, return_counts=True)
-        rows = places[firsts]
+            return *aggregate(self.bins[some], self.cells[some], self.width), None
+        _, firsts, deltas = np.unique(self.keys[some], return_index=True, return_counts=True)
+        rows = np.arange(len(self.bins))[some][firsts]
         return self.bins[rows], self.cells[rows], deltas, self.users.users(rows)
 
 
