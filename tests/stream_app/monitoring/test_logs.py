@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from stream_app.monitoring.logs import LOG_FORMAT, configure, dict_config
 from stream_app.ports import OperatorError
@@ -72,6 +73,24 @@ def test_an_error_in_a_message_is_named_and_our_own_words_stay(written: io.Strin
     crashed, again = lines(written)
     assert crashed["event"] == "crashed: 'ValueError', state.dir: it is full"
     assert again["event"] == "ingest: redis: no answer; trying again"
+
+
+def test_no_line_of_a_kafka_client_shows_an_offset(written: io.StringIO) -> None:
+    log = logging.getLogger("aiokafka.consumer.group_coordinator")
+    place = TopicPartition("events", 3)
+    # As the client has them, word by word.
+    log.info("Fetch offset %s is out of range for partition %s, resetting offset", 987654, place)
+    commit = OffsetAndMetadata(987654, "")
+    log.error(
+        "OffsetCommit failed for group %s on partition %s with offset %s: %s", "g", place, commit, "Unknown"
+    )
+    log.info("Adding fetch request for partition %s at offset %d", place, 987654)
+    log.warning("Heartbeat failed for group %s: %s", "g", place)
+    *_, second, third, last = (line["event"] for line in lines(written))
+    assert "987654" not in written.getvalue()
+    assert third == "Adding fetch request for partition TopicPartition at offset int"
+    assert str(second).endswith("partition TopicPartition with offset OffsetAndMetadata: Unknown")
+    assert "events" in str(last)
 
 
 def test_a_framework_that_configures_logging_writes_the_same_lines(
