@@ -22,6 +22,7 @@ from dphist import SystemNoise
 from stream_app.clocks import Agreement, LiveClock, ReplayClock
 from stream_app.closer import Closer
 from stream_app.config import Settings, StreamSettings, TopicSettings
+from stream_app.config.operator import check_operator
 from stream_app.config.source import by_log
 from stream_app.core.bins import Binning
 from stream_app.core.closing import Closing
@@ -148,6 +149,7 @@ async def run_worker(settings: Settings) -> None:
     Raises: OperatorError, one line, where it cannot start or go on.
     """
     check_files(settings.streams)
+    check_operator(settings.operator)
     while True:
         try:
             return await _start_and_run(settings)
@@ -167,8 +169,9 @@ async def _start_and_run(settings: Settings) -> None:
             raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
         metrics = Metrics()
         if settings.operator is not None:
-            door = serving(metrics, settings.operator.host, settings.operator.port)
-            await resources.enter_async_context(door)
+            operator = settings.operator
+            endpoint = serving(metrics, operator.host, operator.port, operator.token)
+            await resources.enter_async_context(endpoint)
         store = watch_store(RedisStore(url), metrics, _live_closings(settings))
         resources.push_async_callback(_close, store.close)
         witnesses = await _open_witnesses(settings, resources)

@@ -1,7 +1,8 @@
 """Make the four users of the store and their passwords: `python3 deploy/redis/make_users.py deploy/secrets`.
 
-Writes users.acl (digests only, for Redis) and one environment file for each process that needs a password.
-Needs nothing but Python. Passwords that exist are kept, so that it may be run again after an upgrade.
+Writes users.acl (digests only, for Redis), one environment file for each process that needs a password, and
+the token that opens the workers' metrics (in worker.env and, for Prometheus, in operator.token). It needs
+nothing but Python. What exists is kept, so that it may be run again after an upgrade.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ VARIABLES = {
     "alerts": "STREAM_APP_REDIS_ALERTS_URL",
     "operator": "REDIS_OPERATOR_URL",
 }
+OPERATOR_TOKEN = "STREAM_APP_OPERATOR_TOKEN"
 
 
 def acl(passwords: dict[str, str]) -> str:
@@ -44,11 +46,17 @@ def acl(passwords: dict[str, str]) -> str:
 def write(folder: Path, host: str = "redis:6379") -> None:
     """Write users.acl, and for every user its .env. Args: host, where Redis is for the others."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    token = folder / "operator.token"
+    # Others may read it as they may users.acl: Prometheus in its container. Nobody else enters the folder.
+    _replace(token, token.read_text() if token.exists() else secrets.token_urlsafe(32), 0o644)
     passwords = {}
     for user, variable in VARIABLES.items():
         path = folder / f"{user}.env"
         passwords[user] = _password(path, variable) or secrets.token_urlsafe(32)
-        _replace(path, f"{variable}=redis://{user}:{passwords[user]}@{host}/0\n", 0o600)
+        lines = [f"{variable}=redis://{user}:{passwords[user]}@{host}/0"]
+        if user == "worker":
+            lines.append(f"{OPERATOR_TOKEN}={token.read_text()}")
+        _replace(path, "\n".join(lines) + "\n", 0o600)
     # Readable by the server in its container; nobody guesses 32 random bytes from their digest.
     _replace(folder / "users.acl", acl(passwords), 0o644)
 
@@ -56,8 +64,8 @@ def write(folder: Path, host: str = "redis:6379") -> None:
 def _password(path: Path, variable: str) -> str | None:
     if not path.exists():
         return None
-    text = path.read_text().strip().removeprefix(f"{variable}=redis://")
-    return text.rpartition("@")[0].partition(":")[2]
+    lines = dict(line.split("=", 1) for line in path.read_text().splitlines())
+    return lines[variable].removeprefix("redis://").rpartition("@")[0].partition(":")[2]
 
 
 def _replace(path: Path, text: str, mode: int) -> None:
@@ -73,4 +81,4 @@ if __name__ == "__main__":
     if len(sys.argv) not in (2, 3):
         sys.exit("usage: python3 make_users.py FOLDER [HOST:PORT]")
     write(Path(sys.argv[1]), *sys.argv[2:])
-    print(f"{sys.argv[1]}: users.acl and a .env for every user; keep this folder secret")
+    print(f"{sys.argv[1]}: users.acl, operator.token and a .env for every user; keep this folder secret")

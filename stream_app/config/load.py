@@ -19,10 +19,10 @@ from stream_app.config.dead_letters import read_dead_letters
 from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.kafka import read_kafka, read_outputs
 from stream_app.config.ledger import check_ledger, read_ledger
+from stream_app.config.operator import read_operator
 from stream_app.config.redis import read_redis
 from stream_app.config.settings import (
     DAY_US,
-    OperatorSettings,
     PrivacySettings,
     Settings,
     SourceSettings,
@@ -139,7 +139,7 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         streams=streams,
         alerts=read_alerts(document.section("alerts"), streams),
         dead_letters=read_dead_letters(document.section("dead_letters")),
-        operator=_operator(document.section("operator")),
+        operator=read_operator(document.section("operator"), environment),
         kafka=read_kafka(document.section("kafka"), path, environment),
         outputs=document.take("outputs", read_outputs, ()),
         ledger=read_ledger(ledger, path.parent),
@@ -180,18 +180,6 @@ def _check_topics(document: Section, settings: Settings) -> None:
             raise document.error(
                 "outputs", f"go into {output.topic}, which is read as events; name another topic"
             )
-
-
-def _operator(section: Section) -> OperatorSettings | None:
-    settings = OperatorSettings(
-        host=section.take("host", values.text, "127.0.0.1"), port=section.take("port", values.port, 0)
-    )
-    section.finish()
-    if section.written and not settings.port:
-        raise section.error(
-            "port", "is missing; say where the operator's figures are served, or take operator out"
-        )
-    return settings if settings.port else None
 
 
 def _streams(document: Section, path: Path) -> tuple[StreamSettings, ...]:

@@ -94,10 +94,11 @@ class ApiSettings:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """Where the operator's figures are served. They are secret: not where readers can reach them."""
+    """Where the operator's metrics are served, and the token that opens them. Both are secret."""
 
     host: str
     port: int
+    token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,36 +1,82 @@
-"""The operator's own door: a second HTTP listener, on loopback unless the configuration says otherwise."""
+"""The operator's endpoint: a second HTTP listener for metrics that follow the events themselves. SECRET."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
-from collections.abc import AsyncIterator
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import start_http_server
+from prometheus_client import make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from stream_app.addresses import once_free
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import OperatorError
 
+_LOOK_S = 0.05  # until the thread notices that it is to end
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
 
 @asynccontextmanager
-async def serving(metrics: Metrics, host: str, port: int) -> AsyncIterator[None]:
-    """Serve the metrics at ``http://host:port/metrics`` from a thread of their own, for the block.
+async def serving(metrics: Metrics, host: str, port: int, token: str | None = None) -> AsyncIterator[None]:
+    """Serve the metrics at ``http://host:port/metrics`` from a separate thread, for the block.
 
+    Args: token, which a request must bring (``Authorization: Bearer TOKEN``); None: everybody may read.
     Raises: OperatorError where the address cannot be had.
     """
+    answer = make_wsgi_app(metrics.registry)
+    guarded = answer if token is None else _only_with(token, answer)
     try:
-        server, thread = await once_free(
-            lambda: start_http_server(port, addr=host, registry=metrics.registry)
-        )
+        server = await once_free(lambda: _listen(host, port, guarded))
     except OSError as failure:
         raise OperatorError(
             f"operator.port: {host}:{port} cannot be served ({os.strerror(failure.errno or 0)}); free it or "
             "choose another: every worker on a machine needs its own"
         ) from None
+    thread = threading.Thread(target=server.serve_forever, args=(_LOOK_S,), daemon=True)
+    thread.start()
     try:
         yield
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _only_with(token: str, answer: Wsgi) -> Wsgi:
+    """Return an application that answers requests with the token, in the same time for every wrong one."""
+    expected = _digest(f"Bearer {token}")
+
+    def guarded(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if hmac.compare_digest(_digest(request.get("HTTP_AUTHORIZATION", "")), expected):
+            return answer(request, start)
+        headers = [("WWW-Authenticate", "Bearer"), ("Content-Type", "text/plain; charset=utf-8")]
+        start("401 Unauthorized", headers)
+        return [b"operator.token is needed: send Authorization: Bearer TOKEN\n"]
+
+    return guarded
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+class _Version6(ThreadingWSGIServer):
+    address_family = socket.AF_INET6
+
+
+class _Silent(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Log no request."""
+
+
+def _listen(host: str, port: int, application: Wsgi) -> WSGIServer:
+    kind = _Version6 if ":" in host else ThreadingWSGIServer
+    return make_server(host, port, application, kind, _Silent)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
 from stream_app.config.measured_again import check_measurements
+from stream_app.config.operator import check_operator
 from stream_app.event_logs import why_unreadable
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor_kafka import kafka_findings
@@ -117,28 +118,30 @@ def _doors(settings: Settings) -> Iterator[Finding]:
         yield Finding("operator.port", "ok", "closed: nobody can scrape lag and late records")
         return
     host, port = settings.operator.host, settings.operator.port
-    if host not in ("127.0.0.1", "::1", "localhost"):
-        said = f"{host} is not loopback and has no login; only the operator's scraper may reach it"
-        yield Finding("operator.host", "warn", said)
-    yield _door("operator.port", host, port, "/metrics", "stream_app_")
+    try:
+        check_operator(settings.operator)
+    except OperatorError as refusal:
+        yield Finding("operator.host", "fail", str(refusal).removeprefix("operator.host: "))
+    yield _door("operator.port", host, port, "/metrics", "stream_app_", settings.operator.token)
 
 
-def _door(what: str, host: str, port: int, path: str, sign: str) -> Finding:
+def _door(what: str, host: str, port: int, path: str, sign: str, token: str | None = None) -> Finding:
     """Return whether a port is free, or served by this service already."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         socket.create_server((host, port), family=family(host)).close()
     except OSError as failure:
-        if _answers(f"http://{address}{path}", sign):
+        if _answers(f"http://{address}{path}", sign, token):
             return Finding(what, "ok", f"{address} is served by a running service")
         reason = os.strerror(failure.errno or 0)
         return Finding(what, "fail", f"{address} cannot be served ({reason}); free it or choose another")
     return Finding(what, "ok", f"{address} is free")
 
 
-def _answers(url: str, sign: str) -> bool:
+def _answers(url: str, sign: str, token: str | None) -> bool:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=2) as answer:
             return sign in answer.read(1 << 16).decode(errors="replace")
     except (OSError, ValueError):
         return False

@@ -10,6 +10,7 @@ from stream_app.bootstrap import noise_keys, outside_ledger
 from stream_app.config import ConfigError, Settings, TopicSettings
 from stream_app.config.document import place_of
 from stream_app.config.key_file import read_keys
+from stream_app.config.operator import check_operator
 from stream_app.config.settings import TlsSettings
 from stream_app.durable import check_directory
 from stream_app.event_logs import check_files, cluster_of, decoder_of
@@ -43,6 +44,7 @@ def _check_files(settings: Settings) -> None:
         if directory is not None:
             check_directory(key, directory)
     noise_keys(settings)
+    check_operator(settings.operator)
     if settings.kafka is not None:
         cluster_of(settings.kafka).ssl_context()
     if settings.api.keys is not None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stream_app.config import KAFKA_PASSWORD, REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, Settings
+from stream_app.config.operator import OPERATOR_TOKEN
 from stream_app.monitoring.logs import LOG_FORMAT, LOG_LEVEL, format_for
 from stream_app.ports import OperatorError
 from stream_app.shell.ending import COMPLETE, CRASHED, REFUSED, exit_status
@@ -89,7 +90,7 @@ async def _run_once(role: Role, say: Callable[[str], None]) -> int:
 
 def _environment() -> dict[str, str]:
     """Return the parent's environment without passwords, and how the parent writes its log lines."""
-    secret = (REDIS_URL, REDIS_API_URL, REDIS_ALERTS_URL, KAFKA_PASSWORD)
+    secret = (REDIS_URL, REDIS_API_URL, REDIS_ALERTS_URL, KAFKA_PASSWORD, OPERATOR_TOKEN)
     kept = {name: value for name, value in os.environ.items() if name not in secret}
     return {**kept, LOG_FORMAT: format_for(sys.stderr), LOG_LEVEL: str(logging.getLogger().level)}
 

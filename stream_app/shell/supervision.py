@@ -14,6 +14,7 @@ from stream_app.bootstrap import redis_server
 from stream_app.bootstrap_public import open_reader
 from stream_app.config import AlertSettings, ApiSettings, Settings, StreamSettings
 from stream_app.config.access import is_loopback
+from stream_app.config.operator import check_operator
 from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.event_logs import check_files
@@ -58,6 +59,7 @@ async def run_service(settings: Settings, report: Report, ending: Ending, door: 
     Raises: OperatorError, one line, where it cannot start.
     """
     check_files(settings.streams)
+    check_operator(settings.operator)
     if door.is_open:
         await check_port(settings.api, door.port_key)
     status = COMPLETE
@@ -104,12 +106,12 @@ def family(host: str) -> socket.AddressFamily:
 
 async def _watch(settings: Settings, reader: PublicReader, report: Report, ending: Ending, door: Door) -> int:
     """Run the children and show progress until one is refused or everything asked for is done."""
-    # Neither the API's process nor the alerts' learns how to reach the secret half, nor the events.
+    # Neither the API's process nor the alerts' learns how to reach the secret half, metrics or events.
     public = replace(settings.redis, url=None, accept=None)
     kafka = settings.kafka if settings.alerts.topic is not None else None  # unless they have to tell a topic
-    alerts_only = replace(settings, redis=public, kafka=kafka)
+    alerts_only = replace(settings, redis=public, kafka=kafka, operator=None)
     api_redis = replace(public, alerts_url=None)
-    api_only = replace(settings, redis=api_redis, kafka=None, alerts=AlertSettings())
+    api_only = replace(alerts_only, redis=api_redis, kafka=None, alerts=AlertSettings())
     worker = asyncio.ensure_future(run_child(Role("worker", settings), report.say))
     progress = asyncio.ensure_future(_follow(settings, reader, report))
     reading = [Role("api", api_only)] if door.is_open else []

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.redis import make_users
 from deploy.redis.make_users import VARIABLES
 from stream_app.config import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, load
+from stream_app.config.operator import OPERATOR_TOKEN, check_operator
+from stream_app.ports import OperatorError
 from tests.services import compose_schema
 
 REPOSITORY = Path(__file__).parents[2]
@@ -68,6 +71,7 @@ def test_every_file_that_it_mounts_is_there(compose: Any) -> None:
 def test_each_process_gets_its_own_password_only(compose: Any) -> None:
     assert VARIABLES["worker"] == REDIS_URL
     assert VARIABLES["api"] == REDIS_API_URL
+    assert make_users.OPERATOR_TOKEN == OPERATOR_TOKEN
     files = {name: service.get("env_file") for name, service in compose["services"].items()}
     assert VARIABLES["alerts"] == REDIS_ALERTS_URL
     assert files.pop("api") == ["secrets/api.env"]
@@ -80,34 +84,78 @@ def test_each_process_gets_its_own_password_only(compose: Any) -> None:
     assert len(set(directories)) == len(workers)
 
 
-def test_readers_reach_neither_events_nor_the_operators_door(compose: Any) -> None:
-    networks = {name: set(service["networks"]) for name, service in compose["services"].items()}
-    readers = {"api", "alerts"}
-    for name in readers:
-        assert networks[name] == {"store", "public"}
-        assert not networks[name] & networks["kafka"]
-        assert compose["services"][name]["command"][0] == name
+WORKERS = {"worker-1", "worker-2"}
+# Who can open a connection to whose ports: nobody else can.
+REACHED_BY = {
+    "kafka": WORKERS,
+    "redis": WORKERS | {"api", "alerts"},
+    "worker-1": {"worker-2", "kafka", "redis"},
+    "worker-2": {"worker-1", "kafka", "redis"},
+    "api": {"redis", "alerts"},
+    "alerts": {"redis", "api"},
+    "noise-key": set(),
+}
+
+
+def networks_of(service: Any) -> set[str]:
+    """Return a service's networks; without a word it is in the one that all such services share."""
+    assert not service.keys() & {"links", "external_links", "extra_hosts"}
+    if "network_mode" in service:
+        assert service["network_mode"] == "none"
+        return set()
+    return set(service.get("networks", ["default"]))
+
+
+def test_nobody_reaches_more_ports_than_the_table_says(compose: Any) -> None:
+    networks = {name: networks_of(service) for name, service in compose["services"].items()}
+    reached_by = {
+        name: {other for other in networks if other != name and networks[other] & networks[name]}
+        for name in networks
+    }
+    assert reached_by == REACHED_BY
+
+
+def test_readers_reach_neither_events_nor_a_workers_secret_metrics(compose: Any) -> None:
+    for reader in ("api", "alerts"):
+        assert compose["services"][reader]["command"][0] == reader
+        assert not any(reader in REACHED_BY[name] for name in (*WORKERS, "kafka"))
+    outside = {name for name, network in compose["networks"].items() if not (network or {}).get("internal")}
     for name, service in compose["services"].items():
-        if name != "api":
-            assert "ports" not in service, name
-        if name not in readers:
-            assert all(compose["networks"][network].get("internal") for network in networks[name]), name
+        assert ("ports" in service) == (name == "api"), name
+        assert name in ("api", "alerts") or not networks_of(service) & outside, name
+    assert compose["services"]["api"]["ports"] == ["127.0.0.1:8088:8088"]
+
+
+def test_the_operators_network_holds_workers_only_and_their_metrics_need_a_token(compose: Any) -> None:
+    inside = {name for name, service in compose["services"].items() if "operator" in networks_of(service)}
+    assert inside == WORKERS
+    without = {name: url for name, url in ENVIRONMENT.items() if name != OPERATOR_TOKEN}
+    with pytest.raises(OperatorError, match=r"^operator\.host: 0\.0\.0\.0 is not loopback"):
+        check_operator(load(DEPLOY / "stream-app.yaml", without).operator)
+    check_operator(load(DEPLOY / "stream-app.yaml", ENVIRONMENT).operator)
+
+
+ENVIRONMENT = {
+    REDIS_URL: "redis://worker:x@redis:6379/0",
+    REDIS_API_URL: "redis://api:x@redis:6379/0",
+    REDIS_ALERTS_URL: "redis://alerts:x@redis:6379/0",
+    OPERATOR_TOKEN: "0123456789abcdef",
+}
 
 
 def test_its_configuration_can_be_read_with_the_environment_that_it_gets() -> None:
-    urls = {REDIS_URL: "worker", REDIS_API_URL: "api", REDIS_ALERTS_URL: "alerts"}
-    environment = {name: f"redis://{user}:x@redis:6379/0" for name, user in urls.items()}
-    settings = load(DEPLOY / "stream-app.yaml", environment)
+    settings = load(DEPLOY / "stream-app.yaml", ENVIRONMENT)
     assert settings.api.host == "0.0.0.0"
     assert settings.api.port == 8088
-    assert settings.redis.alerts_url == environment[REDIS_ALERTS_URL]
+    assert settings.redis.alerts_url == ENVIRONMENT[REDIS_ALERTS_URL]
     assert settings.alerts.rules
     assert settings.operator is not None
     assert settings.operator.host == "0.0.0.0"
     assert settings.state_dir == Path("/var/lib/private-counts/state")
     assert settings.kafka is not None
     assert settings.kafka.bootstrap_servers == "kafka:9092"
-    # Several workers need a second record of releases that they share.
+    # Several workers need keys of stored noise, and a second record of releases, that they share.
+    assert settings.noise_key_file == Path("/var/lib/noise-key/noise.key")
     assert all(settings.output_of(stream.name) for stream in settings.streams)
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deploy.redis import make_users
 from stream_app.monitoring.metrics import Metrics
 from tests.services import promtool, required
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "operator.rules.yml"
+SCRAPING = DEPLOY / "prometheus" / "prometheus.yml"
 
 
 def exposed() -> set[str]:
@@ -40,3 +42,23 @@ def test_prometheus_reads_the_rules() -> None:
     checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert checked.returncode == 0, checked.stderr
     assert "8 rules found" in checked.stdout
+
+
+@pytest.mark.slow
+def test_prometheus_reads_the_scrape_configuration_beside_rules_and_token(tmp_path: Path) -> None:
+    make_users.write(tmp_path)
+    for file in (RULES, SCRAPING):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    command = [str(required(promtool, "prometheus")), "check", "config", str(tmp_path / SCRAPING.name)]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_it_scrapes_every_worker_with_the_token_under_the_name_that_the_rules_ask_for() -> None:
+    (job,) = yaml.safe_load(SCRAPING.read_text())["scrape_configs"]
+    assert f'up{{job="{job["job_name"]}"}}' in RULES.read_text()
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    port = yaml.safe_load((DEPLOY / "stream-app.yaml").read_text())["operator"]["port"]
+    (targets,) = job["static_configs"]
+    assert targets == {"targets": [f"{name}:{port}" for name in services if name.startswith("worker")]}
+    assert job["authorization"] == {"type": "Bearer", "credentials_file": "operator.token"}

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from deploy.ports import free_port
-from deploy.redis.make_users import DEFAULT_USER, RULES, write
+from deploy.redis.make_users import DEFAULT_USER, OPERATOR_TOKEN, RULES, write
 from stream_app.state import embedded
 from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN
 from stream_app.state.redis_store import RedisStore
@@ -60,7 +60,7 @@ class DeployedRedis:
 
     def url(self, user: str) -> str:
         """Return a user's URL from the environment file."""
-        return (self.folder / f"{user}.env").read_text().strip().partition("=")[2]
+        return (self.folder / f"{user}.env").read_text().splitlines()[0].partition("=")[2]
 
     @property
     def worker_url(self) -> str:
@@ -172,6 +172,8 @@ def test_its_rules_are_those_of_the_embedded_server() -> None:
 def test_passwords_are_kept_private_and_different(tmp_path: Path) -> None:
     write(tmp_path / "secrets")
     names = ("worker.env", "api.env", "alerts.env", "operator.env")
+    token = (tmp_path / "secrets" / "operator.token").read_text()
+    assert f"{OPERATOR_TOKEN}={token}\n" in (tmp_path / "secrets" / "worker.env").read_text()
     first = {name: (tmp_path / "secrets" / name).read_text() for name in names}
     write(tmp_path / "secrets")
     assert {name: (tmp_path / "secrets" / name).read_text() for name in names} == first

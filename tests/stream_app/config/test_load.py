@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stream_app.config import ConfigError, declared, documented_keys, load
+from stream_app.config.operator import OPERATOR_TOKEN, check_operator
 from stream_app.plans import planned
 from stream_app.ports import OperatorError
 
@@ -410,6 +411,30 @@ def test_the_operators_door_is_closed_unless_its_port_is_written(tmp_path):
     door = read(tmp_path, LIVE + "operator: {port: 9464}\n").operator
     assert (door.host, door.port) == ("127.0.0.1", 9464)
     assert "operator.port is missing" in refusal(tmp_path, LIVE + "operator: {host: 0.0.0.0}\n")
+
+
+def test_the_operators_endpoint_beyond_loopback_needs_a_token(tmp_path):
+    for host in ("127.0.0.1", "localhost", "'::1'"):
+        check_operator(read(tmp_path, LIVE + f"operator: {{host: {host}, port: 9464}}\n").operator)
+    beyond = LIVE + "operator: {host: 0.0.0.0, port: 9464}\n"
+    with pytest.raises(ConfigError, match=r"^operator\.host: 0\.0\.0\.0 is not loopback.*_OPERATOR_TOKEN"):
+        check_operator(read(tmp_path, beyond).operator)
+    (tmp_path / "app.yaml").write_text(beyond.replace("9464}", "9464, token: written-in-the-file}"))
+    assert load(tmp_path / "app.yaml", {}).operator.token == "written-in-the-file"
+    given = load(tmp_path / "app.yaml", {OPERATOR_TOKEN: "0123456789abcdef"}).operator
+    check_operator(given)
+    assert given.token == "0123456789abcdef"
+    assert given.token not in repr(given)
+
+
+@pytest.mark.parametrize("token", ["short-secret", "spaces in my secret words", "ünïcode-sécret-wörds"])
+def test_a_token_that_no_header_carries_is_refused_without_showing_it(tmp_path, token):
+    said = refusal(tmp_path, LIVE + f"operator: {{port: 9464, token: {token}}}\n")
+    assert "operator.token must be at least 16 letters" in said
+    (tmp_path / "app.yaml").write_text(LIVE + "operator: {port: 9464}\n")
+    with pytest.raises(ConfigError, match="STREAM_APP_OPERATOR_TOKEN must be at least 16 letters") as refused:
+        load(tmp_path / "app.yaml", {OPERATOR_TOKEN: token})
+    assert token not in said + str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -188,5 +189,31 @@ def test_the_door_serves_the_figures_and_a_taken_one_is_refused() -> None:
             with pytest.raises(OperatorError, match=r"^operator\.port: 127\.0\.0\.1:\d+ cannot be served"):
                 async with serving(Metrics(), "127.0.0.1", port):
                     pass
+
+    asyncio.run(run())
+
+
+def test_metrics_with_a_token_open_to_who_brings_it_and_to_nobody_else() -> None:
+    metrics, port, token = Metrics(), free_port(), "0123456789abcdef"
+    metrics.lag.labels("topic:clicks", "0").set(12)
+
+    def ask(authorization: str | None) -> tuple[int, bytes]:
+        headers = {} if authorization is None else {"Authorization": authorization}
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read()
+
+    async def run() -> None:
+        async with serving(metrics, "127.0.0.1", port, token):
+            status, told = await asyncio.to_thread(ask, f"Bearer {token}")
+            assert status == 200
+            assert b"stream_app_lag" in told
+            for wrong in (None, "", "Bearer ", f"Bearer {token}0", f"Basic {token}", token, "Bearer \xe9"):
+                status, told = await asyncio.to_thread(ask, wrong)
+                assert status == 401
+                assert told == b"operator.token is needed: send Authorization: Bearer TOKEN\n"
 
     asyncio.run(run())

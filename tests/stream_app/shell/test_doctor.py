@@ -136,7 +136,8 @@ def test_a_taken_port_fails_unless_it_is_the_service_itself(folder: Path) -> Non
 
 def test_an_operators_door_that_is_open_to_others(folder: Path) -> None:
     found = examined(folder, more=f"operator: {{host: 0.0.0.0, port: {free_port()}}}")
-    assert bad(found) == {"operator.host": "warn"}
+    assert bad(found) == {"operator.host": "fail"}
+    assert "0.0.0.0 is not loopback, and a worker's metrics are secret" in found["operator.host"][0].said
 
 
 @pytest.mark.redis
