@@ -9,8 +9,9 @@ compare the two record by record.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
@@ -89,7 +90,8 @@ class PartitionColumns:
             batch = fetched._records.next_batch()
             if fetched._check_crcs and not batch.validate_crc():
                 raise CorruptRecordException(f"Invalid CRC - {fetched._tp}")
-            records = _later(() if self._skipped(batch) else batch)
+            # A batch is decompressed as its iteration begins: when the first record is asked for.
+            records = chain.from_iterable(() if self._skipped(batch) else (batch,))
             while self._append(piece, batch, records):
                 fetched.next_fetch_offset = piece.offsets[-1] + 1
                 yield piece
@@ -132,8 +134,3 @@ class PartitionColumns:
         except (UnreadableBatch, CorruptRecordException, UnicodeDecodeError):
             piece.unreadable.append(next_offset)
         return False
-
-
-def _later(records: Iterable[Any]) -> Iterator[Any]:
-    """Iterate when the first record is asked for: a batch is decompressed as its iteration begins."""
-    yield from records
