@@ -75,8 +75,10 @@ class Pipeline:
 
     async def run(self) -> None:
         """Run until cancelled; a replay returns when its last bin is visible."""
+        # A replay has no cutter to wait for: it returns at once, and counting goes on.
+        counting = until_all_end(self.cutter.run(), self.ingest.run())
         releasing = until_all_end(*(closer.run() for closer in self.closers))
-        await until_one_ends(self.cutter.run(), self.ingest.run(), releasing)
+        await until_one_ends(counting, releasing)
         await self.source.close()
 
 

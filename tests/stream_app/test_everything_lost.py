@@ -100,6 +100,7 @@ def test_without_one_a_start_that_nothing_knows_of_says_so_in_one_line(
         return [line for line in caplog.messages if "knows of an earlier start" in line]
 
     [line] = warnings()
+    assert released(tmp_path, "clicks") == 48
     assert line.startswith("clicks: neither the store nor the witness nor state.dir")
     assert warnings() == []  # a second start goes on
     lose_everything(tmp_path)
