@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -50,6 +51,7 @@ def test_a_topic_created_anew_ends_a_worker_in_faust(cell: Cell) -> None:
     worker = cell.start("faust", "-A", "stream_app.worker", "worker")
     cell.send(10)
     cell.rows(30)
+    assert not listening(worker.pid), "Faust serves pages, which show how many events there are"
     asyncio.run(cell.topic.delete())
     asyncio.run(cell.topic.create_again(3))
     assert worker.wait(ENDS_WITHIN_S) == REFUSED
@@ -68,6 +70,13 @@ def test_another_strategy_under_the_streams_name_ends_the_worker(
     said = refused(cell.folder / "app.yaml", cell.redis.worker_url, start_another, capsys)
     assert "stream clicks: " in said
     assert "strategy" in said
+
+
+def listening(pid: int) -> set[str]:
+    """Return the TCP sockets on which a process takes connections."""
+    lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    listens = {f"socket:[{fields[9]}]" for fields in map(str.split, lines) if fields[3] == "0A"}
+    return listens & {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
 
 
 FILE = """

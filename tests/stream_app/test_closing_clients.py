@@ -1,0 +1,40 @@
+"""What a client does as it closes neither holds the worker nor hides why it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+
+import pytest
+
+from stream_app import bootstrap
+from stream_app.ports import OperatorError
+
+
+async def never_closes() -> None:
+    await asyncio.Event().wait()
+
+
+async def fails_as_it_closes() -> None:
+    raise RuntimeError("the connection is gone")
+
+
+def test_a_refusal_outlives_clients_that_hang_or_fail_as_they_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "CLOSE_S", 0.05)
+    closed: list[str] = []
+
+    async def closes() -> None:
+        closed.append("the last one")
+
+    async def run() -> None:
+        async with AsyncExitStack() as resources:
+            for close in (closes, never_closes, fails_as_it_closes):
+                resources.push_async_callback(bootstrap._close, close)
+            raise OperatorError("what, where, remedy")
+
+    began_s = time.monotonic()
+    with pytest.raises(OperatorError, match="what, where, remedy"):
+        asyncio.run(run())
+    assert time.monotonic() - began_s < 10
+    assert closed == ["the last one"]
