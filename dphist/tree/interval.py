@@ -50,6 +50,8 @@ __all__ = ["DITHER", "TAIL_SHARE", "HalfWidth", "half_width", "half_widths"]
 
 _CELLS_PER_CHUNK = 2**19
 _LAWS_PER_CHUNK = 256
+# In units of a lattice: far above the rounding of sums, and below all that is shown.
+_BEYOND = 2.0**-10
 # So few frequencies are not worth looking into.
 _FEW_FREQUENCIES = 32
 # Doubles of a table of which some copies may be made: eight megabytes.
@@ -61,7 +63,8 @@ def half_width(law: WeightedNoise, confidence: float) -> HalfWidth:
     """Return the least half width that holds the error with the asked probability.
 
     Guarantee: P(|error| <= value) >= level >= confidence. The least such value where the error lies on a
-        lattice (whole weights: the least integer); otherwise within 2.1 * DITHER standard errors of it. Both
+        lattice (whole weights: the least integer; a unit that doubles cannot hold exactly: 2^-10 of it more,
+        so that rounded sums stay within); otherwise within 2.1 * DITHER standard errors of it. Both
         up to the certificates: 1 - confidence is read as smaller by a few TAIL_SHARE of itself.
     Raises: ValueError for a confidence outside (0, 1).
     Cost: about 0.2 ms; cached.
@@ -93,7 +96,8 @@ def half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatArr
 
 def _half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatArray]:
     """Return those of different laws, few enough for some copies of them."""
-    values, levels = np.zeros(len(laws)), laws.probability_of_silence()
+    beyond, levels = _beyond_rounding(laws), laws.probability_of_silence()
+    values = beyond.copy()
     noisy = np.flatnonzero(levels < confidence)
     units = laws.lattice_units()
     for rows, lattice in ((noisy[units[noisy] > 0], True), (noisy[units[noisy] == 0], False)):
@@ -102,8 +106,20 @@ def _half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatAr
         unit = (units if lattice else laws.deviations())[rows]
         search = _Search(laws.take(rows).scaled(1.0 / unit), confidence, lattice)
         found, levels[rows] = search.least()
-        values[rows] = found * unit
+        values[rows] = found * unit + (beyond[rows] if lattice else 0.0)
     return values, levels
+
+
+def _beyond_rounding(laws: LawTable) -> FloatArray:
+    """Return what to add to half widths on a lattice, so that rounded sums of its multiples are within.
+
+    An answer whose error is exactly a half width must be held. Its sum is exact where the weights are whole
+    numbers of 2^-20; where they are, say, 0.2 and 0.8, a sum of doubles may come out on either side.
+    """
+    present = (laws.copies > 0) & (laws.variances > 0)
+    exact = (np.ldexp(laws.weights, 20) % 1.0 == 0.0) | ~present
+    least = np.where(present, laws.weights, np.inf).min(axis=1, initial=np.inf)
+    return np.where(exact.all(axis=1), 0.0, _BEYOND * np.where(np.isfinite(least), least, 0.0))
 
 
 def _checked(confidence: float) -> float:

@@ -189,7 +189,16 @@ def test_one_variable_has_its_closed_form() -> None:
 
 def test_weights_scale_the_interval() -> None:
     plain = half_width(WeightedNoise.of([(1.0, 3, 2.0)]), 0.9)
-    assert half_width(WeightedNoise.of([(0.3, 3, 2.0)]), 0.9).value == pytest.approx(0.3 * plain.value)
+    assert half_width(WeightedNoise.of([(0.5, 3, 2.0)]), 0.9).value == 0.5 * plain.value
+
+
+@pytest.mark.parametrize("confidence", [0.1, 0.9])
+def test_a_lattice_that_doubles_cannot_hold_is_left_by_a_trifle(confidence: float) -> None:
+    """An answer that is off by exactly three times 0.2 must be held, though 3 * 0.2 > 0.6 in doubles."""
+    noise = [(0.2, 1, 0.3), (0.8, 4, 0.3)]
+    found = half_width(WeightedNoise.of(noise), confidence).value
+    on_it = half_width(WeightedNoise.of([(1.0, 1, 0.3), (4.0, 4, 0.3)]), confidence).value * 0.2
+    assert on_it + 1e-6 < found < on_it + 0.2 / 1000
 
 
 def test_no_noise_needs_no_width() -> None:
