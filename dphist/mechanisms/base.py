@@ -57,7 +57,9 @@ class HistogramRelease:
         """Return the noise variance of each answer, or None where it is not known; nan for single ones.
 
         It is a function of public facts and of what was published, so it may be published too. It is the
-        mean squared error of the answers only for mechanisms that are unbiased.
+        mean squared error of the answers only for mechanisms that are unbiased. A mechanism that chooses
+        what it averages by the very noise that it averages states none: whatever formula holds for a given
+        choice is wrong for one that the noise made.
         """
         checked = checked_ranges(ranges, self.counts.shape)
         return None if self.variance_from is None else self.variance_from(checked)

@@ -1,8 +1,7 @@
 """Least squares over any measured runs of buckets, overlapping or not, as a network of resistors.
 
 The count of a run is the difference of two running counts. A measurement of variance s is then a resistor of
-s ohms between its two ends: least squares finds the potentials, and the variance of the estimate between two
-points is the resistance between them (their best estimate uses every path).
+s ohms between its two ends: least squares finds the potentials.
 """
 
 from __future__ import annotations
@@ -19,9 +18,6 @@ from dphist.mechanisms.ranges import FloatArray, Int64Array
 
 Places = Int64Array | FloatArray
 
-# Right-hand sides of the resistance are solved in blocks of about this many numbers.
-_NUMBERS_AT_ONCE = 2**22
-
 
 @dataclass(eq=False)
 class MeasuredRuns:
@@ -30,8 +26,8 @@ class MeasuredRuns:
     >>> runs = MeasuredRuns(2)
     >>> runs.add(np.array([0, 1]), np.array([1, 2]), np.array([4.0, 6.0]), np.array([1.0, 1.0]))
     >>> runs.add(np.array([0]), np.array([2]), np.array([13.0]), np.array([1.0]))
-    >>> runs.solve().round(9).tolist(), runs.variance(np.array([0.0]), np.array([2.0])).round(9).tolist()
-    ([5.0, 7.0], [0.666666667])
+    >>> runs.solve().round(9).tolist()
+    [5.0, 7.0]
     """
 
     buckets: int
@@ -53,28 +49,6 @@ class MeasuredRuns:
         runs, conductance = self._network
         noisy = np.concatenate([added[2] for added in self._runs])
         return np.diff(self._factors.solve(runs.T @ (conductance * noisy)), prepend=0.0)
-
-    def variance(self, starts: FloatArray, ends: FloatArray) -> FloatArray:
-        """Return the variance of the estimate of each range of buckets; a fraction takes that part of one.
-
-        Cost: O(buckets) a range.
-        """
-        answers = np.empty(starts.size)
-        step = max(1, _NUMBERS_AT_ONCE // self.buckets)
-        for first in range(0, starts.size, step):
-            some = slice(first, first + step)
-            weights = self._edge_weights(ends[some]) - self._edge_weights(starts[some])
-            answers[some] = (weights[1:] * self._factors.solve(weights[1:])).sum(axis=0)
-        return answers
-
-    def _edge_weights(self, positions: FloatArray) -> FloatArray:
-        """Write each position between two edges as a weighted mean of them, a column each."""
-        below, beyond = self._between(positions)
-        weights = np.zeros((self.buckets + 1, positions.size))
-        columns = np.arange(positions.size)
-        weights[below, columns] = 1.0 - beyond
-        weights[below + 1, columns] = beyond
-        return weights
 
     def _between(self, positions: FloatArray) -> tuple[Int64Array, FloatArray]:
         """Return the edge at or before each position, and how far beyond it the position is."""

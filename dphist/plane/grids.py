@@ -10,7 +10,8 @@ import numpy as np
 from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.ranges import FloatArray, Int64Array, squared_cover
-from dphist.plane.rectangles import areas, covered_parts, exact_sums, grid_blocks, grid_edges, paint
+from dphist.plane.rectangles import areas, exact_sums, grid_blocks, grid_edges, paint
+from dphist.privacy import exact
 
 
 def uniform_grid(
@@ -67,8 +68,8 @@ def adaptive_grid(
     Guarantee: epsilon-DP. As ``uniform_grid`` for the total; then one event changes one coarse block and one
         fine block by one, each with its share of what is left (two of each under the relation of
         ``known_total``, with scales doubled). How fine a block is cut depends on its noisy count. Biased by
-        what is not uniform within a fine block; ``variance`` is that of the noise, as if the fine grid had
-        been given: a block whose noise decides how it is cut has another one.
+        what is not uniform within a fine block, and by the coarse noise, which decides how a block is cut and
+        is averaged with what it cut: no ``variance`` is stated.
     Args: constant c0 and fine_constant c1 of the two grids; coarse_share alpha of what the total leaves;
         known_total; total_share of epsilon.
     Cost: O(bins).
@@ -76,7 +77,9 @@ def adaptive_grid(
         inverse variance with that k, which their formula takes as m2^2 even where bins allow fewer.
     """
     total = float(request.counts.sum()) if known_total else noisy_total(request, total_share)
-    epsilon_coarse = request.ledger.spend("coarse blocks", request.ledger.left * Fraction(coarse_share))
+    epsilon_coarse = request.ledger.spend(
+        "coarse blocks", request.ledger.left * exact(coarse_share, "coarse_share")
+    )
     epsilon_fine = request.ledger.spend_rest("fine blocks")
     moved = 2 if known_total else 1
     rows, columns = request.counts.shape
@@ -95,20 +98,8 @@ def adaptive_grid(
     both = own + spread
     weight = np.divide(spread, both, out=np.ones_like(both), where=both > 0)
     counts = measured + (weight * (noisy - sums) / children)[parents]
-    each = noise_variance(moved / epsilon_fine, continuous=request.continuous)
-    firsts = np.searchsorted(parents, np.arange(len(coarse)))
-
-    def variance(ranges: Int64Array) -> FloatArray:
-        answers = np.empty(len(ranges))
-        for some, parts in covered_parts(ranges, fine):
-            together = np.add.reduceat(parts, firsts, axis=1) * each
-            seen = np.divide(together**2, both, out=np.zeros_like(together), where=both > 0)
-            answers[some] = each * (parts**2).sum(axis=1) - seen.sum(axis=1)
-        return np.maximum(answers, 0.0)
-
     return request.release(
         paint(counts, fine, (rows, columns)),
-        variance=variance,
         published={"rectangles": fine},
         neighbours="substitute" if known_total else "add_remove",
     )

@@ -36,7 +36,8 @@ def adaptive_tree(
     Guarantee: epsilon-DP. Each look measures integers with its own part of epsilon, the shape of each is
         computed from what the looks before it published. Blocks are disjoint, pieces are disjoint: one event
         changes one count by one. Third look: ``measure_tree``, one path's parts. No selection reads the data.
-        Biased by what is not uniform within a bucket; ``variance`` is that of the noise, given the buckets.
+        Biased by what is not uniform within a bucket. No ``variance`` is stated: the looks choose the buckets
+        whose counts they are then part of.
     Args: blocks, at most; blocks_share and pieces_share of epsilon, the tree has the rest.
     Cost: O(p^2 + m log n) for p pieces up to 4096, O(p log p) beyond; 2 p draws.
     Source: this library's own. As in DAWA (Li et al. 2014) buckets follow the data and the tree the workload;
@@ -76,7 +77,6 @@ def adaptive_tree(
     _add_tree(request, runs, edges, known)
     return request.release(
         uniform_expansion(runs.solve(), edges),
-        variance=lambda ranges: runs.variance(*bucket_positions(ranges.T, edges)),
         published={"edges": edges, "pieces": piece_edges},
     )
 

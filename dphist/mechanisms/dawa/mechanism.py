@@ -45,7 +45,8 @@ def dawa(
     Guarantee: epsilon-DP. Stage 1 spends its share on choosing the partition (``private_partition`` states
         its sensitivities), stage 2 the rest on the buckets' counts (``measure_tree``: one event changes the
         measured integers by the parts on one path); the expansion is post-processing. Biased by what is not
-        uniform within a bucket; ``variance`` is that of the noise, given the partition.
+        uniform within a bucket; ``variance`` is that of the noise, given the partition, which other noise
+        chose. With ``merge`` there is none: the noise that it would be of chooses the buckets.
     Args: partition_share of epsilon for stage 1; bucket_penalty, what a bucket costs beyond 1 / epsilon_2, in
         units of the largest noise scale (below); deviation_from, what counts in a bucket should be near: the
         paper's "mean", or the "median", which one event moves half as far; tree, "greedy" for the paper's
@@ -176,12 +177,11 @@ def _partitioned(
     tree, parts = tree_rule(edges.size - 1, starts, ends)
     measured = measure_tree(request, tree, bucket_counts(request.counts, edges), parts, epsilon_counts)
     if merge:
+        # The merged buckets are chosen by the very counts that are fitted to them: no variance is known.
         edges, runs = merged_buckets(measured, edges)
-        buckets, variance = runs.solve(), runs.variance
-    else:
-        buckets, variance = measured.solve()[0], measured.variance
+        return request.release(uniform_expansion(runs.solve(), edges), published={"edges": edges})
     return request.release(
-        uniform_expansion(buckets, edges),
-        variance=lambda ranges: variance(*bucket_positions(ranges.T, edges)),
+        uniform_expansion(measured.solve()[0], edges),
+        variance=lambda ranges: measured.variance(*bucket_positions(ranges.T, edges)),
         published={"edges": edges},
     )

@@ -36,22 +36,6 @@ def test_the_network_is_dense_weighted_least_squares(buckets, extra, seed):
     rows = ((starts[:, None] <= place) & (place < ends[:, None])).astype(float)
     covariance = np.linalg.inv(rows.T @ (rows / variances[:, None]))
     np.testing.assert_allclose(runs.solve(), covariance @ rows.T @ (noisy / variances), atol=1e-8)
-    low, high = np.sort(rng.uniform(0, buckets, (2, 15)), axis=0)
-    low[0], high[0] = 0, buckets
-    part = np.clip(np.minimum(high[:, None], place + 1) - np.maximum(low[:, None], place), 0, None)
-    np.testing.assert_allclose(
-        runs.variance(low, high), np.einsum("qi,ij,qj->q", part, covariance, part), rtol=1e-8
-    )
-
-
-def test_many_ranges_are_solved_in_blocks(monkeypatch):
-    runs = MeasuredRuns(5)
-    runs.add(np.arange(5), np.arange(1, 6), np.zeros(5), np.arange(1.0, 6.0))
-    low, high = np.zeros(11), np.linspace(0.5, 5, 11)
-    whole = runs.variance(low, high)
-    monkeypatch.setattr("dphist.mechanisms.measured_runs._NUMBERS_AT_ONCE", 15)
-    np.testing.assert_array_equal(runs.variance(low, high), whole)
-    assert whole[-1] == pytest.approx(15)
 
 
 def cut_cost(noisy, widths, variances, cuts):
@@ -125,18 +109,6 @@ def test_the_data_are_measured_three_times_and_never_chosen_by(transcript):
     assert [kind for kind, *_ in steps] == ["measure"] * 3
     assert steps[0][1].size == 64
     assert steps[1][1].size > 250  # dense blocks are cut into bins
-
-
-@pytest.mark.slow
-def test_stated_variances_are_those_of_many_releases():
-    counts = 10_000 * np.array([1, 9, 3, 20, 7, 2, 12, 5])  # no two alike: every bin is a bucket every time
-    ranges = np.array([[0, 8], [2, 5], [6, 7]])
-    made = [release("adaptive_tree", counts, 1, ranges, SeededNoise(seed), blocks=4) for seed in range(600)]
-    assert {tuple(each.published["edges"]) for each in made} == {tuple(range(9))}
-    errors = np.array([each.answer(ranges) for each in made]) - [counts[a:b].sum() for a, b in ranges]
-    # 600 draws of kurtosis below 6: the ratio has a standard deviation below 0.1; 5 of them, both sides.
-    np.testing.assert_allclose((errors**2).mean(axis=0) / made[0].variance(ranges), 1, atol=0.5)
-    assert (np.abs(errors.mean(axis=0)) < 6 * np.sqrt(made[0].variance(ranges) / 600)).all()
 
 
 def test_it_looks_closer_only_where_there_is_something():

@@ -65,8 +65,6 @@ RECTANGLES = np.array([[0, 6, 0, 7], [1, 5, 2, 6], [3, 4, 3, 4], [2, 2, 0, 7], [
         ("uniform_grid", 1, {}),
         ("uniform_grid", 1, {"constant": 100.0}),
         ("uniform_grid", 1, {"known_total": True, "constant": 100.0}),
-        ("adaptive_grid", 2, {}),
-        ("adaptive_grid", 2, {"known_total": True, "coarse_share": 0.2}),
     ],
 )
 def test_on_a_grid(name, vectors, options):
@@ -74,15 +72,6 @@ def test_on_a_grid(name, vectors, options):
     stated, found = variance_by_draws(name, counts, RECTANGLES, vectors, options)
     assert (found[[0, 1, 2, 4, 5]] > 0).all()
     np.testing.assert_allclose(stated, found, rtol=1e-5, atol=1e-9)
-
-
-def test_in_an_adaptive_grid_of_blocks_of_many_fine_ones():
-    """A coarse block of 2 x 2, which counts that large always cut into single bins."""
-    counts = np.full((20, 21), 10**6)
-    ranges = np.array([[0, 20, 0, 21], [1, 8, 3, 6], [2, 3, 2, 3], [19, 20, 0, 21]])
-    stated, found = variance_by_draws("adaptive_grid", counts, ranges, 2, {"constant": 1e6})
-    np.testing.assert_allclose(stated, found, rtol=1e-5)
-    assert stated[0] < 20 * 21 * stated[2]
 
 
 @pytest.mark.parametrize(
