@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
+from dphist.privacy import exact
+
 Epsilon = Fraction | int | float
-
-
-def exact_epsilon(epsilon: Epsilon, what: str = "epsilon") -> Fraction:
-    """Return epsilon as the exact fraction of the number that was given.
-
-    Raises: ValueError unless it is a finite number above zero.
-
-    >>> exact_epsilon(0.5)
-    Fraction(1, 2)
-    """
-    if isinstance(epsilon, bool) or not isinstance(epsilon, Fraction | int | float):
-        raise ValueError(f"{what} {epsilon!r} is not a number; pass an int, a float or a Fraction above 0")
-    if not math.isfinite(epsilon) or epsilon <= 0:
-        raise ValueError(f"{what} {epsilon!r} is not finite and above 0; pass for example 0.1")
-    return Fraction(epsilon)
 
 
 class BudgetLedger:
@@ -39,7 +25,7 @@ class BudgetLedger:
     """
 
     def __init__(self, epsilon: Epsilon) -> None:
-        self.epsilon = exact_epsilon(epsilon)
+        self.epsilon = exact(epsilon)
         self._steps: list[tuple[str, Fraction]] = []
 
     @property
@@ -57,17 +43,17 @@ class BudgetLedger:
 
         Raises: ValueError if it is not above zero or more than what is left.
         """
-        exact = exact_epsilon(epsilon, f"epsilon of step {step!r}")
-        if exact > self.left:
+        spent = exact(epsilon, f"epsilon of step {step!r}")
+        if spent > self.left:
             raise ValueError(
-                f"step {step!r} asks for epsilon {exact} but {self.left} of {self.epsilon} is left"
+                f"step {step!r} asks for epsilon {spent} but {self.left} of {self.epsilon} is left"
             )
-        self._steps.append((step, exact))
-        return exact
+        self._steps.append((step, spent))
+        return spent
 
     def spend_share(self, step: str, share: Epsilon) -> Fraction:
         """Spend this share, in (0, 1], of the total epsilon."""
-        return self.spend(step, self.epsilon * exact_epsilon(share, f"share of step {step!r}"))
+        return self.spend(step, self.epsilon * exact(share, f"share of step {step!r}"))
 
     def spend_rest(self, step: str) -> Fraction:
         """Spend all that is left."""

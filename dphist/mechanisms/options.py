@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from dphist.privacy import exact
+
 # More levels than this cut nothing that there is.
 _MOST_LEVELS = 64
 _LONGEST_SHOWN = 60
@@ -74,10 +76,10 @@ def share(text: str) -> Option:
 
     def take(value: Any) -> Fraction:
         number = _number(value)
-        exact = Fraction(number) if isinstance(number, numbers.Rational) else Fraction(float(number))
-        if not 0 < exact < 1:
+        part = Fraction(number) if isinstance(number, numbers.Rational) else exact(float(number))
+        if not 0 < part < 1:
             raise ValueError
-        return exact
+        return part
 
     return Option(text, "a number between 0 and 1", take)
 

@@ -11,6 +11,7 @@ from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity
 from dphist.mechanisms.dawa.expand import bucket_counts, uniform_expansion
 from dphist.mechanisms.ranges import Int64Array, squared_cover
+from dphist.privacy import exact
 
 # Deviations are compared in units of 2^-4 of a count: far below any noise, far above int64's end.
 _LATTICE = 4
@@ -41,7 +42,7 @@ def p_hp(
     size = request.counts.size
     # A cut takes at least one bin off a cluster: more depths would have budget and no use.
     depths = max(1, (size - 1).bit_length() if depth is None else min(depth, size - 1))
-    half = Fraction(partition_share) / 2
+    half = exact(partition_share, "partition_share") / 2
     epsilon_cuts = request.ledger.spend_share("cuts", half)
     epsilon_stage = request.ledger.spend_share("stage", half)
     epsilon_counts = request.ledger.spend_rest("bucket counts")

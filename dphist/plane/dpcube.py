@@ -12,6 +12,7 @@ from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.ranges import FloatArray, Int64Array
 from dphist.plane.grids import noisy_total
 from dphist.plane.rectangles import exact_sums, grid_blocks, grid_edges, paint
+from dphist.privacy import exact
 
 # The paper's published code has 24 blocks across 256 bins.
 _FEWEST_ACROSS = 24
@@ -47,7 +48,7 @@ def dpcube(
         blocks_across = max(_FEWEST_ACROSS, math.isqrt(int(total * request.ledger.epsilon)))
     side = -(-max(rows, columns) // blocks_across)
     row_edges, column_edges = grid_edges(rows, side), grid_edges(columns, side)
-    epsilon_blocks = request.ledger.spend("blocks", request.ledger.left * Fraction(blocks_share))
+    epsilon_blocks = request.ledger.spend("blocks", request.ledger.left * exact(blocks_share, "blocks_share"))
     epsilon_parts = request.ledger.spend_rest("parts")
     blocks = grid_blocks(row_edges, column_edges)
     noisy = request.measure(exact_sums(request.counts, blocks), 1 / epsilon_blocks).astype(np.float64)

@@ -157,7 +157,8 @@ class DecoderWeights:
 def decoder_weights(design: TreeDesign | NodeDesign) -> DecoderWeights:
     """Return the weights of least squares for a design's variances, rounded to 2^-24.
 
-    Any weights keep the guarantee; these keep the accuracy.
+    Any weights of measured nodes keep the guarantee; these keep the accuracy. A node that is not measured
+    has the whole weight 2^24 on its children's sum.
     """
     variances = node_variances(design)
     below, children, parts = variances[-1], [], []
@@ -174,6 +175,9 @@ def decoder_weights(design: TreeDesign | NodeDesign) -> DecoderWeights:
         parts.append(np.rint(_ONE * weights / weights[:, -1:]).astype(np.int64))
         share = share_of_children(own, total)
         children.append(np.rint(_ONE * share).astype(np.int64))
+        # A node without noise does not move with a shift of the noise: it must be its children's sum.
+        if bool((children[-1][np.isinf(own)] != _ONE).any()):
+            raise AssertionError("a node that is not measured must take its children's sum whole")
         below, rounding = total * share, rounding * children[-1] / _ONE + 0.5
     published += float(rounding.sum())
     return DecoderWeights(tuple(children[::-1]), tuple(parts[::-1]), published)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal, cast
@@ -48,10 +49,11 @@ def private_partition(
         raise ValueError(
             f"{request.mechanism} takes {LARGEST_SIZE_FOR_ALL} bins at most, not {size}; choose 'dawa'"
         )
-    lattice = _lattice(size, epsilon)
+    lattice = _lattice(size, epsilon, bucket_cost)
     lengths = interval_lengths(size, all_lengths=all_lengths)
     index = DeviationIndex(counts, lattice)
-    each = round(bucket_cost * 2**lattice)
+    # A bucket that costs more than all events and noise together costs as much as that.
+    each = min(round(bucket_cost * 2**lattice), 1 << (59 - size.bit_length()))
     moved = sensitivity if deviation_from == "mean" else sensitivity_from_median
     largest = moved(_class_of(lengths[-1]), lattice)
     costs: list[tuple[int, Numbers]] = []
@@ -138,11 +140,12 @@ def _class_of(length: int) -> int:
     return 1 << (length - 1).bit_length()
 
 
-def _lattice(size: int, epsilon: Fraction) -> int:
+def _lattice(size: int, epsilon: Fraction, bucket_cost: Fraction) -> int:
     """Return how many binary places costs have: public, and as fine as int64 holds with all sums and noise.
 
-    A total of 2^42 events, the square of the size, and 1000 noise scales for each of size buckets must fit.
+    A total of 2^42 events, the square of the size, and 1000 noise scales and the cost of each of size buckets
+    must fit.
     """
-    size_bits = size.bit_length()
-    epsilon_bits = max(0, (1 / epsilon).__ceil__().bit_length())
-    return max(0, min(18, 60 - 2 * size_bits, 50 - size_bits - epsilon_bits))
+    size_bits, cost_bits = size.bit_length(), math.ceil(bucket_cost).bit_length()
+    epsilon_bits = math.ceil(1 / epsilon).bit_length()
+    return max(0, min(18, 60 - 2 * size_bits, 50 - size_bits - epsilon_bits, 59 - size_bits - cost_bits))

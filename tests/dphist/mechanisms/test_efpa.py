@@ -1,7 +1,5 @@
 """EFPA: exact coefficients and sensitivities against dense algebra, privacy loss, its predicted error."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +8,7 @@ from hypothesis import strategies as st
 from dphist import mechanisms
 from dphist.mechanisms.efpa import fourier_basis
 from dphist.noise import SeededNoise
+from dphist.privacy import exact
 from tests.examples import examples
 
 
@@ -55,7 +54,7 @@ def test_an_added_event_loses_at_most_epsilon(data, privacy_loss):
     changed[data.draw(st.integers(0, counts.size - 1))] += 1
     epsilon = data.draw(st.sampled_from([0.01, 1.0, 30.0]))
     loss = privacy_loss("efpa", counts, changed, epsilon, seed=data.draw(st.integers(0, 50)))
-    assert 0 < loss <= Fraction(epsilon)
+    assert 0 < loss <= exact(epsilon)
 
 
 def test_the_budget_of_the_coefficients_is_reached_by_the_worst_bin(privacy_loss):

@@ -53,7 +53,7 @@ def test_the_partition_has_noise_for_both_buckets_of_an_event_and_the_rest_loses
     )
     size, spent = one.size, dict(budget)
     costs = len(interval_lengths(size, all_lengths=name == "dawa_all")) if size > 1 else 0
-    unit = 2 ** partition._lattice(size, spent["partition"])
+    unit = 2 ** partition._lattice(size, spent["partition"], Fraction(0))
     for (_, values, scale, _), (_, again, _, _) in zip(first[:costs], second[:costs], strict=True):
         moved = int(np.abs(again - values).max())
         # An event moves this cost, and those that compete with it by as much as any: one count.

@@ -162,7 +162,7 @@ def test_every_interval_has_noise_for_its_own_move_and_the_largest_move_of_any_o
     )
     lengths = interval_lengths(size, all_lengths=all_lengths)
     assert len(noise.scales) == len(lengths)  # none is left without noise, single bins included
-    lattice = partition._lattice(size, epsilon)
+    lattice = partition._lattice(size, epsilon, Fraction(0))
 
     def move(length):
         return (2 - Fraction(2, length) if centre == "mean" else Fraction(length > 1)) * 2**lattice
@@ -234,7 +234,7 @@ def test_the_exact_law_of_three_bins_is_private_and_with_half_the_noise_is_not()
 
 @pytest.mark.slow
 def test_the_law_of_three_bins_is_what_the_mechanism_draws(monkeypatch):
-    monkeypatch.setattr(partition, "_lattice", lambda size, epsilon: 1)
+    monkeypatch.setattr(partition, "_lattice", lambda size, epsilon, cost: 1)
     counts = np.array([0, 2, 3])
     index = DeviationIndex(counts, 1)
     penalty = Fraction(3, 2)
@@ -287,3 +287,11 @@ def test_least_cost_partitions_have_the_bucket_counts_of_table_1(papers_counts, 
     # 1 / epsilon_2 = 20: Table 1 says epsilon = 0.1, and its counts are those of an even split.
     fewest, most = fewest_and_most_buckets(papers_counts(name), 20)
     assert fewest <= TABLE_1[name] <= most
+
+
+@pytest.mark.parametrize("all_lengths", [False, True])
+def test_a_cost_of_a_bucket_beyond_all_else_leaves_one_bucket(all_lengths):
+    request = prepare("dawa", np.arange(64), 1, noise=SeededNoise(1))
+    cost = Fraction(10**18)
+    edges = private_partition(request, request.counts, Fraction(1), cost, all_lengths=all_lengths)
+    assert edges.tolist() == [0, 64]

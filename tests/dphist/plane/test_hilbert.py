@@ -51,7 +51,7 @@ def test_it_is_dawa_on_the_line_and_spends_as_dawa_does():
     line = mechanisms.release("dawa", counts.ravel()[order], 0.3, runs, SeededNoise(4))
     np.testing.assert_array_equal(plane.counts.ravel()[order], line.counts)
     assert plane.budget == line.budget
-    assert sum(spent for _, spent in plane.budget) == Fraction(0.3)
+    assert sum(spent for _, spent in plane.budget) == Fraction("0.3")
 
 
 def test_a_blocky_histogram_is_recovered_where_bins_are_not():

@@ -1,7 +1,5 @@
 """Mechanisms on grids: exact privacy loss, what splits depend on, known published faults."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +8,7 @@ from hypothesis import strategies as st
 from dphist import mechanisms
 from dphist.noise import SeededNoise
 from dphist.plane.dpcube import _parts
+from dphist.privacy import exact
 from tests.examples import examples
 
 pytestmark = pytest.mark.slow  # many designs: left to make test
@@ -40,9 +39,9 @@ def test_an_added_event_loses_at_most_epsilon(name, data, privacy_loss):
     changed.flat[data.draw(st.integers(0, size - 1))] += 1
     epsilon = data.draw(st.sampled_from([0.05, 2.0]))
     loss = privacy_loss(name, counts, changed, epsilon, seed=data.draw(st.integers(0, 20)))
-    assert 0 < loss <= Fraction(epsilon)
+    assert 0 < loss <= exact(epsilon)
     if name not in ("mwem_plane", "hybridtree"):
-        assert loss == Fraction(epsilon)
+        assert loss == exact(epsilon)
 
 
 @pytest.mark.parametrize("name", ["mwem_plane", "uniform_grid", "adaptive_grid"])
