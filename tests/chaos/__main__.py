@@ -1,4 +1,7 @@
-"""``python -m tests.chaos --faults 200 --seed 1``: exit with 1 at the first broken rule."""
+"""``python -m tests.chaos --faults 200 --seed 1``: exit with 1 at the first broken rule.
+
+``--freezes 100`` instead: workers stand still just after closing instants, and nothing else goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,19 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tests.chaos.schedule import draw_freezes, draw_steps
 from tests.chaos.world import World
 from tests.simulator.checks import Broken
+
+LOAD = 5  # the more records wait when a worker goes on, the more a wrong cut loses
 
 
 @click.command()
 @click.option("--faults", default=200, show_default=True, help="How many faults.")
+@click.option("--freezes", default=0, help="So many freezes at closing instants, instead of faults.")
 @click.option("--seed", type=int, default=None, help="Which schedule; drawn and printed if not given.")
 @click.option("--keep", is_flag=True, help="Keep the folder with all logs, also when every rule held.")
-def main(faults: int, seed: int | None, keep: bool) -> None:
+def main(faults: int, freezes: int, seed: int | None, keep: bool) -> None:
     """Run a schedule of faults upon real processes."""
     logging.disable(logging.CRITICAL)
     console, started = Console(), time.monotonic()
@@ -30,7 +37,8 @@ def main(faults: int, seed: int | None, keep: bool) -> None:
     console.print(f"seed {seed}, logs in {folder}", highlight=False, soft_wrap=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("starting", total=faults)
+        steps = list(draw_freezes(seed, freezes) if freezes else draw_steps(seed, faults))
+        bar = progress.add_task("starting", total=len(steps))
 
         def tell(line: str) -> None:
             progress.update(bar, description=line, advance=1 if line.startswith("fault ") else 0)
@@ -38,7 +46,7 @@ def main(faults: int, seed: int | None, keep: bool) -> None:
                 console.print(line, highlight=False, soft_wrap=True)
 
         try:
-            summary = World(folder, seed, faults, tell).run()
+            summary = World(folder, seed, steps, tell, LOAD if freezes else 1).run()
         except Broken as broken:
             progress.stop()
             console.print(f"seed {seed}: {broken}", markup=False, highlight=False, soft_wrap=True)

@@ -31,7 +31,7 @@ outputs: [{{stream: {stream}, topic: {releases}}}]
 streams:
   {stream}:
     source: {{topic: {topic}, format: json}}
-    time: {{field: at, format: ms, bin: 1s, grace: {grace_s}s, epoch: 60s, max_ahead: 60s}}
+    time: {{field: at, format: ms, bin: 1s, grace: {grace_s}s, epoch: 60s}}
     privacy: {{epsilon: 1000000000, not_private: true}}
     late: next_bin
 """
@@ -48,6 +48,7 @@ class Process:
         self._folder = folder
         self._process = self._start()
         self._lock = threading.Lock()
+        self._waking: threading.Timer | None = None
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
@@ -57,6 +58,17 @@ class Process:
         """Send a signal to the process."""
         with self._lock:
             self._process.send_signal(signal_number)
+
+    def freeze(self, seconds: float) -> None:
+        """Stop the process where it is, and let it go on later."""
+        self.hit(signal.SIGSTOP)
+        self._waking = threading.Timer(seconds, self.hit, [signal.SIGCONT])
+        self._waking.start()
+
+    def await_waking(self) -> None:
+        """Return when the process is not frozen."""
+        if self._waking is not None:
+            self._waking.join()
 
     def start_again(self, signal_number: int, down_s: float) -> None:
         """End the process with a signal; start another one later."""
@@ -84,6 +96,8 @@ class Process:
 
     def close(self) -> None:
         """End it for good."""
+        if self._waking is not None:
+            self._waking.cancel()
         with self._lock:
             self._process.kill()
             self._process.wait(90)

@@ -9,6 +9,9 @@ from enum import StrEnum
 
 WORKERS = 3
 FROZEN_S = 13.0  # past the consumer group's session timeout of 10 s: others own the partitions by then
+# Bins close meanwhile, but the session goes on: the worker ends what it was doing as if no time had passed.
+FROZEN_AT_CLOSING_S = (1.5, 6.0)
+AFTER_CLOSING_S = 0.1  # such a freeze begins within this after the instant
 
 
 class Fault(StrEnum):
@@ -18,6 +21,7 @@ class Fault(StrEnum):
     STOP_WORKER = "terminate worker"
     FREEZE_WORKER = "freeze worker"
     NAP_WORKER = "freeze worker briefly"
+    FREEZE_AT_CLOSING = "freeze worker just after a closing instant"
     KILL_REDIS = "kill -9 redis"
     SET_REDIS_BACK = "restore an older redis"
     STOP_BROKER = "restart broker"
@@ -30,6 +34,7 @@ WEIGHTS = {
     Fault.STOP_WORKER: 5,
     Fault.FREEZE_WORKER: 3,
     Fault.NAP_WORKER: 4,
+    Fault.FREEZE_AT_CLOSING: 4,
     Fault.KILL_REDIS: 5,
     Fault.SET_REDIS_BACK: 2,
     Fault.STOP_BROKER: 1,
@@ -59,7 +64,17 @@ def draw_steps(seed: int, faults: int) -> Iterator[Step]:
     rng.shuffle(first)
     for number in range(faults):
         fault = first[number] if number < len(first) else rng.choices(list(WEIGHTS), [*WEIGHTS.values()])[0]
-        down_s = {Fault.FREEZE_WORKER: FROZEN_S, Fault.NAP_WORKER: rng.uniform(0.1, 4.0)}.get(
-            fault, rng.choice([0.0, rng.uniform(0.0, 1.5)])
-        )
+        down_s = {
+            Fault.FREEZE_WORKER: FROZEN_S,
+            Fault.NAP_WORKER: rng.uniform(0.1, 4.0),
+            Fault.FREEZE_AT_CLOSING: rng.uniform(*FROZEN_AT_CLOSING_S),
+        }.get(fault, rng.choice([0.0, rng.uniform(0.0, 1.5)]))
         yield Step(rng.uniform(0.1, 1.5), fault, rng.randrange(WORKERS), down_s, rng.random())
+
+
+def draw_freezes(seed: int, freezes: int) -> Iterator[Step]:
+    """Yield freezes at closing instants only, of one worker after the other."""
+    rng = random.Random(f"freezes {seed}")
+    for number in range(freezes):
+        down_s = rng.uniform(*FROZEN_AT_CLOSING_S)
+        yield Step(0.0, Fault.FREEZE_AT_CLOSING, number % WORKERS, down_s, rng.random())

@@ -31,7 +31,7 @@ def _quiet() -> Iterator[None]:
 def test_twenty_faults_change_nothing(tmp_path: Path) -> None:
     told: list[str] = []
     try:
-        World(tmp_path, SEED, 20, told.append).run()
+        World(tmp_path, SEED, draw_steps(SEED, 20), told.append).run()
     except Broken as broken:
         raise AssertionError(f"python -m tests.chaos --faults 20 --seed {SEED}\n{told}\n{broken}") from broken
 

@@ -30,13 +30,16 @@ class Traffic:
 
     Everything that it has begun to write is delivered before the broker goes down (``pause``), so that no
     event is later than the grace; that is checked, for the recount rests on it.
+
+    Args: load, how many times the usual number of events a second.
     """
 
-    def __init__(self, servers: str, topic: str, seed: int, grace_s: float) -> None:
+    def __init__(self, servers: str, topic: str, seed: int, grace_s: float, load: int = 1) -> None:
         self._servers = servers
         self._topic = topic
         self._rng = random.Random(f"traffic {seed}")
         self._grace_s = grace_s
+        self._load = load
         self._going = threading.Event()
         self._idle = threading.Event()
         self._ended = threading.Event()
@@ -87,7 +90,7 @@ class Traffic:
                     self._idle.set()
                     self._going.wait()
                     continue
-                self._write(plain, 25)
+                self._write(plain, 25 * self._load)
                 plain.flush(30)
                 if self._rng.random() < 0.3:
                     self._transaction(careful)

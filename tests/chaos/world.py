@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.chaos.processes import GRACE_S, RELEASES, STREAM, TOPIC, Deployment
-from tests.chaos.schedule import WORKERS, Fault, Step, draw_steps
+from tests.chaos.schedule import AFTER_CLOSING_S, WORKERS, Fault, Step
 from tests.chaos.traffic import BIN_MS, Traffic, make_topic, recount
 from tests.e2e.service import Follower
 from tests.simulator.checks import Broken, Watch
@@ -69,14 +70,14 @@ class Collector:
 
 
 class World:
-    """A deployment under one schedule."""
+    """A deployment under one schedule. Args: load, see ``Traffic``."""
 
-    def __init__(self, folder: Path, seed: int, faults: int, tell: Tell) -> None:
+    def __init__(self, folder: Path, seed: int, steps: Iterable[Step], tell: Tell, load: int = 1) -> None:
         self._folder = folder
         self._seed = seed
-        self._faults = faults
+        self._steps = list(steps)
         self._tell = tell
-        self._later: list[threading.Timer] = []
+        self._load = load
 
     def run(self) -> str:
         """Run the schedule; return what happened in one line. Raises: Broken, with a readable line."""
@@ -86,23 +87,23 @@ class World:
         try:
             make_topic(deployment.servers, TOPIC)
             deployment.start()
-            traffic = Traffic(deployment.servers, TOPIC, self._seed, GRACE_S)
+            traffic = Traffic(deployment.servers, TOPIC, self._seed, GRACE_S, self._load)
             traffic.start()
             collector = Collector(deployment.servers)
             follower = Follower(deployment.port, STREAM)
             self._await(deployment, collector, lambda: collector.last_bin >= 0, "anything is released")
             deployment.restart_redis(0.0)  # leaves a file that is older than all that follows
-            for number, step in enumerate(draw_steps(self._seed, self._faults), start=1):
+            for number, step in enumerate(self._steps, start=1):
                 if number % FAULTS_A_BREATH == 0:
                     self._await_progress(deployment, collector)
                 self._pause(deployment, step.pause_s)
                 self._tell(
-                    f"fault {number} of {self._faults}: {step.fault} {_whom(step)}; {_seen(collector)}"
+                    f"fault {number} of {len(self._steps)}: {step.fault} {_whom(step)}; {_seen(collector)}"
                 )
                 self._strike(deployment, traffic, step)
                 _check(collector, follower)
-            for timer in self._later:
-                timer.join()
+            for worker in deployment.workers:
+                worker.await_waking()
             traffic.end()
             last_bin = int(time.time() * 1000) // BIN_MS
             self._tell(f"settling; {_seen(collector)}")
@@ -116,8 +117,6 @@ class World:
             _check(collector, follower)
             return self._compare(deployment, collector, follower)
         finally:
-            for timer in self._later:
-                timer.cancel()
             if follower is not None:
                 follower.close()
             if collector is not None:
@@ -132,10 +131,13 @@ class World:
             case Fault.STOP_WORKER:
                 worker.start_again(signal.SIGTERM, step.down_s)
             case Fault.FREEZE_WORKER | Fault.NAP_WORKER:
-                worker.hit(signal.SIGSTOP)
-                waking = threading.Timer(step.down_s, worker.hit, [signal.SIGCONT])
-                waking.start()
-                self._later.append(waking)
+                worker.freeze(step.down_s)
+            case Fault.FREEZE_AT_CLOSING:
+                worker.await_waking()
+                # Bins and grace are whole seconds, so a bin closes at every whole second of the clock.
+                now_s = time.time()
+                time.sleep(math.ceil(now_s) - now_s + step.choice * AFTER_CLOSING_S)
+                worker.freeze(step.down_s)
             case Fault.KILL_REDIS:
                 deployment.restart_redis(step.down_s)
             case Fault.SET_REDIS_BACK:
@@ -179,17 +181,22 @@ class World:
         expected = recount(deployment.servers, TOPIC)
         wrong = {bin: (n, expected[bin]) for bin, n in released.items() if n != expected[bin]}
         if wrong:
-            raise Broken(f"bins (released, recounted) differ: {wrong}")
+            lost = sum(max(recounted - n, 0) for n, recounted in wrong.values())
+            raise Broken(
+                f"{lost} of {sum(expected.values())} on-time records are not counted in their own bins; "
+                f"bins (released, recounted) differ: {wrong}"
+            )
         missing = sorted(set(expected) - set(released))
         # Events before the first bin are refused: the stream begins when its first worker starts.
         if [bin for bin in missing if bin > min(released)]:
             raise Broken(f"bins {missing} hold events and were never released")
         epochs = {json.loads(row)["epoch"] for row in rows.values()}
         ends = sum(process.ends for process in deployment.workers)
+        events, nodes = sum(released.values()), len(collector.watch.nodes)
         return (
-            f"{self._faults} faults: {sum(released.values())} events in {len(released)} bins as recounted, "
-            f"{len(collector.watch.nodes)} nodes with one value each, {len(epochs)} epochs, "
-            f"{ends} processes ended by themselves"
+            f"{len(self._steps)} faults: {events} events in {len(released)} bins, each in its own as "
+            f"recounted; {nodes} nodes with one value each, {len(epochs)} epochs, {ends} processes "
+            "ended by themselves"
         )
 
 
