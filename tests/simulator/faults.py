@@ -26,6 +26,7 @@ class Fault(StrEnum):
 
 POLLS = {"now_us", "read", "partitions", "load", "head"}
 POLL_SHARE = 0.2
+CUT_OFF_S = 0.2  # longer than any loop waits between two calls
 
 
 class SimulatedOutage(ConnectionError):
@@ -40,9 +41,16 @@ class Weather:
     rate: float
     longest_delay_s: float
     faults: tuple[Fault, ...] = tuple(fault for fault in Fault if fault is not Fault.NONE)
+    cut_off_until_s: float = 0.0  # by the loop's time
+
+    def cut_off(self) -> None:
+        """Lose all replies for a while."""
+        self.cut_off_until_s = asyncio.get_running_loop().time() + CUT_OFF_S
 
     def draw(self, method: str) -> Fault:
         """Draw what happens to the next call: polls are many and say little, so they go wrong less often."""
+        if asyncio.get_running_loop().time() < self.cut_off_until_s:
+            return Fault.LOST_REPLY
         rate = self.rate * POLL_SHARE if method in POLLS else self.rate
         if not self.faults or self.rng.random() >= rate:
             return Fault.NONE
@@ -54,12 +62,42 @@ class Weather:
 
 
 @dataclass
+class Stalls:
+    """How often a process stands still, just before or just after a call: time passes, and nothing fails.
+
+    Between two calls no line of a worker can see the time or the world, so these are stalls between any two
+    lines: of a stopped process, a machine that swaps, a long garbage collection.
+    """
+
+    rng: random.Random
+    rate: float
+    longest_s: float
+
+    def draw(self) -> float:
+        """Draw for how long the process stands still here, most often not at all; short stalls as often."""
+        if not self.rate or self.rng.random() >= self.rate:
+            return 0.0
+        return self.longest_s * self.rng.random() ** 3
+
+
+@dataclass
 class Life:
     """A worker process: it ends at once, without a last word, as under kill -9."""
 
     name: str
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     alive: bool = True
+    still_until_s: float = 0.0  # by the loop's time
+
+    def stand_still(self, seconds: float) -> None:
+        """Stop all tasks of the process where they are: none of them goes on before the stall is over."""
+        self.still_until_s = max(self.still_until_s, asyncio.get_running_loop().time() + seconds)
+
+    async def going(self) -> None:
+        """Return when the process does not stand still."""
+        loop = asyncio.get_running_loop()
+        while (left_s := self.still_until_s - loop.time()) > 0:  # noqa: ASYNC110  (it may stand still again)
+            await asyncio.sleep(left_s + 1e-6)  # a timer may fire a microsecond early
 
     def kill(self) -> None:
         """End every task; no call of this life reaches the outside any more."""
@@ -72,7 +110,7 @@ Effect = Callable[[str, str, tuple[Any, ...], Any], Awaitable[None]]
 
 
 class FaultyPort:
-    """Stand before a port (store, source, witness, dead letters) and let the weather strike.
+    """Stand before a port (store, source, witness, dead letters) and let weather and stalls strike.
 
     Args:
         after: called with (port, method, arguments, reply) after each effect, in the same instant.
@@ -86,6 +124,7 @@ class FaultyPort:
         inner: Any,
         life: Life,
         weather: Weather,
+        stalls: Stalls,
         *,
         after: Effect,
         trace: Callable[[str], None],
@@ -95,6 +134,7 @@ class FaultyPort:
         self._inner = inner
         self._life = life
         self._weather = weather
+        self._stalls = stalls
         self._after = after
         self._trace = trace
         self._zombies = zombies
@@ -110,7 +150,23 @@ class FaultyPort:
         return call
 
     async def _call(self, method: str, target: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
+        await self._stall(f"before {self._port}.{method}")
+        reply = await self._weathered(method, target, args)
+        await self._stall(f"after {self._port}.{method}")
+        return reply
+
+    async def _stall(self, where: str) -> None:
+        """Let the process stand still here now and then, and wait while it does."""
         self._must_live()
+        if stall_s := self._stalls.draw():
+            self._trace(f"{self._life.name}: stalled {where} for {stall_s:.3f} s")
+            self._life.stand_still(stall_s)
+        await self._life.going()
+        self._must_live()
+
+    async def _weathered(
+        self, method: str, target: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+    ) -> Any:
         fault = self._weather.draw(method)
         if fault is Fault.NONE:
             await asyncio.sleep(0)

@@ -13,6 +13,7 @@ import numpy as np
 
 from stream_app.core.records import RecordBatch, Refusal
 
+Run = tuple[str, int, int]  # partition, first position, and the one after the last
 USERS = ("ann", "bob", "eve")
 
 
@@ -80,6 +81,12 @@ class Log:
         """Return the neighbouring log in which one record was never written: later ones move up."""
         entries = self.partitions[partition]
         return self._with(partition, entries[:position] + entries[position + 1 :])
+
+    def with_more(self, partition: str, entry: Entry) -> Log:
+        """Return the neighbouring log with one more record, at its arrival: later ones move down."""
+        entries = self.partitions[partition]
+        position = bisect_right(entries, entry.arrival_us, key=lambda entry: entry.arrival_us)
+        return self._with(partition, (*entries[:position], entry, *entries[position:]))
 
     def replaced(self, partition: str, position: int, time_us: int) -> Log:
         """Return the log in which one record says another event time."""
@@ -176,9 +183,6 @@ class LogSource:
         """Return the start of the log."""
         return 0
 
-    async def kept_since_us(self) -> None:
-        """Return None: nothing is ever removed."""
-
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:
@@ -188,11 +192,11 @@ class LogSource:
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
         """Return the next batches from the positions, of any size, as soon as there is one."""
-        batches = self._available(positions)
-        if not batches:
+        runs = self._available(positions)
+        if not runs:
             await asyncio.sleep(min(timeout_s, self._next_arrival_s(positions)))
-            batches = self._available(positions)
-        return batches
+            runs = self._available(positions)
+        return [self._batch(*run) for run in runs]
 
     async def close(self) -> None:
         """Nothing to release."""
@@ -218,17 +222,17 @@ class LogSource:
         ]
         return min(ahead, default=10**12) / 1e6
 
-    def _available(self, positions: Mapping[str, int]) -> list[RecordBatch]:
+    def _available(self, positions: Mapping[str, int]) -> list[Run]:
         now_us = self._clock_us()
-        batches = []
+        runs = []
         for name in self.log.names(now_us):
             start = positions.get(name)
             if start is None or name not in self.assigned:
                 continue
             end = min(self.log.watermark(name, now_us), start + self._rng.randint(1, self._largest_batch))
             if start < end:
-                batches.append(self._batch(name, start, end))
-        return batches
+                runs.append((name, start, end))
+        return runs
 
     def _batch(self, partition: str, start: int, end: int) -> RecordBatch:
         entries = self.log.partitions[partition]

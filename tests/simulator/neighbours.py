@@ -50,6 +50,7 @@ def other_day(schedule: Schedule, seed: int) -> Schedule:
         seed=seed,
         fault_rate=other.fault_rate,
         longest_delay_us=other.longest_delay_us,
+        stall_rate=other.stall_rate,
         largest_batch=other.largest_batch,
         workers=other.workers,
         actions=tuple(action for action in other.actions if action.deed not in OUTSIDE),

@@ -16,6 +16,7 @@ from tests.simulator.checks import (
     check_windows,
 )
 from tests.simulator.given_noise import Draw
+from tests.simulator.on_time import check_on_time
 from tests.simulator.recount import PartitionHistory, Place, Rules, counted, recount
 from tests.simulator.schedule import BIN_US, SOURCE, STREAM
 
@@ -176,6 +177,13 @@ class Observer:
         """Compare the final bins with the recount of the log, and the ledger with what was released."""
         self._check_recount()
         self._check_measured_once()
+        check_on_time(
+            self.world.log,
+            self.history.partitions,
+            self._rules(),
+            self._placed(),
+            {(part, at): reason for (_, part, at), reason in self.world.dead_letters.kept.items()},
+        )
         entries = {entry.epoch for entry in await self.world.store.ledger(SOURCE)}
         unpaid = {epoch for epoch, _, _ in self.watch.nodes} - entries
         if unpaid:
@@ -211,7 +219,8 @@ class Observer:
         schedule = self.world.schedule
         first, bins = self.history.epochs[0].first_bin, schedule.horizon
         cap = (schedule.max_events, first + bins - 1, bins)
-        return Rules(BIN_US, schedule.max_ahead_bins, schedule.late, schedule.keys, schedule.buckets, *cap)
+        axes = (schedule.keys, schedule.buckets)
+        return Rules(BIN_US, schedule.max_ahead_bins, schedule.late, *axes, *cap, schedule.grace_us)
 
     def _meet(self, partition: str, start: int, base_bin: int) -> None:
         epoch = self.history.epochs[-1]

@@ -49,6 +49,7 @@ class Rules:
     max_events: int = 0  # of a user that count in a window; 0: all do
     window_end: int = 0  # the last bin of a window
     window_bins: int = 1
+    grace_us: int = 0
 
     def cell(self, entry: Entry) -> int | None:
         """Return the cell that an event counts in: its key's row, its value's bucket; None for neither."""
@@ -115,8 +116,7 @@ def _window(bin: int, rules: Rules) -> int:
 
 def bin_of_record(own: int, position: int, history: PartitionHistory, rules: Rules) -> int | None:
     """Return the bin of one record, or None for a refused one."""
-    floor = [bin for start, bin in history.floors if start <= position][-1]
-    if own < floor:
+    if own < floor_at(position, history):
         return None
     if own > _newest_bin(position, history) + rules.max_ahead_bins:
         return None
@@ -126,6 +126,11 @@ def bin_of_record(own: int, position: int, history: PartitionHistory, rules: Rul
     if own < earliest_open and rules.late != "next_bin":
         return None
     return max(own, earliest_open)
+
+
+def floor_at(position: int, history: PartitionHistory) -> int:
+    """Return the bin before which a record at this position is refused."""
+    return [bin for start, bin in history.floors if start <= position][-1]
 
 
 def _newest_bin(position: int, history: PartitionHistory) -> int:

@@ -1,4 +1,4 @@
-"""What a seed decides: the stream, the log, the weather, and what befalls the workers when."""
+"""What a seed decides: the stream, the log, the weather, the stalls, and what befalls the workers when."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ class Deed(StrEnum):
     RESTORE = "restore"  # the store is set back to the copy; the witness is not
     LEAP = "leap"  # the clock jumps forward
     LOSE_NOISE = "lose noise"  # what was drawn ahead, or its keys, or a bit of it
+    STALL = "stall"  # one worker's process stands still
+    CUT_OFF = "cut off"  # for a while the replies to all calls are lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Schedule:
     fault_rate: float = 0.03
     faults: tuple[Fault, ...] = tuple(fault for fault in Fault if fault is not Fault.NONE)
     longest_delay_us: int = BIN_US // 4
+    stall_rate: float = 0.0  # the share of calls before and after which the process may stand still
+    longest_stall_us: int = 5 * BIN_US
     largest_batch: int = 8
     late: str = "next_bin"
     grace_us: int = BIN_US // 5
@@ -158,7 +162,7 @@ class Schedule:
 
     def without_trouble(self) -> Schedule:
         """Return the same stream and log on a calm day."""
-        return replace(self, fault_rate=0.0, actions=(), workers=1)
+        return replace(self, fault_rate=0.0, stall_rate=0.0, actions=(), workers=1)
 
 
 def draw_schedule(seed: int) -> Schedule:
@@ -188,6 +192,7 @@ def draw_schedule(seed: int) -> Schedule:
         actions=_draw_actions(bins, rng),
         release=random.Random(f"release {seed}").choice(["anticipating", "anticipating", "causal"]),
         over_epochs=random.Random(f"over epochs {seed}").choice([False, True]),
+        stall_rate=random.Random(f"stall rate {seed}").choice([0.0, 0.0, 0.005, 0.02]),
     )
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from tests.simulator import mutants, noise_mutants
+from tests.simulator.checks import Broken
 from tests.simulator.faults import Fault
 from tests.simulator.log import Entry, Kind, Log
 from tests.simulator.neighbours import binned, moved
@@ -31,7 +32,8 @@ def befallen(schedule: Schedule, *deeds: Deed) -> Schedule:
 
 def crowded(schedule: Schedule) -> Schedule:
     """Return the schedule with two workers whose calls often come late."""
-    return replace(schedule, workers=2, fault_rate=0.3, longest_delay_us=BIN_US, actions=())
+    late = replace(schedule, workers=2, fault_rate=0.3, longest_delay_us=BIN_US)
+    return replace(late, stall_rate=0.0, actions=())
 
 
 def slow(schedule: Schedule) -> Schedule:
@@ -43,6 +45,11 @@ def slow(schedule: Schedule) -> Schedule:
 def busy(schedule: Schedule) -> Schedule:
     """Return the schedule with many events, the late ones counted, and bins that close at their end."""
     return replace(schedule, events_per_bin=25.0, bins=8, late="next_bin", grace_us=0, exact_cuts=False)
+
+
+def stalled(schedule: Schedule) -> Schedule:
+    """Return the schedule with processes that stand still now and then, and nothing worse."""
+    return replace(schedule.without_trouble(), stall_rate=0.02, exact_cuts=False)
 
 
 def as_drawn(schedule: Schedule) -> Schedule:
@@ -95,6 +102,7 @@ CAUGHT = [
     (mutants.WitnessIgnored, set_back, "the witness has"),
     (mutants.PublishBeforeDurable, as_drawn, "the store has released"),
     (mutants.PublishUnwitnessed, as_drawn, "visible before it is witnessed"),
+    (mutants.OneReadingOfTheClock, stalled, "was on time"),
     (mutants.LateByProcessingTime, as_drawn, "the log and its cuts give"),
     (mutants.FutureByProcessingTime, interrupted, "the log and its cuts give"),
     (noise_mutants.RedrawnAtStart, ahead, "plus the noise that was drawn for epoch"),
@@ -174,8 +182,10 @@ def test_partitions_born_before_closing_catch_a_seal_that_ignores_them() -> None
             born_us = START_US + bin * BIN_US - 20_000
             log = log.joined_by(f"new {bin}", (Entry(Kind.EVENT, born_us, born_us),))
         slow_calls = replace(calm, workers=2, fault_rate=0.3, faults=(Fault.DELAYED,))
-        expected = binned(calm, log)
-        assert binned(slow_calls, log) == expected
-        if binned(slow_calls, log, mutants.SealIgnoresUnknown()) != expected:
-            return
+        assert binned(slow_calls, log) == binned(calm, log)
+        try:
+            binned(slow_calls, log, mutants.SealIgnoresUnknown())
+        except Broken as broken:
+            if "was on time" in str(broken):
+                return
     raise AssertionError("a seal that ignores new partitions moved no record")

@@ -14,7 +14,7 @@ from stream_app import noise_ahead
 from stream_app.core import noise_pages
 from stream_app.state.memory import MemoryStore
 from tests.simulator.checks import Broken
-from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Weather
+from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Stalls, Weather
 from tests.simulator.given_noise import RememberedNoise
 from tests.simulator.log import Log, LogSource, draw_log
 from tests.simulator.loop import SimulatedLoop, simulate
@@ -65,6 +65,9 @@ class World:
             schedule.longest_delay_us / 1e6,
             schedule.faults,
         )
+        self.stalls = Stalls(
+            random.Random(f"stalls {schedule.seed}"), schedule.stall_rate, schedule.longest_stall_us / 1e6
+        )
         self.zombies: set[asyncio.Task[None]] = set()
         self.lives: list[Life] = [Life(f"worker {number}", alive=False) for number in range(schedule.workers)]
         self.sources: list[LogSource] = []
@@ -111,7 +114,7 @@ class World:
             self.trace(f"{action.deed}")
             await self._do(action)
         await asyncio.sleep(max(0.0, self.schedule.bins * BIN_US / 1e6 - asyncio.get_running_loop().time()))
-        self.weather.rate = 0.0
+        self.weather.rate = self.stalls.rate = 0.0
         await self._settle()
 
     async def _supervise(self, number: int) -> None:
@@ -138,13 +141,7 @@ class World:
 
     def _ports(self, number: int, life: Life) -> Ports:
         """Return a new worker's view of the outside, with the weather in between."""
-        source = LogSource(
-            self.log,
-            self.now_us,
-            random.Random(f"batches {self.schedule.seed} {life.name}"),
-            largest_batch=self.schedule.largest_batch,
-            exact_cuts=self.schedule.exact_cuts,
-        )
+        source = self._make_source(random.Random(f"batches {self.schedule.seed} {life.name}"))
         source.assigned = self._share_of(number)
         self.sources.append(source)
 
@@ -154,6 +151,7 @@ class World:
                 inner,
                 life,
                 self.weather,
+                self.stalls,
                 after=self.observer.after,
                 trace=self.trace,
                 zombies=self.zombies,
@@ -171,6 +169,16 @@ class World:
             keys=faulty("keys", self.keys),
         )
 
+    def _make_source(self, rng: random.Random) -> LogSource:
+        """Return a new worker's consumer of the log."""
+        return LogSource(
+            self.log,
+            self.now_us,
+            rng,
+            largest_batch=self.schedule.largest_batch,
+            exact_cuts=self.schedule.exact_cuts,
+        )
+
     def _share_of(self, number: int) -> set[str]:
         """Return the partitions of one worker."""
         return {
@@ -179,11 +187,8 @@ class World:
 
     async def _do(self, action: Action) -> None:
         deed = action.deed
-        if deed is Deed.KILL:
-            self.rng.choice(self.lives).kill()
-        elif deed is Deed.STOP:
-            for task in self.rng.choice(self.lives).tasks:
-                task.cancel()
+        if deed in (Deed.KILL, Deed.STOP, Deed.STALL):
+            self._strike(self.rng.choice(self.lives), deed)
         elif deed is Deed.OUTAGE:
             self._down_until_us = self.now_us() + self.rng.randrange(4 * BIN_US)
             self._kill_all()
@@ -199,6 +204,18 @@ class World:
             self._clock_ahead_us += self.rng.randrange(2 * BIN_US)
         elif deed is Deed.LOSE_NOISE:
             self._lose_noise()
+        elif deed is Deed.CUT_OFF:
+            self.weather.cut_off()
+
+    def _strike(self, life: Life, deed: Deed) -> None:
+        """Let something befall one worker."""
+        if deed is Deed.KILL:
+            life.kill()
+        elif deed is Deed.STALL:
+            life.stand_still(self.rng.random() * self.stalls.longest_s)
+        else:
+            for task in life.tasks:
+                task.cancel()
 
     async def _restore(self) -> None:
         """Set the store back to the backup: nobody is connected meanwhile, no old call arrives later."""

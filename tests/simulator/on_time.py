@@ -1,0 +1,59 @@
+"""What is promised to a record that is on time: its own bin, whatever stalls, fails or moves meanwhile.
+
+Said of a record's own time and its arrival alone, without a look at cuts: so a cut that is itself wrong is
+seen as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from stream_app.core.records import Reason
+from tests.simulator.checks import Broken
+from tests.simulator.log import Entry, Kind, Log
+from tests.simulator.recount import PartitionHistory, Place, Rules, floor_at
+
+NEVER = {Reason.LATE, Reason.FUTURE}
+
+
+def is_on_time(entry: Entry, rules: Rules) -> bool:
+    """Say whether a record arrived before its bin closed, and not further ahead of it than is declared.
+
+    ``max_ahead_bins`` counts from the bin that closes next, so it holds the grace as well.
+    """
+    closes_next = (entry.arrival_us - rules.grace_us) // rules.bin_us
+    own = entry.time_us // rules.bin_us
+    return closes_next <= own <= closes_next + rules.max_ahead_bins
+
+
+def on_time_places(
+    log: Log, histories: Mapping[str, PartitionHistory], rules: Rules
+) -> Iterator[tuple[Place, int]]:
+    """Yield every applied record that is on time and has a cell, with its own bin."""
+    for partition, history in histories.items():
+        for position in range(history.start, history.position):
+            entry = log.partitions[partition][position]
+            own = entry.time_us // rules.bin_us
+            countable = entry.kind is Kind.EVENT and rules.cell(entry) is not None
+            if countable and own >= floor_at(position, history) and is_on_time(entry, rules):
+                yield (partition, position), own
+
+
+def check_on_time(
+    log: Log,
+    histories: Mapping[str, PartitionHistory],
+    rules: Rules,
+    placed: Mapping[Place, int],
+    letters: Mapping[Place, str],
+) -> None:
+    """Check record by record that each that was on time is counted in its own bin, and never refused.
+
+    Args: placed, the bin of every counted record; letters, the reason of every dead letter.
+    """
+    for place, own in on_time_places(log, histories, rules):
+        if placed.get(place) != own:
+            raise Broken(
+                f"record {place} was on time for bin {own}, and is counted in bin {placed.get(place)}"
+            )
+        if letters.get(place) in NEVER:
+            raise Broken(f"record {place} was on time for bin {own}, and was refused as {letters[place]}")
