@@ -9,7 +9,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DEMO_SECONDS ?= 0
 DEMO_OPTIONS ?=
 SCHEDULES ?= 10000
+DIFFERENTIAL ?= 100
 FAULTS ?= 200
+FREEZES ?= 100
 SEED ?=
 
 # What the tests import is compiled once, and not again in each of their hundreds of processes.
@@ -75,11 +77,14 @@ test: $(STAMP) ## every test, with real services
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 3 --dist worksteal --durations 15
 
-simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000)
+simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000), DIFFERENTIAL seeds (100)
 	$(BIN)/python -m tests.simulator --schedules $(SCHEDULES)
+	$(BIN)/python -m tests.simulator --differential $(DIFFERENTIAL)
 
-chaos: $(STAMP) ## real broker, Redis and workers under FAULTS faults (default 200; SEED=n replays one)
+chaos: $(STAMP) ## real broker, Redis and workers under FAULTS faults (default 200; SEED=n replays one), FREEZES (100)
 	$(BIN)/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.chaos --freezes $(FREEZES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.e2e.differential
 
 bench-ingest: $(STAMP) ## events per second of the Kafka worker beside bare aiokafka, Faust, kafka-python, librdkafka
 	$(BIN)/python -m benchmarks.ingest

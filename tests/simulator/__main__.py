@@ -1,4 +1,7 @@
-"""Run schedules: ``python -m tests.simulator --schedules 10000``; replay one: ``--seed N``."""
+"""Run schedules: ``python -m tests.simulator --schedules 10000``; replay one: ``--seed N``.
+
+``--differential 100`` instead: logs that differ by one hostile record, of every kind, under 100 seeds.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tests.simulator.differential import tried
 from tests.simulator.world import run_schedule
 
 
@@ -16,26 +20,36 @@ from tests.simulator.world import run_schedule
 @click.option("--schedules", default=10_000, show_default=True, help="How many seeds to run.")
 @click.option("--first-seed", default=0, show_default=True, help="The first of them.")
 @click.option("--seed", type=int, default=None, help="Run this one schedule and print its trace.")
-def main(schedules: int, first_seed: int, seed: int | None) -> None:
+@click.option("--differential", default=0, help="So many seeds of the differential test, instead.")
+def main(schedules: int, first_seed: int, seed: int | None, differential: int) -> None:
     """Run the service's loops against seeded schedules of faults; exit with 1 at the first broken rule."""
     logging.getLogger("stream_app").setLevel(logging.CRITICAL)  # faults are what this is about
     console = Console()
     if seed is not None:
         raise SystemExit(_replay(seed, console))
+    check = _differs if differential else run_schedule
+    schedules = differential or schedules
     started = time.monotonic()
     columns = (TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("schedules", total=schedules)
         for number in range(first_seed, first_seed + schedules):
             try:
-                run_schedule(number)
+                check(number)
             except AssertionError as broken:
                 progress.stop()
                 console.print(f"seed {number}: {broken}", markup=False, highlight=False, soft_wrap=True)
-                console.print(f"replay it with: python -m tests.simulator --seed {number}", markup=False)
+                again = f"--differential 1 --first-seed {number}" if differential else f"--seed {number}"
+                console.print(f"replay it with: python -m tests.simulator {again}", markup=False)
                 raise SystemExit(1) from None
             progress.advance(bar)
     console.print(f"{schedules} schedules in {time.monotonic() - started:.0f} s, every rule held")
+
+
+def _differs(seed: int) -> None:
+    """Raise AssertionError where a hostile record of any kind changes anything but itself."""
+    found = tried(seed)
+    assert not found, "; ".join(found)
 
 
 def _replay(seed: int, console: Console) -> int:

@@ -1,0 +1,197 @@
+"""Two logs that differ by one hostile record, through the real loops: nothing else may differ.
+
+Both runs have the same misfortunes at the same moments: processes that die or stand still, partitions that
+move, replies that are lost. What is compared is said of records by their names, for positions shift by one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from tests.simulator.hostile import (
+    HOSTILE,
+    KNOWN_ID,
+    NEW_ID,
+    REGISTERED_US,
+    WAITS,
+    Form,
+    Hostile,
+    draw_written,
+    with_hostile,
+)
+from tests.simulator.log import Log, LogSource
+from tests.simulator.pipeline import Pipeline
+from tests.simulator.schedule import BIN_US, FIRST_BIN, STREAM, Action, Deed, Schedule
+from tests.simulator.world import World, cells_of, run_world
+from tests.simulator.written import Written, WrittenSource, make_decoder, registry
+
+FORMS = (Form(), Form(avro=True), Form(max_events=4), Form(avro=True, max_events=4))
+MISFORTUNES = (Deed.KILL, Deed.STOP, Deed.STALL, Deed.STALL, Deed.HANDOVER, Deed.CUT_OFF)
+# A process that dies, or a reply that is lost, may repeat or lose a count of the operator's, which is said.
+MISCOUNTING = {Deed.KILL, Deed.STOP, Deed.CUT_OFF}
+
+
+def draw_differential(seed: int) -> tuple[Schedule, Form]:
+    """Draw a stream with much traffic, and its misfortunes; every form comes with every fourth seed."""
+    rng = random.Random(f"differential {seed}")
+    form = FORMS[seed % len(FORMS)]
+    bins = rng.randint(5, 6)
+    deeds = [rng.choice(MISFORTUNES) for _ in range(rng.choice([0, 0, 1, 2, 4]))]
+    instants = sorted(rng.randrange(BIN_US, bins * BIN_US) for _ in deeds)
+    schedule = Schedule(
+        seed=seed,
+        bins=bins,
+        partitions=rng.randint(1, 3),
+        events_per_bin=40.0,
+        keys=3,
+        workers=rng.choice([1, 1, 2]),
+        fault_rate=0.0,
+        longest_stall_us=3 * BIN_US,
+        largest_batch=rng.choice([8, 16]),
+        late=rng.choice(["next_bin", "drop", "dead_letter"]),
+        publish_every_us=BIN_US // 10,
+        max_events=form.max_events,
+        actions=tuple(Action(at, deed) for at, deed in zip(instants, deeds, strict=True)),
+    )
+    return schedule, form
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What came of a log: exact counts of cells, dead letters by name, operator counters, public instants."""
+
+    cells: Counter[tuple[int, int]]
+    letters: dict[str, str]
+    counters: Counter[str]
+    visible_at_us: dict[int, int]
+
+
+class WrittenWorld(World):
+    """A world over a log of bytes."""
+
+    def __init__(self, schedule: Schedule, form: Form, log: Log, pipeline: Pipeline) -> None:
+        super().__init__(schedule, log=log, pipeline=pipeline)
+        self._form = form
+        self.counters = Counter[str]()
+
+    def _make_source(self, rng: random.Random) -> LogSource:
+        return WrittenSource(
+            self.log,
+            self.now_us,
+            rng,
+            make_decoder(self._form.avro),
+            largest_batch=self.schedule.largest_batch,
+            exact_cuts=False,
+        )
+
+    async def run(self) -> str:
+        """Run as any world; keep the operator's counters."""
+        told = await super().run()
+        self.counters.update(await self.store.operator_counts(STREAM))
+        return told
+
+    def seen(self) -> Seen:
+        """Return what came of the log."""
+        letters = {
+            self._name(partition, position): str(reason)
+            for (*_, partition, position), reason in self.dead_letters.kept.items()
+        }
+        return Seen(cells_of(self), letters, self.counters, self.observer.watch.seen_at_us)
+
+    def _name(self, partition: str, position: int) -> str:
+        entry = self.log.partitions[partition][position]
+        assert isinstance(entry, Written)
+        return entry.name
+
+    def registry(self) -> AbstractContextManager[None]:
+        """Return what holds while the world runs: a registry that gets its second schema on the way."""
+
+        def registered() -> Collection[int]:
+            return {KNOWN_ID, NEW_ID} if self.now_us() >= REGISTERED_US else {KNOWN_ID}
+
+        return registry(registered)
+
+
+def seen_of(schedule: Schedule, form: Form, log: Log, pipeline: Pipeline | None = None) -> Seen:
+    """Run a log and return what came of it. Raises: AssertionError for a rule that is broken on the way."""
+    world = WrittenWorld(schedule, form, log, pipeline or Pipeline())
+    with world.registry():
+        run_world(world)
+    return world.seen()
+
+
+def differences(kind: Hostile, schedule: Schedule, without: Seen, with_it: Seen) -> list[str]:
+    """Return in words what differs beyond the hostile record itself."""
+    deeds = {action.deed for action in schedule.actions}
+    found = _of_cells(schedule, without, with_it)
+    letters = {name: reason for name, reason in with_it.letters.items() if name != HOSTILE}
+    if letters != without.letters:
+        other = set(letters.items()) ^ set(without.letters.items())
+        found.append(f"{len(other)} dead letters of others differ, such as {sorted(other)[:3]}")
+    if not deeds & MISCOUNTING:
+        more, less = with_it.counters - without.counters, without.counters - with_it.counters
+        if more.total() + less.total() > 1:
+            found.append(f"operator counters differ by {dict(more)} and {dict(less)}")
+    if not (kind in WAITS and waits(kind, deeds)):
+        moved = _moved_rows(schedule, without.visible_at_us, with_it.visible_at_us)
+        found += [f"rows {moved} are visible at other instants"] if moved else []
+    return found
+
+
+def _moved_rows(schedule: Schedule, without: dict[int, int], with_it: dict[int, int]) -> list[int]:
+    """Return the rows that are visible at other instants.
+
+    A row that was late without the record, because its bin closed during a misfortune, may come one public
+    instant earlier or later: how long a backlog takes follows what is in it (docs/privacy.md, "overload").
+    """
+    moved = []
+    for seq in sorted(without.keys() | with_it.keys()):
+        at_us, other_us = without.get(seq, 0), with_it.get(seq, 0)
+        closing_us = (FIRST_BIN + seq) * BIN_US + schedule.grace_us
+        leeway_us = schedule.publish_every_us if at_us > closing_us + schedule.publish_every_us else 0
+        if abs(at_us - other_us) > leeway_us:
+            moved.append(seq)
+    return moved
+
+
+def waits(kind: Hostile, deeds: set[Deed]) -> bool:
+    """Say whether the look-up of the record's schema may be under way while a bin closes."""
+    return kind is Hostile.SLOW_LOOK_UP or bool(deeds)
+
+
+def _of_cells(schedule: Schedule, without: Seen, with_it: Seen) -> list[str]:
+    more, less = with_it.cells - without.cells, without.cells - with_it.cells
+    moved = sorted(cell for cell in more.keys() | less.keys() if cell[1] != 0)
+    if moved:
+        return [f"cells of others differ: {moved[:5]}"]
+    if less.total() and not schedule.max_events:
+        return [f"{less.total()} other records of the first cell moved"]
+    if more.total() > max(1, schedule.max_events):
+        return [f"one record more changed the first cell by {more.total()}"]
+    return []
+
+
+def tried(
+    seed: int, kinds: Collection[Hostile] = tuple(Hostile), pipeline: Pipeline | None = None
+) -> list[str]:
+    """Run a seed's log without and with a record of each kind; return in words what differed or broke."""
+    schedule, form = draw_differential(seed)
+    log = draw_written(schedule, form, random.Random(f"written {seed}"))
+    found = []
+    try:
+        without = seen_of(schedule, form, log, pipeline)
+    except AssertionError as broken:
+        return [f"without a hostile record: {broken}"]
+    for kind in [kind for kind in form.kinds() if kind in kinds]:
+        neighbour = with_hostile(log, kind, form, schedule, random.Random(f"{kind} {seed}"))
+        try:
+            with_it = seen_of(schedule, form, neighbour, pipeline)
+        except AssertionError as broken:
+            found.append(f"{kind}: {broken}")
+        else:
+            found += [f"{kind}: {words}" for words in differences(kind, schedule, without, with_it)]
+    return found

@@ -1,0 +1,96 @@
+"""The service as it was when one record could change what is public about others: each must be caught."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from stream_app.core.bins import assign
+from stream_app.core.records import RecordBatch
+from stream_app.ingest import Ingest
+from stream_app.sources.schema_registry import SchemaRegistry
+from stream_app.stream_views import StreamView
+from tests.simulator.pipeline import Pipeline, Ports
+from tests.simulator.schedule import Schedule
+
+
+class AbsenceIsRemembered(Pipeline):
+    """A schema that the registry did not have is not asked for again by this worker."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Leave out of each question what was missing before."""
+        return patch.object(SchemaRegistry, "fetch", _fetch_once)
+
+
+async def _fetch_once(registry: SchemaRegistry, schema_ids: Sequence[int]) -> dict[int, OSError]:
+    absent: set[int] = registry.__dict__.setdefault("absent", set())
+    asked = [schema_id for schema_id in schema_ids if schema_id not in absent]
+    unanswered = await _fetch(registry, asked)
+    absent.update(set(asked) - registry.known.keys() - unanswered.keys())
+    return unanswered
+
+
+class CutsWaitForReads(Pipeline):
+    """One connection reads records and says where the log ends: a cut waits until a read has returned."""
+
+    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
+        """Return loops over a source that does one thing at a time."""
+        return super().loops(schedule, replace(ports, source=_OneAtATime(ports.source)))
+
+
+class _OneAtATime:
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._busy = asyncio.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    async def read(self, *asked: Any) -> Any:
+        """Read."""
+        async with self._busy:
+            return await self._source.read(*asked)
+
+    async def positions_at(self, *asked: Any) -> Any:
+        """Say where partitions end."""
+        async with self._busy:
+            return await self._source.positions_at(*asked)
+
+
+class FutureHoldsThePosition(Pipeline):
+    """What stands behind a record from the future is applied when the cut is taken that judges the record."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """End each batch before its first record that no cut has judged."""
+        return patch.object(Ingest, "_apply_batch", _up_to_the_future)
+
+
+async def _up_to_the_future(ingest: Ingest, stream: StreamView, batch: RecordBatch) -> StreamView:
+    state = stream.partitions.get(batch.partition)
+    if state is not None:
+        own = stream.declaration.binning.bin_of(batch.columns[stream.declaration.time_field])
+        found = assign(own, batch.positions, state, stream.rules)
+        if found.ahead.any():
+            batch = _before(batch, int(np.argmax(found.ahead)))
+    return await _apply_batch(ingest, stream, batch) if batch.start < batch.end else stream
+
+
+def _before(batch: RecordBatch, index: int) -> RecordBatch:
+    end = int(batch.positions[index])
+    return replace(
+        batch,
+        end=end,
+        positions=batch.positions[:index],
+        columns={name: column[:index] for name, column in batch.columns.items()},
+        refused=[refusal for refusal in batch.refused if refusal.position < end],
+        records=batch.records[:index],
+    )
+
+
+_fetch, _apply_batch = SchemaRegistry.fetch, Ingest._apply_batch

@@ -1,0 +1,68 @@
+"""One hostile record more: every other cell, every other refusal and every public instant stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulator.cap_mutants import FirstApplied
+from tests.simulator.differential import FORMS, draw_differential, tried
+from tests.simulator.hostile import Form, Hostile
+from tests.simulator.hostile_mutants import (
+    AbsenceIsRemembered,
+    CutsWaitForReads,
+    FutureHoldsThePosition,
+)
+from tests.simulator.observer import Observer
+from tests.simulator.pipeline import Pipeline
+
+pytestmark = pytest.mark.slow
+
+FUTURE = (Hostile.FUTURE_A_LITTLE, Hostile.FUTURE_YEAR, Hostile.FUTURE_9999)
+
+
+@pytest.mark.parametrize("seed", range(len(FORMS)))
+def test_a_hostile_record_changes_nothing_else(seed: int) -> None:
+    assert tried(seed) == []
+
+
+def test_every_kind_is_met() -> None:
+    assert {kind for form in FORMS for kind in form.kinds()} == set(Hostile)
+    assert {draw_differential(seed)[1] for seed in range(len(FORMS))} == set(FORMS)
+
+
+# By which kinds of record, and what must be said about it.
+CAUGHT = [
+    (AbsenceIsRemembered, Form(avro=True), (Hostile.EARLY_SCHEMA,), "cells of others differ"),
+    (FutureHoldsThePosition, Form(), FUTURE, "visible at other instants"),
+    (CutsWaitForReads, Form(avro=True), (Hostile.SLOW_LOOK_UP,), "cells of others differ"),
+]
+
+
+@pytest.mark.parametrize(
+    ("mutant", "form", "kinds", "words"), CAUGHT, ids=lambda part: getattr(part, "__name__", "")
+)
+def test_the_comparison_alone_catches(
+    mutant: type[Pipeline],
+    form: Form,
+    kinds: tuple[Hostile, ...],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without the recount, which would see it too: two logs are enough."""
+    monkeypatch.setattr(Observer, "check_end", _looks_away)
+    heard = []
+    for seed in range(FORMS.index(form), 60, len(FORMS)):
+        found = tried(seed, kinds, mutant())
+        if any(words in line for line in found):
+            return
+        heard += found
+    raise AssertionError(f"{mutant.__name__} lived through all seeds; heard {heard[:3]}")
+
+
+def test_the_recount_of_both_logs_catches_a_cap_that_is_filled_in_order_of_application() -> None:
+    found = tried(FORMS.index(Form(max_events=4)), [Hostile.ORDINARY], FirstApplied())
+    assert "the log and its cuts give" in found[0]
+
+
+async def _looks_away(observer: Observer) -> None:
+    """Check nothing."""

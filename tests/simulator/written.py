@@ -1,0 +1,156 @@
+"""Logs of real bytes, read by the service's own decoders; reading and look-ups take virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import fastavro
+import httpx
+import numpy as np
+
+from stream_app.core.records import Reason, RecordBatch, Refusal
+from stream_app.sources.decode import PlainField, TimeField
+from stream_app.sources.topic_records import TopicDecoder, topic_decoder
+from tests.simulator.log import Entry, LogSource, Run
+
+FETCH_S = 0.02  # a read takes so long,
+RECORD_S = 0.012  # and so long more for each record,
+BYTE_S = 1e-7  # and for each byte of it
+LOOK_UP_S = 0.2  # the registry's answer
+TIME, OTHERS = TimeField("time", "us"), [PlainField("key"), PlainField("user")]
+_TEXT = ["null", "string"]
+SCHEMA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "Event",
+        "fields": [
+            {"name": "time", "type": "long"},
+            {"name": "key", "type": _TEXT},
+            {"name": "user", "type": _TEXT},
+            {"name": "note", "type": "string"},
+        ],
+    }
+)
+REGISTRY = "http://registry.invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class Written(Entry):
+    """A record as bytes. Args: name, which record it is, wherever it stands; value, None for a tombstone."""
+
+    name: str = ""
+    value: bytes | None = b""  # type: ignore[assignment]  # an Entry's value is that of an axis
+    key: str | None = None  # type: ignore[assignment]
+    user: str = ""  # type: ignore[assignment]
+
+
+def json_value(time_us: int, key: str | None, user: str | None, note: str = "") -> bytes:
+    """Return an event as JSON; a key or user that is None is left out."""
+    said = {"time": time_us, "key": key, "user": user, "note": note}
+    return json.dumps({name: value for name, value in said.items() if value is not None}).encode()
+
+
+def avro_value(schema_id: int, time_us: int, key: str | None, user: str | None, note: str = "") -> bytes:
+    """Return an event in Confluent's wire format."""
+    body = io.BytesIO()
+    event = {"time": time_us, "key": key, "user": user, "note": note}
+    fastavro.schemaless_writer(body, SCHEMA, event)
+    return b"\0" + schema_id.to_bytes(4, "big") + body.getvalue()
+
+
+class RegistryOfLoop(httpx.AsyncBaseTransport):
+    """A schema registry in virtual time.
+
+    Args: registered, which ids it has at the moment of a question.
+    """
+
+    def __init__(self, registered: Callable[[], Collection[int]]) -> None:
+        self._registered = registered
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer after a while."""
+        await asyncio.sleep(LOOK_UP_S)
+        if int(request.url.path.rpartition("/")[2]) in self._registered():
+            return httpx.Response(200, json={"schema": json.dumps(SCHEMA)})
+        return httpx.Response(404, json={"error_code": 40403, "message": "Schema not found"})
+
+
+@contextmanager
+def registry(registered: Callable[[], Collection[int]]) -> Iterator[None]:
+    """Let every HTTP client that is made meanwhile ask this registry."""
+    make = httpx.AsyncClient
+
+    def client(**settings: Any) -> httpx.AsyncClient:
+        return make(**{**settings, "transport": RegistryOfLoop(registered)})
+
+    with patch.object(httpx, "AsyncClient", client):
+        yield
+
+
+def make_decoder(avro: bool) -> TopicDecoder:
+    """Return a new worker's decoder, which knows no schemas so far."""
+    return topic_decoder("avro" if avro else "json", TIME, others=OTHERS, schema_registry=REGISTRY)
+
+
+class WrittenSource(LogSource):
+    """One worker's consumer of a log of bytes: what ``KafkaSource`` does after a fetch, in virtual time."""
+
+    def __init__(
+        self,
+        log: Any,
+        clock_us: Callable[[], int],
+        rng: random.Random,
+        decoder: TopicDecoder,
+        **settings: Any,
+    ) -> None:
+        super().__init__(log, clock_us, rng, **settings)
+        self._decoder = decoder
+
+    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        """Return the next batches from the positions, decoded; it takes its time."""
+        runs = self._available(positions)
+        if not runs:
+            await asyncio.sleep(min(timeout_s, self._next_arrival_s(positions)))
+            runs = self._available(positions)
+        logs = [[value for _, value in self._values(*run) if value is not None] for run in runs]
+        if any(logs):
+            took_s = [RECORD_S + BYTE_S * len(value) for values in logs for value in values]
+            await asyncio.sleep(FETCH_S + sum(took_s))
+            ready = await self._decoder.prepare(logs)
+            runs = [self._until(*run, count) for run, count in zip(runs, ready, strict=True)]
+        return [self._batch(*run) for run in runs if run[0] in self.assigned and run[1] < run[2]]
+
+    def _values(self, partition: str, start: int, end: int) -> list[tuple[int, bytes | None]]:
+        entries = self.log.partitions[partition]
+        return [(position, entries[position].value) for position in range(start, end)]  # type: ignore[misc]
+
+    def _until(self, partition: str, start: int, end: int, ready: int) -> Run:
+        """Return the run up to the first record that cannot be decoded yet."""
+        present = [at for at, value in self._values(partition, start, end) if value is not None]
+        return partition, start, end if ready == len(present) else present[ready]
+
+    def _batch(self, partition: str, start: int, end: int) -> RecordBatch:
+        found = self._values(partition, start, end)
+        refused = [Refusal(partition, at, Reason.TOMBSTONE, b"") for at, value in found if value is None]
+        present = [(at, value) for at, value in found if value is not None]
+        places, values = [at for at, _ in present], [value for _, value in present]
+        decoded = self._decoder.decode(values, [0] * len(values))
+        refused += [Refusal(partition, places[i], reason, values[i]) for i, reason in decoded.refused]
+        kept = decoded.kept.tolist()
+        return RecordBatch(
+            partition=partition,
+            start=start,
+            end=end,
+            positions=np.array(places, dtype=np.int64)[kept],
+            columns=decoded.columns,
+            refused=refused,
+            records=[values[i] for i in kept],
+        )
