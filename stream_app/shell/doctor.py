@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from stream_app.bootstrap import outside_ledger
 from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
 from stream_app.config.measured_again import check_measurements
 from stream_app.config.operator import check_operator
@@ -41,6 +42,7 @@ async def examine(settings: Settings) -> list[Finding]:
         findings += _directory(what, directory)
     findings += _measurements(settings)
     findings += key_file_findings(settings)
+    findings += await _ledger(settings)
     findings += _doors(settings)
     findings += await redis_findings(settings)
     findings += await kafka_findings(settings)
@@ -53,6 +55,18 @@ def _measurements(settings: Settings) -> Iterator[Finding]:
         check_measurements(settings.streams, time.time_ns() // 1_000)
     except ConfigError as refusal:
         yield Finding("streams", "fail", str(refusal))
+
+
+async def _ledger(settings: Settings) -> list[Finding]:
+    """Return whether the ledger outside the store is there, where the configuration names one."""
+    outside = outside_ledger(settings)
+    if outside is None:
+        return []
+    try:
+        entries = await outside.entries()
+    except (OperatorError, OSError) as failure:
+        return [Finding("ledger", "fail", str(failure))]
+    return [Finding("ledger", "ok", f"{outside.name} holds {len(entries)} epoch(s)")]
 
 
 def _file(stream: StreamSettings, source: SourceSettings) -> Iterator[Finding]:

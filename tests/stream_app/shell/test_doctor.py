@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from deploy.ports import free_port
+from stream_app.bootstrap import new_ledger
 from stream_app.config import load
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
@@ -66,6 +67,16 @@ def test_a_good_place_is_good(folder: Path) -> None:
     found = examined(folder)
     assert bad(found) == {}
     assert {"streams.clicks.source.file", "state.dir", "redis.url", "api.port", "operator.port"} == set(found)
+
+
+def test_a_ledger_that_was_not_begun(folder: Path) -> None:
+    more = "ledger: {file: ledger.ndjson}"
+    found = examined(folder, more=more)
+    assert bad(found) == {"ledger": "fail"}
+    assert "make it with stream-app new-ledger" in found["ledger"][0].said
+    asyncio.run(new_ledger(load(folder / "app.yaml", {})))
+    [finding] = examined(folder, more=more)["ledger"]
+    assert (finding.state, finding.said) == ("ok", f"ledger.file: {folder}/ledger.ndjson holds 0 epoch(s)")
 
 
 def test_a_missing_file_and_a_closed_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
