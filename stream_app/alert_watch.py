@@ -15,6 +15,7 @@ from dataclasses import replace
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.alerts.states import Moment, Outcome, State, evaluate, retire, watch_silence
 from stream_app.core.epoch_view import Missing
+from stream_app.core.ledger import statement
 from stream_app.core.query import StreamView
 from stream_app.core.records import Int64Array, PublicState
 from stream_app.core.visible import visible_epochs
@@ -99,6 +100,8 @@ class AlertWatcher:
             (want.epoch, want.level): (want.first, rows)
             for want, rows in await self._read(stream, view, target)
         }
+        source = view.strategy.source
+        view.state(statement(source, await self._reader.ledger(source)))
         total = Outcome({}, [])
         for seq in range(before + 1, upto + 1):
             state = _state_at(public, seq)
@@ -143,7 +146,7 @@ class AlertWatcher:
     def _moment(self, view: StreamView, seq: int) -> Moment:
         until_us = view.released_until_us
         assert until_us is not None
-        return Moment(view.strategy.stream, seq, until_us, _now_us(), view.declaration.private)
+        return Moment(view.strategy.stream, seq, until_us, _now_us(), view.private)
 
 
 def _state_at(public: PublicState, seq: int) -> PublicState:

@@ -65,9 +65,7 @@ NOT_PROTECTED_USERS = [
     "People with several user names: with k names the protection is k times weaker.",
     *NOT_PROTECTED[1:],
 ]
-_TOLD = (
-    *("rule", "stream", "condition", "confidence", "value", "stderr", "private", "labels", "summary", "key"),
-)
+_TOLD = (*("rule", "stream", "condition", "confidence", "value", "stderr", "labels", "summary", "key"),)
 _LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
 
 
@@ -232,8 +230,8 @@ def privacy(
     )
 
 
-def alerts(states: Mapping[str, bytes]) -> AlertList:
-    """Return where the rules stand that ever changed."""
+def alerts(states: Mapping[str, bytes], private: Callable[[str], bool]) -> AlertList:
+    """Return where the rules stand that ever changed. Args: private, whether a stream is, as is known now."""
     found = {name: State.from_json(text) for name, text in states.items()}
     return AlertList(
         alerts=[
@@ -241,6 +239,7 @@ def alerts(states: Mapping[str, bytes]) -> AlertList:
                 phase=state.phase,
                 since=format_instant(state.since_us),
                 changed=format_instant(state.last["at_us"]),
+                private=state.last["private"] and private(state.last["stream"]),
                 **{name: state.last[name] for name in _TOLD},
             )
             for _, state in sorted(found.items())

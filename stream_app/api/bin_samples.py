@@ -177,7 +177,7 @@ def selected(views: Sequence[StreamView], selectors: Sequence[Selector]) -> Iter
     Cost: every label of a view is compared once with each selector, however many metrics there are.
     """
     for view in views:
-        common = {"stream": view.strategy.stream, "private": str(view.declaration.private).lower()}
+        common = {"stream": view.strategy.stream, "private": str(view.private).lower()}
         keys = view.strategy.axes.keys
         labels = () if keys is None else keys.labels
         of_keys = [(one.without("key"), _places(one, labels)) for one in selectors]

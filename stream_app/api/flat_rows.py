@@ -73,7 +73,7 @@ def key_rows(view: StreamView, query: KeyRows) -> Rows:
     return Rows(
         [
             {"stream": query.stream, "key": key, "value": value, "stderr": counts.stderr}
-            | {"lower": lower, "upper": upper, "private": view.declaration.private}
+            | {"lower": lower, "upper": upper, "private": view.private}
             for place, (key, value, lower, upper) in enumerate(rows)
             if wanted in (None, place)
         ]

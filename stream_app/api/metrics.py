@@ -42,7 +42,7 @@ class Newest:
         keys, until_us = view.strategy.axes.keys, view.released_until_us
         return cls(
             view.strategy.stream,
-            str(view.declaration.private).lower(),
+            str(view.private).lower(),
             float(view.strategy.epsilon),
             view.visible_seq,
             until_us,

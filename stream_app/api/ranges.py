@@ -13,7 +13,7 @@ def released(view: StreamView) -> dict[str, object]:
     until_us = view.released_until_us
     return {
         "stream": view.strategy.stream,
-        "private": view.declaration.private,
+        "private": view.private,
         "released_until": None if until_us is None else format_instant(until_us),
         "seq": view.visible_seq,
     }

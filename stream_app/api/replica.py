@@ -10,12 +10,13 @@ import logging
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from operator import itemgetter
 
 from stream_app.core.alerts.states import State
 from stream_app.core.epoch_view import Missing
+from stream_app.core.ledger import Statement, statement
 from stream_app.core.query import StreamView
 from stream_app.core.records import Int64Array, LedgerEntry, PublicState
 from stream_app.outage import Outage
@@ -23,6 +24,7 @@ from stream_app.ports import PublicReader
 
 log = logging.getLogger(__name__)
 
+Stated = Callable[[str], Awaitable[Statement]]
 Block = tuple[Missing, Int64Array]
 
 RECENT_ROWS = 4_096  # a follower that is further behind reads from the store
@@ -53,10 +55,12 @@ class StreamReplica:
         self._waiting: dict[asyncio.Future[None], None] = {}  # followers that know everything
         self._growing: asyncio.Task[None] | None = None
 
-    async def refresh(self) -> None:
+    async def refresh(self, stated: Stated | None = None) -> None:
         """Read what became visible since the last time; readers see all of it or nothing.
 
         Does not wait for whoever reads the view: it grows when they are done.
+        Args: stated, reads what the ledger of a source says. It is asked before anything is shown, for what
+            is visible was in the ledger before.
         Raises: whatever the reader raises when the store cannot be read.
         """
         state = await self._reader.public_state(self.stream)
@@ -70,7 +74,10 @@ class StreamReplica:
             view = StreamView(state.strategy)  # nobody reads it yet
             self._recent.clear()
         elif self._growing is not None and not self._growing.done():
-            self._hand_on(state.visible_seq, await self._new_rows(state.visible_seq))
+            rows = await self._new_rows(state.visible_seq)
+            if stated is not None:
+                self.state(await stated(view.strategy.source))
+            self._hand_on(state.visible_seq, rows)
             return
         blocks = [
             (
@@ -80,6 +87,8 @@ class StreamReplica:
             for want in view.missing(state)
         ]
         rows = await self._new_rows(state.visible_seq)
+        if stated is not None:
+            view.state(await stated(view.strategy.source))
         if view is self.view and self.busy.locked():
             self._growing = asyncio.create_task(self._grow_in_turn(view, state, blocks))
         else:
@@ -95,6 +104,19 @@ class StreamReplica:
         view.extend(state, blocks)
         self.view = view
         self.answers.clear()
+
+    def state(self, statement: Statement) -> None:
+        """Take what the ledger of the source says now; answers that said otherwise are made anew."""
+        if self.view is not None:
+            before = self.view.private
+            self.view.state(statement)
+            if self.view.private != before:
+                self.answers.clear()
+
+    @property
+    def private(self) -> bool:
+        """Return whether anybody is protected, as far as is known."""
+        return self.view is not None and self.view.private
 
     def _hand_on(self, seq: int, rows: Iterable[tuple[int, bytes]]) -> None:
         """Give followers what is new."""
@@ -171,6 +193,7 @@ class Replicas:
     def __init__(self, reader: PublicReader) -> None:
         self.by_name: dict[str, StreamReplica] = {}
         self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
+        self._statements: dict[str, Statement] = {}
         self.alerts: dict[str, bytes] = {}  # by rule: where it stands
         self.transitions: dict[str, tuple[bytes, ...]] = {}  # by stream: the last ones, oldest first
         self.closed = False
@@ -189,13 +212,27 @@ class Replicas:
         for name in names:
             if name not in self.by_name:
                 self.by_name[name] = StreamReplica(self._reader, name)
-            await self.by_name[name].refresh()
+            await self.by_name[name].refresh(self.stated)
         for gone in set(self.by_name) - set(names):
             self.by_name.pop(gone).close()
         sources = {one.view.strategy.source for one in self.by_name.values() if one.view}
-        self.ledgers = {source: await self._reader.ledger(source) for source in sources}
+        for source in sources:
+            await self.stated(source)
+        for gone in set(self.ledgers) - sources:
+            del self.ledgers[gone], self._statements[gone]
         self.alerts, self.transitions = alerts, self.transitions | transitions
         self._fresh_at = time.monotonic()
+
+    async def stated(self, source: str) -> Statement:
+        """Return what the ledger of a source says now, after telling all streams over it."""
+        ledger = await self._reader.ledger(source)
+        if ledger != self.ledgers.get(source):
+            told = statement(source, ledger)
+            self.ledgers[source], self._statements[source] = ledger, told
+            for replica in self.by_name.values():
+                if replica.view is not None and replica.view.strategy.source == source:
+                    replica.state(told)
+        return self._statements[source]
 
     async def _read_alerts(self) -> tuple[dict[str, bytes], dict[str, tuple[bytes, ...]]]:
         """Return where rules stand, and all transitions of streams whose rules moved: each moves a state."""

@@ -99,6 +99,8 @@ class _Asked:
         if view is None:
             raise ClientDisconnect  # the stream was taken away while this waited
         suffix = "" if form == "json" else f":{form}"
+        if view.private != view.declaration.private:
+            suffix += ":not-private"  # the same values, of a source that now protects nobody
         return cls(
             replica,
             view,

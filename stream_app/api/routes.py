@@ -74,7 +74,10 @@ async def list_streams(request: Request, _query: Nothing) -> StreamList:
 @router.get("/alerts", response_model=AlertList)
 async def list_alerts(request: Request, _query: Nothing) -> AlertList:
     """Where the alert rules stand that ever changed."""
-    found = answers.alerts(all_replicas(request).alerts)
+    replicas = all_replicas(request)
+    found = answers.alerts(
+        replicas.alerts, lambda stream: stream not in replicas.by_name or replicas.by_name[stream].private
+    )
     return AlertList(alerts=[one for one in found.alerts if may_read(request, one.stream)])
 
 

@@ -138,9 +138,13 @@ class Released(BaseModel):
     """What every answer about a stream carries."""
 
     stream: str
-    private: bool = Field(description="false: epsilon is so large that nobody is protected")
+    private: bool = Field(
+        description="false: this stream, another one over its source, or all together protect nobody"
+    )
     released_until: str | None = Field(description="end of the last released bin, RFC 3339")
-    seq: int = Field(description="released bins so far; the answer is a pure function of it")
+    seq: int = Field(
+        description="released bins so far; all of the answer but private is a pure function of it"
+    )
 
 
 class EstimatedCount(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterable
 
 from fastapi.responses import StreamingResponse
@@ -40,19 +41,30 @@ async def follow(
 ) -> AsyncIterator[bytes]:
     """Yield every visible row after a seq, then each new one, for ever.
 
+    An event ``privacy`` comes first, and before the next row whenever it changes: rows are bytes of their
+    release, and cannot know which other streams come to show the same events.
     Cost: rows that wait together are sent together, so catching up costs a write per 2,000 bins.
     """
-    yield b"retry: %d\n\n" % RETRY_MS
+    told = replica.private
+    yield b"retry: %d\n\n" % RETRY_MS + _privacy(replica.stream, told)
     while not replica.closed:
         known = replica.seq
         rows = await replica.rows_after(after)
+        changed = b"" if replica.private == told else _privacy(replica.stream, told := replica.private)
         if rows:
             after = rows[-1][0]
-            yield frames(rows)
+            yield changed + frames(rows)
+        elif changed:
+            yield changed
         elif known > after:
             after = known  # a store that was set back lost these rows: wait for the next one
         elif not await replica.wait_beyond(after, heartbeat_s) and not replica.closed:
             yield b": nothing new yet\n\n"
+
+
+def _privacy(stream: str, private: bool) -> bytes:
+    said = json.dumps({"stream": stream, "private": private}, separators=(",", ":"))
+    return b"event: privacy\ndata: %b\n\n" % said.encode()
 
 
 def frames(rows: Iterable[tuple[int, bytes]]) -> bytes:

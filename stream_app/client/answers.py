@@ -304,8 +304,9 @@ class Release:
     """One released bin: what became visible, exactly as the service sent it.
 
     ``value`` and its interval are the running count as first published, over all cells of the bin; the
-    interval is None for a bin of several cells, whose errors the row gives one by one. ``row`` is the
-    parsed message.
+    interval is None for a bin of several cells, whose errors the row gives one by one. ``private`` is what
+    the service said last about the source, as in every answer. ``row`` is the parsed message; its
+    ``not_private`` is what the stream itself was configured to.
     """
 
     seq: int
@@ -317,8 +318,9 @@ class Release:
     row: dict[str, Any]
 
     @classmethod
-    def of(cls, row: dict[str, Any]) -> Release:
-        """Read one row."""
+    def of(cls, row: dict[str, Any], private: bool | None = None) -> Release:
+        """Read one row. Args: private, what the service said last; None: only what the row knows is known."""
+        own = not row["not_private"] if "not_private" in row else bool(row["private"])  # rows of before
         intervals = row["interval"]
         return cls(
             seq=row["seq"],
@@ -326,7 +328,7 @@ class Release:
             end=row["end"],
             value=float(sum(row["estimate"])),
             interval=(intervals[0][0], intervals[0][1]) if len(intervals) == 1 else None,
-            private=row["private"],
+            private=own and private is not False,
             row=row,
         )
 

@@ -144,6 +144,7 @@ class EventReader:
         self.after = after
         self._event = ""
         self._data: list[str] = []
+        self._private: bool | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -166,8 +167,10 @@ class EventReader:
         elif not line:
             event, data = self._event, "\n".join(self._data)
             self.begin()
+            if event == "privacy" and data:
+                self._private = bool(json.loads(data)["private"])
             if event == "release" and data:
-                release = Release.of(json.loads(data))
+                release = Release.of(json.loads(data), self._private)
                 if self.after is None or release.seq > self.after:
                     self.after = release.seq
                     yield release

@@ -23,6 +23,7 @@ from stream_app.core.consistent import Method, consistent_running
 from stream_app.core.declaration import Declaration
 from stream_app.core.epoch_view import EpochView, Float64Array, Kind, Missing, Span, View
 from stream_app.core.instants import format_instant
+from stream_app.core.ledger import Statement
 from stream_app.core.levels_view import EpochCovers
 from stream_app.core.product_epoch import AxesEpoch, ProductEpoch, PublishedAxesEpoch
 from stream_app.core.published_series import PublishedErrors, published_points
@@ -87,6 +88,22 @@ class StreamView:
         self._of_key: dict[str, StreamView] = {}
         self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, kept by those who ask for them
         self._key: int | None = None  # the place of the one key that is shown
+        self._statement: Statement | None = None
+
+    # -- what is promised ---------------------------------------------------------------------------
+
+    @property
+    def private(self) -> bool:
+        """Return whether anybody is protected, by all that is measured of the source as far as is known.
+
+        Another stream over the source may show the same events, and may begin later.
+        """
+        return self.declaration.private and (self._statement is None or self._statement.private)
+
+    def state(self, statement: Statement) -> None:
+        """Take what the ledger of the source says now."""
+        self._statement = statement
+        self._of_key.clear()
 
     # -- what is visible ----------------------------------------------------------------------------
 

@@ -188,7 +188,7 @@ def _chained(state: StreamState, strategy: Strategy, releases: BinReleases, nonc
             "variance": variance,
             "interval": [[value - half_width, value + half_width] for value in estimate],
             "confidence": CONFIDENCE,
-            "private": declaration.private,
+            "not_private": not declaration.private,  # as configured; the ledger knows about the source
             "published": shown[position].tolist(),
             **_columns(strategy, releases, position),
             "strategy": strategy.hash,

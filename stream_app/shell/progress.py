@@ -57,7 +57,7 @@ class StreamProgress:
             upper=upper,
             confidence=row["confidence"],
             until_us=until_us,
-            private=row["private"],
+            private=not row["not_private"] if "not_private" in row else row["private"],
             complete=to_us is not None and until_us >= to_us,
         )
 

@@ -31,12 +31,13 @@ def alert_of(told: Transition) -> dict[str, Any]:
         **{name: str(value) for name, value in told["labels"].items()},
         "alertname": told["rule"],
         "stream": told["stream"],
-        "private": str(told["private"]).lower(),
     }
     annotations = {
         "condition": told["condition"],
         "bin_end": format_instant(told["at_us"]),
         "idempotency_key": told["key"],
+        # Not a label: labels say which alert it is, and this may change before it is resolved.
+        "private": str(told["private"]).lower(),
     }
     if told["summary"]:
         annotations["summary"] = told["summary"]

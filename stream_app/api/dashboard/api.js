@@ -27,10 +27,11 @@ export async function get(path, query = {}, signal = undefined) {
 export const streamPath = (stream) => `/v1/streams/${encodeURIComponent(stream)}`;
 
 // Follow a stream's releases. The browser reconnects by itself and resumes after the last id it saw.
-export function follow(stream, after, { onRelease, onState }) {
+export function follow(stream, after, { onRelease, onState, onPrivacy }) {
   const events = new EventSource(`${streamPath(stream)}/events?after=${after}`);
   events.onopen = () => onState("live");
   events.onerror = () => onState(events.readyState === EventSource.CLOSED ? "closed" : "connecting");
+  events.addEventListener("privacy", (event) => onPrivacy?.(JSON.parse(event.data).private));
   events.addEventListener("release", (event) => onRelease(Number(event.lastEventId), event.data));
   return () => events.close();
 }

@@ -186,6 +186,7 @@ function listen() {
   unfollow();
   unfollow = follow(page.stream, page.seq, {
     onRelease,
+    onPrivacy: (known) => { page.detail.private = known; showPrivacy(); },
     onState: (state) => {
       setConnection(state === "closed" ? "lost" : state);
       if (state === "live") { // what was missed, or a stream that began anew
@@ -197,12 +198,17 @@ function listen() {
   });
 }
 
+function showPrivacy() {
+  const { private: known } = page.detail;
+  at("not-private").hidden = known;
+  say(at("not-private"), known ? "" : "These values are not private: what is shown of their source, all together, protects nobody.");
+}
+
 function showStream() {
   const { detail, times } = page;
   const since = times.onPage(times.from(seconds(detail.start)));
   at("stream-about").textContent = `Events of ${detail.source} since ${since}, counted per ${times.per}${times.meaning}`;
-  at("not-private").hidden = detail.private;
-  say(at("not-private"), detail.private ? "" : "These values are not private: epsilon is so large that nobody is protected.");
+  showPrivacy();
   at("epsilon").replaceChildren(`ε = ${detail.epsilon} `, make("small", {}, "an epoch"));
   at("revised").hidden = detail.release !== "anticipating";
 }

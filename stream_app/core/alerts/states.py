@@ -80,7 +80,7 @@ def evaluate(rules: Sequence[Rule], states: Mapping[str, State], view: StreamVie
     until_us = view.released_until_us
     if until_us is None:
         return Outcome({}, [])
-    moment = Moment(view.strategy.stream, view.visible_seq, until_us, now_us, view.declaration.private)
+    moment = Moment(view.strategy.stream, view.visible_seq, until_us, now_us, view.private)
     valued = [rule for rule in rules if rule.condition.measure != "no_data"]
     outcome = Outcome({}, [])
     for rule, reading in zip(valued, readings(valued, view), strict=True):

@@ -60,7 +60,8 @@ def test_a_webhook_gets_the_body_of_alertmanager_version_4() -> None:
         *("commonAnnotations", "externalURL", "alerts"),
     }
     [alert] = body["alerts"]
-    assert alert["labels"] == {"alertname": "busy", "stream": "clicks", "severity": "page", "private": "true"}
+    assert alert["labels"] == {"alertname": "busy", "stream": "clicks", "severity": "page"}
+    assert alert["annotations"]["private"] == "true"
     assert alert["annotations"]["value"] == "9.50"
     assert (alert["startsAt"], alert["endsAt"]) == ("1970-01-01T01:01:40Z", "0001-01-01T00:00:00Z")
     assert request.headers["idempotency-key"] == TOLD["key"] == alert["annotations"]["idempotency_key"]

@@ -1,0 +1,141 @@
+"""What readers are told is private: by the ledger of the source, in every place, from the next moment on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from stream_app.alert_watch import AlertWatcher
+from stream_app.api.sse import follow
+from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.state.memory import MemoryStore
+from stream_app.state.memory_alerts import MemoryAlertStore
+from tests.stream_app.api.client import EXACT, Api, api_at
+from tests.stream_app.published import Published
+
+PATHS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("", {}),
+    ("count", {}),
+    ("series", {}),
+    ("nodes", {}),
+    ("privacy", {}),
+    ("marks", {}),
+    ("transitions", {}),
+    ("preview", {"epsilon": 1}),
+)
+# What a later stream over the same source does to the promise about this one.
+SIBLINGS = {"the sum protects nobody": "15", "a bare sibling shows the same events": EXACT}
+
+
+@asynccontextmanager
+async def one_of_epsilon_15() -> AsyncIterator[tuple[Api, MemoryStore]]:
+    store = MemoryStore()
+    stream = Published(store, epsilon="15")
+    await stream.open()
+    await stream.close([5] * 12)
+    async with api_at(stream) as api:
+        yield api, store
+
+
+async def said(api: Api) -> dict[str, Any]:
+    """Return what every place says about the stream that is asked for."""
+    found = {path or "stream": (await api.json(path, **query))["private"] for path, query in PATHS}
+    for path in ("/v1/streams", "/v1/overview"):
+        listed = (await api.json(path))["streams"]
+        found[path] = next(one["private"] for one in listed if one["stream"] == "departures")
+    csv = (await api.get("series", format="csv")).text.splitlines()
+    found["csv"] = csv[1].endswith(",true")
+    text = (await api.get("/metrics")).text
+    found["/metrics"] = 'private_counts_running{private="true",stream="departures"}' in text
+    labels = await api.json("/api/v1/series", **{"match[]": '{stream="departures"}'})
+    found["labels"] = {one["private"] for one in labels["data"]} == {"true"}
+    event = (await anext(follow(api.replica, 11))).decode()
+    found["/events"] = json.loads(event.partition("event: privacy\ndata: ")[2].partition("\n")[0])["private"]
+    return found
+
+
+@pytest.mark.parametrize("epsilon", SIBLINGS.values(), ids=SIBLINGS)
+def test_no_place_says_private_once_a_sibling_is_in_the_ledger(epsilon: str) -> None:
+    async def run() -> None:
+        async with one_of_epsilon_15() as (api, store):
+            assert set((await said(api)).values()) == {True}
+            etag = (await api.get("count")).headers["etag"]
+            events = follow(api.replica, 12)
+            assert b'"private":true' in await anext(events)
+            sibling = Published(store, name="sibling", epsilon=epsilon)
+            await sibling.open()  # reserved in the ledger; nothing of it is released yet
+            await api.refresh()
+            assert set((await said(api)).values()) == {False}
+            known = await api.get("count", headers={"If-None-Match": etag})
+            assert (known.status_code, known.json()["private"]) == (200, False)
+            await api.stream.close([1])
+            await api.refresh()
+            told = await anext(events)
+            assert told.index(b'event: privacy\ndata: {"stream":"departures","private":false}') < told.index(
+                b"event: release"
+            )
+            # A row is bytes of its release: it says what its stream was configured to, and nothing more.
+            [(_, row)] = await store.reader().rows("departures", 12, 1)
+            assert "private" not in json.loads(row)
+            assert json.loads(row)["not_private"] is False
+
+    asyncio.run(run())
+
+
+def test_a_sibling_is_in_the_statement_before_its_rows_are_shown() -> None:
+    async def run() -> None:
+        async with one_of_epsilon_15() as (api, store):
+            bare = Published(store, name="bare", epsilon=EXACT)
+            await bare.open()
+            await bare.close([7])
+            reader = store.reader()
+            shown: list[bool] = []
+            own = reader.rows
+
+            async def rows(stream: str, after: int, limit: int) -> Any:
+                if stream == "bare":
+                    shown.append(api.app.state.replicas.by_name["bare"].seq > 0)
+                return await own(stream, after, limit)
+
+            api.app.state.replicas._reader.rows = rows
+            await api.refresh()
+            assert shown == [False]
+            assert (await api.json("count"))["private"] is False
+
+    asyncio.run(run())
+
+
+def test_an_alert_says_what_holds_when_it_is_told_and_when_it_is_asked_for() -> None:
+    async def run() -> None:
+        async with one_of_epsilon_15() as (api, store):
+            text = "count(departures) > 1"
+            alerts = MemoryAlertStore()
+            watcher = AlertWatcher([Rule("busy", text, parse_condition(text))], store.reader(), alerts)
+            await watcher.look()
+            await api.stream.close([50])
+            await watcher.look()
+            api.app.state.replicas.alerts, _ = await alerts.load()
+            [alert] = (await api.json("/v1/alerts"))["alerts"]
+            assert alert["private"] is True
+            await Published(store, name="bare", epsilon=EXACT).open()
+            await api.app.state.replicas.stated(api.stream.source)
+            [alert] = (await api.json("/v1/alerts"))["alerts"]
+            assert alert["private"] is False
+            resolving = AlertWatcher([], store.reader(), alerts)
+            await resolving.look()
+            other = AlertWatcher([Rule("again", text, parse_condition(text))], store.reader(), alerts)
+            await other.look()
+            await api.stream.close([50])
+            await other.look()
+            told = [json.loads(text) for _, text in await alerts.transitions("", 10)]
+            assert [(one["rule"], one["private"]) for one in told if one["kind"] == "firing"] == [
+                ("busy", True),
+                ("again", False),
+            ]
+
+    asyncio.run(run())
