@@ -186,7 +186,7 @@ function listen() {
   unfollow();
   unfollow = follow(page.stream, page.seq, {
     onRelease,
-    onPrivacy: (known) => { page.detail.private = known; showPrivacy(); },
+    onPrivacy: (known) => { page.detail.private = known; showWhetherPrivate(); },
     onState: (state) => {
       setConnection(state === "closed" ? "lost" : state);
       if (state === "live") { // what was missed, or a stream that began anew
@@ -198,7 +198,7 @@ function listen() {
   });
 }
 
-function showPrivacy() {
+function showWhetherPrivate() {
   const { private: known } = page.detail;
   at("not-private").hidden = known;
   say(at("not-private"), known ? "" : "These values are not private: what is shown of their source, all together, protects nobody.");
@@ -208,7 +208,7 @@ function showStream() {
   const { detail, times } = page;
   const since = times.onPage(times.from(seconds(detail.start)));
   at("stream-about").textContent = `Events of ${detail.source} since ${since}, counted per ${times.per}${times.meaning}`;
-  showPrivacy();
+  showWhetherPrivate();
   at("epsilon").replaceChildren(`ε = ${detail.epsilon} `, make("small", {}, "an epoch"));
   at("revised").hidden = detail.release !== "anticipating";
 }

@@ -272,3 +272,16 @@ def test_looks(browser: Browser, backstage: Backstage, look: str) -> None:
         page.reload()
         shows_seq(page, 24 * 30)
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper
+
+
+def test_a_page_says_so_when_its_source_protects_nobody_any_more(
+    browser: Browser, backstage: Backstage
+) -> None:
+    stream = backstage.stream([5] * 10)
+    with opened(browser, backstage.start() + PAGE) as page:
+        expect(page.get_by_test_id("value")).to_have_attribute("data-seq", "10")
+        expect(page.locator("#not-private")).to_be_hidden()
+        bare = Published(backstage.store, name="bare", epsilon="1000000000")
+        backstage.run(bare.open())
+        backstage.run(stream.close([1]))
+        expect(page.locator("#not-private")).to_contain_text("These values are not private")
