@@ -7,6 +7,7 @@ Two workers may write the same entry twice; the key and the bytes are the same, 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -14,12 +15,13 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
-from stream_app.kafka_cluster import Cluster, TopicFacts, answers, create_compacted, topic_facts
+from stream_app.kafka_cluster import Cluster, answers, create_compacted, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.sinks.ledger_file import HEADER, missing
 
 _HEADER_KEY = b"private_counts_ledger"
 _PATIENCE_MS = 1_000
+_LOOKS, _LOOK_AGAIN_S = 5, 0.2
 
 
 class LedgerTopic:
@@ -41,7 +43,7 @@ class LedgerTopic:
         if await topic_facts(cluster, topic) is None:
             await create_compacted(cluster, topic)
         ledger = cls(cluster, topic)
-        ledger._check(await topic_facts(cluster, topic))
+        await ledger._check()
         if await ledger._records():
             raise OperatorError(
                 f"ledger.topic: {topic} holds records already; a ledger is begun once: keep it"
@@ -51,7 +53,7 @@ class LedgerTopic:
 
     async def entries(self) -> tuple[LedgerEntry, ...]:
         """Return all entries, oldest first. Cost: reads the whole topic, a record for each epoch."""
-        self._check(await topic_facts(self._cluster, self._place.topic))
+        await self._check()
         header, *records = await self._records() or [(b"", b"")]
         if header != (_HEADER_KEY, HEADER):
             raise OperatorError(missing(self.name))
@@ -73,7 +75,13 @@ class LedgerTopic:
         await self._send([(key, text) for text, key in new.items() if text not in known])
         known.update(new)
 
-    def _check(self, facts: TopicFacts | None) -> None:
+    async def _check(self) -> None:
+        facts = await topic_facts(self._cluster, self._place.topic)
+        for _ in range(_LOOKS):  # a broker may hear of a new topic later than another one
+            if facts is not None:
+                break
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            facts = await topic_facts(self._cluster, self._place.topic)
         if facts is None:
             raise OperatorError(missing(self.name))
         if facts.cleanup_policy != "compact" or facts.partitions != 1:
