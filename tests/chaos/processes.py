@@ -152,13 +152,24 @@ class Deployment:
         )
         return Process(name, [command, "--config", str(configuration)], self.folder)
 
-    def restart_redis(self, down_s: float, restore: float | None = None) -> None:
-        """kill -9 Redis and start it again; with ``restore`` in [0, 1), over one of its older files."""
+    def empty_redis(self, down_s: float) -> None:
+        """kill -9 Redis and start it again without what it knew."""
+        for file in self._kill_redis():
+            _remove(file)
+        time.sleep(down_s)
+        self.redis.restart()
+
+    def _kill_redis(self) -> list[Path]:
+        """kill -9 Redis; return the files that it wrote."""
         pid = self.redis.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         _until(lambda: not self.redis.running, "redis is gone")
-        files = [*(self.folder / "redis").glob("appendonly*")]
+        return [*(self.folder / "redis").glob("appendonly*")]
+
+    def restart_redis(self, down_s: float, restore: float | None = None) -> None:
+        """kill -9 Redis and start it again; with ``restore`` in [0, 1), over one of its older files."""
+        files = self._kill_redis()
         if restore is not None and self._backups:
             # Never the newest: that would only be a restart.
             backup = self._backups[int(restore * max(1, len(self._backups) - 1))]

@@ -24,6 +24,7 @@ class Fault(StrEnum):
     FREEZE_AT_CLOSING = "freeze worker just after a closing instant"
     KILL_REDIS = "kill -9 redis"
     SET_REDIS_BACK = "restore an older redis"
+    EMPTY_REDIS = "empty redis"
     STOP_BROKER = "restart broker"
     KILL_BROKER = "kill -9 broker"
 
@@ -37,6 +38,7 @@ WEIGHTS = {
     Fault.FREEZE_AT_CLOSING: 4,
     Fault.KILL_REDIS: 5,
     Fault.SET_REDIS_BACK: 2,
+    Fault.EMPTY_REDIS: 1,
     Fault.STOP_BROKER: 1,
     Fault.KILL_BROKER: 1,
 }

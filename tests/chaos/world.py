@@ -115,6 +115,7 @@ class World:
                 "the API shows what is witnessed",
             )
             _check(collector, follower)
+            self._await_history(deployment, collector)
             return self._compare(deployment, collector, follower)
         finally:
             if follower is not None:
@@ -142,6 +143,8 @@ class World:
                 deployment.restart_redis(step.down_s)
             case Fault.SET_REDIS_BACK:
                 deployment.restart_redis(step.down_s, restore=step.choice)
+            case Fault.EMPTY_REDIS:
+                deployment.empty_redis(step.down_s)
             case Fault.STOP_BROKER | Fault.KILL_BROKER:
                 traffic.pause()
                 killed = step.fault is Fault.KILL_BROKER
@@ -158,6 +161,19 @@ class World:
         """Let something be released: faults upon processes that only start would prove little."""
         bin = collector.last_bin
         self._await(deployment, collector, lambda: collector.last_bin > bin, f"anything after bin {bin}")
+
+    def _await_history(self, deployment: Deployment, collector: Collector) -> None:
+        """Hold the API, asked from the first row on, against all rows that the releases topic ever showed."""
+        history = Follower(deployment.port, STREAM)
+        try:
+            self._await(
+                deployment,
+                collector,
+                lambda: history.seen.keys() >= collector.watch.rows.keys(),
+                "the API shows the whole history again",
+            )
+        finally:
+            history.close()
 
     def _await(
         self, deployment: Deployment, collector: Collector, condition: Callable[[], bool], what: str
