@@ -116,9 +116,9 @@ class EpochView(ABC):
         """Return the row of nodes over epochs that this one completes (``levels_release.py``), if it has."""
         return self._over_epochs[0][0] if self._over_epochs else None
 
-    def missing(self, visible_seq: int) -> Iterable[Missing]:
-        """Yield what has to be read to know all that is visible."""
-        bins, shape = visible_bins(self.record, visible_seq), self.design.shape
+    def missing(self, record: EpochRecord, visible_seq: int) -> Iterable[Missing]:
+        """Yield what has to be read to know all that is visible. Args: record, the epoch as it is by then."""
+        bins, shape = visible_bins(record, visible_seq), self.design.shape
         have = {level: len(self.nodes(level)) for level in shape.levels} | {ROWS: len(self.published)}
         if self._window is not None:
             have[WINDOWS] = len(self.windows)

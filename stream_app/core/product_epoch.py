@@ -74,9 +74,9 @@ class ProductEpoch(AxesEpoch):
         """Return all cells over a part of the epoch."""
         return self._columns.range(part.start, part.stop)
 
-    def missing(self, visible_seq: int) -> Iterable[Missing]:
-        """Yield what has to be read to know all that is visible."""
-        bins, shape = visible_bins(self.record, visible_seq), self._columns.design.time.shape
+    def missing(self, record: EpochRecord, visible_seq: int) -> Iterable[Missing]:
+        """Yield what has to be read to know all that is visible. Args: record, the epoch as it is by then."""
+        bins, shape = visible_bins(record, visible_seq), self._columns.design.time.shape
         have = dict(zip(shape.levels, self._columns.counts, strict=True)) | {ROWS: len(self.published)}
         for level, first in have.items():
             rows = (bins if level == ROWS else shape.completed_count(bins, level)) - first
@@ -134,9 +134,9 @@ class PublishedAxesEpoch(AxesEpoch):
         """Return all cells over a part of the epoch."""
         return published_range(self._product, self.published, part.start, part.stop)
 
-    def missing(self, visible_seq: int) -> Iterable[Missing]:
-        """Yield what has to be read to know all that is visible."""
-        rows = visible_bins(self.record, visible_seq) - self.bins
+    def missing(self, record: EpochRecord, visible_seq: int) -> Iterable[Missing]:
+        """Yield what has to be read to know all that is visible. Args: record, the epoch as it is by then."""
+        rows = visible_bins(record, visible_seq) - self.bins
         if rows > 0:
             yield Missing(self.record.epoch, ROWS, self.bins, rows)
 

@@ -164,7 +164,9 @@ class StreamView:
 
     def missing(self, state: PublicState) -> list[Missing]:
         """Return what has to be read to get to the state."""
-        return [want for epoch in self._epochs_at(state) for want in epoch.missing(state.visible_seq)]
+        # An epoch may have ended since, where this view still expects it to go on.
+        pairs = zip(self._epochs_at(state), state.epochs, strict=True)
+        return [want for epoch, record in pairs for want in epoch.missing(record, state.visible_seq)]
 
     def extend(self, state: PublicState, blocks: Iterable[tuple[Missing, Int64Array]]) -> None:
         """Take what was missing: afterwards this view is at the state."""

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stream_app.api.replica import StreamReplica
 from stream_app.core.epoch_view import Span
 from stream_app.core.query import StreamView
 from stream_app.core.records import Ending
@@ -92,6 +94,37 @@ def test_readers_have_the_history_again(one: OneSource, how: str) -> None:
         assert [bin for _, bin, _ in await one.epochs()] == [100, 106, 109]
 
     asyncio.run(run())
+
+
+def test_an_api_that_looked_at_any_moment_follows(one: OneSource) -> None:
+    """It knew the first epoch as one that goes on; that this has ended is news together with later rows."""
+
+    async def run(looks: tuple[int, ...]) -> None:
+        one.witness, one.clock.now_us = type(one.witness)(), FIRST_BIN * BIN_US
+        one.store.restore(MemoryStore())
+        replica = StreamReplica(one.store.reader(), STREAM)
+
+        async def look(moment: int) -> None:
+            if moment in looks:
+                await replica.refresh()
+
+        await release_until(one, 102)
+        await look(0)
+        lose(one, EMPTIED, one.store)
+        await look(1)
+        closer = one.closer()
+        await closer.open()
+        await look(2)
+        await closer.publish_witnessed()
+        await look(3)
+        await release_until(one, 104)
+        await replica.refresh()
+        assert replica.view is not None
+        assert (replica.seq, replica.view.visible_seq) == (4, 4)
+
+    for moments in range(5):
+        for looks in combinations(range(4), moments):
+            asyncio.run(run(looks))
 
 
 def test_an_emptied_store_skips_no_bin_whose_records_are_still_there(one: OneSource) -> None:
