@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from stream_app.core.alerts.states import State
 from stream_app.ports import AlertStore, AlertTarget, NotDelivered
+from stream_app.together import until_all_end
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +22,7 @@ _TRANSITIONS_A_READ = 100
 
 async def deliver(store: AlertStore, targets: Sequence[AlertTarget]) -> None:
     """Tell every target every transition until cancelled; a target that is down holds back no other."""
-    async with asyncio.TaskGroup() as group:
-        for target in targets:
-            group.create_task(_tell(store, target))
-            group.create_task(_remind(store, target))
+    await until_all_end(*(loop(store, target) for target in targets for loop in (_tell, _remind)))
 
 
 async def _tell(store: AlertStore, target: AlertTarget) -> None:

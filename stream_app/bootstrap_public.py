@@ -24,6 +24,7 @@ from stream_app.ports import AlertTarget, OperatorError, PublicReader
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.reader import RedisReader
 from stream_app.state.safety import Unreachable, check_reading
+from stream_app.together import until_all_end
 
 log = logging.getLogger(__name__)
 
@@ -155,9 +156,7 @@ async def run_alerts(settings: Settings) -> None:
             resources.push_async_callback(topic.close)
             targets.append(topic)
         await _begin_telling(store, targets)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(deliver(store, targets))
-            group.create_task(AlertWatcher(alerts.rules, reader, store).run())
+        await until_all_end(deliver(store, targets), AlertWatcher(alerts.rules, reader, store).run())
 
 
 async def _begin_telling(store: RedisAlertStore, targets: Sequence[AlertTarget]) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from stream_app.alert_delivery import deliver
 from stream_app.ports import OperatorError
+from stream_app.sinks.alert_targets import LogTarget
 from stream_app.together import until_all_end, until_one_ends
 
 REFUSAL = OperatorError("one line")
@@ -108,3 +110,18 @@ def test_cancelling_ends_every_loop() -> None:
 
     assert asyncio.run(cancelled())
     assert all(loop.ended for loop in loops)
+
+
+class RefusingStore:
+    """A store of alerts that only its operator can mend."""
+
+    def __getattr__(self, _name: str) -> Callable[..., Awaitable[None]]:
+        async def refuse(*_: object) -> None:
+            raise REFUSAL
+
+        return refuse
+
+
+def test_a_refusal_of_a_delivery_of_alerts_reaches_the_process_as_one_line() -> None:
+    with pytest.raises(OperatorError, match="one line"):
+        asyncio.run(deliver(RefusingStore(), [LogTarget()]))  # type: ignore[arg-type]
