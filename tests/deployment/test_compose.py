@@ -143,6 +143,12 @@ ENVIRONMENT = {
 }
 
 
+def test_every_process_of_the_service_hears_sigterm_also_while_it_loads(compose: Any) -> None:
+    """The kernel gives the first process of a container no signal that it has no handler for."""
+    heard = {name for name, service in compose["services"].items() if service.get("init")}
+    assert heard == {*WORKERS, "api", "alerts"}
+
+
 def test_its_configuration_can_be_read_with_the_environment_that_it_gets() -> None:
     settings = load(DEPLOY / "stream-app.yaml", ENVIRONMENT)
     assert settings.api.host == "0.0.0.0"
