@@ -121,7 +121,7 @@ def test_sorted_counts_are_not_scored_on_ranges_of_bins_and_the_others_are(histo
         ("1\nx\n", [], "holds no numbers"),
         ("1\n2.5\n", [], "not whole"),
         ("1\n-2\n", [], "counts[1] is -2"),
-        ("1\n2\n", ["--epsilon", "0"], "epsilon 0.0"),
+        ("1\n2\n", ["--epsilon", "0"], "epsilon: 0.0"),
         ("1\n2\n", ["--workload", "nothing"], "neither a file nor one of ranges, prefix, bins"),
         ("1\n2\n", ["--only", "lapalce"], "'lapalce' is not known"),
         *(

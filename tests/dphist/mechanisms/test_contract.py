@@ -191,7 +191,7 @@ class TestLedger:
             ledger.spend("second", Fraction(1, 6) + Fraction(1, 10**30))
         assert ledger.spend_rest("second") == Fraction(1, 6)
         assert ledger.left == 0
-        with pytest.raises(ValueError, match="not finite and above 0"):
+        with pytest.raises(ValueError, match="is not a finite number above zero"):
             ledger.spend_rest("third")
 
     def test_the_list_of_steps_cannot_be_used_to_change_the_ledger(self):
