@@ -186,7 +186,9 @@ def tried(
         without = seen_of(schedule, form, log, pipeline)
     except AssertionError as broken:
         return [f"without a hostile record: {broken}"]
-    for kind in [kind for kind in form.kinds() if kind in kinds]:
+    # With misfortunes a record may be read only when its schema is there, and count: left to calm seeds.
+    left_out = {Hostile.EARLY_SCHEMA} if schedule.actions else set()
+    for kind in [kind for kind in form.kinds() if kind in kinds and kind not in left_out]:
         neighbour = with_hostile(log, kind, form, schedule, random.Random(f"{kind} {seed}"))
         try:
             with_it = seen_of(schedule, form, neighbour, pipeline)
