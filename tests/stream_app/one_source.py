@@ -51,10 +51,12 @@ class DeadLetterList:
     streams: list[str | None] = field(default_factory=list)
 
     async def write(self, refusals: list[Refusal], stream: str | None = None) -> int:
-        """Keep them."""
-        self.kept += refusals
-        self.streams += [stream] * len(refusals)
-        return len(refusals)
+        """Keep them; a letter that is written again is the same letter."""
+        written = list(zip(self.kept, self.streams, strict=True))
+        new = [refusal for refusal in refusals if (refusal, stream) not in written]
+        self.kept += new
+        self.streams += [stream] * len(new)
+        return len(new)
 
     def reasons(self) -> list[str]:
         """Return why each was refused."""
