@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_app.core.records import ROWS, Reply, TileAppend
+from stream_app.core.records import GENESIS, ROWS, Reply, TileAppend
 from stream_app.core.restored import Restored
 from stream_app.core.tiles import tile_appends
 from tests.contracts.conftest import Stores
@@ -84,3 +84,18 @@ async def test_nothing_goes_in_once_the_epoch_has_released(stores: Stores) -> No
     before = await stores.store.rows(stores.stream, 0, 100)
     assert await stores.store.put_back(stores.stream, lost(1, BINS)) == Reply.CONFLICT
     assert await stores.store.rows(stores.stream, 0, 100) == before
+
+
+async def test_rows_come_back_under_numbers_that_were_discarded(stores: Stores) -> None:
+    """A store that was set back had released rows that nobody saw; the witness holds others."""
+    store, stream = stores.store, stores.stream
+    assert await store.open_epoch(stream, TEXT, EPOCH, GENESIS) == Reply.DONE
+    assert await store.start_partition(stream, HASH, "0", 0) == Reply.DONE
+    await release_bins(stores, 3)
+    await store.publish(stream, 1)
+    assert await store.open_epoch(stream, TEXT, NEXT_EPOCH, "e" * 64) == Reply.DONE
+    [(_, seen)] = await store.rows(stream, 0, 100)
+    tile = tile_appends(0, ROWS, 1, np.ones((3, WIDTH), np.int64))
+    assert await store.put_back(stream, lost(2, 3, tiles=tile)) == Reply.DONE
+    others = [(seq, b"row %d" % seq) for seq in range(2, BINS + 1)]
+    assert await store.rows(stream, 0, 100) == [(1, seen), *others]

@@ -217,7 +217,9 @@ class Observer:
 
     def _rules(self) -> Rules:
         schedule = self.world.schedule
-        first, bins = self.history.epochs[0].first_bin, schedule.horizon
+        # Before the first epoch nothing counts, so its windows do not matter.
+        first = self.history.epochs[0].first_bin if self.history.epochs else 0
+        bins = schedule.horizon
         cap = (schedule.max_events, first + bins - 1, bins)
         axes = (schedule.keys, schedule.buckets)
         return Rules(BIN_US, schedule.max_ahead_bins, schedule.late, *axes, *cap, schedule.grace_us)
