@@ -65,7 +65,8 @@ class TimedFollower(Follower):
         super().__init__(port, stream)
 
     def _note(self, row: bytes) -> None:
-        self.told_at_s.setdefault(int(json.loads(row)["bin"]), time.time())
+        if "bin" in (fields := json.loads(row)):
+            self.told_at_s.setdefault(int(fields["bin"]), time.time())
         super()._note(row)
 
 

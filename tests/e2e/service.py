@@ -173,7 +173,10 @@ class Follower:
                 time.sleep(0.05)
 
     def _note(self, row: bytes) -> None:
-        seq = int(json.loads(row)["seq"])
+        fields = json.loads(row)
+        if "seq" not in fields:
+            return  # no release: what the API says about the privacy of the stream
+        seq = int(fields["seq"])
         if self.seen.setdefault(seq, row) != row:
             self.changed.append(seq)
 
