@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stream_app.core.records import Cut, Reason, Refusal, Reply
@@ -107,9 +107,13 @@ class Cutter:
         instants_us = sorted({instant_us for one in due for _, instant_us in one.bins})
         ends = await self._source.positions_at(partitions, instants_us)
         answered_us = await self._clock.now_us()
+        cuts = [_cuts(one, instants_us, ends[one.partition], answered_us) for one in due]
+        # Side by side: what is set aside in one partition must not hold up the cut of another.
+        stored = await asyncio.gather(*map(self._store_cuts, due, cuts), return_exceptions=True)
+        for failure in filter(None, stored):
+            raise failure
         for one in due:
-            positions = dict(zip(instants_us, ends[one.partition], strict=True))
-            await self._store_cuts(one, _cuts(one, positions, answered_us))
+            await self._write_letters(one.view, one.partition)
 
     async def _store_cuts(self, due: _Due, cuts: Sequence[Cut]) -> None:
         view, partition = due.view, due.partition
@@ -120,22 +124,23 @@ class Cutter:
         if reply is Reply.DONE:
             view.partitions[partition] = view.partitions[partition].with_cuts(cuts)
         else:
-            view = await self._views.load(view.name, self._store)
-        if partition in view.aside:
-            await self._write_letters(view.name, partition)
-            view.aside.discard(partition)
+            await self._views.load(view.name, self._store)
 
-    async def _write_letters(self, name: str, partition: str) -> None:
-        """Write a dead letter for each record from the future that this cut refused and that is known."""
-        positions = await self._store.refused_ahead(name, partition)
+    async def _write_letters(self, view: StreamView, partition: str) -> None:
+        """Write a dead letter for each record from the future that a cut refused and that is known."""
+        if partition not in view.aside:
+            return
+        positions = await self._store.refused_ahead(view.name, partition)
         if positions:
             letters = [Refusal(partition, position, Reason.FUTURE, b"") for position in positions]
-            await self._dead_letters.write(letters, name)
-            await self._store.forget_refused(name, partition, len(positions))
+            await self._dead_letters.write(letters, view.name)
+            await self._store.forget_refused(view.name, partition, len(positions))
+        view.aside.discard(partition)
 
 
-def _cuts(due: _Due, positions: Mapping[int, int], answered_us: int) -> list[Cut]:
+def _cuts(due: _Due, instants_us: Sequence[int], ends: Sequence[int], answered_us: int) -> list[Cut]:
     """Return one cut for each position, of the last bin that has it; all bins before take it too."""
+    positions = dict(zip(instants_us, ends, strict=True))
     last_of = {positions[instant_us]: bin for bin, instant_us in due.bins}
     cuts = [Cut(bin, position) for position, bin in last_of.items()]
     last = cuts[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -63,19 +63,14 @@ def packed_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> tuple[bytes,
     return packed, hashlib.sha256(_pack(expected_last_cut_bin) + packed).hexdigest()
 
 
-def targets_ahead(keys: StreamKeys, names: Sequence[bytes], newest_bin: int) -> dict[str, tuple[str, str]]:
+def targets_ahead(keys: StreamKeys, names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return where what is set aside may count, by the name of each target: the script's two keys.
 
-    Args: names, the fields of what is set aside (``packed_ahead``); the newest own bin that counts.
+    Args: names of what is set aside (``packed_ahead``).
     """
     targets = {}
-    for name in names:
-        target, *place = name.decode().split(" ")
-        if not place or target == "key":
-            continue  # how many there are, or the mark of the key of users
+    for target in {name.split(" ")[0] for name in names}:
         bin, *shard = map(int, target.split(":"))
-        if bin > newest_bin:
-            continue
         if shard:
             users = UserShard(bin, *shard)
             targets[target] = (keys.untallied_shard(users), keys.users(users.window))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stream_app.core.bounding import ID_BYTES, UserShard
@@ -50,6 +51,7 @@ from stream_app.state.connection import Argument, SameServer, batch, connect, sc
 from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
 
 _BINS_PER_READ = 1_000
+_NAMES_PER_SCAN = 5_000
 
 
 class RedisStore:
@@ -242,9 +244,9 @@ class RedisStore:
         while True:
             # Only a cut that comes late accepts anything that was set aside.
             late = open_bin > expected_last_cut_bin + 2
-            ahead, *_ = keys.ahead(partition)
-            [names] = await batch(self._redis, [("HKEYS", ahead)]) if late else [[]]
-            targets = targets_ahead(keys, names, open_bin + max_ahead_bins)
+            newest_bin = open_bin + max_ahead_bins
+            seen, names = await self._set_aside(keys.ahead(partition)[0], newest_bin) if late else (0, [])
+            targets = targets_ahead(keys, names)
             given = [key for pair in targets.values() for key in pair]
             reply = await script("take_cuts")(
                 self._redis,
@@ -256,12 +258,24 @@ class RedisStore:
                 ],
                 [
                     *(strategy_hash, partition, expected_last_cut_bin, digest, packed),
-                    *(open_bin, max_ahead_bins),
+                    *(open_bin, max_ahead_bins, seen, msgspec.msgpack.encode(names)),
                     *targets,
                 ],
             )
             if reply != b"again":
                 return _as_reply(reply)
+
+    async def _set_aside(self, ahead: str, newest_bin: int) -> tuple[int, list[str]]:
+        """Return how many records are set aside of a partition, and the names of those up to an own bin."""
+        [records] = await batch(self._redis, [("HGET", ahead, "records")])
+        names: set[str] = set()  # a scan may return a name twice
+        cursor = "0"
+        while True:
+            part = await script("scan_ahead")(self._redis, [ahead], [cursor, newest_bin, _NAMES_PER_SCAN])
+            cursor, found = msgspec.msgpack.decode(part or b"", type=tuple[str, list[str] | dict[str, str]])
+            names.update(found)
+            if cursor == "0":
+                return int(records or 0), sorted(names)
 
     async def refused_ahead(self, stream: str, partition: str) -> list[int]:
         """Return positions of records that were set aside and refused. SECRET."""

@@ -261,5 +261,5 @@ async def test_mutant_is_caught(name: str, redis_stores: Stores, monkeypatch: py
     monkeypatch.setattr(
         redis_store, "script", lambda asked: broken if asked == mutant.script else script(asked)
     )
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, OSError)):  # Redis itself may refuse what a broken script does
         await mutant.caught_by(redis_stores)

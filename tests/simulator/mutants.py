@@ -7,7 +7,7 @@ so that they stay meaningful when the loops are rewritten.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -373,8 +373,8 @@ class OneReadingOfTheClock(Pipeline):
         return patch.object(cutting, "_cuts", _as_if_answered_at_once)
 
 
-def _as_if_answered_at_once(due: Any, positions: Mapping[int, int], answered_us: int) -> list[Cut]:
-    return [replace(cut, overdue=0) for cut in _real_cuts(due, positions, answered_us)]
+def _as_if_answered_at_once(due: Any, *answer: Any) -> list[Cut]:
+    return [replace(cut, overdue=0) for cut in _real_cuts(due, *answer)]
 
 
 _real_cuts = cutting._cuts

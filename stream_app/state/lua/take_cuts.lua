@@ -4,16 +4,18 @@
 --       places of some of it, places of refused records, operator_counts, open_bins, untallied, open_windows, then for
 --       each target, in which some of it counts: its hash, and the users of its window (the same hash without users)
 -- ARGV: strategy hash, partition, expected last cut bin, digest of this call, packed {bins, positions, overdue},
---       open bin of the first cut, how far ahead of it a record may be dated, then the names of the targets: a bin, or
---       a shard of users
--- Replies: 'again' when records count in targets that are not given
+--       open bin of the first cut, how far ahead of it a record may be dated, how many records the caller saw set
+--       aside, packed names of those that are not dated further ahead, then the names of the targets: a bin, or a shard
+--       of users
+-- Replies: 'again' when more is set aside than the caller saw
 #include counts
 local state, positions, starts, base_bins, cuts, cut_calls = unpack(KEYS, 1, 6)
 local ahead, ahead_places, refused_ahead, operator_counts, open_bins, untallied, open_windows = unpack(KEYS, 7, 13)
 local strategy_hash, partition, expected, digest = unpack(ARGV, 1, 4)
 local bins, cut_positions, overdue = unpack(cmsgpack.unpack(ARGV[5]))
 local open_bin, newest_bin = tonumber(ARGV[6]), tonumber(ARGV[6]) + tonumber(ARGV[7])
-local GIVEN_KEYS, GIVEN_ARGUMENTS, MOST_PLACES = 13, 7, 1000
+local seen, candidates = tonumber(ARGV[8]), cmsgpack.unpack(ARGV[9])
+local GIVEN_KEYS, GIVEN_ARGUMENTS, MOST_PLACES = 13, 9, 1000
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
 if not held[1] then return 'conflict' end
@@ -54,30 +56,24 @@ end
 local ahead_mark = redis.call('HGET', ahead, 'key mark')
 
 -- Return what counts of the records set aside, as {bin, window, target, field, number}, and how many are refused for
--- either reason; nothing where a target is not given.
+-- either reason; nothing where more is set aside than the caller saw. Only what may count is looked at: of the rest
+-- there may be any number.
 local function decided()
+  local records = tonumber(redis.call('HGET', ahead, 'records') or '0')
   -- A record is set aside for being beyond all that a cut at its instant would accept.
-  if open_bin <= tonumber(expected) + 2 then return {}, tonumber(redis.call('HGET', ahead, 'records') or '0'), 0 end
-  local counted, future, before = {}, 0, 0
-  local entries = redis.call('HGETALL', ahead)
-  for i = 1, #entries, 2 do
-    local bin, window, target, field = parsed(entries[i])
-    local number = tonumber(entries[i + 1])
-    if not bin then
-      number = 0 -- how many they are, or the mark of the key of users
-    elseif tonumber(bin) > newest_bin then
-      future = future + number
-    elseif tonumber(bin) <= tonumber(held[2]) then
+  if open_bin <= tonumber(expected) + 2 then return {}, records, 0 end
+  if records ~= seen then return nil end
+  local counted, future, before = {}, records, 0
+  for _, name in ipairs(candidates) do
+    local bin, window, target, field = parsed(name)
+    local number = tonumber(redis.call('HGET', ahead, name))
+    local mark = window and redis.call('HGET', targets[target][2], 'key mark')
+    if tonumber(bin) <= tonumber(held[2]) then
       before = before + number
-    elseif targets[target] then
-      local mark = window and redis.call('HGET', targets[target][2], 'key mark')
-      if mark and mark ~= ahead_mark then
-        future = future + number -- its user may have counted under another key
-      else
-        counted[#counted + 1] = {bin, window, target, field, number}
-      end
-    else
-      return nil
+      future = future - number
+    elseif not mark or mark == ahead_mark then -- else its user may have counted under another key
+      counted[#counted + 1] = {bin, window, target, field, number}
+      future = future - number
     end
   end
   return counted, future, before
