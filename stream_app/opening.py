@@ -289,4 +289,5 @@ def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
         private=declaration.private,
         neighbours=strategy.design.neighbours,
         until_us=declaration.until_us,
+        user=None if declaration.per_user is None else declaration.per_user.field,
     )

@@ -209,6 +209,7 @@ def privacy(
     design, source = view.strategy.design, view.strategy.source
     stated = statement(source, ledger)
     private, per_user = view.declaration.private and stated.private, view.declaration.per_user
+    for_users = stated.unit == "user"  # not where a sibling protects events, or other users, only
     return PrivacyAnswer.model_validate(
         released(view)
         | {
@@ -221,8 +222,8 @@ def privacy(
             "source_epsilon": in_words(stated.epsilon),
             "max_odds_factor": math.exp(stated.epsilon) if stated.epsilon < LARGEST_EXPONENT else None,
             "promise": stated.sentences()[0],
-            "protected": (PROTECTED if per_user is None else PROTECTED_USERS) if private else [],
-            "not_protected": (NOT_PROTECTED if per_user is None else NOT_PROTECTED_USERS)
+            "protected": (PROTECTED_USERS if for_users else PROTECTED) if private else [],
+            "not_protected": (NOT_PROTECTED_USERS if for_users else NOT_PROTECTED)
             if private
             else ["Anybody: these values show every event."],
             "ledger": [_ledger_row(view, entry, may_read(entry.stream)) for entry in ledger],

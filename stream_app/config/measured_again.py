@@ -37,6 +37,7 @@ def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:
         private=privacy.private,
         neighbours=privacy.neighbours,
         until_us=None if stream.source.replay is None else stream.source.replay.to_us,
+        user=None if privacy.unit == "event" else privacy.unit.field,
     )
 
 

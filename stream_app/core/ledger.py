@@ -2,7 +2,9 @@
 
 Everything that can count the same event adds up; epochs of one stream cannot, for the event unit, because an
 event falls into one bin: there a source costs the sum over its streams of each one's largest epsilon. A user
-has events in every epoch, so for the user unit epochs add up as well.
+has events in every epoch, so for the user unit epochs add up as well. Users that different fields name are
+different people, so what streams promise to them does not add up to a promise to anyone: there the unit is
+the event.
 
 An entry is made when an epoch opens, but a live stream opens one epoch after the other and nothing ends it:
 it counts from the start of its first epoch on, without end. A replay counts until its last bin.
@@ -33,6 +35,7 @@ class Measurement:
     stream: str
     strategy_hash: str
     unit: str
+    user: str | None
     epsilon: Fraction
     start_us: int
     end_us: int | None
@@ -82,8 +85,8 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
 
     Guarantee: all outputs of all streams over the source together are ``epsilon``-DP for the unit and the
         neighbours it states: in sequence over streams and strategies; over the epochs of one stream in
-        parallel for events and in sequence for users. The unit is the user if it is every stream's, else the
-        event; events are replaced if any stream's are.
+        parallel for events and in sequence for users. The unit is the user if it is every stream's and one
+        field names the user in all of them, else the event; events are replaced if any stream's are.
     Raises: ValueError for an entry of another source or of a unit that these rules do not cover.
 
     >>> entry = LedgerEntry("file:a", "s", 0, 0, 10, "1/2", "event", "h")
@@ -96,7 +99,7 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
         if entry.source != source or (entry.unit, entry.neighbours) not in _CHANGES:
             raise ValueError(f"ledger of {source}: {entry} cannot be composed here")
     streams = _by_stream(entries)
-    unit = "user" if entries and all(entry.unit == "user" for entry in entries) else "event"
+    unit = "user" if _count_same_users(list(streams.values())) else "event"
     neighbours = "substitute" if any(e.neighbours == "substitute" for e in entries) else "add_remove"
     measurements = tuple(_measurement(epochs) for epochs in streams.values())
     epsilon = sum((_cost(epochs, unit, neighbours) for epochs in streams.values()), Fraction(0))
@@ -108,6 +111,19 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
         private=all(m.private for m in measurements) and epsilon <= LARGEST_PRIVATE_EPSILON,
         measurements=measurements,
     )
+
+
+def _count_same_users(streams: Sequence[Sequence[LedgerEntry]]) -> bool:
+    """Say whether all streams protect users that one field names; an unknown field is another one."""
+    if any(entry.unit != "user" for epochs in streams for entry in epochs):
+        return False
+    fields = [_user_field(epochs) for epochs in streams]
+    return len(fields) == 1 or (len(set(fields)) == 1 and fields[0] is not None)
+
+
+def _user_field(epochs: Sequence[LedgerEntry]) -> str | None:
+    """Return the field that names a stream's users: a strategy has one, though its older entries lack it."""
+    return next((entry.user for entry in epochs if entry.user is not None), None)
 
 
 def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[LedgerEntry, ...]:
@@ -184,7 +200,7 @@ def lost_measurement(
 
 def entry_to_json(entry: LedgerEntry) -> bytes:
     """Return the text of an entry; two entries are equal if their texts are."""
-    newer = {"until_us": None, "lost": False}  # entries of before these fields keep their text
+    newer = {"until_us": None, "lost": False, "user": None}  # entries of before these fields keep their text
     return canonical_json({k: v for k, v in asdict(entry).items() if not (k in newer and v == newer[k])})
 
 
@@ -220,6 +236,7 @@ def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
         stream=epochs[0].stream,
         strategy_hash=epochs[0].strategy_hash,
         unit=epochs[0].unit,
+        user=_user_field(epochs),
         epsilon=max(Fraction(entry.epsilon) for entry in epochs),
         start_us=start_us,
         end_us=end_us,
@@ -230,6 +247,8 @@ def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
 
 def _sentence(measurement: Measurement) -> str:
     unit, epochs = f"{measurement.unit}s", "one epoch"
+    if measurement.user is not None:
+        unit += f' that the field "{measurement.user}" names,'
     if measurement.epochs > 1 and measurement.unit == "event":
         epochs = f"{measurement.epochs} epochs, which do not add up"
     elif measurement.epochs > 1:

@@ -242,6 +242,7 @@ class LedgerEntry:
     Args:
         until_us: where the stream ends that the epoch is one of; None: nothing ends a live stream.
         lost: whether only the ledger outside the store knew it when a worker started.
+        user: the field that names the user; None for the unit event, and in entries of older versions.
     """
 
     source: str
@@ -256,6 +257,7 @@ class LedgerEntry:
     neighbours: str = "add_remove"
     until_us: int | None = None
     lost: bool = False
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def test_epochs_add_up_in_the_ledger(one: OneSource) -> None:
         await binned(one, [])
         entries = await one.store.ledger(SOURCE)
         told = statement(SOURCE, entries)
-        assert {entry.unit for entry in entries} == {"user"}
+        assert {(entry.unit, entry.user) for entry in entries} == {("user", "user")}
         assert told.epsilon == sum(type(told.epsilon)(entry.epsilon) for entry in entries)
 
     asyncio.run(two_epochs())

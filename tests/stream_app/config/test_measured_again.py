@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from stream_app.config import ConfigError, load_text
 from stream_app.config.measured_again import check_measurements, first_measurement
 from stream_app.config.source import by_log
 from stream_app.core.instants import parse_instant
-from stream_app.core.ledger import check_measurement
+from stream_app.core.ledger import check_measurement, statement
 from stream_app.shell.commands import main
 
 NOW_US = parse_instant("2024-06-15T12:00:00Z")
@@ -125,3 +126,15 @@ def test_who_only_looks_at_a_configuration_refuses_it_too(tmp_path, command):
     said = CliRunner().invoke(main, [command, "--config", str(config)])
     assert said.exit_code == 2
     assert f"{config}:10: streams.b.privacy.accept is missing" in said.output
+
+
+def of_users(name: str, field: str) -> str:
+    return stream(name, epsilon=f"1, unit: {{user: {field}, max_events: 2}}", accept=ACCEPT)
+
+
+@pytest.mark.parametrize(("field", "unit", "epsilon"), [("passenger", "user", 2), ("device", "event", 4)])
+def test_streams_with_other_users_promise_nothing_to_any_user(field: str, unit: str, epsilon: int) -> None:
+    streams = settings(of_users("a", "passenger"), of_users("b", field)).streams
+    entries = [replace(first_measurement(one, NOW_US), strategy_hash=one.name) for one in streams]
+    told = statement(entries[0].source, entries)
+    assert (told.unit, told.epsilon) == (unit, epsilon)

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.ledger import ACCEPTED, check_measurement, in_words, measured_before, statement
+from stream_app.core.ledger import (
+    ACCEPTED,
+    check_measurement,
+    entry_from_json,
+    entry_to_json,
+    in_words,
+    measured_before,
+    statement,
+)
 from stream_app.core.records import LedgerEntry
 
 
@@ -184,3 +192,45 @@ def test_the_statement_names_sum_and_parts() -> None:
 @given(st.fractions(min_value=Fraction(1, 10**6), max_value=10**9))
 def test_epsilons_are_written_exactly(epsilon: Fraction) -> None:
     assert Fraction(in_words(epsilon)) == epsilon
+
+
+def users_of(field: str | None, stream: str = "s", epoch: int = 0) -> LedgerEntry:
+    """Return an entry of a stream whose unit is the user that a field names; None: an older version's."""
+    one = entry(stream, epoch, 10 * epoch, 10 * epoch + 10, "1", stream, "user")
+    return replace(one, user=field)
+
+
+@pytest.mark.parametrize(
+    ("fields", "unit", "epsilon"),
+    [
+        (("passenger", "passenger"), "user", 2),
+        # Taking a passenger out changes many devices, so only single events have a promise.
+        (("passenger", "device"), "event", 4),
+        (("passenger", None), "event", 4),
+        ((None, None), "event", 4),
+        ((None,), "user", 1),
+    ],
+)
+def test_users_of_different_fields_are_no_one_s_promise(
+    fields: tuple[str | None, ...], unit: str, epsilon: int
+) -> None:
+    entries = [users_of(field, stream) for stream, field in zip("st", fields, strict=False)]
+    told = statement("file:a", entries)
+    assert (told.unit, told.epsilon) == (unit, epsilon)
+    first = "any one event of" if unit == "event" else "all events of any one user of"
+    assert f"{first} file:a exist" in told.sentences()[0]
+
+
+def test_a_stream_s_older_entries_are_about_the_users_of_its_newer_ones() -> None:
+    entries = [users_of(None), users_of("passenger", epoch=1), users_of("passenger", "t")]
+    told = statement("file:a", entries)
+    assert (told.unit, told.epsilon) == ("user", 3)
+    assert 'on users that the field "passenger" names, from' in told.sentences()[1]
+
+
+def test_an_entry_of_before_the_field_keeps_its_text() -> None:
+    older = users_of(None)
+    assert b'"user":"passenger"' in entry_to_json(users_of("passenger"))
+    assert b"passenger" not in entry_to_json(older)
+    assert entry_from_json(entry_to_json(older)) == older
+    assert '"user":null' not in entry_to_json(older).decode()
