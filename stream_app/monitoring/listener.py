@@ -6,9 +6,11 @@ import hashlib
 import hmac
 import os
 import socket
+import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -19,7 +21,9 @@ from stream_app.addresses import once_free
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import OperatorError
 
-_LOOK_S = 0.05  # until the thread notices that it is to end
+_LOOK_S = 0.05  # until the thread notices that it is to end, or that a request takes too long
+_MOST_REQUESTS = 8  # at once, each in a thread; further connections are closed at once
+_REQUEST_S = 5.0  # for a request to arrive and its answer to be taken, then its connection ends
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -28,6 +32,7 @@ Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 async def serving(metrics: Metrics, host: str, port: int, token: str | None = None) -> AsyncIterator[None]:
     """Serve the metrics at ``http://host:port/metrics`` from a separate thread, for the block.
 
+    Guarantee: connections hold at most ``_MOST_REQUESTS`` threads, none much longer than ``_REQUEST_S``.
     Args: token, which a request must bring (``Authorization: Bearer TOKEN``); None: everybody may read.
     Raises: OperatorError where the address cannot be had.
     """
@@ -68,7 +73,44 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-class _Version6(ThreadingWSGIServer):
+class _Bounded(ThreadingWSGIServer):
+    """Answers few requests at once, each within a time: connections come before any token is asked for."""
+
+    def __init__(self, *args: Any) -> None:
+        self._since: dict[socket.socket, float] = {}  # when each open connection was accepted
+        self._lock = threading.Lock()  # a thread closes its connection, the listener ends those of others
+        super().__init__(*args)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Take a place for a connection. Without one the connection is closed, and no thread begins."""
+        with self._lock:
+            if len(self._since) >= _MOST_REQUESTS:
+                return False
+            self._since[request] = time.monotonic()
+            return True
+
+    def service_actions(self) -> None:
+        """End connections whose time is over: their threads then read an end, or cannot write."""
+        now = time.monotonic()
+        with self._lock:
+            for connection, since in self._since.items():
+                if now - since > _REQUEST_S:
+                    with suppress(OSError):  # the other side has gone
+                        connection.shutdown(socket.SHUT_RDWR)
+
+    def close_request(self, request: Any) -> None:
+        """Close a connection, and give its place back."""
+        with self._lock:
+            self._since.pop(request, None)
+            super().close_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print what went wrong, but for clients that left."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Version6(_Bounded):
     address_family = socket.AF_INET6
 
 
@@ -78,5 +120,5 @@ class _Silent(WSGIRequestHandler):
 
 
 def _listen(host: str, port: int, application: Wsgi) -> WSGIServer:
-    kind = _Version6 if ":" in host else ThreadingWSGIServer
+    kind = _Version6 if ":" in host else _Bounded
     return make_server(host, port, application, kind, _Silent)

@@ -1,0 +1,125 @@
+"""The operator's endpoint under connections that say nothing, little by little, or too many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+from deploy.ports import free_port
+from stream_app.monitoring import listener
+from stream_app.monitoring.metrics import Metrics
+
+REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def against(attack: Callable[[int], None], token: str | None = None) -> None:
+    """Run a blocking attack on the port of an endpoint that serves meanwhile."""
+    port = free_port()
+
+    async def run() -> None:
+        async with listener.serving(Metrics(), "127.0.0.1", port, token):
+            await asyncio.to_thread(attack, port)
+
+    asyncio.run(run())
+
+
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+def answer(port: int) -> bytes:
+    """Return the whole answer to a good request; nothing where the connection was closed at once."""
+    with connected(port) as asking:
+        try:
+            asking.sendall(REQUEST)
+            return b"".join(iter(lambda: asking.recv(65_536), b""))
+        except ConnectionError:
+            return b""
+
+
+def ended(connection: socket.socket) -> bool:
+    """Wait for the end of a connection."""
+    try:
+        while connection.recv(65_536):
+            pass
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_silent_connections_hold_few_threads_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "_REQUEST_S", 1.0)
+
+    def attack(port: int) -> None:
+        before = threading.active_count()
+        with ExitStack() as stack:
+            silent = [stack.enter_context(connected(port)) for _ in range(14)]
+            assert ended(silent[-1]), "a connection beyond the most is closed at once"
+            assert threading.active_count() - before <= listener._MOST_REQUESTS
+            assert all(ended(one) for one in silent)
+        _wait_until(lambda: threading.active_count() <= before)
+        assert b"stream_app" in answer(port)
+
+    against(attack)
+
+
+def test_a_request_that_trickles_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "_REQUEST_S", 0.5)
+
+    def attack(port: int) -> None:
+        with connected(port) as slow:
+            slow.sendall(b"GET /metrics HTTP/1.1\r\n")
+            _wait_until(lambda: _cannot_send(slow, b"X: a\r\n"))
+
+    against(attack, token="0123456789abcdef")
+
+
+def test_an_answer_that_nobody_takes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "_REQUEST_S", 0.5)
+    large = [b"x" * 50_000_000]
+    monkeypatch.setattr(listener, "make_wsgi_app", lambda _: lambda _, start: (start("200 OK", []), large)[1])
+
+    def attack(port: int) -> None:
+        before = threading.active_count()
+        with connected(port) as lazy:
+            lazy.sendall(REQUEST)
+            _wait_until(lambda: threading.active_count() > before)
+            _wait_until(lambda: threading.active_count() <= before)
+
+    against(attack)
+
+
+def test_clients_that_leave_write_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    def attack(port: int) -> None:
+        for sent in (b"", b"GET /met", REQUEST):
+            with connected(port) as leaving:
+                leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # by a reset
+                leaving.sendall(sent)
+                time.sleep(0.1)
+        assert b"stream_app" in answer(port)
+
+    against(attack)
+    assert capfd.readouterr().err == ""
+
+
+def _cannot_send(connection: socket.socket, line: bytes) -> bool:
+    try:
+        connection.sendall(line)
+    except ConnectionError:
+        return True
+    return False
+
+
+def _wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 15
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
