@@ -97,10 +97,10 @@ class LongTurns:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
-                queue.remove(turn)
-            else:
+            if not turn.cancelled():
                 self._end(reader)
+            elif turn in queue:  # else a place came free meanwhile, and the turn was passed over
+                queue.remove(turn)
             raise
         try:
             yield

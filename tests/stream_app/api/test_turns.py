@@ -86,6 +86,22 @@ def test_a_turn_is_given_back_by_whoever_is_cancelled() -> None:
     asyncio.run(run())
 
 
+def test_a_turn_that_is_cancelled_while_a_place_comes_free_ends_as_cancelled() -> None:
+    async def run() -> None:
+        turns = LongTurns(together=1)
+        async with turns.of("a"):
+            waiting = asyncio.create_task(_hold(turns))
+            await asyncio.sleep(0)
+            waiting.cancel()
+        # The place came free after the cancelling, and before the waiter noticed it.
+        [outcome] = await asyncio.gather(waiting, return_exceptions=True)
+        assert isinstance(outcome, asyncio.CancelledError)
+        async with asyncio.timeout(10), turns.of("b"):
+            pass
+
+    asyncio.run(run())
+
+
 async def _hold(turns: LongTurns) -> None:
     async with turns.of("b"):
         await asyncio.sleep(3600)
