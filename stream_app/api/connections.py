@@ -143,9 +143,13 @@ class Entrance:
     async def _serve(self, connection: socket.socket, client: str | None) -> None:
         try:
             protocol = self._make()
-            handshake_s = None if self._tls is None else self._limits.slow_s
+            tls_s = None if self._tls is None else self._limits.slow_s
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=handshake_s
+                lambda: protocol,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=tls_s,
+                ssl_shutdown_timeout=tls_s,  # also for the part of an answer that is not taken at the end
             )
             await protocol.lost.wait()
         except OSError:  # no TLS, or not in time
@@ -172,8 +176,11 @@ class BoundedProtocol(H11Protocol):
         self.lost = asyncio.Event()
         self._arriving: TimerHandle | None = None
         self._taking: TimerHandle | None = None
+        self._leaving: TimerHandle | None = None
         super().connection_made(transport)
         self.conn = _Wire(h11.SERVER, _MOST_HEAD_BYTES)
+        if self.scheme == "http":  # TLS ends by its own time limit, and takes a limit of 0 otherwise
+            transport.set_write_buffer_limits(high=0)
         self._arriving = self.loop.call_later(self.slow_s, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -194,8 +201,12 @@ class BoundedProtocol(H11Protocol):
         super().on_response_complete()
         self._watch_arrival()
 
+    def eof_received(self) -> None:
+        """Give the reader, which asks no more, a while to take what was sent: TLS waits for ever."""
+        self._leaving = self._leaving or self.loop.call_later(self.slow_s, self._not_taken)
+
     def pause_writing(self) -> None:
-        """Give the reader a while to take what was sent."""
+        """Give the reader a while to take all that was sent: a closed connection waits for that too."""
         super().pause_writing()
         self._taking = self._taking or self.loop.call_later(self.slow_s, self._not_taken)
 
@@ -239,7 +250,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.close()
 
     def _stop_timers(self) -> None:
-        for timer in (self._arriving, self._taking):
+        for timer in (self._arriving, self._taking, self._leaving):
             if timer is not None:
                 timer.cancel()
         self._unset_keepalive_if_required()
