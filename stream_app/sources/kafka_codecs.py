@@ -27,14 +27,11 @@ _alone = threading.Lock()
 _room: dict[int, mmap.mmap] = {}  # by size; made once: only what was written to takes memory
 
 
-class UnreadableBatch(ValueError):
-    """A batch that holds more than ``MOST_BATCH_BYTES``, or bytes that its codec cannot read."""
-
-
 def bound_decompression() -> None:
     """Have aiokafka decompress with a bound, in this process.
 
-    Its batches then raise ``UnreadableBatch`` from their iterators.
+    Iterating over a batch that holds more than ``MOST_BATCH_BYTES`` then raises, as it does for bytes that
+    its codec cannot read. Every codec raises errors of its own kinds.
     """
     for batch in (DefaultRecordBatch, LegacyRecordBatch):
         module = sys.modules[batch.__module__]
@@ -42,18 +39,6 @@ def bound_decompression() -> None:
             for unbounded, bounded in _BOUNDED:
                 if value is unbounded:
                     setattr(module, name, bounded)
-
-
-def _refusing(decompress: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """Return a decompressor with one error."""
-
-    def decompressed(payload: Any) -> bytes:
-        try:
-            return decompress(payload)
-        except (zlib.error, cramjam.DecompressionError, ValueError) as failure:
-            raise UnreadableBatch(type(failure).__name__) from None
-
-    return decompressed
 
 
 def _gzip(payload: Any) -> bytes:
@@ -69,18 +54,23 @@ def _gzip(payload: Any) -> bytes:
 
 
 def _snappy(payload: Any) -> bytes:
-    data, whole = bytes(payload), 0
-    if data[:16] != _HEADER_OF_BLOCKS:
-        whole = cramjam.snappy.decompress_raw_len(data)
-    at = 16 if not whole else len(data)
-    while at < len(data):
-        size = int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
-        at += _LENGTH_BYTES
-        whole += cramjam.snappy.decompress_raw_len(data[at : at + size])
-        at += size
-    if whole > MOST_BATCH_BYTES:
+    data = bytes(payload)
+    blocks = _snappy_blocks(data) if data.startswith(_HEADER_OF_BLOCKS) else [data]
+    if sum(map(cramjam.snappy.decompress_raw_len, blocks)) > MOST_BATCH_BYTES:
         raise ValueError
-    return bytes(codec.snappy_decode(data))
+    return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
+
+
+def _snappy_blocks(data: bytes) -> list[bytes]:
+    """Return the blocks behind the header; a tail too short for another block's length is no block."""
+    blocks, at = [], len(_HEADER_OF_BLOCKS)
+    while at + _LENGTH_BYTES <= len(data):
+        begin = at + _LENGTH_BYTES
+        at = begin + int.from_bytes(data[at:begin], "big")
+        if at > len(data):
+            raise ValueError
+        blocks.append(data[begin:at])
+    return blocks
 
 
 def _into_room(decompress_into: Callable[[Any, Any], int]) -> Callable[[Any], bytes]:
@@ -96,8 +86,8 @@ def _into_room(decompress_into: Callable[[Any, Any], int]) -> Callable[[Any], by
 
 
 _BOUNDED = [
-    (codec.gzip_decode, _refusing(_gzip)),
-    (codec.snappy_decode, _refusing(_snappy)),
-    (codec.lz4_decode, _refusing(_into_room(cramjam.lz4.decompress_into))),
-    (codec.zstd_decode, _refusing(_into_room(cramjam.zstd.decompress_into))),
+    (codec.gzip_decode, _gzip),
+    (codec.snappy_decode, _snappy),
+    (codec.lz4_decode, _into_room(cramjam.lz4.decompress_into)),
+    (codec.zstd_decode, _into_room(cramjam.zstd.decompress_into)),
 ]

@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer.fetcher import READ_COMMITTED, FetchResult, PartitionRecords
 from aiokafka.errors import CorruptRecordException
 
-from stream_app.sources.kafka_codecs import UnreadableBatch, bound_decompression
+from stream_app.sources.kafka_codecs import bound_decompression
 
 MOST_RECORDS = 20_000  # in one piece
 
@@ -131,6 +131,8 @@ class PartitionColumns:
                         piece.timestamps_ms.append(record.timestamp)
                     if len(offsets) >= MOST_RECORDS:
                         return True
-        except (UnreadableBatch, CorruptRecordException, UnicodeDecodeError):
+        except MemoryError:
+            raise  # says nothing about the batch
+        except Exception:  # of any codec, or of what the bytes within are not
             piece.unreadable.append(next_offset)
         return False

@@ -7,9 +7,12 @@ import struct
 import subprocess
 import sys
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
+import cramjam
 import pytest
+from aiokafka import codec
 from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, PartitionRecords
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -177,6 +180,76 @@ def test_a_batch_that_its_codec_cannot_read_is_refused_as_one(codec: str) -> Non
     columns = PartitionColumns(fetched(bytes(data) + after, [], 5, READ_COMMITTED), timestamps=False)
     [piece] = list(columns)
     assert (piece.offsets, piece.unreadable, columns.next_fetch_offset) == ([10], [5], 11)
+
+
+def in_snappy(values: list[bytes], behind: bytes = b"", longer: int = 0) -> bytes:
+    """Return a batch of one snappy block, whose length says ``longer`` bytes more than it has."""
+    data = as_broker(
+        0, [(None, (offset, 1, value)) for offset, value in enumerate(values)], len(values) - 1, 0
+    )
+    block = bytes(cramjam.snappy.compress_raw(data[61:]))
+    blocks = bytes(codec.snappy_encode(b""))[:16] + struct.pack(">i", len(block) + longer) + block + behind
+    written = bytearray(data[:61]) + blocks
+    struct.pack_into(">i", written, 8, len(written) - 12)
+    struct.pack_into(">h", written, ATTRIBUTES_AT, DefaultRecordBatch.CODEC_SNAPPY)
+    struct.pack_into(">I", written, CRC_AT, calc_crc32c(written[ATTRIBUTES_AT:]))
+    return bytes(written)
+
+
+@pytest.mark.parametrize(
+    ("behind", "longer", "offsets", "unreadable"),
+    [
+        (b"", 0, [0, 1, 2], []),
+        (b"\0", 0, [0, 1, 2], []),
+        (b"\1\2\3", 0, [0, 1, 2], []),
+        (b"\0\0\0\1", 0, [], [0]),
+        (b"\0\0\0\1a", 0, [], [0]),
+        (b"\xff\xff\xff\xff", 0, [], [0]),
+        (b"", 1, [], [0]),
+        (b"", -1, [], [0]),
+    ],
+)
+def test_up_to_three_bytes_behind_the_last_snappy_block_cost_no_record(
+    behind: bytes, longer: int, offsets: list[int], unreadable: list[int]
+) -> None:
+    """As Kafka's own reader has it; any other bytes that are no block are a batch that cannot be read."""
+    kafka_codecs.bound_decompression()
+    data = in_snappy([b"a", b"b", b"c"], behind, longer) + as_broker(3, [(None, (3, 1, b"after"))], 3, 0)
+    columns = PartitionColumns(fetched(data, [], 0, READ_COMMITTED), timestamps=False)
+    [piece] = list(columns)
+    assert (piece.offsets, piece.unreadable, columns.next_fetch_offset) == ([*offsets, 3], unreadable, 4)
+
+
+class Batch:
+    """A batch whose codec fails as no codec here is known to fail."""
+
+    producer_id, is_control_batch, base_offset, next_offset = None, False, 5, 9
+
+    def __init__(self, failure: Exception) -> None:
+        self._failure = failure
+
+    def __iter__(self) -> Any:
+        raise self._failure
+
+
+@pytest.mark.parametrize("failure", [struct.error(), OSError(), RuntimeError(), IndexError()])
+def test_a_batch_is_refused_as_one_whatever_its_codec_raises(failure: Exception) -> None:
+    columns = PartitionColumns(of_one(Batch(failure)), timestamps=False)
+    [piece] = list(columns)
+    assert (piece.offsets, piece.unreadable, columns.next_fetch_offset) == ([], [5], 9)
+
+
+def test_a_lack_of_memory_refuses_no_batch() -> None:
+    with pytest.raises(MemoryError):
+        next(PartitionColumns(of_one(Batch(MemoryError())), timestamps=False))
+
+
+def of_one(batch: Batch) -> Any:
+    left = [batch]
+    records = SimpleNamespace(has_next=lambda: bool(left), next_batch=left.pop)
+    return SimpleNamespace(
+        _records=records, _check_crcs=False, _isolation_level=READ_UNCOMMITTED, next_fetch_offset=5
+    )
 
 
 def test_a_header_that_is_no_text_costs_the_rest_of_its_batch_only() -> None:
