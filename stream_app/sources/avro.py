@@ -15,7 +15,7 @@ import fastavro
 import numpy as np
 
 from stream_app.core.records import Reason
-from stream_app.sources.avro_bounds import within_bounds
+from stream_app.sources.avro_bounds import MOST_VALUES, within_bounds
 from stream_app.sources.decode import Decoded, PlainField, TimeField
 from stream_app.sources.schema_registry import Schema, SchemaRegistry, Unit
 from stream_app.sources.times import TimeFormat, times_us
@@ -35,9 +35,10 @@ class AvroDecoder:
     are None: they are neither text nor number.
 
     Guarantee: a record makes at most ``FREE_VALUES`` values more than it has bytes, of types within at most
-    ``MOST_DEPTH`` types. Any other record is undecodable (``avro_bounds.py``).
-    Cost: a few microseconds a record: the whole record is decoded, whatever is asked for. Where the schema
-    alone does not keep its records within these bounds, about a microsecond more for each value.
+    ``MOST_DEPTH`` types. One of more than ``MOST_VALUES`` bytes makes at most ``MOST_VALUES`` values. Any
+    other record is undecodable (``avro_bounds.py``).
+    Cost: a few microseconds a record: the whole record is decoded, whatever is asked for. Where neither the
+    schema nor the size keeps a record within these bounds, one or two microseconds more for each value.
     """
 
     needs_timestamps = False
@@ -100,7 +101,8 @@ class AvroDecoder:
         schema = None if schema_id is None else self._registry.known[schema_id]
         if schema is None:
             return Reason.UNDECODABLE, None
-        if not schema.bounded and not within_bounds(value, _HEADER_BYTES, schema.parsed, schema.named):
+        checked = not schema.bounded or len(value) > MOST_VALUES
+        if checked and not within_bounds(value, _HEADER_BYTES, schema.parsed, schema.named):
             return Reason.UNDECODABLE, None
         body = io.BytesIO(value)
         body.seek(_HEADER_BYTES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from fastavro.read import LOGICAL_READERS
@@ -52,9 +53,14 @@ def number(data: bytes, scale: int) -> int | float | None:
     if not scale:
         return digits
     try:
-        return digits / int(10**scale)
+        return digits / _power_of_ten(scale)
     except OverflowError:
         return math.inf if digits > 0 else -math.inf
+
+
+@cache
+def _power_of_ten(scale: int) -> int:
+    return int(10**scale)
 
 
 def _read(data: bytes, schema: Mapping[str, Any], _reader_schema: Any = None) -> int | float | None:

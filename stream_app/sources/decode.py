@@ -11,6 +11,7 @@ import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -23,6 +24,8 @@ from stream_app.ports import OperatorError
 from stream_app.sources.times import TimeFormat, times_us
 
 RECORDS_AT_ONCE = 4_000
+BYTES_AT_ONCE = 1 << 16
+MOST_VALUES = 1 << 16  # of a text record beyond as many bytes, as far as their marks tell
 
 _NUMBER = re.compile(r"[+-]?\d{1,19}(\.\d{1,19})?", flags=re.ASCII)
 
@@ -69,16 +72,17 @@ class Decoder(Protocol):
         ...
 
 
-async def decoded_in_turns(decode: Callable[[slice], Decoded], records: int) -> Decoded:
+async def decoded_in_turns(decode: Callable[[slice], Decoded], records: Sequence[bytes]) -> Decoded:
     """Decode records in parts, and let other tasks run every few milliseconds.
 
-    A cut is due at its instant, however many records there are to decode.
+    A cut is due at its instant, however many records there are to decode, and however large they are: a part
+    has at most ``RECORDS_AT_ONCE`` records and ``BYTES_AT_ONCE`` bytes, or is one record.
 
-    Args: decode, which treats each record by itself, for a part of them; records, how many there are.
+    Args: decode, which treats each record by itself, for a part of them.
     """
     parts = []
-    for start in range(0, max(records, 1), RECORDS_AT_ONCE):
-        parts.append((start, decode(slice(start, start + RECORDS_AT_ONCE))))
+    for start, stop in pairwise(_turns(records)):
+        parts.append((start, decode(slice(start, stop))))
         await asyncio.sleep(0)
     if len(parts) == 1:
         return parts[0][1]
@@ -90,9 +94,31 @@ async def decoded_in_turns(decode: Callable[[slice], Decoded], records: int) -> 
     )
 
 
+def _turns(records: Sequence[bytes]) -> list[int]:
+    """Return where the parts of ``decoded_in_turns`` begin, and the end of the last one."""
+    ends = np.cumsum(np.fromiter(map(len, records), dtype=np.int64, count=len(records)))
+    turns = [0]
+    while turns[-1] < len(records):
+        start = turns[-1]
+        within = int(ends[start - 1] if start else 0) + BYTES_AT_ONCE
+        fitting = int(np.searchsorted(ends, within, side="right"))
+        turns.append(min(max(fitting, start + 1), start + RECORDS_AT_ONCE))
+    return turns if len(turns) > 1 else [0, 0]
+
+
+def _has_too_many_values(record: bytes) -> bool:
+    """Say whether a record may hold more than ``MOST_VALUES`` values, by the marks that each value needs.
+
+    A comma, a bracket or a brace within a text counts too: telling them apart is what takes long. One record
+    must not keep a cut waiting, or it would decide in which bin another one counts.
+    """
+    return len(record) > MOST_VALUES and sum(map(record.count, (b",", b"[", b"{"))) > MOST_VALUES
+
+
 class NdjsonDecoder:
     """JSON objects, one a line.
 
+    Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable.
     Cost: about half a microsecond a record; a batch with a record that does not decode takes a little more.
 
     >>> decoder = NdjsonDecoder([TimeField("at.s", "s")])
@@ -111,6 +137,8 @@ class NdjsonDecoder:
         """Decode records, one line each without its end."""
         refused: list[tuple[int, Reason]] = []
         try:
+            if any(map(_has_too_many_values, records)):
+                raise msgspec.MsgspecError
             found, kept = list(map(self._decode, records)), list(range(len(records)))
         except _UNDECODABLE:
             found, kept = self._decode_each(records, refused)
@@ -122,6 +150,9 @@ class NdjsonDecoder:
     ) -> tuple[list[Any], list[int]]:
         found, kept = [], []
         for index, record in enumerate(records):
+            if _has_too_many_values(record):
+                refused.append((index, Reason.UNDECODABLE))
+                continue
             try:
                 found.append(self._decode(record))
                 kept.append(index)
@@ -155,6 +186,7 @@ class NdjsonDecoder:
 class CsvDecoder:
     """Comma-separated values with a header line; a record is one line, so no value holds a line end.
 
+    Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable.
     Args: header, the file's first line.
     Raises: OperatorError for a header without one of the fields.
     Cost: about a microsecond a record.
@@ -303,7 +335,9 @@ def _number(text: str) -> int | float | None:
 
 
 def _csv_values(line: bytes) -> list[str] | None:
-    """Return the values of one line, or None where a quote is left open."""
+    """Return the values of one line, or None where a quote is left open or they may be too many."""
+    if _has_too_many_values(line):
+        return None
     text = line.decode()
     if '"' not in text:
         return text.split(",")

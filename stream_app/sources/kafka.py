@@ -223,7 +223,7 @@ class KafkaSource:
         partition = str(place.partition)
         offsets, timestamps_ms, values, others, waits_at = records
         decoded = await decoded_in_turns(
-            lambda part: self._decoder.decode(values[part], timestamps_ms[part]), len(values)
+            lambda part: self._decoder.decode(values[part], timestamps_ms[part]), values
         )
         refused = [Refusal(partition, offset, reason, b"") for offset, reason in others]
         refused += [

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+import time
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from stream_app.core.records import Reason
 from stream_app.ports import OperatorError
 from stream_app.sources import decode
-from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField
+from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, PlainField, TimeField
 
 AT = TimeField("at", "us")
 NESTED = TimeField("user.seen", "us")
@@ -172,15 +173,67 @@ def test_a_header_without_the_field_is_refused() -> None:
         CsvDecoder(b"id,when", [AT])
 
 
-@given(records, st.integers(1, 4))
-def test_decoding_in_turns_gives_what_decoding_at_once_gives(records: list[bytes], at_once: int) -> None:
+@given(records, st.integers(1, 4), st.integers(1, 60))
+def test_decoding_in_turns_gives_what_decoding_at_once_gives(
+    records: list[bytes], at_once: int, bytes_at_once: int
+) -> None:
     decoder = NdjsonDecoder([AT])
     whole = decoder.decode(records)
-    with patch.object(decode, "RECORDS_AT_ONCE", at_once):
-        parts = asyncio.run(decode.decoded_in_turns(lambda part: decoder.decode(records[part]), len(records)))
+    with patch.multiple(decode, RECORDS_AT_ONCE=at_once, BYTES_AT_ONCE=bytes_at_once):
+        parts = asyncio.run(decode.decoded_in_turns(lambda part: decoder.decode(records[part]), records))
     assert parts.kept.tolist() == whole.kept.tolist()
     assert parts.columns["at"].tolist() == whole.columns["at"].tolist()
     assert parts.refused == whole.refused
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], [[]]),
+        ([10] * 9_000, [[10] * 4_000, [10] * 4_000, [10] * 1_000]),
+        ([40_000, 25_536, 1, 65_536, 70_000, 5, 0], [[40_000, 25_536], [1], [65_536], [70_000], [5, 0]]),
+    ],
+)
+def test_a_turn_has_a_bounded_number_of_records_and_of_bytes_or_one_record(
+    sizes: list[int], expected: list[list[int]]
+) -> None:
+    values, seen = [bytes(size) for size in sizes], []
+
+    def part(of: slice) -> Decoded:
+        seen.append([len(value) for value in values[of]])
+        return NdjsonDecoder([AT]).decode([])
+
+    asyncio.run(decode.decoded_in_turns(part, values))
+    assert seen == expected
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b'{"at": "x", "k": [' + b"[]," * 333_000 + b"0]}",
+        b'{"at": 1, "k": {' + b",".join(b'"%d":{}' % number for number in range(90_000)) + b"}}",
+        b'{"at": 1, "other": "' + b"," * 999_000 + b'"}',
+    ],
+    ids=["bad time", "key", "text"],
+)
+def test_json_of_too_many_values_is_undecodable_at_once(record: bytes) -> None:
+    """Nothing else runs while one record is decoded, no cut either."""
+    decoder, ordinary = NdjsonDecoder([AT, PlainField("k")]), b'{"at": 1}'
+    began_s = time.process_time()
+    found = decoder.decode([ordinary, record, ordinary])
+    assert time.process_time() - began_s < 0.05  # up to 0.2 s when it was decoded
+    assert (found.kept.tolist(), found.refused) == ([0, 2], [(1, Reason.UNDECODABLE)])
+
+
+def test_large_json_of_few_values_is_counted() -> None:
+    values = b'{"at": 1, "text": "' + b"x" * 5_000_000 + b'", "k": [' + b"1," * 60_000 + b"1]}"
+    assert outcomes(NdjsonDecoder([AT]), [values], ["at"]) == [[1]]
+
+
+@pytest.mark.parametrize(("values", "expected"), [(65_000, [1]), (66_000, Reason.UNDECODABLE)])
+def test_csv_of_too_many_values_is_undecodable(values: int, expected: object) -> None:
+    line = b'1,"' + b"," * values + b'"'
+    assert outcomes(CsvDecoder(b"at,note", [AT]), [line], ["at"]) == [expected]
 
 
 def test_others_run_while_records_are_decoded() -> None:
@@ -193,11 +246,11 @@ def test_others_run_while_records_are_decoded() -> None:
 
         def part(records: slice) -> Decoded:
             seen.append("part")
-            return decoder.decode([b'{"at": 1}'] * len(range(*records.indices(3 * decode.RECORDS_AT_ONCE))))
+            return decoder.decode(values[records])
 
         asyncio.get_running_loop().create_task(cut())
-        await decode.decoded_in_turns(part, 3 * decode.RECORDS_AT_ONCE)
+        await decode.decoded_in_turns(part, values)
 
-    decoder = NdjsonDecoder([AT])
+    decoder, values = NdjsonDecoder([AT]), [b'{"at": 1}'] * (3 * decode.RECORDS_AT_ONCE)
     asyncio.run(both())
     assert seen == ["part", "cut", "part", "part"]
