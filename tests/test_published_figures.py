@@ -17,11 +17,8 @@ ROWS = {
     "k-ary tree": ("plain k-ary",),
     "k-ary with subtraction (Andersson et al.)": ("k-ary with subtraction",),
     "OpenDP's consistent tree, when the epoch is over": ("OpenDP's b-ary tree, offline",),
-    "**ours, causal**: share per level / per node": ("causal, shares per level", "causal, shares per node"),
-    "**ours, anticipating**: share per level / per node": (
-        "anticipating, shares per level",
-        "anticipating, shares per node",
-    ),
+    "**ours, causal**": ("causal, shares per level",),
+    "**ours, anticipating** (the default)": ("anticipating, shares per level",),
 }
 
 
