@@ -239,7 +239,8 @@ async def _open(
     store: Store, noise: NoiseAhead, strategy: Strategy, start: _Start, ledger: SourceLedger
 ) -> bool:
     """Reserve the epoch in the ledger, then open it; return whether it is open, and nobody was quicker."""
-    record = _as_reserved(strategy, start, await ledger.entries(strategy.source))
+    outside = await ledger.outside(strategy.source)  # first: the store knows of whatever is there
+    record = _as_reserved(strategy, start, await ledger.entries(strategy.source), outside)
     entry = _ledger_entry(strategy, record)
     reserve = ledger.begin if start.is_first else ledger.reserve
     if await reserve(entry) is Reply.CONFLICT:
@@ -253,22 +254,39 @@ async def _open(
     return reply is Reply.DONE
 
 
-def _as_reserved(strategy: Strategy, start: _Start, ledger: Sequence[LedgerEntry]) -> EpochRecord:
+def _as_reserved(
+    strategy: Strategy, start: _Start, ledger: Sequence[LedgerEntry], outside: Sequence[LedgerEntry]
+) -> EpochRecord:
     """Return the epoch as an earlier start reserved it, or under the next number that is free.
 
     That start may have been interrupted before it opened the epoch; what it reserved is used if it begins
-    late enough, and left unused if the stream has been released further since.
+    late enough, and left unused if the stream has been released further since. A number is not free either
+    where only the ledger outside the store knows an epoch under it that began elsewhere: a store lost it.
     """
     declaration = Declaration.of(strategy)
+
+    def first_bin_of(entry: LedgerEntry) -> int:
+        return int(declaration.binning.bin_of([entry.start_us])[0])
+
     reserved = {
-        entry.epoch: int(declaration.binning.bin_of([entry.start_us])[0])
+        entry.epoch: first_bin_of(entry)
         for entry in ledger
         if (entry.stream, entry.strategy_hash) == (strategy.stream, strategy.hash)
     }
+    elsewhere = {
+        (entry.epoch, entry.strategy_hash, first_bin_of(entry))
+        for entry in outside
+        if entry.stream == strategy.stream
+    }
+    taken = {number for number, _, _ in elsewhere}
     epoch = start.record.epoch
-    while reserved.get(epoch, start.earliest_bin) < start.earliest_bin:
+    while True:
+        first_bin = reserved.get(epoch, start.record.first_bin)
+        is_late_enough = epoch not in reserved or first_bin >= start.earliest_bin
+        if is_late_enough and (epoch not in taken or (epoch, strategy.hash, first_bin) in elsewhere):
+            break
         epoch += 1
-    first_bin, bins = reserved.get(epoch, start.record.first_bin), strategy.design.horizon
+    bins = strategy.design.horizon
     if start.last is not None and declaration.per_user is not None:
         # One that fills the rest of its window: an epoch over parts of two could count a user twice.
         bins = declaration.windows(start.last, bins).left(first_bin)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from stream_app.core.instants import format_instant
 from stream_app.core.ledger import check_measurement
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.ports import OperatorError, OutsideLedger, Store
@@ -39,12 +40,19 @@ class SourceLedger:
         """Return what the store knows of a source, oldest first."""
         return await self._store.ledger(source)
 
+    async def outside(self, source: str) -> tuple[LedgerEntry, ...]:
+        """Return what the ledger outside the store knows of a source; nothing if there is none."""
+        if self._outside is None:
+            return ()
+        return tuple(entry for entry in await self._outside.entries() if entry.source == source)
+
     async def begin(self, new: LedgerEntry) -> Reply:
         """Reserve the first epoch of a stream, unless it would measure events again unasked.
 
         Guarantee: of two streams that begin at the same moment, one finds the other.
         Raises: OperatorError; the remedy is in it.
         """
+        await self._check_not_begun(new)
         await self._ask(new)
         reply = await self.reserve(new)
         await self._ask(new)  # another worker may have begun in between: the second of them is refused
@@ -56,6 +64,14 @@ class SourceLedger:
         if reply is not Reply.CONFLICT:
             await self._copy(entry)
         return reply
+
+    async def _check_not_begun(self, new: LedgerEntry) -> None:
+        """Refuse a stream that the ledger outside knows: the store and the witness have lost it."""
+        begun = await self.outside(new.source)
+        known = {(entry.stream, entry.epoch) for entry in await self._store.ledger(new.source)}
+        for entry in begun:
+            if entry.stream == new.stream and (entry.stream, entry.epoch) not in known:
+                raise lost(entry, self._outside)
 
     async def _copy(self, entry: LedgerEntry) -> None:
         copies = [replace(entry, source=log) for log in self._logs]
@@ -86,3 +102,13 @@ class SourceLedger:
                     break
                 found[entry.stream, entry.epoch] = replace(entry, source=new.source)
         return tuple(found.values())
+
+
+def lost(entry: LedgerEntry, outside: OutsideLedger | None) -> OperatorError:
+    """Return the refusal of a stream whose releases neither the store nor the witness knows any more."""
+    name = "the ledger outside the store" if outside is None else outside.name
+    return OperatorError(
+        f"stream {entry.stream}: {name} knows that it measured {entry.source} (epoch {entry.epoch}, from "
+        f"{format_instant(entry.start_us)}), and neither the store nor the witness does; restore both, or "
+        "give the stream another name, whose privacy.accept then says that it measures again"
+    )

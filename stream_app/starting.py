@@ -14,14 +14,13 @@ from dataclasses import replace
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.measured_again import check_measurements
 from stream_app.config.source import ledgers_of
-from stream_app.core.instants import format_instant
 from stream_app.core.ledger import lost_measurement
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.core.release import RowLink
 from stream_app.opening import restore_ledger
 from stream_app.plans import planned
 from stream_app.ports import OperatorError, OutsideLedger, Store, Witness
-from stream_app.source_ledger import SourceLedger
+from stream_app.source_ledger import SourceLedger, lost
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ async def check_start(
     if outside is not None:
         kept = await outside.entries()
         for source in sources:
-            await _compare(store, outside, source, [entry for entry in kept if entry.source == source])
+            await compare(store, outside, source, [entry for entry in kept if entry.source == source])
     begun, unknown = set[str](), list[str]()
     for stream in settings.streams:
         witnessed = await witnesses[stream.name].head(stream.name)
@@ -89,17 +88,12 @@ def _warn_of_first(unknown: Sequence[str]) -> None:
 def _check_not_lost(
     stream: StreamSettings, known: Sequence[LedgerEntry], witnessed: int | None, outside: OutsideLedger | None
 ) -> None:
-    lost = lost_measurement(known, stream.name, witnessed)
-    if lost is not None:
-        name = "the ledger outside the store" if outside is None else outside.name
-        raise OperatorError(
-            f"stream {stream.name}: {name} knows that it measured {lost.source} (epoch {lost.epoch}, from "
-            f"{format_instant(lost.start_us)}), and neither the store nor the witness does; restore both, or "
-            "give the stream another name, whose privacy.accept then says that it measures again"
-        )
+    entry = lost_measurement(known, stream.name, witnessed)
+    if entry is not None:
+        raise lost(entry, outside)
 
 
-async def _compare(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:
+async def compare(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:
     """Copy what either record of a source lacks; what the store lacked is marked as lost there.
 
     Raises: OperatorError where they hold two measurements in one place.

@@ -191,10 +191,18 @@ def lost_measurement(
 ) -> LedgerEntry | None:
     """Return the last epoch of a stream whose releases neither the store nor the witness knows any more.
 
+    A lost epoch before one that is not lost had released nothing: the worker that opened the later one passed
+    over its number.
+
     Args: witnessed, the last epoch that the witness knows of the stream; None: it knows nothing.
     """
-    lost = [entry for entry in entries if entry.stream == stream and entry.lost]
-    beyond = [entry for entry in lost if witnessed is None or entry.epoch > witnessed]
+    epochs = [entry for entry in entries if entry.stream == stream]
+    known = max([entry.epoch for entry in epochs if not entry.lost], default=-1)
+    beyond = [
+        entry
+        for entry in epochs
+        if entry.lost and entry.epoch > max(known, -1 if witnessed is None else witnessed)
+    ]
     return max(beyond, key=lambda entry: entry.epoch, default=None)
 
 

@@ -15,11 +15,15 @@ import pytest
 
 from stream_app.api.replica import StreamReplica
 from stream_app.core.epoch_view import Span
+from stream_app.core.ledger import lost_measurement
 from stream_app.core.query import StreamView
 from stream_app.core.records import Ending
+from stream_app.ports import OperatorError
+from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sources.file import FileSource
+from stream_app.starting import compare
 from stream_app.state.memory import MemoryStore
-from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
+from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
 from tests.stream_app.product_stream import ProductSource, product_strategy
 
@@ -231,3 +235,67 @@ def test_rows_that_do_not_hold_everything_are_not_put_back(
         one.run_until(104)
         assert [epoch for epoch, _, _ in asyncio.run(one.epochs())] == [1]
         assert "cannot be put back, for its rows hold totals only" in caplog.text
+
+
+def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(
+    one: OneSource, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The store is lost while an epoch is open that released nothing, and retention has cut the log."""
+
+    kept = {"since_us": 107 * BIN_US}
+
+    async def kept_since_us(_: FileSource) -> int:
+        return kept["since_us"]
+
+    async def run() -> None:
+        outside = LedgerFile.create(tmp_path / "elsewhere")
+        ledger = {"outside": outside}
+        await release_until(one, 106, ledger=ledger)
+        assert [bin for _, bin, _ in await one.epochs()] == [100, 106]
+        lose(one, EMPTIED, one.store)
+        one.clock.set_bin(109)
+        monkeypatch.setattr(FileSource, "kept_since_us", kept_since_us)
+        await one.closer(ledger=ledger).open()
+        assert [(epoch, bin) for epoch, bin, _ in await one.epochs()] == [(0, 100), (2, 109)]
+
+        async def start() -> None:
+            """Ask what a start asks, though the new epoch has released nothing yet."""
+            await compare(one.store, outside, SOURCE, await outside.entries())
+            assert lost_measurement(await one.store.ledger(SOURCE), STREAM, 0) is None
+            await one.closer(ledger=ledger).open()
+
+        for _ in range(2):
+            await start()
+        entries = await one.store.ledger(SOURCE)
+        assert sorted((entry.epoch, entry.start_us // BIN_US, entry.lost) for entry in entries) == [
+            (0, 100, False),
+            (1, 106, True),  # the sum keeps it
+            (2, 109, False),
+        ]
+        # Lost again before it released anything: its number is not used again either.
+        lose(one, EMPTIED, one.store)
+        one.clock.set_bin(111)
+        kept["since_us"] = 109 * BIN_US
+        await one.closer(ledger=ledger).open()
+        assert (await one.epochs())[-1][:2] == (3, 111)
+        await start()
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_only_the_ledger_outside_knows_does_not_begin_anew(
+    one: OneSource, tmp_path: Path
+) -> None:
+    """The store and the witness are lost under a running worker: it must not noise the same bins again."""
+
+    async def run() -> None:
+        ledger = {"outside": LedgerFile.create(tmp_path / "elsewhere")}
+        await release_until(one, 103, ledger=ledger)
+        lose(one, EMPTIED, one.store)
+        one.witness.kept.clear()
+        with pytest.raises(
+            OperatorError, match=r"knows that it measured .* \(epoch 0, from .*; restore both"
+        ):
+            await one.closer(ledger=ledger).open()
+
+    asyncio.run(run())
