@@ -21,6 +21,7 @@ from stream_app.core.records import Int64Array, PublicState
 from stream_app.core.visible import visible_epochs
 from stream_app.outage import Outage
 from stream_app.ports import AlertStore, PublicReader
+from stream_app.source_ledger import measured
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class AlertWatcher:
             for want, rows in await self._read(stream, view, target)
         }
         source = view.strategy.source
-        view.state(statement(source, await self._reader.ledger(source)))
+        view.state(statement(source, await measured(self._reader, source)))
         total = Outcome({}, [])
         for seq in range(before + 1, upto + 1):
             state = _state_at(public, seq)

@@ -1,18 +1,36 @@
 """The ledger of one stream's source: where a first measurement is asked for, and where every epoch is noted.
 
 The ledger is kept by source. A log that belongs to a group has a ledger under its own name as well, with the
-same entries: a stream that names the log without its group, now or years later, finds them.
+same entries: a stream that names the log without its group, now or years later, finds them. Entries of a
+group say what its logs are called, so everyone who asks for the group's sum finds what other groups measured
+of the same logs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import check_measurement
+from stream_app.core.ledger import check_measurement, composed
 from stream_app.core.records import LedgerEntry, Reply
-from stream_app.ports import OperatorError, OutsideLedger, Store
+from stream_app.ports import OperatorError, OutsideLedger, PublicReader, Store
+
+
+async def ledgers_of_all_names(
+    store: Store | PublicReader, source: str, logs: Iterable[str] = ()
+) -> list[tuple[LedgerEntry, ...]]:
+    """Return the ledger of a source, then those of the logs that ``logs`` or its entries name."""
+    own = await store.ledger(source)
+    names = dict.fromkeys([*logs, *(entry.log for entry in own if entry.log is not None)])
+    return [own, *[await store.ledger(name) for name in names if name != source]]
+
+
+async def measured(
+    store: Store | PublicReader, source: str, logs: Iterable[str] = ()
+) -> tuple[LedgerEntry, ...]:
+    """Return everything that was measured of a source, under whatever name."""
+    return composed(source, await ledgers_of_all_names(store, source, logs))
 
 
 class SourceLedger:
@@ -60,6 +78,7 @@ class SourceLedger:
 
     async def reserve(self, entry: LedgerEntry) -> Reply:
         """Write an entry once, in every ledger that it belongs to. Raises: OSError."""
+        entry = await self._as_known(entry)
         reply = await self._store.reserve(entry)
         if reply is not Reply.CONFLICT:
             await self._copy(entry)
@@ -72,6 +91,14 @@ class SourceLedger:
         for entry in begun:
             if entry.stream == new.stream and (entry.stream, entry.epoch) not in known:
                 raise lost(entry, self._outside)
+
+    async def _as_known(self, entry: LedgerEntry) -> LedgerEntry:
+        """Return the entry with its log's name, or as an older version reserved it without newer fields."""
+        entry = replace(entry, log=next(iter(self._logs), None))
+        for known in await self._store.ledger(entry.source):
+            if replace(known, user=entry.user, log=entry.log) == entry:
+                return known
+        return entry
 
     async def _copy(self, entry: LedgerEntry) -> None:
         copies = [replace(entry, source=log) for log in self._logs]
@@ -96,8 +123,8 @@ class SourceLedger:
     async def _before(self, new: LedgerEntry) -> tuple[LedgerEntry, ...]:
         """Return the entries of all the ledgers that were reserved before the stream's own."""
         found: dict[tuple[str, int], LedgerEntry] = {}
-        for source in (new.source, *self._logs):
-            for entry in await self._store.ledger(source):
+        for ledger in await ledgers_of_all_names(self._store, new.source, self._logs):
+            for entry in ledger:
                 if entry.stream == new.stream:
                     break
                 found[entry.stream, entry.epoch] = replace(entry, source=new.source)

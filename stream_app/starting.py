@@ -8,6 +8,7 @@ name, for its nodes would be noised again.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ from stream_app.core.release import RowLink
 from stream_app.opening import restore_ledger
 from stream_app.plans import planned
 from stream_app.ports import OperatorError, OutsideLedger, Store, Witness
-from stream_app.source_ledger import SourceLedger, lost
+from stream_app.source_ledger import SourceLedger, lost, measured
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +64,11 @@ async def check_start(
                 await restore_ledger(ledger, witnesses[stream.name], planned(stream))
         elif await store.load(stream.name) is None and not _noted(stream.name, settings):
             unknown.append(stream.name)
-    ledgers = {
-        stream.source.identity: await _of_all_names(store, stream, settings) for stream in settings.streams
-    }
+    logs: dict[str, list[str]] = defaultdict(list)
+    for stream in settings.streams:
+        identity, *own = ledgers_of(stream.source, settings.file.parent)
+        logs[identity] += own
+    ledgers = {source: await measured(store, source, names) for source, names in logs.items()}
     check_measurements(settings.streams, now_us, ledgers, begun)
     if unknown and outside is None:
         _warn_of_first(unknown)
@@ -120,13 +123,3 @@ async def compare(store: Store, outside: OutsideLedger, source: str, kept: Seque
 def _measurement(entry: LedgerEntry) -> tuple[str, int, str, int]:
     """Return what makes two entries the same measurement."""
     return entry.stream, entry.epoch, entry.strategy_hash, entry.start_us
-
-
-async def _of_all_names(store: Store, stream: StreamSettings, settings: Settings) -> list[LedgerEntry]:
-    """Return the entries of a source under all its names, as if they were in one ledger."""
-    identity, *logs = ledgers_of(stream.source, settings.file.parent)
-    found = {(entry.stream, entry.epoch): entry for entry in await store.ledger(identity)}
-    for log_name in logs:
-        for entry in await store.ledger(log_name):
-            found.setdefault((entry.stream, entry.epoch), replace(entry, source=identity))
-    return list(found.values())

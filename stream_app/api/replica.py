@@ -21,6 +21,7 @@ from stream_app.core.query import StreamView
 from stream_app.core.records import Int64Array, LedgerEntry, PublicState
 from stream_app.outage import Outage
 from stream_app.ports import PublicReader
+from stream_app.source_ledger import measured
 
 log = logging.getLogger(__name__)
 
@@ -225,7 +226,7 @@ class Replicas:
 
     async def stated(self, source: str) -> Statement:
         """Return what the ledger of a source says now, after telling all streams over it."""
-        ledger = await self._reader.ledger(source)
+        ledger = await measured(self._reader, source)
         if ledger != self.ledgers.get(source):
             told = statement(source, ledger)
             self.ledgers[source], self._statements[source] = ledger, told

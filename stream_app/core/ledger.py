@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from itertools import chain
 
 from stream_app.core.instants import format_instant
 from stream_app.core.records import LedgerEntry
@@ -126,6 +127,14 @@ def _user_field(epochs: Sequence[LedgerEntry]) -> str | None:
     return next((entry.user for entry in epochs if entry.user is not None), None)
 
 
+def composed(source: str, ledgers: Iterable[Sequence[LedgerEntry]]) -> tuple[LedgerEntry, ...]:
+    """Return the entries of a source that has several ledgers: each once, and under the source's name."""
+    found: dict[tuple[str, int], LedgerEntry] = {}
+    for entry in chain.from_iterable(ledgers):
+        found.setdefault((entry.stream, entry.epoch), replace(entry, source=source))
+    return tuple(found.values())
+
+
 def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[LedgerEntry, ...]:
     """Return the first entry of every other stream or strategy that counts events which ``new`` will count.
 
@@ -208,7 +217,12 @@ def lost_measurement(
 
 def entry_to_json(entry: LedgerEntry) -> bytes:
     """Return the text of an entry; two entries are equal if their texts are."""
-    newer = {"until_us": None, "lost": False, "user": None}  # entries of before these fields keep their text
+    newer = {
+        "until_us": None,
+        "lost": False,
+        "user": None,
+        "log": None,
+    }  # entries of before these fields keep their text
     return canonical_json({k: v for k, v in asdict(entry).items() if not (k in newer and v == newer[k])})
 
 

@@ -243,6 +243,7 @@ class LedgerEntry:
         until_us: where the stream ends that the epoch is one of; None: nothing ends a live stream.
         lost: whether only the ledger outside the store knew it when a worker started.
         user: the field that names the user; None for the unit event, and in entries of older versions.
+        log: the log's own name, where the source is a group: the log has a ledger under it as well.
     """
 
     source: str
@@ -258,6 +259,7 @@ class LedgerEntry:
     until_us: int | None = None
     lost: bool = False
     user: str | None = None
+    log: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

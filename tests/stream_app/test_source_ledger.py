@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from stream_app.api.replica import Replicas
 from stream_app.core.ledger import ACCEPTED, statement
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.ports import OperatorError
-from stream_app.source_ledger import SourceLedger
+from stream_app.source_ledger import SourceLedger, measured
 from stream_app.state.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
@@ -126,3 +128,36 @@ def test_a_stream_that_is_no_longer_configured_has_not_ended() -> None:
             await SourceLedger(store).begin(live("new", 10**15))
 
     asyncio.run(replace_it())
+
+
+def user_epoch(stream: str, source: str, epoch: int) -> LedgerEntry:
+    return replace(live(stream, 10 * epoch, source, "1"), epoch=epoch, unit="user", user="name")
+
+
+def test_groups_that_run_beside_each_other_state_one_sum() -> None:
+    """Both name one log; each goes on to reserve epochs, which add up for a user."""
+
+    async def run_both() -> None:
+        store = MemoryStore()
+        ledgers = {name: SourceLedger(store, ACCEPTED, (LOG,)) for name in ("g1", "g2")}
+        for epoch in range(5):
+            for stream, source in (("a", "g1"), ("b", "g2")):
+                entry, ledger = user_epoch(stream, source, epoch), ledgers[source]
+                await (ledger.begin(entry) if epoch == 0 else ledger.reserve(entry))
+        # Another log of the first group is no part of the second one's sum.
+        await SourceLedger(store, ACCEPTED, ("file:others.ndjson",)).reserve(user_epoch("c", "g1", 0))
+        api = Replicas(store.reader())
+        for source, epsilon in {"g1": 11, "g2": 10, LOG: 10}.items():
+            assert (await api.stated(source)).epsilon == epsilon
+            assert statement(source, await measured(store, source)).epsilon == epsilon
+
+    asyncio.run(run_both())
+
+
+def test_an_epoch_that_an_older_version_reserved_is_taken_up() -> None:
+    async def take_up() -> None:
+        store, entry = MemoryStore(), user_epoch("a", "g1", 0)
+        await store.reserve(replace(entry, user=None))
+        assert await SourceLedger(store, logs=(LOG,)).begin(entry) is Reply.ALREADY
+
+    asyncio.run(take_up())
