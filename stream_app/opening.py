@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from stream_app.core.declaration import STATE_ID, Declaration
 from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, Reply, StreamState
 from stream_app.core.release import RowLink
+from stream_app.core.restored import epochs_of
 from stream_app.core.strategy import Strategy, canonical_json
 from stream_app.noise_ahead import NoiseAhead
 from stream_app.ports import OperatorError, Source, Store, Witness
@@ -61,7 +62,8 @@ async def open_stream(
         strategy = planned if state is None else _running(state, planned)
         head = _checked_head(witnessed, strategy)
         if state is None:
-            start = await _first(strategy, head, source, now_us)
+            begun = epochs_of(strategy, await witness.rows(strategy.stream, 0))
+            start = await _first(strategy, head, begun, source, now_us)
             await restore_ledger(ledger, witness, strategy)
         elif head is not None and not await _follows(store, strategy.stream, state, head):
             start = _after_witness(state, head)
@@ -171,8 +173,10 @@ class _Start(NamedTuple):
     ending: Ending | None = None  # why the epoch before ended, where the store was behind the witness
 
 
-async def _first(strategy: Strategy, head: RowLink | None, source: Source, now_us: int) -> _Start:
-    """Return the epoch of a stream that the store does not know; the witness may."""
+async def _first(
+    strategy: Strategy, head: RowLink | None, begun: Sequence[EpochRecord], source: Source, now_us: int
+) -> _Start:
+    """Return the epoch of a stream that the store does not know; the witness may. Args: begun, its epochs."""
     declaration, bins = Declaration.of(strategy), strategy.design.horizon
     if head is None:
         # A live stream may have been reserved, but not opened, in an earlier bin.
@@ -186,7 +190,7 @@ async def _first(strategy: Strategy, head: RowLink | None, source: Source, now_u
         # present one is whole whatever a record says about its own time.
         first_bin = max(first_bin, min(kept_from + declaration.max_ahead_bins + 1, now + 1))
     record = EpochRecord(head.epoch + 1, first_bin, bins, head.seq + 1, strategy.hash)
-    return _Start(record, head.hash, head.bin + 1, ending=Ending.STORE_LOST)
+    return _Start(record, head.hash, head.bin + 1, begun[-1], ending=Ending.STORE_LOST)
 
 
 def _next(strategy: Strategy, state: StreamState) -> _Start:
@@ -225,14 +229,8 @@ def _after_witness(state: StreamState, head: RowLink) -> _Start:
 
 async def restore_ledger(ledger: SourceLedger, witness: Witness, strategy: Strategy) -> None:
     """Put back the entries of epochs that the witness has seen: a store that was set back lost them too."""
-    opened: set[int] = set()
-    for seq, row in await witness.rows(strategy.stream, 0):
-        link = RowLink.of(row)
-        if link.epoch not in opened:
-            opened.add(link.epoch)
-            record = EpochRecord(link.epoch, link.bin, strategy.design.horizon, seq, strategy.hash)
-            entry = replace(_ledger_entry(strategy, record), strategy_hash=json.loads(row)["strategy"])
-            await ledger.reserve(entry)
+    for record in epochs_of(strategy, await witness.rows(strategy.stream, 0)):
+        await ledger.reserve(_ledger_entry(strategy, record))
 
 
 async def _open(
@@ -303,7 +301,7 @@ def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
         end_us=declaration.binning.start_us(record.first_bin + record.bins),
         epsilon=str(strategy.epsilon),
         unit="event" if declaration.per_user is None else "user",
-        strategy_hash=strategy.hash,
+        strategy_hash=record.strategy_hash,
         private=declaration.private,
         neighbours=strategy.design.neighbours,
         until_us=declaration.until_us,

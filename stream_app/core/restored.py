@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def restored(strategy: Strategy, rows: Sequence[tuple[int, bytes]], after_seq: i
     if not holds_all(strategy):
         raise ValueError(f"stream {strategy.stream}: its rows do not hold what its tiles held")
     messages = [(seq, row, json.loads(row)) for seq, row in rows]
-    for epoch in _epochs(strategy, messages):
+    for epoch in epochs_of(strategy, rows):
         lost = [one for one in messages if one[2]["epoch"] == epoch.epoch and one[0] > after_seq]
         for start in range(0, len(lost), ROWS_A_STEP):
             step = lost[start : start + ROWS_A_STEP]
@@ -68,17 +69,20 @@ def restored(strategy: Strategy, rows: Sequence[tuple[int, bytes]], after_seq: i
             after_seq = step[-1][0]
 
 
-def _epochs(strategy: Strategy, messages: Sequence[tuple[int, bytes, dict[str, Any]]]) -> list[EpochRecord]:
-    """Return the epochs of all rows, as they began."""
+def epochs_of(strategy: Strategy, rows: Sequence[tuple[int, bytes]]) -> list[EpochRecord]:
+    """Return the epochs of all rows, as they began: under a cap of users, each ends where a window does."""
     declaration, horizon = Declaration.of(strategy), strategy.design.horizon
     epochs: list[EpochRecord] = []
-    for seq, _, message in messages:
-        if epochs and epochs[-1].epoch == message["epoch"]:
-            continue
+    messages = ((seq, json.loads(row)) for seq, row in rows)
+    for epoch, group in groupby(messages, lambda one: one[1]["epoch"]):
+        of_epoch = list(group)
+        (seq, first), (_, last) = of_epoch[0], of_epoch[-1]
         bins = horizon
         if epochs and declaration.per_user is not None:
-            bins = declaration.windows(epochs[-1], horizon).left(message["bin"])
-        epochs.append(EpochRecord(message["epoch"], message["bin"], bins, seq, strategy.hash))
+            left = declaration.windows(epochs[-1], horizon).left(first["bin"])
+            # An older version began a whole window after the store was lost.
+            bins = left if last["bin"] < first["bin"] + left else horizon
+        epochs.append(EpochRecord(epoch, first["bin"], bins, seq, first["strategy"]))
     return epochs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -12,8 +13,11 @@ from pathlib import Path
 import pytest
 
 from stream_app.core.ledger import statement
+from stream_app.core.records import EpochRecord
+from stream_app.core.restored import ENDED_EARLY, epochs_of
 from stream_app.ports import OperatorError
-from tests.stream_app.declared import SOURCE, STREAM, strategy_of
+from stream_app.state.memory import MemoryStore
+from tests.stream_app.declared import BIN_US, SOURCE, STREAM, strategy_of
 from tests.stream_app.one_source import OneSource
 
 MOST = 2
@@ -117,6 +121,66 @@ def test_after_a_restored_backup_the_epoch_fills_its_window(one: OneSource) -> N
             await closer.close_due()
 
     asyncio.run(set_back())
+
+
+def test_epochs_come_back_as_they_were_however_often_the_store_is_lost(one: OneSource) -> None:
+    """Each epoch after a loss fills the rest of its window, so its end follows from the witness's rows."""
+
+    async def lose_twice() -> None:
+        await release_until(one, 102)
+        one.store.restore(MemoryStore())
+        await release_until(one, 109)
+        before, reserved = await records(one), await one.store.ledger(SOURCE)
+        assert [(e.epoch, e.first_bin, e.bins, e.end_reason) for e in before] == [
+            (0, 100, 6, ENDED_EARLY),
+            (1, 102, 4, "complete"),
+            (2, 106, 6, None),
+        ]
+        one.store.restore(MemoryStore())
+        await release_until(one, 110)
+        after = await records(one)
+        assert after[:2] == before[:2]
+        assert (after[2].bins, after[2].last_bin, after[2].end_reason) == (6, 108, ENDED_EARLY)
+        assert (after[3].first_bin, after[3].bins) == (109, 3)
+        assert (await one.store.ledger(SOURCE))[:3] == reserved
+
+    asyncio.run(lose_twice())
+
+
+async def release_until(one: OneSource, bin: int) -> None:
+    """Count an event in each bin, release every bin before ``bin`` and show it."""
+    closer = one.closer()
+    await closer.open()
+    while one.clock.now_us < bin * BIN_US:
+        now_bin = one.clock.now_us // BIN_US
+        one.append_of((now_bin, "ann"))
+        one.clock.set_bin(now_bin + 1)
+    ingest = one.ingest(start="latest")
+    await ingest.step()
+    while await ingest.step():
+        pass
+    await closer.close_due()
+    await closer.publish_witnessed()
+
+
+async def records(one: OneSource) -> tuple[EpochRecord, ...]:
+    state = await one.store.reader().public_state(STREAM)
+    assert state is not None
+    return state.epochs
+
+
+def test_an_epoch_over_two_windows_is_an_older_version_s() -> None:
+    places = [(0, 100), (0, 101), *((1, bin) for bin in range(102, 108)), (2, 108)]
+    rows = [
+        (seq, json.dumps({"epoch": epoch, "bin": bin, "strategy": "h"}).encode())
+        for seq, (epoch, bin) in enumerate(places, 1)
+    ]
+    found = epochs_of(strategy_of(max_events=MOST), rows)
+    assert [(one.epoch, one.first_bin, one.bins, one.first_seq) for one in found] == [
+        (0, 100, 6, 1),
+        (1, 102, 6, 3),
+        (2, 108, 6, 9),
+    ]
 
 
 def test_epochs_add_up_in_the_ledger(one: OneSource) -> None:
