@@ -98,8 +98,10 @@ async def follow(port: int, stream: str, delays: list[float], ends_at: float) ->
         async with asyncio.timeout(ends_at - began_at):
             while line := await reader.readline():
                 if line.startswith(b"data: "):
-                    read_at = time.time()
-                    closed_at = json.loads(line[6:])["bin"] * BIN_S + BIN_S + GRACE_S
+                    read_at, told = time.time(), json.loads(line[6:])
+                    if "bin" not in told:  # whether the stream is private
+                        continue
+                    closed_at = told["bin"] * BIN_S + BIN_S + GRACE_S
                     if closed_at > began_at + WARM_UP_S:
                         instant = math.ceil(closed_at / PUBLISH_EVERY_S) * PUBLISH_EVERY_S
                         delays.append(read_at - instant)
