@@ -65,6 +65,7 @@ class RedisStore:
 
     def __init__(self, url: str) -> None:
         self._redis = connect(url, same_server=SameServer())
+        self._partitions: dict[str, list[bytes]] = {}  # of each stream, as they were when it was loaded last
 
     async def close(self) -> None:
         """Close all connections."""
@@ -90,8 +91,8 @@ class RedisStore:
     async def load(self, stream: str) -> StreamState | None:
         """Return the stream's state in one consistent read, or None for a stream never opened."""
         keys = StreamKeys(stream)
-        names: list[bytes] = []
         while True:
+            names = self._partitions.get(stream, [])
             state, strategy, epochs, positions, base_bins, *cuts = await transaction(
                 self._redis,
                 [
@@ -108,7 +109,7 @@ class RedisStore:
             if sorted(positions) == names:
                 break
             # Partitions are known only once they are read: read again with the cuts of these.
-            names = sorted(positions)
+            self._partitions[stream] = sorted(positions)
         return StreamState(
             strategy=strategy,
             epoch=decode_epoch(epochs, int(state[b"epoch"])),
