@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from dphist import SystemNoise
-from stream_app.clocks import Agreement, LiveClock, ReplayClock
+from stream_app.clocks import Agreement, ReplayClock, SharedClock
 from stream_app.closer import Closer
 from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.config.operator import check_operator
@@ -283,7 +283,7 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
     """Open the streams of one source and join their loops."""
     settings, store = ends.settings, ends.store
     agreement = Agreement(settings.redis.largest_clock_skew_us, on_skew=ends.metrics.clock_skew)
-    wall = LiveClock(store, agreement)
+    wall = SharedClock(store, agreement)
     clock = _clock(streams, wall)
     log = await open_source(streams, settings, clock)
     ends.resources.push_async_callback(_close, log.close)

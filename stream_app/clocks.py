@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from stream_app.ports import ClockDoubt, Store
+from stream_app.shared_answer import SharedAnswer
 
 # The store's clock may run faster than ours or be set forward: ask it again this often.
 LONGEST_SLEEP_S = 1.0
@@ -99,6 +100,21 @@ class LiveClock:
         while left_us > 0:
             await asyncio.sleep(min(left_us / 1e6, LONGEST_SLEEP_S))
             left_us = instant_us - await self.now_us()
+
+
+class SharedClock(LiveClock):
+    """A live clock of many loops: those that ask at the same time ask the store once.
+
+    Guarantee: the store's clock is read after each of them has asked, as ``LiveClock`` does.
+    """
+
+    def __init__(self, store: Store, agreement: Agreement | None = None) -> None:
+        super().__init__(store, agreement)
+        self._asked = SharedAnswer(super().now_us)
+
+    async def now_us(self) -> int:
+        """Return microseconds since 1970; it never goes back, even if another store answers."""
+        return await self._asked()
 
 
 class ReplayClock:

@@ -21,6 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from stream_app.core.records import Int64Array, Reason, RecordBatch, Refusal
 from stream_app.kafka_cluster import Cluster, TopicFacts, answers, check_keeps_records, topic_facts
 from stream_app.ports import OperatorError
+from stream_app.shared_answer import SharedAnswer
 from stream_app.sources.decode import decoded_in_turns
 from stream_app.sources.kafka_columns import Columns, return_columns
 from stream_app.sources.topic_records import TopicDecoder
@@ -67,6 +68,7 @@ class KafkaSource:
         # Cuts are high watermarks; a reader of committed records would be told the last stable offset.
         self._asker = AIOKafkaConsumer(isolation_level="read_uncommitted", **client)
         self._admin = AIOKafkaAdminClient(**client)
+        self._listed = SharedAnswer(self._list_partitions)
         self._ownership = _Ownership()
         self._moment = -1  # the rebalance whose partitions have been sought
         self._next: dict[TopicPartition, int] = {}  # where the consumer goes on reading
@@ -114,6 +116,9 @@ class KafkaSource:
 
     async def partitions(self) -> Sequence[str]:
         """List the partitions that exist now."""
+        return await self._listed()
+
+    async def _list_partitions(self) -> Sequence[str]:
         with answers(self._cluster):
             [topic] = await self._admin.describe_topics([self._topic])
         # A broker that has just started may not know its topics yet.

@@ -1,0 +1,114 @@
+"""One question for all who ask at the same time, never an answer from before somebody asked."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from stream_app.clocks import SharedClock
+from stream_app.shared_answer import SharedAnswer
+from stream_app.state.memory import MemoryStore
+
+
+class Oracle:
+    """Answers with how often it was asked, each time once it is let go."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.go = asyncio.Semaphore(0)
+
+    async def __call__(self) -> int:
+        self.asked += 1
+        number = self.asked
+        await self.go.acquire()
+        return number
+
+
+def test_who_asks_while_the_question_is_under_way_gets_a_later_answer() -> None:
+    async def run() -> None:
+        oracle = Oracle()
+        ask = SharedAnswer(oracle)
+        first = [asyncio.create_task(ask()) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert oracle.asked == 1
+        late = [asyncio.create_task(ask()) for _ in range(2)]
+        oracle.go.release()
+        assert await asyncio.gather(*first) == [1, 1, 1]
+        oracle.go.release()
+        assert await asyncio.gather(*late) == [2, 2]
+        oracle.go.release()
+        assert await ask() == 3
+
+    asyncio.run(run())
+
+
+def test_each_asker_hears_of_a_failure_and_the_next_question_is_put_anew() -> None:
+    asked = 0
+
+    async def fail_once() -> int:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise ConnectionError("no answer")
+        return asked
+
+    async def run() -> None:
+        ask = SharedAnswer(fail_once)
+        outcomes = await asyncio.gather(ask(), ask(), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [ConnectionError] * 2
+        assert await ask() == 2
+
+    asyncio.run(run())
+
+
+def test_an_asker_who_gives_up_takes_the_answer_from_nobody() -> None:
+    async def run() -> None:
+        oracle = Oracle()
+        ask = SharedAnswer(oracle)
+        leaving, staying = asyncio.create_task(ask()), asyncio.create_task(ask())
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        oracle.go.release()
+        assert await staying == 1
+
+    asyncio.run(run())
+
+
+def test_a_failure_of_which_nobody_hears_is_no_error_of_the_loop() -> None:
+    errors: list[object] = []
+
+    async def fail() -> int:
+        await asyncio.sleep(0)
+        raise ConnectionError("no answer")
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        asking = asyncio.create_task(SharedAnswer(fail)())
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.sleep(0.01)
+        gc.collect()
+
+    asyncio.run(run())
+    assert errors == []
+
+
+def test_streams_that_ask_the_clock_together_ask_the_store_once() -> None:
+    asked = 0
+
+    class CountingStore(MemoryStore):
+        async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
+            nonlocal asked
+            asked += 1
+            return await super().now_us(latest_us)
+
+    async def ask() -> list[int]:
+        clock = SharedClock(CountingStore(lambda: 7))
+        return await asyncio.gather(*(clock.now_us() for _ in range(20)))
+
+    assert asyncio.run(ask()) == [7] * 20
+    assert asked == 1
