@@ -8,7 +8,7 @@ is lost. Here nobody cancels the task that waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Sequence
 from typing import Any
 
 from stream_app.ports import OperatorError
@@ -29,6 +29,15 @@ async def until_one_ends(*loops: Loop) -> None:
     await _run(loops, enough=1)
 
 
+async def each_to_its_end(*works: Loop) -> None:
+    """Run works side by side until each of them has returned or failed: a failure ends no other.
+
+    Raises: what one raised, an ``OperatorError`` before anything else.
+    """
+    outcomes = await asyncio.gather(*works, return_exceptions=True)
+    _raise_first([outcome for outcome in outcomes if outcome is not None])
+
+
 async def _run(loops: Collection[Loop], enough: int) -> None:
     tasks = [asyncio.create_task(loop) for loop in loops]
     ended: list[asyncio.Task[None]] = []  # by themselves, in their order
@@ -41,7 +50,11 @@ async def _run(loops: Collection[Loop], enough: int) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
     first = [failure for failure in map(_failure, ended) if failure is not None]
     late = [failure for task in asked if not task.cancelled() and (failure := task.exception()) is not None]
-    for failure in [failure for failure in first + late if isinstance(failure, OperatorError)] + first:
+    _raise_first([failure for failure in late if isinstance(failure, OperatorError)] + first)
+
+
+def _raise_first(failures: Sequence[BaseException]) -> None:
+    for failure in sorted(failures, key=lambda failure: not isinstance(failure, OperatorError)):
         raise failure
 
 

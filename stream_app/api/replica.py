@@ -11,6 +11,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 
@@ -21,7 +22,9 @@ from stream_app.core.query import StreamView
 from stream_app.core.records import Int64Array, LedgerEntry, PublicState
 from stream_app.outage import Outage
 from stream_app.ports import PublicReader
+from stream_app.shared_answer import SharedAnswer
 from stream_app.source_ledger import measured
+from stream_app.together import each_to_its_end
 
 log = logging.getLogger(__name__)
 
@@ -80,14 +83,15 @@ class StreamReplica:
                 self.state(await stated(view.strategy.source))
             self._hand_on(state.visible_seq, rows)
             return
-        blocks = [
-            (
-                want,
-                await self._reader.tile_rows(self.stream, *want, view.strategy.released_width(want.level)),
-            )
-            for want in view.missing(state)
-        ]
-        rows = await self._new_rows(state.visible_seq)
+        wanted = view.missing(state)
+        width = view.strategy.released_width
+        tiles, rows = await asyncio.gather(
+            asyncio.gather(
+                *(self._reader.tile_rows(self.stream, *want, width(want.level)) for want in wanted)
+            ),
+            self._new_rows(state.visible_seq),
+        )
+        blocks = list(zip(wanted, tiles, strict=True))
         if stated is not None:
             view.state(await stated(view.strategy.source))
         if view is self.view and self.busy.locked():
@@ -195,6 +199,7 @@ class Replicas:
         self.by_name: dict[str, StreamReplica] = {}
         self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
         self._statements: dict[str, Statement] = {}
+        self._asked: dict[str, SharedAnswer[tuple[LedgerEntry, ...]]] = {}  # by source
         self.alerts: dict[str, bytes] = {}  # by rule: where it stands
         self.transitions: dict[str, tuple[bytes, ...]] = {}  # by stream: the last ones, oldest first
         self.closed = False
@@ -213,20 +218,25 @@ class Replicas:
         for name in names:
             if name not in self.by_name:
                 self.by_name[name] = StreamReplica(self._reader, name)
-            await self.by_name[name].refresh(self.stated)
+        await self._refresh(names)
         for gone in set(self.by_name) - set(names):
             self.by_name.pop(gone).close()
         sources = {one.view.strategy.source for one in self.by_name.values() if one.view}
         for source in sources:
             await self.stated(source)
         for gone in set(self.ledgers) - sources:
-            del self.ledgers[gone], self._statements[gone]
+            del self.ledgers[gone], self._statements[gone], self._asked[gone]
         self.alerts, self.transitions = alerts, self.transitions | transitions
         self._fresh_at = time.monotonic()
 
+    async def _refresh(self, names: Iterable[str]) -> None:
+        await each_to_its_end(*(self.by_name[name].refresh(self.stated) for name in names))
+
     async def stated(self, source: str) -> Statement:
         """Return what the ledger of a source says now, after telling all streams over it."""
-        ledger = await measured(self._reader, source)
+        if source not in self._asked:
+            self._asked[source] = SharedAnswer(partial(self._ledger, source))
+        ledger = await self._asked[source]()
         if ledger != self.ledgers.get(source):
             told = statement(source, ledger)
             self.ledgers[source], self._statements[source] = ledger, told
@@ -234,6 +244,9 @@ class Replicas:
                 if replica.view is not None and replica.view.strategy.source == source:
                     replica.state(told)
         return self._statements[source]
+
+    async def _ledger(self, source: str) -> tuple[LedgerEntry, ...]:
+        return await measured(self._reader, source)
 
     async def _read_alerts(self) -> tuple[dict[str, bytes], dict[str, tuple[bytes, ...]]]:
         """Return where rules stand, and all transitions of streams whose rules moved: each moves a state."""
@@ -259,20 +272,20 @@ class Replicas:
             else:
                 outage.over()
                 pause_s = POLL_S
-                await self._until_news()
+                await self._follow_news()
 
-    async def _until_news(self) -> None:
-        """Return when a known stream has a new row, or when it is time to read everything."""
+    async def _follow_news(self) -> None:
+        """Refresh the known streams that have new rows, until it is time to read everything."""
         until_s = time.monotonic() + POLL_S
         names = list(self.by_name)
         while time.monotonic() < until_s:
             await asyncio.sleep(NEWS_S)
             try:
                 visible = await self._reader.visible_seqs(names)
+                pairs = zip(names, visible, strict=True)
+                await self._refresh([name for name, seq in pairs if self.by_name[name].seq != seq])
             except Exception:
                 return  # reading everything says what is wrong
-            if any(self.by_name[name].seq != seq for name, seq in zip(names, visible, strict=True)):
-                return
 
     def close(self) -> None:
         """Let every follower end."""
