@@ -37,8 +37,10 @@ from stream_app.core.alerts.ranges import columns_asked
 from stream_app.core.alerts.readings import readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import evaluate
+from stream_app.core.kinds import kind_of
+from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.query import StreamView
-from stream_app.core.records import ROWS, EpochRecord, PublicState
+from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import visible_epochs
 from stream_app.state.memory import MemoryStore
@@ -122,8 +124,8 @@ async def delay_over_axes(text: str, move: Callable[[NDArray[np.int64], int], No
     text = text.format(of_key=of_key, middle=SHIFT_BUCKETS // 2)
     watched = Rule("moved", text, parse_condition(text), confidence=0.99)
     strategy = axes_strategy(SHIFT_KEYS, SHIFT_BUCKETS, SHIFT_EPSILON)
-    assert strategy.product is not None
-    columns = columns_asked(watched.condition, strategy.product, strategy.cells)
+    assert strategy.kind.axes is not None
+    columns = columns_asked(watched.condition, strategy.kind.axes, strategy.cells)
 
     async def stream(seed: int, per_bin: int, start: int, last: int) -> AsyncIterator[StreamView]:
         counts = np.full((AXES_BINS, SHIFT_KEYS, SHIFT_BUCKETS), SHIFT_PER_BUCKET)
@@ -204,7 +206,7 @@ def axes_strategy(keys: int, buckets: int, epsilon: str = "1") -> Strategy:
         "keys": {"field": "k", "list": [f"k{n}" for n in range(keys)], "other": False, "total": False},
         "value": {"field": "v", "min": "0", "max": str(buckets), "buckets": buckets},
     }
-    return Strategy("delays", "f", declared(epsilon) | axes, product.time, product.cells, product)
+    return Strategy("delays", "f", declared(epsilon) | axes, kind_of(product))
 
 
 def axes_view(
@@ -215,18 +217,18 @@ def axes_view(
     Args: counts, events of each bin and cell, shape (AXES_BINS, cells), or so many in every one.
     """
     strategy = axes_strategy(keys, buckets, epsilon)
-    product = strategy.product
+    product = strategy.kind.axes
     assert product is not None
     epoch = EpochRecord(0, 0, AXES_BINS, 1, strategy.hash)
     cells = np.broadcast_to(counts, (AXES_BINS, product.cells))
     released = ProductCounter(product, SeededNoise(seed)).push_many(cells)
-    rows = {level.level: level.values for level in released.levels}
-    rows[ROWS] = np.zeros((AXES_BINS, 1), np.int64)
+    rows = {node_table(level.level): level.values for level in released.levels}
+    rows[PUBLISHED] = np.zeros((AXES_BINS, 1), np.int64)
     view = StreamView(strategy.to_json())
     for seq in range(1, AXES_BINS + 1):
         state = PublicState(strategy.to_json(), (epoch,), seq)
         wanted = view.missing(state)
-        view.extend(state, [(want, rows[want.level][want.first : want.first + want.rows]) for want in wanted])
+        view.extend(state, [(want, rows[want.table][want.first : want.first + want.rows]) for want in wanted])
         yield view
 
 

@@ -32,19 +32,18 @@ import numpy as np
 import redis
 
 from dphist import SystemNoise, plan_product
-from dphist.noise import NoiseSource
 from dphist.product.answers import Histogram
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest
-from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import Release
 from stream_app.api.app import create_app
+from stream_app.core.kinds import kind_of
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.noise_ahead import NoiseAhead
-from stream_app.noise_pool import NoisePool, vectors_of
+from stream_app.noise_pool import NoisePool
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
@@ -69,7 +68,7 @@ def strategy_of(design: ProductDesign) -> Strategy:
         "privacy": {"epsilon": str(design.epsilon), "unit": "event", "private": True},
         "late": "next_bin",
     }
-    return Strategy("bench", "bench", declared, design.time, design.cells, design)
+    return Strategy("bench", "bench", declared, kind_of(design))
 
 
 class Opened(NamedTuple):
@@ -95,9 +94,7 @@ async def opened(strategy: Strategy) -> AsyncIterator[Opened]:
         record = EpochRecord(0, 0, strategy.design.horizon, 1, strategy.hash)
         await store.open_epoch("bench", strategy.to_json(), record, GENESIS, noise)
         await store.start_partition("bench", strategy.hash, "0", 0)
-        causal = strategy.product is not None and strategy.design.release == "causal"
-        wanted = vectors_of(strategy.product) if causal and strategy.product else {}
-        yield Opened(store, server, ahead, NoisePool(SystemNoise(), wanted), seconds)
+        yield Opened(store, server, ahead, NoisePool(SystemNoise(), strategy.kind.vectors()), seconds)
         await store.close()
 
 
@@ -127,10 +124,8 @@ async def close_one(opened: Opened, strategy: Strategy) -> dict[str, float]:
     bin = state.released_bin + 1
     counts = await store.read_cells("bench", bin, bin, strategy.width)
     times.append(time.perf_counter())
-    noise: NoiseSource | BinsNoise = opened.pool
-    if strategy.design.release == "anticipating":
-        noise = await opened.ahead.of_bins(strategy, state, bin)
-    release = make_release(state, strategy, counts, noise, nonce=str(bin))
+    ahead = await opened.ahead.of_bins(strategy, state, bin) if strategy.kind.drawn_ahead else None
+    release = make_release(state, strategy, counts, opened.pool, nonce=str(bin), ahead=ahead)
     times.append(time.perf_counter())
     reply = await store.release("bench", release)
     times.append(time.perf_counter())
@@ -175,17 +170,17 @@ async def memory(release: Release) -> dict[str, float]:
             state = await store.load("bench")
             assert state is not None
             await stream.ahead.settle(strategy, state)
-            noise: NoiseSource | BinsNoise = SystemNoise()
-            last = min(bin + 47, MONTH - 1)
+            ahead, last = None, min(bin + 47, MONTH - 1)
             if release == "anticipating":
                 if bin > MONTH // 2:
                     await stream.ahead.stored(strategy, 1)
-                noise = await stream.ahead.of_bins(strategy, state, last)
-                last = bin + len(noise.errors) - 1
+                ahead = await stream.ahead.of_bins(strategy, state, last)
+                last = bin + len(ahead.errors) - 1
             await store.take_cuts("bench", strategy.hash, "0", bin - 1, [Cut(last, 0)])
             await store.seal("bench", strategy.hash, ["0"], last)
             counts = np.zeros((last - bin + 1, strategy.width), np.int64)
-            reply = await store.release("bench", make_release(state, strategy, counts, noise, nonce="n"))
+            made = make_release(state, strategy, counts, SystemNoise(), nonce="n", ahead=ahead)
+            reply = await store.release("bench", made)
             assert reply == "done", reply
             bin = last + 1
             most = max(most, client.info("memory")["used_memory"])

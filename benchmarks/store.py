@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from stream_app.core.kinds.tables import node_table
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Int64Array, Release, Reply
 from stream_app.core.tiles import tile_appends
 from stream_app.state.connection import connect, execute
@@ -68,7 +69,11 @@ class Driven:
         assert await self.store.take_cuts(STREAM, HASH, "0", self.released, [cut]) == Reply.DONE
         assert await self.store.seal(STREAM, HASH, ["0"], last) == last
         values = np.ones((BINS, 1), dtype=np.int64)
-        tiles = [append for level in range(LEVELS) for append in tile_appends(0, level, self.rows, values)]
+        tiles = [
+            append
+            for level in range(LEVELS)
+            for append in tile_appends(0, node_table(level), self.rows, values)
+        ]
         head = f"{last:064d}"
         release = Release(
             *(

@@ -14,9 +14,8 @@ from dataclasses import replace
 
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.alerts.states import Moment, Outcome, State, evaluate, retire, watch_silence
-from stream_app.core.epoch_view import Missing
 from stream_app.core.ledger import statement
-from stream_app.core.query import StreamView
+from stream_app.core.query import Missing, StreamView
 from stream_app.core.records import Int64Array, PublicState
 from stream_app.core.visible import visible_epochs
 from stream_app.outage import Outage
@@ -98,7 +97,7 @@ class AlertWatcher:
             return False
         target = _state_at(public, upto)
         columns = {
-            (want.epoch, want.level): (want.first, rows)
+            (want.epoch, want.table): (want.first, rows)
             for want, rows in await self._read(stream, view, target)
         }
         source = view.strategy.source
@@ -138,9 +137,9 @@ class AlertWatcher:
     async def _read(
         self, stream: str, view: StreamView, state: PublicState
     ) -> list[tuple[Missing, Int64Array]]:
-        width = view.strategy.released_width
+        width = view.strategy.kind.tables
         return [
-            (want, await self._reader.tile_rows(stream, *want, width(want.level)))
+            (want, await self._reader.tile_rows(stream, *want, width[want.table]))
             for want in view.missing(state)
         ]
 
@@ -155,8 +154,8 @@ def _state_at(public: PublicState, seq: int) -> PublicState:
     return replace(public, epochs=visible_epochs(public.epochs, seq), visible_seq=seq)
 
 
-def _part(columns: dict[tuple[int, int], tuple[int, Int64Array]], want: Missing) -> Int64Array:
-    first, rows = columns[want.epoch, want.level]
+def _part(columns: dict[tuple[int, str], tuple[int, Int64Array]], want: Missing) -> Int64Array:
+    first, rows = columns[want.epoch, want.table]
     return rows[want.first - first : want.first - first + want.rows]
 
 

@@ -26,7 +26,7 @@ from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.lease import LEASE_S, Lease
 from stream_app.noise_ahead import NoiseAhead, NoiseLost
-from stream_app.noise_pool import NoisePool, vectors_of
+from stream_app.noise_pool import NoisePool
 from stream_app.opening import OnEnd, agrees, open_stream
 from stream_app.outage import Outage
 from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, Source, Store, Witness
@@ -222,11 +222,11 @@ class Closer:
         while True:
             await self._pool_wanted.wait()
             self._pool_wanted.clear()
-            product = self._strategy.product
-            if product is None or product.time.release == "anticipating":
+            wanted = self._strategy.kind.vectors()
+            if not wanted:
                 continue
             if self._pool is None:
-                self._pool = NoisePool(self._noise, vectors_of(product))
+                self._pool = NoisePool(self._noise, wanted)
             while await noise_ahead.in_thread(self._pool.draw_one):
                 pass
 
@@ -324,25 +324,26 @@ class Closer:
     async def _release(self, state: StreamState, last_bin: int) -> None:
         """Noise sealed bins and offer the release; whatever the store answers, it is loaded again."""
         first_bin, width = state.released_bin + 1, self._strategy.width
-        noise: NoiseSource | BinsNoise = self._pool or self._noise
-        if self._strategy.design.release == "anticipating":
+        ahead: BinsNoise | None = None
+        if self._strategy.kind.drawn_ahead:
             try:
-                noise = await self._ahead.of_bins(self._strategy, state, last_bin)
+                ahead = await self._ahead.of_bins(self._strategy, state, last_bin)
             except NoiseLost as loss:
                 log.error("%s; its epoch ends here, the next one begins", str(loss))
                 reply = await self._store.end_epoch(self._name, state.epoch.epoch, state.seq, NOISE_LOST)
                 if reply is Reply.DONE:
                     self._on_end(Ending.NOISE_LOST, 0)
                 return
-            last_bin = state.released_bin + len(noise.errors)
+            last_bin = state.released_bin + len(ahead.errors)
         await self._tally(last_bin)
         counts = await self._store.read_cells(self._name, first_bin, last_bin, width)
-        arguments = state, self._strategy, counts, noise, self._make_nonce(), self._noise
-        if self._strategy.window is None:
-            release = make_release(*arguments)
-        else:
+        noise = self._pool or self._noise
+        arguments = state, self._strategy, counts, noise, self._make_nonce(), ahead
+        if self._strategy.kind.slow:
             # A mechanism may take long, and longer for some counts: cuts and other streams do not wait.
             release = await noise_ahead.in_thread(make_release, *arguments)
+        else:
+            release = make_release(*arguments)
         reply = await self._store.release(self._name, release)
         self._check_strategy(reply)
 

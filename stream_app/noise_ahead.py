@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
-from stream_app.core.noise_pages import PageGeometry, draw_pages, part_of_page, read_page
+from stream_app.core.kinds.pages import PageGeometry, part_of_page, read_page
 from stream_app.core.records import StoredNoise, StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.ports import NoiseKeys, Store
@@ -54,7 +54,7 @@ class NoiseAhead:
 
         Returns: None for a causal strategy, which draws as it releases.
         """
-        if strategy.design.release == "causal":
+        if not strategy.kind.drawn_ahead:
             return None
         async with self._drawing:
             if self._ready is None or self._ready[0] != epoch:
@@ -71,7 +71,7 @@ class NoiseAhead:
 
         Raises: NoiseLost; OSError where the store did not answer.
         """
-        geometry = PageGeometry.of(strategy)
+        geometry = strategy.kind.page_geometry()
         first = state.released_bin + 1 - state.epoch.first_bin
         number = geometry.page_of(first)
         if self._page is None or self._page[:2] != (state.noise, number):
@@ -90,7 +90,7 @@ class NoiseAhead:
                 return True
             strategy = Strategy.from_json(state.strategy)
             first_bin = state.released_bin + 1
-            if strategy.design.release == "causal" or first_bin >= state.epoch.first_bin + state.epoch.bins:
+            if not strategy.kind.drawn_ahead or first_bin >= state.epoch.first_bin + state.epoch.bins:
                 return True
             try:
                 await self.of_bins(strategy, state, first_bin)
@@ -103,9 +103,9 @@ class NoiseAhead:
 
     async def settle(self, strategy: Strategy, state: StreamState) -> None:
         """Destroy the keys and delete the pages that no release needs any more; cheap if there are none."""
-        if strategy.design.release == "causal":
+        if not strategy.kind.drawn_ahead:
             return
-        geometry, epoch = PageGeometry.of(strategy), state.epoch
+        geometry, epoch = strategy.kind.page_geometry(), state.epoch
         released = state.released_bin + 1 - epoch.first_bin
         ended = epoch.end_reason is not None
         spent = geometry.pages if ended else geometry.page_of(released)
@@ -124,7 +124,7 @@ class NoiseAhead:
         nonce = self._make_nonce()
         self._kept = [nonce]
         key = await self._keys.create(self._stream, epoch, nonce)
-        pages, number = draw_pages(strategy, self._noise), 0
+        pages, number = strategy.kind.draw_pages(self._noise), 0
         while (page := await in_thread(next, pages, None)) is not None:
             data = encrypt_page(key, self._stream, epoch, nonce, number, page)
             await self._store.write_noise(self._stream, nonce, number, data)

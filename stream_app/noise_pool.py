@@ -7,7 +7,7 @@ Noise in the pool is independent of all data and dies with the process: nothing 
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
@@ -16,19 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.noise import Int64Array, NoiseSource, Scale
-from dphist.product.design import ProductDesign
+from stream_app.core.kinds.kind import Vector
 
-Vector = tuple[Fraction, tuple[int, ...]]  # a scale and a shape
 LARGEST_POOL = 4_000_000  # numbers; the vectors of one bin of a million columns on four levels
-
-
-def vectors_of(design: ProductDesign) -> dict[Vector, int]:
-    """Return the vectors that closing one bin of a causal design may need at most, and how many of each."""
-    wanted: dict[Vector, int] = defaultdict(int)
-    for group in design.groups:
-        for scale in group.design.scales:
-            wanted[Fraction(scale), (1, group.width)] += 1
-    return dict(wanted)
 
 
 class NoisePool:

@@ -212,7 +212,7 @@ def _carried(strategy: Strategy, state: StreamState) -> bytes:
     that were open are never released, so every event is still in at most one of each level.
     """
     is_complete = state.released_bin == state.epoch.first_bin + strategy.design.horizon - 1
-    return state.counter if strategy.over_epochs is not None and is_complete else b""
+    return strategy.kind.kept(state.counter) if is_complete else b""
 
 
 def _after_witness(state: StreamState, head: RowLink) -> _Start:

@@ -15,12 +15,15 @@ from dphist.tree.decoder import LARGEST_DECODED_SCALE
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.epoch_levels_planner import plan_epoch_levels
+from dphist.tree.epoch_nodes import node_counts
 from dphist.window import WindowDesign
 from dphist.window_load import WindowLoad
 from stream_app.config import StreamSettings, declared
 from stream_app.config.settings import WindowSettings
 from stream_app.core.cells import Cells
-from stream_app.core.noise_pages import LARGEST_DRAWS, can_draw_ahead
+from stream_app.core.kinds import Kind, kind_of
+from stream_app.core.kinds.pages import LARGEST_DRAWS, LARGEST_PAGE_BYTES
+from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 
@@ -42,7 +45,7 @@ def planned(stream: StreamSettings) -> Strategy:
 
 def _planned_and_drawable(stream: StreamSettings) -> Strategy:
     strategy = _planned(stream, stream.tree.release)
-    if strategy.design.release == "anticipating" and not can_draw_ahead(strategy):
+    if strategy.kind.drawn_ahead and not can_draw_ahead(strategy.kind):
         strategy = _planned(stream, "causal")
         log.warning(
             "stream %s: an epoch needs more than %d draws of noise ahead; it is released causally: "
@@ -51,6 +54,12 @@ def _planned_and_drawable(stream: StreamSettings) -> Strategy:
             LARGEST_DRAWS,
         )
     return strategy
+
+
+def can_draw_ahead(kind: Kind) -> bool:
+    """Return whether an epoch's noise is little enough to be drawn and stored before it."""
+    draws = kind.tables[PUBLISHED] * sum(node_counts(kind.design.shape, kind.design.horizon))
+    return draws <= LARGEST_DRAWS and kind.page_geometry().bin_bytes <= LARGEST_PAGE_BYTES
 
 
 def planned_for_one_epoch(stream: StreamSettings) -> TreeDesign:
@@ -69,7 +78,7 @@ def _planned(stream: StreamSettings, release: Release) -> Strategy:
     if stream.keys is not None or stream.value is not None:
         return _planned_over_axes(stream, release)
     design = _planned_tree(stream, release)
-    return Strategy(stream.name, stream.source.identity, declared(stream), design)
+    return Strategy(stream.name, stream.source.identity, declared(stream), kind_of(design))
 
 
 def _planned_over_epochs(stream: StreamSettings, epochs: int, release: Release) -> Strategy:
@@ -87,7 +96,7 @@ def _planned_over_epochs(stream: StreamSettings, epochs: int, release: Release) 
         raise
     except ValueError as refusal:
         raise OperatorError(f"{at}: {refusal}") from None
-    return Strategy(stream.name, stream.source.identity, declared(stream), design, over_epochs=levels)
+    return Strategy(stream.name, stream.source.identity, declared(stream), kind_of(levels))
 
 
 _epoch_levels = lru_cache(maxsize=64)(plan_epoch_levels)
@@ -137,7 +146,7 @@ def _planned_with_windows(stream: StreamSettings, window: WindowSettings, releas
         window_load(design).check(stream.time.bin_us)
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}: {refusal}") from None
-    return Strategy(stream.name, stream.source.identity, public, time, cells.width, window=design)
+    return Strategy(stream.name, stream.source.identity, public, kind_of(design))
 
 
 @lru_cache(maxsize=64)
@@ -176,4 +185,4 @@ def _planned_over_axes(stream: StreamSettings, release: Release) -> Strategy:
         check_load(product, time.bin_us)
     except ValueError as refusal:
         raise OperatorError(f"streams.{stream.name}: {refusal}") from None
-    return Strategy(stream.name, stream.source.identity, public, product.time, cells.width, product)
+    return Strategy(stream.name, stream.source.identity, public, kind_of(product))

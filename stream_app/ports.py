@@ -227,9 +227,9 @@ class PublicReader(Protocol):
         ...
 
     async def tile_rows(
-        self, stream: str, epoch: int, level: int, first: int, count: int, width: int
+        self, stream: str, epoch: int, table: str, first: int, count: int, width: int
     ) -> Int64Array:
-        """Return ``count`` rows of a level (or of ROWS) from ``first`` on, shape (count, width)."""
+        """Return ``count`` rows of a table from ``first`` on, shape (count, width)."""
         ...
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:

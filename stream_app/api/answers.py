@@ -31,8 +31,8 @@ from stream_app.api.schemas import (
 )
 from stream_app.api.windows import described
 from stream_app.core.alerts.states import State
-from stream_app.core.epoch_view import EpochView
 from stream_app.core.instants import format_instant
+from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.ledger import in_words, statement
 from stream_app.core.query import QueryError, Series, StreamView
 from stream_app.core.records import LedgerEntry
@@ -108,8 +108,8 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
         raise QueryError("method: is for view=consistent; write it beside, or leave method out", "method")
     if (query.window is None) == (query.kind == "window"):
         raise QueryError("window: say how many bins with kind=window, and leave it out otherwise", "window")
-    causal = view.strategy.design.release == "causal"
-    if query.key is not None and query.view != "unbiased" and causal:
+    kept = query.key is None or view.strategy.kind.keys_as_first_published
+    if query.view != "unbiased" and not kept:
         raise QueryError("view: only the total is kept as first published; leave out view or key", "view")
     found = view.of_key(query.key).series(
         query.kind, span_of(view, query), query.step, query.window or 1, query.view, query.points
@@ -164,7 +164,7 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
     epoch = next((one for one in view.epochs if one.record.epoch == number), None)
     if epoch is None:
         raise QueryError(f"epoch: {number} is not there; the last is {view.epoch}", "epoch")
-    if not view.strategy.released_levels:
+    if not view.strategy.kind.node_levels:
         raise QueryError(
             "nodes: an anticipating stream over keys or values releases running counts only, every column's; "
             "ask for /series, /cdf or /quantile",
@@ -184,7 +184,7 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
             "level": level,
             "first": query.first,
             "node_bins": design.shape.widths[level],
-            "scale": None if view.strategy.product else float(design.scales[level - 1]),
+            "scale": None if view.strategy.kind.axes else float(design.scales[level - 1]),
             "values": values[query.first : query.first + limit].tolist(),
             "nodes_released": len(values),
         }

@@ -15,8 +15,8 @@ from dphist.tree.law import LawTable
 from stream_app.api.answers import DEFAULT_CONFIDENCE
 from stream_app.api.promql import NAME_LABEL, Selector
 from stream_app.api.work import POINT_US, slices_us
-from stream_app.core.epoch_view import Span
 from stream_app.core.key_counts import counts_of_keys
+from stream_app.core.kinds.tables import Span
 from stream_app.core.query import Series as Points
 from stream_app.core.query import StreamView
 

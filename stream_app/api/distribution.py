@@ -45,7 +45,7 @@ def quantiles(view: StreamView, query: QuantileQuery) -> QuantilesAnswer:
 
 def axes_of(strategy: Strategy) -> AxesAnswer | None:
     """Describe the axes beside time, and which column is what; None where there are none."""
-    product = strategy.product
+    product = strategy.kind.axes
     if product is None:
         return None
     declared = strategy.cells

@@ -15,8 +15,8 @@ from stream_app.api.panel_schemas import Overview, OverviewStream, Sparkline
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
 from stream_app.core.alerts.states import State
-from stream_app.core.epoch_view import Span
 from stream_app.core.instants import format_instant
+from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
 
 SPARKLINE_POINTS = 60

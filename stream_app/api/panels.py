@@ -36,8 +36,8 @@ from stream_app.api.work import check_work, slices_us
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.cells import Buckets
-from stream_app.core.epoch_view import Span
 from stream_app.core.key_counts import declared_keys
+from stream_app.core.kinds.tables import Span
 from stream_app.core.query import QueryError, StreamView
 
 _OF_EVENTS = ("count", "sum", "rate")

@@ -6,27 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from dphist.privacy import exact
-from dphist.product.columns import column_sum
-from dphist.product.planner import plan_product
-from dphist.tree.design import TreeDesign
-from dphist.tree.estimate import Estimate
 from dphist.tree.interval import half_widths
-from dphist.tree.law import WeightedNoise
-from dphist.tree.planner import plan_tree
-from dphist.tree.weights import range_weights
 from stream_app.api.panel_schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
-from stream_app.api.panels import edges_s, reach, slices_of
+from stream_app.api.panels import edges_s, slices_of
 from stream_app.api.ranges import released
 from stream_app.core.bounding import PerUser
-from stream_app.core.epoch_view import Span
+from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import in_words
-from stream_app.core.levels_view import EpochCovers
-from stream_app.core.published_series import PublishedErrors, published_points
 from stream_app.core.query import QueryError, StreamView
 from stream_app.core.strategy import Strategy
 
@@ -71,14 +61,8 @@ def replanned(strategy: Strategy, epsilon: float) -> Strategy:
 @lru_cache(maxsize=256)
 def _replanned(text: bytes, other: Fraction) -> Strategy:
     strategy = Strategy.from_json(text)
-    design = strategy.design
-    if strategy.window is not None:
-        return replace(strategy, design=replace(design, epsilon=other))
-    if strategy.over_epochs is not None:
-        epoch = replace(design, epsilon=design.epsilon * other / strategy.epsilon)
-        return replace(strategy, design=epoch, over_epochs=strategy.over_epochs.at_epsilon(other, epoch))
-    tree, per_user = strategy.declared["tree"], PerUser.of(strategy.declared)
-    asked: dict[str, Any] = {
+    design, tree, per_user = strategy.design, strategy.declared["tree"], PerUser.of(strategy.declared)
+    asked = {
         "horizon": design.horizon,
         "epsilon": other,
         "workload": tree["workload"],
@@ -88,51 +72,19 @@ def _replanned(text: bytes, other: Fraction) -> Strategy:
         "branching": tree["branching"],
         "shares": tree["shares"] if isinstance(tree["shares"], list) else None,
     }
-    product = strategy.product
-    if product is None:
-        return replace(strategy, design=plan_tree(**asked))
-    again = plan_product(
-        **asked,
-        keys=product.keys.keys,
-        buckets=product.values.buckets,
-        total_share=product.keys.total_share,
-    )
-    return replace(strategy, design=again.time, product=again)
+    return replace(strategy, kind=strategy.kind.at_epsilon(other, asked))
 
 
 def _half_widths(
     view: StreamView, strategy: Strategy, place: int | None, slices: Sequence[Span], confidence: float
 ) -> list[float]:
-    if strategy.design.release == "anticipating":
-        starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*slices, strict=True))
-        errors, over = PublishedErrors.of(strategy, place), strategy.over_epochs
-        covers = None if over is None else EpochCovers(over).grow(view.epochs)
-        laws, _ = published_points(errors, view.epochs, starts, stops, covers)
-        halves, _ = half_widths(laws, confidence)
-    else:
-        joined = [_joined(view, strategy, place, one) for one in slices]
-        halves = reach([Estimate(0.0, law.variance, law) for law in joined], confidence)
+    """Return half the width of intervals of ranges, as if the visible epochs had had this strategy."""
+    starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*slices, strict=True))
+    covers = strategy.kind.covers()
+    over = covers and covers.grow(view.epochs)
+    laws, _ = strategy.kind.errors(key=place).points(view.epochs, starts, stops, over)
+    halves, _ = half_widths(laws, confidence)
     return [float(half) for half in halves]
-
-
-def _joined(view: StreamView, strategy: Strategy, place: int | None, span: Span) -> WeightedNoise:
-    """Join the laws of a range's parts: epochs have independent noise."""
-    parts = [(epoch.bins, epoch.within(span)) for epoch in view.epochs]
-    laws = [_causal_law(strategy, place, bins, part) for bins, part in parts if part.start < part.stop]
-    return WeightedNoise.of(group for law in laws for group in law.groups)
-
-
-def _causal_law(strategy: Strategy, place: int | None, bins: int, part: Span) -> WeightedNoise:
-    """Return the law of a range within an epoch of which ``bins`` bins are closed."""
-    if strategy.product is None:
-        return _law_over_time(strategy.design, bins, part)
-    laws = [_law_over_time(group.design, bins, part) for group in strategy.product.groups]
-    return column_sum(strategy.product, place).law(laws)
-
-
-@lru_cache(maxsize=8192)
-def _law_over_time(design: TreeDesign, bins: int, part: Span) -> WeightedNoise:
-    return range_weights(design, bins, part.start, part.stop).law()
 
 
 def _questions(
@@ -157,10 +109,7 @@ def _whole_epoch(
     strategy: Strategy, place: int | None, spans: Sequence[Span], confidence: float
 ) -> list[float]:
     """Return half the width of intervals of ranges within an epoch that is complete."""
-    if strategy.design.release == "anticipating":
-        starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*spans, strict=True))
-        halves, _ = half_widths(PublishedErrors.of(strategy, place).laws(starts, stops), confidence)
-    else:
-        laws = [_causal_law(strategy, place, strategy.design.horizon, one) for one in spans]
-        halves = reach([Estimate(0.0, law.variance, law) for law in laws], confidence)
+    starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*spans, strict=True))
+    laws, _ = strategy.kind.errors(key=place).within(strategy.design.horizon, starts, stops)
+    halves, _ = half_widths(laws, confidence)
     return [float(half) for half in halves]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stream_app.api.schemas import RangeQuery
-from stream_app.core.epoch_view import Span
 from stream_app.core.instants import format_instant, parse_instant
+from stream_app.core.kinds.tables import Span
 from stream_app.core.query import QueryError, StreamView
 
 

@@ -16,9 +16,8 @@ from itertools import islice
 from operator import itemgetter
 
 from stream_app.core.alerts.states import State
-from stream_app.core.epoch_view import Missing
 from stream_app.core.ledger import Statement, statement
-from stream_app.core.query import StreamView
+from stream_app.core.query import Missing, StreamView
 from stream_app.core.records import Int64Array, LedgerEntry, PublicState
 from stream_app.outage import Outage
 from stream_app.ports import PublicReader
@@ -84,10 +83,10 @@ class StreamReplica:
             self._hand_on(state.visible_seq, rows)
             return
         wanted = view.missing(state)
-        width = view.strategy.released_width
+        width = view.strategy.kind.tables
         tiles, rows = await asyncio.gather(
             asyncio.gather(
-                *(self._reader.tile_rows(self.stream, *want, width(want.level)) for want in wanted)
+                *(self._reader.tile_rows(self.stream, *want, width[want.table]) for want in wanted)
             ),
             self._new_rows(state.visible_seq),
         )

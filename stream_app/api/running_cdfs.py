@@ -11,7 +11,7 @@ from stream_app.api.panel_schemas import SlicesQuery
 from stream_app.api.panels import slices_of
 from stream_app.api.ranges import edge, released
 from stream_app.api.schemas import Released
-from stream_app.core.epoch_view import Span
+from stream_app.core.kinds.tables import Span
 from stream_app.core.query import QueryError, StreamView
 
 _NOTE = (

@@ -30,7 +30,7 @@ _UNKNOWN = "What this mechanism errs by depends on the data, so no error is stat
 
 def described(view: StreamView) -> WindowsAnswer | None:
     """Describe how a stream's windows are released; None where it has none."""
-    design = view.strategy.window
+    design = view.strategy.kind.windows
     if design is None:
         return None
     keys, buckets = view.strategy.cells.keys, view.strategy.cells.buckets
@@ -48,20 +48,20 @@ def described(view: StreamView) -> WindowsAnswer | None:
 
 def is_calibrated(view: StreamView, query: WindowQuery) -> bool:
     """Return whether the errors that an answer needs are remembered."""
-    design = view.strategy.window
+    design = view.strategy.kind.windows
     return design is None or _error_key(design, query.confidence) in _errors
 
 
 def calibrate(view: StreamView, query: WindowQuery) -> None:
     """Compute the errors that an answer needs, which takes a second the first time, and remember them."""
-    if view.strategy.window is not None:
-        _error(view.strategy.window, query.confidence)
+    if view.strategy.kind.windows is not None:
+        _error(view.strategy.kind.windows, query.confidence)
 
 
 def window(view: StreamView, query: WindowQuery) -> WindowAnswer:
     """Answer one window of one key. Raises: QueryError."""
     found = _asked(view, query)
-    design = view.strategy.window
+    design = view.strategy.kind.windows
     assert design is not None
     error, buckets = _error(design, query.confidence), view.strategy.cells.buckets
     counts = found.counts[_histogram(view, design, query.key)]

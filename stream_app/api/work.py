@@ -17,7 +17,7 @@ SLICE_US = 1_000  # what a range of time costs whatever its columns are
 
 def columns_of(view: StreamView) -> int:
     """Return how many columns an answer over a range of time goes through."""
-    product = view.strategy.product
+    product = view.strategy.kind.axes
     return 1 if product is None else sum(group.width for group in product.groups)
 
 

@@ -16,10 +16,9 @@ import numpy as np
 from dphist.consistency.isotonic import isotonic
 from dphist.consistency.top_down import top_down
 from dphist.tree.decoder import node_variances
-from dphist.tree.published_error import published_prefix_variances
-from dphist.tree.series import series_variance
-from stream_app.core.epoch_view import EpochView, Float64Array
-from stream_app.core.records import ROWS, Int64Array
+from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.tables import Float64Array
+from stream_app.core.records import Int64Array
 from stream_app.core.strategy import Strategy
 
 Method = Literal["top_down", "isotonic"]
@@ -94,11 +93,7 @@ def _own_variances(strategy: Strategy, bins: int) -> list[Float64Array]:
 
 def running_variances(strategy: Strategy, epochs: Sequence[EpochView]) -> Float64Array:
     """Return the variance of the running count at every measured edge, as now known: (measured bins + 1,)."""
-    design, columns = strategy.design, [np.zeros(1)]
+    columns = [np.zeros(1)]
     for epoch in (one for one in epochs if one.bins):
-        if design.release == "anticipating":
-            own = published_prefix_variances(design)[: epoch.bins]
-        else:
-            own = series_variance(design, epoch.bins, "running", np.arange(epoch.bins))
-        columns.append(columns[-1][-1] + strategy.released_width(ROWS) * own)
+        columns.append(columns[-1][-1] + strategy.kind.running_variances(epoch.bins))
     return np.concatenate(columns)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dphist.tree.estimate import Estimate
 from dphist.tree.law import WeightedNoise
 from stream_app.core.cells import KeyList
-from stream_app.core.epoch_view import Span
-from stream_app.core.product_epoch import AxesEpoch
+from stream_app.core.kinds.tables import Span
 from stream_app.core.query import QueryError, StreamView
 
 
@@ -26,11 +25,7 @@ def counts_of_keys(view: StreamView, span: Span) -> Estimate:
     The law joins epoch by epoch, as for one key, so that no error depends on how many keys are asked for.
     Cost: O(columns) for each epoch that the range begins or ends within, and O(keys) for each whole one.
     """
-    parts = [
-        epoch.of_keys(part)
-        for epoch in view.epochs
-        if isinstance(epoch, AxesEpoch) and (part := epoch.within(span)).start < part.stop
-    ]
+    parts = [epoch.of_keys(part) for epoch in view.epochs if (part := epoch.within(span)).start < part.stop]
     if len(parts) == 1:
         return parts[0]
     return Estimate(

@@ -10,28 +10,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.noise import Int64Array
 from dphist.product.columns import ColumnSum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from dphist.tree.law import LawTable, WeightedNoise
-from stream_app.core.causal_series import CausalErrors, causal_points
 from stream_app.core.consistent import Method, consistent_running
 from stream_app.core.declaration import Declaration
-from stream_app.core.epoch_view import EpochView, Float64Array, Kind, Missing, Span, View
 from stream_app.core.instants import format_instant
+from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.over_epochs_cover import EpochCovers
+from stream_app.core.kinds.tables import PUBLISHED, Answered, Float64Array, Known, Span
 from stream_app.core.ledger import Statement
-from stream_app.core.levels_view import EpochCovers
-from stream_app.core.product_epoch import AxesEpoch, ProductEpoch, PublishedAxesEpoch
-from stream_app.core.published_series import PublishedErrors, published_points
-from stream_app.core.records import ROWS, EpochRecord, Int64Array, PublicState
+from stream_app.core.records import PublicState
 from stream_app.core.series_points import downsampled, point_ranges
 from stream_app.core.strategy import Strategy
+from stream_app.core.visible import visible_bins
 
 KEPT_KEYS = 32  # views of single keys, each with its own running counts
+
+
+class Missing(NamedTuple):
+    """Visible rows of a table that a view does not have yet, from the row ``first`` on."""
+
+    epoch: int
+    table: str
+    first: int
+    rows: int
 
 
 class QueryError(ValueError):
@@ -82,7 +92,7 @@ class StreamView:
         self.epochs: list[EpochView] = []
         self.visible_seq = 0
         self._strategy_text = strategy
-        self._running: dict[tuple[Kind, View], Float64Array] = {}
+        self._running: dict[tuple[Answered, Known], Float64Array] = {}
         self._covers: EpochCovers | None = None
         self._consistent: dict[Method, Int64Array] = {}
         self._of_key: dict[str, StreamView] = {}
@@ -166,7 +176,15 @@ class StreamView:
         """Return what has to be read to get to the state."""
         # An epoch may have ended since, where this view still expects it to go on.
         pairs = zip(self._epochs_at(state), state.epochs, strict=True)
-        return [want for epoch, record in pairs for want in epoch.missing(record, state.visible_seq)]
+        kind, found = self.strategy.kind, list[Missing]()
+        for epoch, record in pairs:
+            bins = visible_bins(record, state.visible_seq)
+            for table in kind.tables:
+                first = epoch.held(table)
+                rows = kind.rows_after(table, bins) - first
+                if rows > 0:
+                    found.append(Missing(record.epoch, table, first, rows))
+        return found
 
     def extend(self, state: PublicState, blocks: Iterable[tuple[Missing, Int64Array]]) -> None:
         """Take what was missing: afterwards this view is at the state."""
@@ -175,7 +193,7 @@ class StreamView:
             epoch.record = record
         by_number = {epoch.record.epoch: epoch for epoch in epochs}
         for want, values in blocks:
-            by_number[want.epoch].append(want.level, values)
+            by_number[want.epoch].append(want.table, values)
         self.epochs, self.visible_seq = epochs, state.visible_seq
         self._running.clear()
         self._consistent.clear()
@@ -186,13 +204,7 @@ class StreamView:
     def _epochs_at(self, state: PublicState) -> list[EpochView]:
         """Return this view's epochs and fresh ones for those that the state adds."""
         added = state.epochs[len(self.epochs) :]
-        return [*self.epochs, *(self._new_epoch(record) for record in added)]
-
-    def _new_epoch(self, record: EpochRecord) -> EpochView:
-        product = self.strategy.product
-        if product is not None:
-            return (ProductEpoch if self.strategy.released_levels else PublishedAxesEpoch)(record, product)
-        return EpochView.of(record, self.strategy)
+        return [*self.epochs, *map(self.strategy.kind.epoch, added)]
 
     # -- keys ---------------------------------------------------------------------------------------
 
@@ -207,7 +219,7 @@ class StreamView:
         own = self._of_key.get(key)
         if own is None:
             own = copy(self)
-            own.epochs = [epoch.of_key(place) for epoch in self.epochs if isinstance(epoch, AxesEpoch)]
+            own.epochs = [epoch.of_key(place) for epoch in self.epochs]
             own._key, own._running, own._consistent = place, {}, {}
             if len(self._of_key) >= KEPT_KEYS:
                 self._of_key.clear()
@@ -221,7 +233,7 @@ class StreamView:
         keys = self.strategy.axes.keys
         if keys is None or key not in keys.labels:
             known = "this stream has no keys" if keys is None else f"known are {_some(keys.labels)}"
-            if self.strategy.window is not None:
+            if self.strategy.kind.windows is not None:
                 known = "this stream has keys in windows only; ask for /window"
             raise QueryError(f"key: {key[:80]!r} is not on the public list; {known}", "key")
         return keys.labels.index(key)
@@ -231,12 +243,12 @@ class StreamView:
 
         Raises: QueryError if some were never measured, or the stream has no axes beside time.
         """
-        if self.strategy.product is None:
+        if self.strategy.kind.axes is None:
             raise QueryError("this stream has no values; configure value, and start another stream", "stream")
         if span is not None:
             self._check_measured(span)
         parts = self._parts(self.span if span is None else span)
-        return RangeSum.joined(epoch.range(part) for epoch, part in parts if isinstance(epoch, AxesEpoch))
+        return RangeSum.joined(epoch.range(part) for epoch, part in parts)
 
     # -- time ---------------------------------------------------------------------------------------
 
@@ -294,18 +306,18 @@ class StreamView:
                 "start",
             )
 
-    def running(self, view: View = "unbiased", stop: int | None = None) -> Estimate:
+    def running(self, view: Known = "unbiased", stop: int | None = None) -> Estimate:
         """Return the number of events from the stream's first bin to the edge ``stop`` (None: the last)."""
         span = Span(self.span.start, self.span.stop if stop is None else stop)
         return self._joined(self._estimates(span, view))
 
     def series(
         self,
-        kind: Kind,
+        kind: Answered,
         span: Span,
         step: int = 1,
         window: int = 1,
-        view: View = "unbiased",
+        view: Known = "unbiased",
         points: int = 11_000,
     ) -> Series:
         """Return a series over a range, at most ``points`` of it.
@@ -318,7 +330,7 @@ class StreamView:
         starts, stops = point_ranges(kind, span, step, window, self.span.start)
         return self._points(kind, view, starts, stops, points)
 
-    def at_ends(self, kind: Kind, bins: Sequence[int]) -> Series:
+    def at_ends(self, kind: Answered, bins: Sequence[int]) -> Series:
         """Return the running count, or the count of the bin, at the end of each of some measured bins.
 
         Cost: as ``series``, for the bins that are asked for.
@@ -327,49 +339,40 @@ class StreamView:
         starts = np.full(len(places), self.span.start) if kind == "running" else places
         return self._points(kind, "unbiased", starts, places + 1, max(2, len(places)))
 
-    def _points(self, kind: Kind, view: View, starts: Int64Array, stops: Int64Array, points: int) -> Series:
+    def _points(
+        self, kind: Answered, view: Known, starts: Int64Array, stops: Int64Array, points: int
+    ) -> Series:
         """Return the measured ones of ranges, at most so many of them."""
         available = len(stops)
         keep = self._on_edge(stops) if kind == "running" else self._measured(starts, stops)
         starts, stops = starts[keep], stops[keep]
         running = self._running_values(kind, view)
         values = running[self._measured_before(stops)] - running[self._measured_before(starts)]
-        over = None if self._sums_own_nodes(kind, view) else self._over_epochs()
+        errors = self.strategy.kind.errors(view, self._key)
+        own = errors.of_own_nodes(kind)
+        over = None if own else self._over_epochs()
         if over is not None:
             values = values + over.gains(over.covers(starts, stops), running[self._measured_epochs()])
         shown = downsampled(values, points)
-        spans = [Span(int(starts[i]), int(stops[i])) for i in shown]
-        laws, roundings = self._errors(kind, view, starts[shown], stops[shown], over)
+        starts, ends = starts[shown], stops[shown]
+        spans = [Span(*edges) for edges in zip(starts.tolist(), ends.tolist(), strict=True)]
+        laws, roundings = (
+            errors.sums(ends - starts) if own else errors.points(self.epochs, starts, ends, over)
+        )
         return Series(spans, values[shown], laws, roundings, available, available - len(stops))
-
-    def _errors(
-        self, kind: Kind, view: View, starts: Int64Array, stops: Int64Array, over: EpochCovers | None
-    ) -> tuple[LawTable, Float64Array]:
-        """Return the laws of the errors of points, and bounds on their rounding."""
-        if self.strategy.design.release == "anticipating":
-            published = PublishedErrors.of(self.strategy, self._key)
-            return published_points(published, self.epochs, starts, stops, over)
-        causal = CausalErrors.of(self.strategy, view, self._key)
-        if self._sums_own_nodes(kind, view):
-            return causal.of_own_nodes(stops - starts)
-        return causal_points(causal, self.epochs, starts, stops, over)
-
-    def _sums_own_nodes(self, kind: Kind, view: View) -> bool:
-        """Return whether points add up what was released with each bin, and nothing else."""
-        causal = self.strategy.design.release == "causal"
-        return causal and view == "first_published" and kind != "running"
 
     def _over_epochs(self) -> EpochCovers | None:
         """Return the nodes over epochs, where the stream has levels of them."""
-        if self._covers is None and self.strategy.over_epochs is not None:
-            self._covers = EpochCovers(self.strategy.over_epochs).grow(self.epochs)
+        if self._covers is None:
+            covers = self.strategy.kind.covers()
+            self._covers = covers and covers.grow(self.epochs)
         return self._covers
 
     def _measured_epochs(self) -> Int64Array:
         """Return how many measured bins lie before each epoch, and in all."""
         return np.cumsum([0, *(epoch.bins for epoch in self.epochs)])
 
-    def _estimates(self, span: Span, view: View) -> Iterable[Estimate]:
+    def _estimates(self, span: Span, view: Known) -> Iterable[Estimate]:
         """Yield independent estimates of a range's parts: nodes over epochs, then what they leave."""
         over, counted = self._over_epochs(), set[int]()
         if over is not None:
@@ -389,7 +392,8 @@ class StreamView:
 
     def _joined(self, estimates: Iterable[Estimate]) -> Estimate:
         """Add independent estimates, each over all its cells."""
-        parts, width = list(estimates), 1 if self.strategy.product else self.strategy.released_width(ROWS)
+        parts, axes = list(estimates), self.strategy.kind.axes
+        width = 1 if axes else self.strategy.kind.tables[PUBLISHED]
         if width == 1 and len(parts) == 1 and isinstance(parts[0].value, float):
             return parts[0]
         return Estimate(
@@ -399,9 +403,9 @@ class StreamView:
             rounding=width * sum(part.rounding for part in parts),
         )
 
-    def _running_values(self, kind: Kind, view: View) -> Float64Array:
+    def _running_values(self, kind: Answered, view: Known) -> Float64Array:
         """Return the running count at every measured edge, shape (measured bins + 1,)."""
-        key: tuple[Kind, View] = ("running" if kind == "running" else "bin", view)
+        key: tuple[Answered, Known] = ("running" if kind == "running" else "bin", view)
         if key not in self._running:
             columns = [np.zeros(1)]
             for epoch in self._measured_ones():

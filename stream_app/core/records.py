@@ -196,10 +196,10 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class TileKey:
-    """A block of nodes of one level, or of published rows (level ``ROWS``), of one epoch."""
+    """A block of rows and cells of one public table of one epoch."""
 
     epoch: int
-    level: int
+    table: str
     row_block: int
     cell_block: int
 
@@ -212,11 +212,6 @@ class TileAppend:
     offset_bytes: int
     data: bytes  # little-endian int64
     fills: bool = False  # the tile is full then, and never changes again
-
-
-ROWS = -1  # the level number of published rows in a TileKey
-WINDOWS = -2  # that of the histograms of complete windows
-OVER_EPOCHS = -3  # that of the nodes over epochs that an epoch completes: one row for a complete epoch
 
 
 @dataclass(frozen=True, slots=True)

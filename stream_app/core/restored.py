@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from stream_app.core.declaration import Declaration
-from stream_app.core.records import ROWS, EpochRecord, TileAppend
+from stream_app.core.kinds.tables import PUBLISHED, node_table
+from stream_app.core.records import EpochRecord, TileAppend
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import tile_appends
 
@@ -41,7 +42,7 @@ class Restored:
 
 def holds_all(strategy: Strategy) -> bool:
     """Return whether a stream's rows hold everything that its readers need."""
-    return strategy.product is None and strategy.window is None and strategy.over_epochs is None
+    return strategy.kind.rows_hold_values
 
 
 def restored(strategy: Strategy, rows: Sequence[tuple[int, bytes]], after_seq: int) -> Iterator[Restored]:
@@ -89,12 +90,12 @@ def epochs_of(strategy: Strategy, rows: Sequence[tuple[int, bytes]]) -> list[Epo
 def _tiles(epoch: EpochRecord, messages: Sequence[dict[str, Any]]) -> list[TileAppend]:
     """Return what the release of these rows appended to tiles."""
     published = np.array([message["published"] for message in messages], dtype=np.int64)
-    tiles = tile_appends(epoch.epoch, ROWS, messages[0]["bin"] - epoch.first_bin, published)
+    tiles = tile_appends(epoch.epoch, PUBLISHED, messages[0]["bin"] - epoch.first_bin, published)
     nodes: dict[int, list[tuple[int, list[int]]]] = {}
     for message in messages:
         for level, index, values in message["nodes"]:
             nodes.setdefault(level, []).append((index, values))
     for level in sorted(nodes):
         column = np.array([values for _, values in nodes[level]], dtype=np.int64)
-        tiles += tile_appends(epoch.epoch, level, nodes[level][0][0], column)
+        tiles += tile_appends(epoch.epoch, node_table(level), nodes[level][0][0], column)
     return tiles

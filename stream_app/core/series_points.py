@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stream_app.core.epoch_view import Float64Array, Kind, Span
+from stream_app.core.kinds.tables import Answered, Float64Array, Span
 from stream_app.core.records import Int64Array
 
 
@@ -29,7 +29,9 @@ def downsampled(values: Float64Array, points: int) -> Int64Array:
     return np.array(sorted(shown), dtype=np.int64)
 
 
-def point_ranges(kind: Kind, span: Span, step: int, window: int, first: int) -> tuple[Int64Array, Int64Array]:
+def point_ranges(
+    kind: Answered, span: Span, step: int, window: int, first: int
+) -> tuple[Int64Array, Int64Array]:
     """Return where the range of each point of a series begins and ends, as ``StreamView.series`` says.
 
     Args: first, the stream's first bin.

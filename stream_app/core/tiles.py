@@ -1,6 +1,6 @@
 """Tiles: blocks of packed int64 that hold the public numbers of an epoch, a row per node or bin.
 
-A level of the tree (or the published rows, level ``ROWS``) is a matrix that only grows downwards. It is cut
+A public table (``kinds/tables.py``) is a matrix that only grows downwards. It is cut
 into tiles of at most 256 KiB; a tile is appended to until it is full and then never changes, so a reader may
 keep it for ever. Both sides compute addresses from the width alone: no index is stored.
 """
@@ -58,7 +58,7 @@ class TileGeometry:
         """Return how many rows a full tile holds."""
         return LARGEST_TILE_BYTES // (self.cells_per_tile * _VALUE_BYTES)
 
-    def slices(self, epoch: int, level: int, first: int, count: int) -> Iterator[TileSlice]:
+    def slices(self, epoch: int, table: str, first: int, count: int) -> Iterator[TileSlice]:
         """Yield the pieces that together hold rows [first, first + count), in order of key.
 
         Raises: ValueError for negative numbers.
@@ -73,18 +73,18 @@ class TileGeometry:
             for cell_block, start in enumerate(range(0, self.width, self.cells_per_tile)):
                 cells = slice(start, min(start + self.cells_per_tile, self.width))
                 row_bytes = (cells.stop - cells.start) * _VALUE_BYTES
-                key = TileKey(epoch, level, row_block, cell_block)
+                key = TileKey(epoch, table, row_block, cell_block)
                 yield TileSlice(key, skipped * row_bytes, taken * row_bytes, rows, cells)
             row += taken
 
 
-def tile_appends(epoch: int, level: int, first: int, values: Int64Array) -> list[TileAppend]:
-    """Return what to append for new rows ``first, first + 1, ...`` of a level.
+def tile_appends(epoch: int, table: str, first: int, values: Int64Array) -> list[TileAppend]:
+    """Return what to append for new rows ``first, first + 1, ...`` of a table.
 
-    Args: values, shape (rows, width), int64. ``first`` is the number of rows that the level already has.
+    Args: values, shape (rows, width), int64. ``first`` is the number of rows that the table already has.
     Raises: ValueError for another shape or type.
 
-    >>> [append] = tile_appends(0, 3, 1, np.array([[7]]))
+    >>> [append] = tile_appends(0, "3", 1, np.array([[7]]))
     >>> append.key.row_block, append.offset_bytes, append.data
     (0, 8, b'\\x07\\x00\\x00\\x00\\x00\\x00\\x00\\x00')
     """
@@ -93,7 +93,7 @@ def tile_appends(epoch: int, level: int, first: int, values: Int64Array) -> list
     rows, width = values.shape
     geometry = TileGeometry(width)
     appends = []
-    for piece in geometry.slices(epoch, level, first, rows):
+    for piece in geometry.slices(epoch, table, first, rows):
         data = values[piece.rows, piece.cells].astype(_LITTLE_ENDIAN).tobytes()
         full_bytes = geometry.rows_per_tile * (piece.cells.stop - piece.cells.start) * _VALUE_BYTES
         appends.append(

@@ -37,9 +37,13 @@ def _shown(epoch: EpochRecord, visible_seq: int) -> EpochRecord:
     return replace(epoch, last_bin=None, end_reason=None)
 
 
-def visible_rows(strategy: Strategy, epoch: EpochRecord, visible_seq: int, level: int) -> int:
-    """Return how many rows of a level (or of ``ROWS``) a reader may see: nodes are complete or secret."""
-    return strategy.rows_after(level, visible_bins(epoch, visible_seq))
+def visible_rows(strategy: Strategy, epoch: EpochRecord, visible_seq: int, table: str) -> int:
+    """Return how many rows of a table a reader may see: nodes are complete or secret.
+
+    A table that the stream does not have is empty.
+    """
+    kind = strategy.kind
+    return kind.rows_after(table, visible_bins(epoch, visible_seq)) if table in kind.tables else 0
 
 
 def invisible_slices(
@@ -55,8 +59,7 @@ def invisible_slices(
         visible = visible_bins(epoch, visible_seq)
         if released <= visible:
             continue
-        for level in strategy.tile_levels:
-            shown, held = (strategy.rows_after(level, bins) for bins in (visible, released))
-            geometry = TileGeometry(strategy.released_width(level))
-            slices += geometry.slices(epoch.epoch, level, shown, held - shown)
+        for table, width in strategy.kind.tables.items():
+            shown, held = (strategy.kind.rows_after(table, bins) for bins in (visible, released))
+            slices += TileGeometry(width).slices(epoch.epoch, table, shown, held - shown)
     return slices

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dphist.tree.upward import UNITS_PER_COUNT
-from stream_app.core.epoch_view import Float64Array, Span
+from stream_app.core.kinds.tables import WINDOWS, Float64Array, Span
 from stream_app.core.query import QueryError, StreamView
 from stream_app.core.records import Int64Array
 
@@ -59,11 +59,14 @@ def window_until(view: StreamView, until_us: int) -> Window:
 
 def _ends(view: StreamView) -> Int64Array:
     """Return the first bin after each complete window, at least one. Raises: QueryError."""
-    design = view.strategy.window
+    design = view.strategy.kind.windows
     if design is None:
         raise QueryError("this stream has no windows; write mode: window, and start another stream", "stream")
     ends = np.concatenate(
-        [epoch.record.first_bin + design.bins * np.arange(1, len(epoch.windows) + 1) for epoch in view.epochs]
+        [
+            epoch.record.first_bin + design.bins * np.arange(1, epoch.held(WINDOWS) + 1)
+            for epoch in view.epochs
+        ]
         or [np.zeros(0, np.int64)]
     )
     if not len(ends):
@@ -76,14 +79,16 @@ def _instants(view: StreamView, ends: Int64Array) -> Int64Array:
 
 
 def _window(view: StreamView, ends: Int64Array, place: int) -> Window:
-    design, stop = view.strategy.window, int(ends[place])
+    design, stop = view.strategy.kind.windows, int(ends[place])
     assert design is not None
     earlier = int(ends[place - 1]) if place else None
     later = int(ends[place + 1]) if place + 1 < len(ends) else None
     for epoch in view.epochs:
         index, rest = divmod(stop - epoch.record.first_bin, design.bins)
-        if not rest and 1 <= index <= len(epoch.windows):
-            counts = epoch.windows[index - 1].reshape(design.histograms, design.buckets) / UNITS_PER_COUNT
+        if not rest and 1 <= index <= epoch.held(WINDOWS):
+            counts = (
+                epoch.rows(WINDOWS)[index - 1].reshape(design.histograms, design.buckets) / UNITS_PER_COUNT
+            )
             numbers = np.asarray(counts, np.float64)
             return Window(Span(stop - design.bins, stop), numbers, earlier, later, len(ends))
     raise AssertionError("an end that was found belongs to an epoch")

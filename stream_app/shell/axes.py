@@ -29,7 +29,7 @@ def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
 
     Raises: OperatorError where a plan asks too much of a machine.
     """
-    products = [(stream.name, planned(stream).product) for stream in streams]
+    products = [(stream.name, planned(stream).kind.axes) for stream in streams]
     found = [(name, product) for name, product in products if product is not None]
     if not found:
         return None
@@ -58,7 +58,7 @@ def windows_table(streams: Iterable[StreamSettings]) -> Table | None:
 
     Raises: OperatorError where a plan cannot be.
     """
-    found = [(stream, planned(stream).window) for stream in streams if stream.window is not None]
+    found = [(stream, planned(stream).kind.windows) for stream in streams if stream.window is not None]
     if not found:
         return None
     return sheet(

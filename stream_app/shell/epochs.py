@@ -31,7 +31,7 @@ def epochs_table(streams: tuple[StreamSettings, ...]) -> Table | None:
 
 
 def _row(stream: StreamSettings, epochs: int) -> list[str]:
-    levels = planned(stream).over_epochs
+    levels = planned(stream).kind.levels
     assert levels is not None
     alone = planned_for_one_epoch(stream)
     added = EpochLevels(alone, alone.epsilon)

@@ -96,16 +96,15 @@ class Counted:
         Raises: OperatorError where no tree fits.
         """
         strategy = planned(stream)
-        if strategy.product is not None:
-            cell = strategy.product.groups[-1].design
+        kind = strategy.kind
+        if kind.axes is not None:
+            cell = kind.axes.groups[-1].design
             axes = [name for name, axis in (("bucket", stream.value), ("key", stream.keys)) if axis]
             names = " of ".join(f"one {name}" for name in axes)
-            return cls(cell, cell.epsilon, strategy.product.columns, names, "other levels of the axes")
-        if strategy.window is not None:
-            return cls(strategy.design, strategy.epsilon * (1 - strategy.window.share), rest="windows")
-        if strategy.over_epochs is not None:
-            return cls(strategy.design, strategy.design.epsilon, rest="levels over epochs")
-        return cls(strategy.design, strategy.design.epsilon)
+            return cls(cell, cell.epsilon, kind.axes.columns, names, "other levels of the axes")
+        if kind.windows is not None:
+            return cls(kind.design, kind.epsilon * (1 - kind.windows.share), rest="windows")
+        return cls(kind.design, kind.design.epsilon, rest="levels over epochs")  # all of it, without levels
 
     def candidate(self, workload: Workload) -> Candidate:
         """Return the stream's own tree as a way to count."""

@@ -105,7 +105,7 @@ def _row(rule: Rule, settings: Settings, shift: float, events: float | None) -> 
 def _expected(rule: Rule, stream: StreamSettings, shift: float, events: float | None) -> Forecast:
     """Draw the noise that a rule will see. Raises: ValueError."""
     strategy, condition, noise = planned(stream), rule.condition, SeededNoise(1)
-    cells, product, bin_us = strategy.cells, strategy.product, stream.time.bin_us
+    cells, product, bin_us = strategy.cells, strategy.kind.axes, stream.time.bin_us
     if product is None:
         return forecast(rule, strategy.design, bin_us, noise, shift)
     if condition.measure == "ks":

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from stream_app.core.bounding import UserShard
+from stream_app.core.kinds.tables import OVER_EPOCHS, PUBLISHED, WINDOWS
 from stream_app.core.records import TileKey
 
 PUBLIC_PATTERN = "dp:*:pub:*"
+# How the names of tiles say tables that are no level of the tree.
+_NUMBERED = {PUBLISHED: "-1", WINDOWS: "-2", OVER_EPOCHS: "-3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ TABLE = (
     KeyKind("pub:epochs", "hash", "open_epoch", "the stream's", "n: record; n:last_bin, n:end_reason"),
     KeyKind("pub:visible", "string", "publish", "the stream's", "the last seq that readers may see"),
     KeyKind("pub:chain", "stream", "release", "the stream's", "released rows under the ids seq-0"),
-    KeyKind("pub:tile:<epoch>:<level>:<row block>:<cell block>", "string", "release", "the stream's",
+    KeyKind("pub:tile:<epoch>:<table>:<row block>:<cell block>", "string", "release", "the stream's",
             "packed int64, at most 256 KiB, append-only"),
     KeyKind("sec:state", "hash", "release", "the stream's", "strategy hash, epoch, seq, head, bins, counter"),
     KeyKind("sec:positions", "hash", "apply", "the stream's", "partition: next position to apply"),
@@ -125,7 +128,8 @@ class StreamKeys:
 
     def tile(self, key: TileKey) -> str:
         """Return the name of a tile."""
-        return f"{self._public}:tile:{key.epoch}:{key.level}:{key.row_block}:{key.cell_block}"
+        table = _NUMBERED.get(key.table, key.table)
+        return f"{self._public}:tile:{key.epoch}:{table}:{key.row_block}:{key.cell_block}"
 
     def cuts(self, partition: str) -> str:
         """Return the name of a partition's list of cuts."""

@@ -47,18 +47,18 @@ class MemoryReader:
         return list(islice(visible, limit))
 
     async def tile_rows(
-        self, stream: str, epoch: int, level: int, first: int, count: int, width: int
+        self, stream: str, epoch: int, table: str, first: int, count: int, width: int
     ) -> Int64Array:
-        """Return ``count`` visible rows of a level (or of ROWS) from ``first`` on, shape (count, width)."""
+        """Return ``count`` visible rows of a table from ``first`` on, shape (count, width)."""
         state = self._streams.get(stream)
         if state is None:
             raise LookupError(f"stream {stream!r} was never opened")
         record = next((e for e in state.epochs if e.epoch == epoch), None)
         strategy = Strategy.from_json(state.strategy)
-        visible = visible_rows(strategy, record, state.visible_seq, level) if record else 0
+        visible = visible_rows(strategy, record, state.visible_seq, table) if record else 0
         if first + count > visible:
-            raise ValueError(f"rows {first} to {first + count} of level {level}: {visible} are visible")
-        pieces = TileGeometry(width).slices(epoch, level, first, count)
+            raise ValueError(f"rows {first} to {first + count} of table {table}: {visible} are visible")
+        pieces = TileGeometry(width).slices(epoch, table, first, count)
         return join_slices(
             count,
             width,

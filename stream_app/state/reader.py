@@ -68,19 +68,19 @@ class RedisReader:
         return read_rows(entries)
 
     async def tile_rows(
-        self, stream: str, epoch: int, level: int, first: int, count: int, width: int
+        self, stream: str, epoch: int, table: str, first: int, count: int, width: int
     ) -> Int64Array:
-        """Return ``count`` visible rows of a level (or of ROWS) from ``first`` on, shape (count, width).
+        """Return ``count`` visible rows of a table from ``first`` on, shape (count, width).
 
         Raises: LookupError for a stream never opened; ValueError for rows that are not visible.
         """
         state = await self.public_state(stream)
         if state is None:
             raise LookupError(f"stream {stream!r} was never opened")
-        visible = self._visible_rows(state, epoch, level)
+        visible = self._visible_rows(state, epoch, table)
         if first + count > visible:
-            raise ValueError(f"rows {first} to {first + count} of level {level}: {visible} are visible")
-        pieces = list(TileGeometry(width).slices(epoch, level, first, count))
+            raise ValueError(f"rows {first} to {first + count} of table {table}: {visible} are visible")
+        pieces = list(TileGeometry(width).slices(epoch, table, first, count))
         if not pieces:
             return join_slices(count, width, iter(()))
         key = StreamKeys(stream).tile
@@ -89,13 +89,13 @@ class RedisReader:
         ]
         return join_slices(count, width, zip(pieces, await batch(self._redis, ranges), strict=True))
 
-    def _visible_rows(self, state: PublicState, epoch: int, level: int) -> int:
+    def _visible_rows(self, state: PublicState, epoch: int, table: str) -> int:
         record = next((record for record in state.epochs if record.epoch == epoch), None)
         if record is None:
             return 0
         if state.strategy not in self._strategies:
             self._strategies[state.strategy] = Strategy.from_json(state.strategy)
-        return visible_rows(self._strategies[state.strategy], record, state.visible_seq, level)
+        return visible_rows(self._strategies[state.strategy], record, state.visible_seq, table)
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return every measurement of a source, oldest first."""

@@ -14,7 +14,9 @@ import numpy as np
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
 from stream_app.core.bounding import Windows, user_ids
-from stream_app.core.records import ROWS, Ahead, Apply, EpochRecord, LedgerEntry, Release, StreamState, Users
+from stream_app.core.kinds import kind_of
+from stream_app.core.kinds.tables import PUBLISHED, node_table
+from stream_app.core.records import Ahead, Apply, EpochRecord, LedgerEntry, Release, StreamState, Users
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import tile_appends
 
@@ -26,8 +28,7 @@ STRATEGY = Strategy(
     stream="departures",
     source="flights",
     declared={"epsilon": 1},
-    design=TreeDesign(SHAPE, BINS, Fraction(1), (Fraction(1, 2), Fraction(1, 2))),
-    width=WIDTH,
+    kind=kind_of(TreeDesign(SHAPE, BINS, Fraction(1), (Fraction(1, 2), Fraction(1, 2))), WIDTH),
 )
 TEXT, HASH = STRATEGY.to_json(), STRATEGY.hash
 EPOCH = EpochRecord(epoch=0, first_bin=FIRST_BIN, bins=BINS, first_seq=1, strategy_hash=HASH)
@@ -107,11 +108,12 @@ def release_of(state: StreamState, bins: int, attempt: str = "a") -> Release:
     epoch = state.epoch
     done = state.released_bin - epoch.first_bin + 1
     tiles = []
-    for level in (*SHAPE.levels, ROWS):
-        width = 1 if level == ROWS else SHAPE.widths[level]
+    for level in (*SHAPE.levels, 0):
+        table = node_table(level) if level else PUBLISHED
+        width = SHAPE.widths[level] if level else 1
         first, end = done // width, (done + bins) // width
         rows = np.array(expected_rows(epoch.epoch, level, first, end - first), dtype=np.int64)
-        tiles += tile_appends(epoch.epoch, level, first, rows.reshape(-1, WIDTH))
+        tiles += tile_appends(epoch.epoch, table, first, rows.reshape(-1, WIDTH))
     rows_text = [f"row {state.seq + i + 1} {attempt}".encode() for i in range(bins)]
     return Release(
         strategy_hash=HASH,

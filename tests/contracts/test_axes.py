@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from dphist import SeededNoise, plan_product
-from stream_app.core.noise_pages import PageGeometry, draw_pages, part_of_page, read_page
-from stream_app.core.product_release import columns_hash
-from stream_app.core.records import GENESIS, ROWS, Apply, Cut, EpochRecord, Reply, StoredNoise
+from stream_app.core.kinds import kind_of
+from stream_app.core.kinds.kind import values_hash
+from stream_app.core.kinds.pages import part_of_page, read_page
+from stream_app.core.kinds.tables import PUBLISHED
+from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply, StoredNoise
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
 from tests.contracts.conftest import Stores
@@ -22,15 +24,15 @@ BINS = 4
 # More columns than a tile holds beside one another, so each row lies in three tiles.
 PRODUCT = plan_product(BINS, 1, keys=600, buckets=4, release="anticipating", branching=(2, 2))
 PLAIN = strategy_of(PRODUCT.time)
-STRATEGY = Strategy(PLAIN.stream, PLAIN.source, PLAIN.declared, PRODUCT.time, PRODUCT.cells, PRODUCT)
+STRATEGY = Strategy(PLAIN.stream, PLAIN.source, PLAIN.declared, kind_of(PRODUCT))
 EPOCH = EpochRecord(0, FIRST_BIN, BINS, 1, STRATEGY.hash)
 
 
 async def test_rows_of_all_columns_are_released_read_back_and_discarded(stores: Stores) -> None:
-    store, stream, width = stores.store, stores.stream, STRATEGY.released_width(ROWS)
+    store, stream, width = stores.store, stores.stream, STRATEGY.kind.tables[PUBLISHED]
     assert 2 * 1024 < width == PRODUCT.columns
-    geometry = PageGeometry.of(STRATEGY)
-    pages = list(draw_pages(STRATEGY, SeededNoise(3)))
+    geometry = STRATEGY.kind.page_geometry()
+    pages = list(STRATEGY.kind.draw_pages(SeededNoise(3)))
     for number, page in enumerate(pages):
         await store.write_noise(stream, "drawn", number, page)
     noise = StoredNoise("drawn", len(pages))
@@ -49,24 +51,25 @@ async def test_rows_of_all_columns_are_released_read_back_and_discarded(stores: 
         stored = await store.read_noise(stream, state.noise, 0)
         assert stored is not None
         own = part_of_page(geometry, read_page(geometry, 0, stored), range(first, last + 1))
-        assert await store.release(stream, make_release(state, STRATEGY, counts, own, "a")) == Reply.DONE
+        release = make_release(state, STRATEGY, counts, SeededNoise(4), "a", own)
+        assert await store.release(stream, release) == Reply.DONE
     await store.publish(stream, 2)
 
     table = np.zeros((BINS, STRATEGY.width), np.int64)
     table[cells % BINS, cells] = cells + 1
     errors = np.vstack([read_page(geometry, number, page).errors for number, page in enumerate(pages)])
     expected = (PRODUCT.columns_of(table.cumsum(axis=0)) << 16) + errors
-    held = await stores.reader.tile_rows(stream, 0, ROWS, 0, 2, width)
+    held = await stores.reader.tile_rows(stream, 0, PUBLISHED, 0, 2, width)
     assert np.array_equal(held, expected[:2])
     rows = [json.loads(row) for _, row in await stores.reader.rows(stream, 0, 9)]
-    assert [row["columns_hash"] for row in rows] == [columns_hash(row) for row in expected[:2]]
-    for level in (ROWS, 1, 2):
+    assert [row["columns_hash"] for row in rows] == [values_hash(row) for row in expected[:2]]
+    for table_name in (PUBLISHED, "1", "2"):
         with pytest.raises(ValueError, match="are visible"):
-            await stores.reader.tile_rows(stream, 0, level, 0, 3, width)
+            await stores.reader.tile_rows(stream, 0, table_name, 0, 3, width)
     # The third row was never visible: a chain that goes on from another head takes its tiles away.
     record = replace(EPOCH, epoch=1, first_bin=FIRST_BIN + 40, first_seq=9)
     await store.write_noise(stream, "again", 0, b"page")
     again = StoredNoise("again", 1)
     assert await store.open_epoch(stream, STRATEGY.to_json(), record, "f" * 64, again) == Reply.DONE
-    held = await stores.reader.tile_rows(stream, 0, ROWS, 0, 2, width)
+    held = await stores.reader.tile_rows(stream, 0, PUBLISHED, 0, 2, width)
     assert np.array_equal(held, expected[:2])

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import redis
 
-from stream_app.core.records import ROWS, Reply
+from stream_app.core.kinds.tables import PUBLISHED
+from stream_app.core.records import Reply
 from stream_app.core.tiles import tile_appends
 from stream_app.ports import OperatorError
 from stream_app.state.keys import StreamKeys
@@ -57,7 +58,7 @@ async def test_a_full_tile_takes_no_more_room_than_it_needs(servers: Servers, se
     for bin, rows in enumerate(np.split(values, [17])):
         state = await loaded(stores)
         await cut_and_seal(stores, state.released_bin + 1)
-        appends = tile_appends(0, ROWS, [0, 17][bin], rows)
+        appends = tile_appends(0, PUBLISHED, [0, 17][bin], rows)
         assert [append.fills for append in appends] == [bin == 1]
         assert await store.release(stores.stream, replace(release_of(state, 1), tiles=appends)) == Reply.DONE
     key = StreamKeys(stores.stream).tile(appends[0].key)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_app.core.records import GENESIS, ROWS, Reply, TileAppend
+from stream_app.core.kinds.tables import PUBLISHED
+from stream_app.core.records import GENESIS, Reply, TileAppend
 from stream_app.core.restored import Restored
 from stream_app.core.tiles import tile_appends
 from tests.contracts.conftest import Stores
@@ -26,7 +27,7 @@ def lost(first: int, count: int, **changed: object) -> Restored:
         strategy_hash=HASH,
         after_seq=first - 1,
         rows=[(seq, b"row %d" % seq) for seq in range(first, first + count)],
-        tiles=tile_appends(0, ROWS, first - 1, values),
+        tiles=tile_appends(0, PUBLISHED, first - 1, values),
         epoch=replace(EPOCH, last_bin=last_bin, end_reason="complete" if count == BINS else "early"),
     )
     return replace(step, **changed)  # type: ignore[arg-type]
@@ -54,7 +55,7 @@ async def test_rows_tiles_and_the_end_of_their_epoch_are_back(stores: Stores) ->
     rows, epochs = await read(stores)
     assert rows == [(seq, b"row %d" % seq) for seq in range(1, BINS + 1)]
     assert epochs == [(0, FIRST_BIN + BINS - 1, "early"), (1, None, None)]
-    values = await stores.reader.tile_rows(stores.stream, 0, ROWS, 0, BINS, WIDTH)
+    values = await stores.reader.tile_rows(stores.stream, 0, PUBLISHED, 0, BINS, WIDTH)
     assert values[:, 0].tolist() == [1, 2, 3, 4]
     await release_bins(stores, 1)
     assert (await loaded(stores)).seq == BINS + 1
@@ -95,7 +96,7 @@ async def test_rows_come_back_under_numbers_that_were_discarded(stores: Stores) 
     await store.publish(stream, 1)
     assert await store.open_epoch(stream, TEXT, NEXT_EPOCH, "e" * 64) == Reply.DONE
     [(_, seen)] = await store.rows(stream, 0, 100)
-    tile = tile_appends(0, ROWS, 1, np.ones((3, WIDTH), np.int64))
+    tile = tile_appends(0, PUBLISHED, 1, np.ones((3, WIDTH), np.int64))
     assert await store.put_back(stream, lost(2, 3, tiles=tile)) == Reply.DONE
     others = [(seq, b"row %d" % seq) for seq in range(2, BINS + 1)]
     assert await store.rows(stream, 0, 100) == [(1, seen), *others]

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_app.core.records import GENESIS, ROWS, Cut, PartitionState, Reply, StoredNoise, StreamState
+from stream_app.core.kinds.tables import PUBLISHED, node_table
+from stream_app.core.records import GENESIS, Cut, PartitionState, Reply, StoredNoise, StreamState
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
     BINS,
@@ -159,7 +160,7 @@ class TestOpenEpoch:
         assert public is not None
         assert [(epoch.epoch, epoch.last_bin) for epoch in public.epochs] == [(0, FIRST_BIN), (4, None)]
         with pytest.raises(ValueError, match="1 are visible"):
-            await stores.reader.tile_rows(stores.stream, 0, ROWS, 0, 2, WIDTH)
+            await stores.reader.tile_rows(stores.stream, 0, PUBLISHED, 0, 2, WIDTH)
 
     async def test_ended_epoch_releases_nothing_more(self, stores: Stores) -> None:
         await opened(stores)
@@ -490,12 +491,13 @@ class TestReader:
             rows = await stores.reader.rows(stores.stream, 0, 9)
             assert [seq for seq, _ in rows] == list(range(1, visible + 1))
             assert len(await stores.reader.rows(stores.stream, 1, 2)) == min(max(visible - 1, 0), 2)
-            for level in (*SHAPE.levels, ROWS):
-                nodes = visible if level == ROWS else visible // SHAPE.widths[level]
-                held = await stores.reader.tile_rows(stores.stream, 0, level, 0, nodes, WIDTH)
+            for level in (*SHAPE.levels, 0):
+                table = node_table(level) if level else PUBLISHED
+                nodes = visible // SHAPE.widths[level] if level else visible
+                held = await stores.reader.tile_rows(stores.stream, 0, table, 0, nodes, WIDTH)
                 assert held.tolist() == expected_rows(0, level, 0, nodes)
                 with pytest.raises(ValueError, match=f"{nodes} are visible"):
-                    await stores.reader.tile_rows(stores.stream, 0, level, 0, nodes + 1, WIDTH)
+                    await stores.reader.tile_rows(stores.stream, 0, table, 0, nodes + 1, WIDTH)
 
     async def test_visible_never_goes_back_nor_beyond_released(self, stores: Stores) -> None:
         await opened(stores)
@@ -509,9 +511,9 @@ class TestReader:
     async def test_unknown_epoch_has_no_rows(self, stores: Stores) -> None:
         await opened(stores)
         with pytest.raises(ValueError, match="0 are visible"):
-            await stores.reader.tile_rows(stores.stream, 5, ROWS, 0, 1, WIDTH)
+            await stores.reader.tile_rows(stores.stream, 5, PUBLISHED, 0, 1, WIDTH)
         with pytest.raises(LookupError, match="never opened"):
-            await stores.reader.tile_rows("another", 0, ROWS, 0, 1, WIDTH)
+            await stores.reader.tile_rows("another", 0, PUBLISHED, 0, 1, WIDTH)
 
     async def test_answers_a_ping(self, stores: Stores) -> None:
         await stores.reader.ping()

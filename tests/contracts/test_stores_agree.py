@@ -20,16 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from stream_app.core.records import (
-    GENESIS,
-    ROWS,
-    Cut,
-    EpochRecord,
-    LedgerEntry,
-    Release,
-    StoredNoise,
-    StreamState,
-)
+from stream_app.core.records import GENESIS, Cut, EpochRecord, LedgerEntry, Release, StoredNoise, StreamState
 from stream_app.ports import PublicReader, Store
 from stream_app.state.memory import MemoryStore
 from stream_app.state.reader import RedisReader
@@ -41,7 +32,7 @@ from tests.contracts.examples import (
     EPOCH,
     FIRST_BIN,
     HASH,
-    SHAPE,
+    STRATEGY,
     TEXT,
     WIDTH,
     apply,
@@ -353,8 +344,8 @@ class StoresAgree(RuleBasedStateMachine):
             lambda reader, stream: reader.public_state(stream),
             lambda reader, stream: reader.rows(stream, 1, 5),
             *(
-                lambda reader, stream, level=level: reader.tile_rows(stream, 0, level, 0, 2, WIDTH)
-                for level in (*SHAPE.levels, ROWS)
+                lambda reader, stream, table=table: reader.tile_rows(stream, 0, table, 0, 2, WIDTH)
+                for table in STRATEGY.kind.tables
             ),
         ]
         for look in looks:

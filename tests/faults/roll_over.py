@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from dphist.noise import Int64Array, Scale, SystemNoise
 from stream_app.closer import Closer
-from stream_app.core import noise_pages
+from stream_app.core.kinds import pages as noise_pages
 from stream_app.core.records import Cut
 from stream_app.core.strategy import Strategy
 from stream_app.sinks.witness_file import WitnessFile

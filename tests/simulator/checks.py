@@ -19,15 +19,8 @@ from dphist.noise import Int64Array
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
-from stream_app.core.records import (
-    GENESIS,
-    OVER_EPOCHS,
-    ROWS,
-    WINDOWS,
-    EpochRecord,
-    LedgerEntry,
-    Release,
-)
+from stream_app.core.kinds.tables import OVER_EPOCHS, PUBLISHED, WINDOWS, node_table
+from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Release
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry
 from tests.simulator.given_noise import Draw, drawn_together, node_sums
@@ -66,8 +59,8 @@ class Watch:
     """Everything public that anybody ever saw: each value must be the only one for ever."""
 
     rows: dict[int, bytes] = field(default_factory=dict)
-    nodes: dict[tuple[int, int, int], Counts] = field(default_factory=dict)
-    hashes: dict[tuple[int, int, int], str] = field(default_factory=dict)
+    nodes: dict[tuple[int, str, int], Counts] = field(default_factory=dict)
+    hashes: dict[tuple[int, str, int], str] = field(default_factory=dict)
     seen_at_us: dict[int, int] = field(default_factory=dict)
     used_draws: set[int] = field(default_factory=set)
     epoch_draws: dict[int, set[int]] = field(default_factory=dict)
@@ -87,27 +80,27 @@ class Watch:
             self._check_link(seq, fields, where)
             epoch, bin = fields["epoch"], fields["bin"]
             for level, index, values in fields["nodes"]:
-                self.see_node(epoch, level, index, values, where)
+                self.see_node(epoch, node_table(level), index, values, where)
             for level, index, digest in fields.get("node_hashes", []):
-                self.see_hash((epoch, level, index), digest, where)
+                self.see_hash((epoch, node_table(level), index), digest, where)
             for level, index, values in fields.get("over_epochs", []):
-                self.see_node(epoch, OVER_EPOCHS - level, index, values, where)
+                self.see_node(epoch, f"{OVER_EPOCHS} {level}", index, values, where)
             for index, digest in fields.get("windows", []):
                 self.see_hash((epoch, WINDOWS, index), digest, where)
             if "columns_hash" in fields:
-                self.see_hash((epoch, ROWS, bin), fields["columns_hash"], where)
+                self.see_hash((epoch, PUBLISHED, bin), fields["columns_hash"], where)
             else:
-                self.see_node(epoch, ROWS, bin, fields["published"], where)
+                self.see_node(epoch, PUBLISHED, bin, fields["published"], where)
 
-    def see_node(self, epoch: int, level: int, index: int, values: Iterable[int], where: str) -> None:
+    def see_node(self, epoch: int, table: str, index: int, values: Iterable[int], where: str) -> None:
         """Look at one node."""
-        key, found = (epoch, level, index), tuple(values)
+        key, found = (epoch, table, index), tuple(values)
         self.see_hash(key, hashlib.sha256(np.array(found, "<i8").tobytes()).hexdigest(), where)
         known = self.nodes.setdefault(key, found)
         if known != found:
             raise Broken(f"{where}: node {key} has a second value {found}; it was seen as {known}")
 
-    def see_hash(self, key: tuple[int, int, int], digest: str, where: str) -> None:
+    def see_hash(self, key: tuple[int, str, int], digest: str, where: str) -> None:
         """Look at the hash of a node's or a row's numbers, which may be known before they are."""
         if self.hashes.setdefault(key, digest) != digest:
             raise Broken(f"{where}: node {key} has a second value, of another hash")
@@ -129,31 +122,31 @@ def row_hash(row: bytes) -> str:
     return hashlib.sha256(row).hexdigest()
 
 
-def released_columns(release: Release, strategy: Strategy) -> dict[tuple[int, int], Int64Array]:
-    """Return what a release appends to the tiles: by level and index, a row of numbers."""
-    found: dict[tuple[int, int], Int64Array] = {}
+def released_columns(release: Release, strategy: Strategy) -> dict[tuple[str, int], Int64Array]:
+    """Return what a release appends to the tiles: by table and index, a row of numbers."""
+    found: dict[tuple[str, int], Int64Array] = {}
     for tile in release.tiles:
-        width = strategy.released_width(tile.key.level)
+        width = strategy.kind.tables[tile.key.table]
         geometry = TileGeometry(width)
         assert geometry.cells_per_tile == width, "these streams are narrow: a tile holds whole rows"
         first = tile.key.row_block * geometry.rows_per_tile + tile.offset_bytes // (8 * width)
         for index, row in enumerate(np.frombuffer(tile.data, "<i8").reshape(-1, width), start=first):
-            found[tile.key.level, index] = row.astype(np.int64)
+            found[tile.key.table, index] = row.astype(np.int64)
     return found
 
 
 def groups_of(strategy: Strategy) -> list[tuple[TreeDesign, slice]]:
     """Return which columns share a tree over time, in the order in which they are drawn."""
-    if strategy.product is None:
-        return [(strategy.design, slice(0, strategy.released_width(ROWS)))]
-    return [(group.design, group.columns) for group in strategy.product.groups]
+    if strategy.kind.axes is None:
+        return [(strategy.design, slice(0, strategy.kind.tables[PUBLISHED]))]
+    return [(group.design, group.columns) for group in strategy.kind.axes.groups]
 
 
 def columns_of(strategy: Strategy, counts: Int64Array) -> Int64Array:
     """Return exact counts of columns, (bins, columns), from those of cells."""
-    if strategy.window is not None:
+    if strategy.kind.windows is not None:
         return np.asarray(counts.sum(axis=1, keepdims=True))
-    return counts if strategy.product is None else strategy.product.columns_of(counts)
+    return counts if strategy.kind.axes is None else strategy.kind.axes.columns_of(counts)
 
 
 def check_noise(
@@ -167,8 +160,9 @@ def check_noise(
     counts = columns_of(strategy, history.epoch_counts(history.epochs[-1], release.last_bin))
     sums = node_sums(strategy.design.shape, counts)
     residues: dict[int, list[Int64Array]] = {}
-    for (level, index), values in released_columns(release, strategy).items():
-        if level not in (ROWS, WINDOWS, OVER_EPOCHS):
+    for (table, index), values in released_columns(release, strategy).items():
+        if table not in (PUBLISHED, WINDOWS, OVER_EPOCHS):
+            level = int(table)
             residues.setdefault(level, []).append(values - sums[level, index])
     for level, noise in residues.items():
         for design, columns in groups_of(strategy):
@@ -207,12 +201,14 @@ def check_drawn_ahead(
                 measured |= {(call.level, node) for node in call.nodes}
                 start += 1
             errors = decode_noise(design, drawing)
-            for (level, index), row in released.items():
-                if level in (WINDOWS, OVER_EPOCHS):
+            for (table, index), row in released.items():
+                if table in (WINDOWS, OVER_EPOCHS):
                     continue
-                exact = (totals[index] << 16) if level == ROWS else sums[level, index]
-                noise = errors[index] if level == ROWS else drawing[level - 1][index]
-                held = exact[columns] * (level == ROWS or (level, index) in measured)
+                if table == PUBLISHED:
+                    held, noise = totals[index][columns] << 16, errors[index]
+                else:
+                    held, noise = sums[int(table), index][columns], drawing[int(table) - 1][index]
+                    held = held * ((int(table), index) in measured)
                 if (held + noise).tolist() != row[columns].tolist():
                     return False
         return True
@@ -238,12 +234,12 @@ def check_windows(
     release: Release, history: History, strategy: Strategy, draws: list[Draw], used: set[int]
 ) -> None:
     """Check that each histogram of each window is its exact counts plus one unused draw of its scale."""
-    design = strategy.window
+    design = strategy.kind.windows
     if design is None:
         return
     counts = history.epoch_counts(history.epochs[-1], release.last_bin)
-    for (level, index), row in released_columns(release, strategy).items():
-        if level != WINDOWS:
+    for (table, index), row in released_columns(release, strategy).items():
+        if table != WINDOWS:
             continue
         exact = counts[index * design.bins : (index + 1) * design.bins].sum(axis=0)
         noise = row - (exact << 16)
@@ -256,7 +252,7 @@ def check_over_epochs(
     release: Release, history: History, strategy: Strategy, draws: list[Draw], used: set[int]
 ) -> None:
     """Check that each node over epochs is the exact count of complete ones in a row plus one unused draw."""
-    levels = strategy.over_epochs
+    levels = strategy.kind.levels
     row = released_columns(release, strategy).get((OVER_EPOCHS, 0))
     if levels is None or row is None:
         return

@@ -9,8 +9,9 @@ from unittest.mock import patch
 
 from dphist.tree.anticipating_step import BinsNoise
 from stream_app import noise_ahead, opening
-from stream_app.core.levels_release import EpochsState
-from stream_app.core.noise_pages import PageGeometry, draw_pages, read_page
+from stream_app.core.kinds.over_epochs import EpochsState
+from stream_app.core.kinds.pages import PageGeometry, read_page
+from stream_app.core.kinds.tree import AnticipatingTree
 from stream_app.core.records import StoredNoise, StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.noise_ahead import NoiseAhead
@@ -32,8 +33,8 @@ class RedrawnAtStart(Pipeline):
         ) -> BinsNoise:
             place = id(ahead), state.noise
             if place not in drawn:
-                drawn[place] = list(draw_pages(strategy, ahead._noise))
-            geometry = PageGeometry.of(strategy)
+                drawn[place] = list(strategy.kind.draw_pages(ahead._noise))
+            geometry = strategy.kind.page_geometry()
             first = state.released_bin + 1 - state.epoch.first_bin
             page = geometry.page_of(first)
             content = read_page(geometry, page, drawn[place][page])
@@ -93,7 +94,7 @@ class CountsOverAnEarlyEnd(Pipeline):
         """Carry over what complete epochs left, whatever the last one was."""
 
         def carried(strategy: Strategy, state: StreamState) -> bytes:
-            if strategy.over_epochs is None:
+            if strategy.kind.levels is None:
                 return b""
             return replace(EpochsState.from_bytes(state.counter), total=0, tree=b"").to_bytes()
 
@@ -106,9 +107,9 @@ class SameNoiseTwice(Pipeline):
     def patched(self) -> AbstractContextManager[object]:
         """Draw the same values for every epoch."""
         drawn: dict[int, list[bytes]] = {}
-        real = draw_pages
+        real = AnticipatingTree.draw_pages
 
-        def again(strategy: Strategy, noise: Any) -> Any:
-            return iter(drawn.setdefault(id(noise), list(real(strategy, noise))))
+        def again(kind: AnticipatingTree, noise: Any) -> Any:
+            return iter(drawn.setdefault(id(noise), list(real(kind, noise))))
 
-        return patch.object(noise_ahead, "draw_pages", again)
+        return patch.object(AnticipatingTree, "draw_pages", again)

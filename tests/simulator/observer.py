@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stream_app.core.records import ROWS, Apply, Cut, EpochRecord, Release, Reply, StreamState
+from stream_app.core.kinds.tables import PUBLISHED
+from stream_app.core.records import Apply, Cut, EpochRecord, Release, Reply, StreamState
 from tests.simulator.checks import (
     Broken,
     History,
@@ -148,13 +149,12 @@ class Observer:
                 epoch.bins if epoch.last_bin is None else epoch.last_bin - epoch.first_bin + 1
             )
             bins = max(0, min(visible_seq + 1, last) - epoch.first_seq)
-            for level in strategy.tile_levels:
-                count = strategy.rows_after(level, bins)
-                width = strategy.released_width(level)
-                values = await self.reader.tile_rows(STREAM, epoch.epoch, level, 0, count, width)
-                first = epoch.first_bin if level == ROWS else 0
+            for table, width in strategy.kind.tables.items():
+                count = strategy.kind.rows_after(table, bins)
+                values = await self.reader.tile_rows(STREAM, epoch.epoch, table, 0, count, width)
+                first = epoch.first_bin if table == PUBLISHED else 0
                 for index, value in enumerate(values.tolist(), start=first):
-                    self.watch.see_node(epoch.epoch, level, index, value, "tiles")
+                    self.watch.see_node(epoch.epoch, table, index, value, "tiles")
 
     async def visible_bin(self) -> int:
         """Return the last visible bin once the log is fully applied, else -1."""

@@ -16,6 +16,7 @@ from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.shape import TreeShape
 from dphist.window import WindowDesign
+from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.simulator.faults import Fault
 from tests.simulator.log import LogPlan
@@ -158,7 +159,8 @@ class Schedule:
         window = None
         if self.window:
             window = WindowDesign(self.design, self.window, self.keys, self.buckets, "identity", WINDOW_SHARE)
-        return Strategy(STREAM, SOURCE, declared, self.design, self.width, self.product, window, self.levels)
+        kind = kind_of(window or self.product or self.levels or self.design)
+        return Strategy(STREAM, SOURCE, declared, kind)
 
     def without_trouble(self) -> Schedule:
         """Return the same stream and log on a calm day."""

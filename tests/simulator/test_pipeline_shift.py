@@ -24,7 +24,7 @@ from dphist.tree import decoder
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_levels import EpochLevels
 from dphist.window import WindowDesign
-from stream_app import closer
+from stream_app.core.kinds.axes import CausalAxes
 from stream_app.core.records import StreamState
 from tests.simulator.checks import columns_of, groups_of
 from tests.simulator.given_noise import RememberedNoise, drawn_together
@@ -45,7 +45,7 @@ class GivenPipeline(Pipeline):
 
     def patched(self) -> AbstractContextManager[object]:
         """Let nothing be drawn before the state is known that it is drawn for."""
-        return patch.object(closer, "vectors_of", lambda design: {})
+        return patch.object(CausalAxes, "vectors", lambda kind: {})
 
     def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
         """Return loops whose noise knows which nodes it is drawn for."""
@@ -112,10 +112,10 @@ class _NoiseOfEpochs:
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         """Return the noise of the next nodes of this scale's level, moved by the change in their bins."""
-        window, horizon = self._strategy.window, self._design.horizon
+        window, horizon = self._strategy.kind.windows, self._design.horizon
         if window is not None and Fraction(scale) == 1 / window.epsilon:
             return self._of_window(window, scale)
-        levels = self._strategy.over_epochs
+        levels = self._strategy.kind.levels
         if levels is not None and scale in levels.scales:
             return self._over_epochs(levels.scales.index(float(scale)), levels, scale)
         if self._design.release == "anticipating":

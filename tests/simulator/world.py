@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from stream_app import noise_ahead
-from stream_app.core import noise_pages
+from stream_app.core.kinds import pages as noise_pages
 from stream_app.state.memory import MemoryStore
 from tests.simulator.checks import Broken
 from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Stalls, Weather

@@ -7,6 +7,7 @@ from typing import Any
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
+from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 
 BIN_US = 10_000_000
@@ -53,5 +54,6 @@ def strategy_of(
         "time": time | changed,
         "privacy": {"epsilon": str(design.epsilon), "unit": unit, "private": False},
         "late": "next_bin",
+        "tree": {"workload": "prefix", "branching": None, "shares": None},
     }
-    return Strategy(stream, SOURCE, declared, design)
+    return Strategy(stream, SOURCE, declared, kind_of(design))

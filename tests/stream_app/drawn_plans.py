@@ -17,10 +17,11 @@ from dphist.tree.interval import DITHER, HalfWidth, half_width, half_widths
 from dphist.workloads import Workload
 from stream_app.config import StreamSettings, load
 from stream_app.config.settings import KeySettings, UserSettings, ValueSettings, WindowSettings
-from stream_app.core.epoch_view import Kind, Missing, Span, View
-from stream_app.core.query import StreamView
-from stream_app.core.records import OVER_EPOCHS, EpochRecord, PublicState
-from stream_app.core.row_errors import CONFIDENCE, row_errors
+from stream_app.core.kinds import kind_of
+from stream_app.core.kinds.tables import OVER_EPOCHS, Answered, Known, Span
+from stream_app.core.query import Missing, StreamView
+from stream_app.core.records import EpochRecord, PublicState
+from stream_app.core.release import CONFIDENCE, row_errors
 from stream_app.core.strategy import Strategy
 from stream_app.plans import planned
 from stream_app.ports import OperatorError
@@ -68,7 +69,7 @@ def plan_text(strategy: Strategy) -> str:
     return (
         f"{declared['tree']} {declared['privacy']} horizon {design.horizon} branching {design.branching} "
         f"{design.release} keys {declared.get('keys')} value {declared.get('value')} "
-        f"over epochs {strategy.over_epochs and strategy.over_epochs.branching}"
+        f"over epochs {strategy.kind.levels and strategy.kind.levels.branching}"
     )
 
 
@@ -108,9 +109,9 @@ def intervals(view: StreamView, seed: int) -> Iterator[Stated]:
     key = rng.choice([None, *labels])
     own, place = view.of_key(key), view.place_of(key)
     yield from _series(own, rng, place)
-    if strategy.product is not None:
+    if strategy.kind.axes is not None:
         total = view.cells(asked)
-        buckets = sorted(rng.sample(range(strategy.product.values.buckets + 1), 2))
+        buckets = sorted(rng.sample(range(strategy.kind.axes.values.buckets + 1), 2))
         found = Histogram.of(total, place).count(*buckets)
         yield _of(
             f"buckets {buckets} of {key}", confidence, found, of_buckets(view, asked, place, slice(*buckets))
@@ -126,7 +127,7 @@ def _rows(view: StreamView, rng: random.Random) -> Iterator[Stated]:
     """Yield intervals of rows: running counts within the first epoch, rounding included."""
     bins = view.epochs[0].bins
     errors = row_errors(view.strategy, 0, bins)
-    alone = view if view.strategy.over_epochs is None else _first_epoch(view)
+    alone = view if view.strategy.kind.levels is None else _first_epoch(view)
     for bin in {rng.randrange(bins), bins - 1}:
         first = view.span.start
         noise = of_answer(alone, Span(first, first + bin + 1), "first_published")
@@ -135,14 +136,14 @@ def _rows(view: StreamView, rng: random.Random) -> Iterator[Stated]:
 
 def _first_epoch(view: StreamView) -> StreamView:
     """Return a view of one epoch without the nodes over it."""
-    alone = StreamView(replace(view.strategy, over_epochs=None).to_json())
+    alone = StreamView(replace(view.strategy, kind=kind_of(view.strategy.design)).to_json())
     alone.epochs = view.epochs[:1]
     return alone
 
 
 def _series(view: StreamView, rng: random.Random, place: int | None) -> Iterator[Stated]:
-    kind: Kind = rng.choice(["running", "bin", "window"])
-    shown: View = rng.choice(["unbiased", "first_published"])
+    kind: Answered = rng.choice(["running", "bin", "window"])
+    shown: Known = rng.choice(["unbiased", "first_published"])
     bins = view.span.stop - view.span.start
     step, window = rng.randint(1, min(bins, 9)), rng.randint(1, bins)
     series = view.series(kind, view.span, step, window, shown)
@@ -225,7 +226,7 @@ def _released(strategy: Strategy, rng: random.Random) -> StreamView:
 
 
 def _nothing(strategy: Strategy, want: Missing) -> np.ndarray:
-    values = np.zeros((want.rows, strategy.released_width(want.level)), np.int64)
-    if want.level == OVER_EPOCHS:
+    values = np.zeros((want.rows, strategy.kind.tables[want.table]), np.int64)
+    if want.table == OVER_EPOCHS:
         values[:, 0] = want.epoch + 1  # how many epochs are complete
     return values

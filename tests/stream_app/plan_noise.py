@@ -19,8 +19,8 @@ from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.estimate import ReleasedForest
 from dphist.tree.upward import UNITS_PER_COUNT
-from stream_app.core.epoch_view import Span, View
-from stream_app.core.levels_view import EpochNode
+from stream_app.core.kinds.over_epochs_cover import EpochNode
+from stream_app.core.kinds.tables import Known, Span
 from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
 
@@ -47,14 +47,14 @@ class Noise(NamedTuple):
         return Noise(np.outer(used, self.weights).ravel(), np.tile(self.scales, len(used)))
 
 
-def of_answer(view: StreamView, span: Span, shown: View, key: int | None = None) -> Noise:
+def of_answer(view: StreamView, span: Span, shown: Known, key: int | None = None) -> Noise:
     """Return the noise of the count of a range of bins: of one key, or of all events."""
     return Noise.joined(_of_parts(view, span, shown, _columns(view.strategy, key)))
 
 
 def of_buckets(view: StreamView, span: Span, key: int | None, buckets: slice) -> Noise:
     """Return the noise of the count of some buckets of a value over a range of bins."""
-    product = view.strategy.product
+    product = view.strategy.kind.axes
     assert product is not None
     axis, (of_total, of_keys) = product.values, key_weights(product.keys, key)
     edges = np.cumsum(axis.node_counts)[:-1]
@@ -77,20 +77,20 @@ def of_own_bins(view: StreamView, bins: int, key: int | None) -> Noise:
 
 
 def _columns(strategy: Strategy, key: int | None) -> list[tuple[TreeDesign, FloatArray]]:
-    if strategy.product is None:
+    if strategy.kind.axes is None:
         return [(strategy.design, np.ones(1))]
-    parts = column_sum(strategy.product, key).parts
-    return [(group.design, part) for group, part in zip(strategy.product.groups, parts, strict=True)]
+    parts = column_sum(strategy.kind.axes, key).parts
+    return [(group.design, part) for group, part in zip(strategy.kind.axes.groups, parts, strict=True)]
 
 
 def _of_parts(
-    view: StreamView, span: Span, shown: View, columns: Sequence[tuple[TreeDesign, FloatArray]]
+    view: StreamView, span: Span, shown: Known, columns: Sequence[tuple[TreeDesign, FloatArray]]
 ) -> Iterable[Noise]:
     counted = set[int]()
-    if view.strategy.over_epochs is not None:
+    if view.strategy.kind.levels is not None:
         for node in _nodes_over_epochs(view, span):
             counted |= set(range(node.first, node.first + node.epochs))
-            yield _of_node(view.strategy.over_epochs, node.level)
+            yield _of_node(view.strategy.kind.levels, node.level)
     for place, epoch in enumerate(view.epochs):
         part = epoch.within(span)
         if part.start < part.stop and place not in counted:
@@ -122,7 +122,7 @@ def _of_node(levels: EpochLevels, level: int) -> Noise:
     )
 
 
-def over_time(design: TreeDesign, bins: int, part: Span, shown: View) -> Noise:
+def over_time(design: TreeDesign, bins: int, part: Span, shown: Known) -> Noise:
     """Return the noise of bins of one epoch's tree, of which ``bins`` are closed."""
     if design.release == "anticipating":
         weights = _published(design)

@@ -15,6 +15,7 @@ import numpy as np
 
 from dphist import plan_product
 from dphist.tree.design import Release
+from stream_app.core.kinds import kind_of
 from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
 from stream_app.sources.decode import PlainField
@@ -55,7 +56,7 @@ def product_strategy(
     declared["keys"] = {"field": "carrier", "list": list(CARRIERS), "other": other, "total": total}
     if value:
         declared["value"] = {"field": "flight.delay", "min": str(LOW), "max": str(HIGH), "buckets": BUCKETS}
-    return replace(plain, declared=declared, width=product.cells, product=product)
+    return replace(plain, declared=declared, kind=kind_of(product))
 
 
 class ProductSource(OneSource):
@@ -102,9 +103,9 @@ async def view_of(store: MemoryStore, stream: str = STREAM) -> StreamView:
     state = await reader.public_state(stream)
     assert state is not None
     view = StreamView(state.strategy)
-    widths = view.strategy.released_width
+    widths = view.strategy.kind.tables
     blocks = [
-        (want, await reader.tile_rows(stream, *want, widths(want.level))) for want in view.missing(state)
+        (want, await reader.tile_rows(stream, *want, widths[want.table])) for want in view.missing(state)
     ]
     view.extend(state, blocks)
     return view

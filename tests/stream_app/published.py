@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from dphist import NoiseSource, SeededNoise, plan_tree
+from dphist import SeededNoise, plan_tree
 from dphist.noise import Int64Array
 from dphist.tree.anticipating_step import BinsNoise, bins_noise
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import Release
 from stream_app.core.declaration import Declaration
+from stream_app.core.kinds import kind_of
 from stream_app.core.records import (
     GENESIS,
     Apply,
@@ -76,7 +77,7 @@ class Published:
     def __post_init__(self) -> None:
         design = plan_tree(self.epoch_bins, self.epsilon, branching=self.branching, release=self.release)
         self.strategy = Strategy(
-            self.name, self.source, declared(self.epsilon, self.bin_us, self.timezone), design
+            self.name, self.source, declared(self.epsilon, self.bin_us, self.timezone), kind_of(design)
         )
         self.noise = SeededNoise(self.seed)
         self.position = 0
@@ -132,8 +133,8 @@ class Published:
         assert await self.store.seal(self.name, self.strategy.hash, ["0"], int(bins[-1])) == int(bins[-1])
         exact = await self.store.read_cells(self.name, int(bins[0]), int(bins[-1]), 1)
         state = await self._state()
-        noise = self._noise_of(state, len(counts))
-        release = make_release(state, self.strategy, exact, noise, nonce=str(state.seq))
+        ahead = self._noise_of(state, len(counts))
+        release = make_release(state, self.strategy, exact, self.noise, nonce=str(state.seq), ahead=ahead)
         assert await self.store.release(self.name, release) is Reply.DONE
         self.counts.extend(counts)
         if show:
@@ -144,11 +145,11 @@ class Published:
         state = await self._state()
         await self.store.publish(self.name, state.seq if seq is None else seq)
 
-    def _noise_of(self, state: StreamState, bins: int) -> NoiseSource | BinsNoise:
-        """Return where the next bins' noise comes from; an epoch that draws ahead draws once."""
+    def _noise_of(self, state: StreamState, bins: int) -> BinsNoise | None:
+        """Return the next bins' noise where it is drawn ahead, once an epoch."""
         design, epoch = self.strategy.design, state.epoch
         if self.release == "causal":
-            return self.noise
+            return None
         if epoch.epoch not in self.drawn:
             drawn = draw_epoch_noise(design, self.noise)
             self.drawn[epoch.epoch] = drawn, decode_noise(design, drawn)

@@ -9,6 +9,7 @@ import numpy as np
 
 from dphist import plan_product
 from dphist.noise import Int64Array
+from stream_app.core.kinds import kind_of
 from stream_app.core.records import Apply, Cut, Reply
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
@@ -42,7 +43,7 @@ class PublishedAxes(Published):
             "buckets": self.buckets,
         }
         super().__post_init__()
-        self.strategy = Strategy(self.name, self.source, said, product.time, product.cells, product)
+        self.strategy = Strategy(self.name, self.source, said, kind_of(product))
 
     @property
     def keys(self) -> int:
@@ -75,9 +76,7 @@ class PublishedAxes(Published):
         assert await self.store.seal(self.name, self.strategy.hash, ["0"], last) == last
         exact = await self.store.read_cells(self.name, first, last, width)
         state = await self._state()
-        release = make_release(
-            state, self.strategy, exact, self.noise, nonce=str(state.seq), late_noise=self.noise
-        )
+        release = make_release(state, self.strategy, exact, self.noise, nonce=str(state.seq))
         assert await self.store.release(self.name, release) is Reply.DONE
         await self.show()
 

@@ -12,6 +12,7 @@ from dphist import plan_tree
 from dphist.noise import Int64Array
 from dphist.tree.design import TreeDesign
 from dphist.window import WindowDesign
+from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.stream_app.published import declared
 from tests.stream_app.published_axes import PublishedAxes
@@ -46,7 +47,7 @@ class PublishedWindows(PublishedAxes):
         time = replace(whole, shares=tuple(share * (1 - SHARE) for share in whole.shares))
         histograms, buckets = (1, self.keys) if self.over_keys else (self.keys, self.buckets)
         design = WindowDesign(time, self.window_bins, histograms, buckets, self.mechanism, SHARE)
-        self.strategy = Strategy(self.name, self.source, said, time, design.cells, window=design)
+        self.strategy = Strategy(self.name, self.source, said, kind_of(design))
 
     async def close_cells(self, cells: Int64Array) -> None:
         """Count, seal and release the next bins. Args: cells, shape (bins, keys, buckets)."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stream_app.api.replica import StreamReplica
-from stream_app.core.epoch_view import Span
+from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import lost_measurement
 from stream_app.core.query import StreamView
 from stream_app.core.records import Ending
@@ -67,7 +67,7 @@ async def view_of(one: OneSource) -> StreamView:
     assert state is not None
     view = StreamView(state.strategy)
     blocks = [
-        (want, await reader.tile_rows(STREAM, *want, view.strategy.released_width(want.level)))
+        (want, await reader.tile_rows(STREAM, *want, view.strategy.kind.tables[want.table]))
         for want in view.missing(state)
     ]
     view.extend(state, blocks)

@@ -20,10 +20,12 @@ from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
 from stream_app.closer import NOISE_LOST
-from stream_app.core import noise_pages
-from stream_app.core.noise_pages import PageGeometry, can_draw_ahead, draw_pages, part_of_page, read_page
+from stream_app.core.kinds import kind_of
+from stream_app.core.kinds import pages as noise_pages
+from stream_app.core.kinds.pages import PageGeometry, part_of_page, read_page
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
+from stream_app.plans import can_draw_ahead
 from tests.oracles import KeyedNoise
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
@@ -217,9 +219,9 @@ def test_spent_pages_are_gone_from_store_and_keys(one: OneSource) -> None:
 
 
 def test_pages_together_are_the_whole_drawing() -> None:
-    strategy = Strategy(STREAM, "file:a", ANTICIPATING.declared, DESIGN, width=3)
-    noise, geometry = Remembering(), PageGeometry.of(strategy)
-    pages = [read_page(geometry, number, data) for number, data in enumerate(draw_pages(strategy, noise))]
+    strategy = Strategy(STREAM, "file:a", ANTICIPATING.declared, kind_of(DESIGN, width=3))
+    noise, geometry = Remembering(), strategy.kind.page_geometry()
+    pages = [read_page(geometry, number, data) for number, data in enumerate(strategy.kind.draw_pages(noise))]
     assert len(pages) == geometry.pages == 1
     assert np.array_equal(pages[0].errors, decode_noise(DESIGN, noise.drawn))
     assert all(np.array_equal(a, b) for a, b in zip(pages[0].nodes, noise.drawn, strict=True))
@@ -246,23 +248,23 @@ def test_a_page_is_as_narrow_as_its_largest_number_allows(error: int, bytes_a_nu
 def test_pages_over_several_axes_hold_the_errors_of_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 4)
     strategy = product_strategy(Fraction(1, 10**6), total=True, release="anticipating")
-    assert strategy.product is not None
-    geometry = PageGeometry.of(strategy)
+    assert strategy.kind.axes is not None
+    geometry = strategy.kind.page_geometry()
     pages = [
         read_page(geometry, number, data)
-        for number, data in enumerate(draw_pages(strategy, KeyedNoise(2, draws=20_000)))
+        for number, data in enumerate(strategy.kind.draw_pages(KeyedNoise(2, draws=20_000)))
     ]
     assert [(page.first_bin, len(page.errors), page.nodes) for page in pages] == [(0, 4, ()), (4, 2, ())]
-    errors = draw_errors(strategy.product, KeyedNoise(2, draws=20_000))
+    errors = draw_errors(strategy.kind.axes, KeyedNoise(2, draws=20_000))
     assert np.array_equal(np.vstack([page.errors for page in pages]), errors)
     assert np.array_equal(part_of_page(geometry, pages[1], range(5, 6)).errors, errors[5:6])
 
 
 def test_a_stream_too_wide_to_draw_ahead_is_known() -> None:
-    assert can_draw_ahead(ANTICIPATING)
+    assert can_draw_ahead(ANTICIPATING.kind)
     # Three numbers a cell and bin at most, and a page holds a bin at least.
-    assert can_draw_ahead(replace(ANTICIPATING, width=2**20 // 24))
-    assert not can_draw_ahead(replace(ANTICIPATING, width=2**20 // 24 + 1))
+    assert can_draw_ahead(kind_of(DESIGN, 2**20 // 24))
+    assert not can_draw_ahead(kind_of(DESIGN, 2**20 // 24 + 1))
     long = TreeDesign(TreeShape((10**7,)), 10**7, Fraction(1), (Fraction(1),), release="anticipating")
-    assert can_draw_ahead(replace(ANTICIPATING, design=long))
-    assert not can_draw_ahead(replace(ANTICIPATING, design=long, width=2))
+    assert can_draw_ahead(kind_of(long))
+    assert not can_draw_ahead(kind_of(long, 2))

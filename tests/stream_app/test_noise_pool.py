@@ -11,7 +11,8 @@ from dphist import SeededNoise, SystemNoise, plan_product
 from dphist.noise import Int64Array, Scale
 from dphist.product.counter import ProductCounter
 from stream_app import noise_pool
-from stream_app.noise_pool import NoisePool, vectors_of
+from stream_app.core.kinds import kind_of
+from stream_app.noise_pool import NoisePool
 
 DESIGN = plan_product(12, 1, keys=3, buckets=6, branching=(2, 2, 3))
 
@@ -43,7 +44,7 @@ def fill(pool: NoisePool) -> int:
 
 def test_closing_a_bin_takes_what_is_ready_and_nothing_twice() -> None:
     source = Kept()
-    pool = NoisePool(source, vectors_of(DESIGN))
+    pool = NoisePool(source, kind_of(DESIGN).vectors())
     assert fill(pool) == len(DESIGN.groups) * 3
     assert fill(pool) == 0
     counter, seen = ProductCounter(DESIGN, pool), set()
@@ -70,7 +71,7 @@ def test_closing_a_bin_takes_what_is_ready_and_nothing_twice() -> None:
 
 def test_what_is_not_ready_is_drawn_at_once() -> None:
     source = Kept()
-    pool = NoisePool(source, vectors_of(DESIGN))
+    pool = NoisePool(source, kind_of(DESIGN).vectors())
     scale = DESIGN.groups[0].design.scales[0]
     assert pool.discrete_laplace(scale, (5, DESIGN.groups[0].width)).shape == (5, DESIGN.groups[0].width)
     assert pool.discrete_laplace(3, 4).shape == (4,)
@@ -81,4 +82,4 @@ def test_a_pool_is_as_private_as_its_source_and_not_larger_than_its_limit(monkey
     assert NoisePool(SystemNoise(), {}).private
     assert not NoisePool(SeededNoise(1), {}).private
     monkeypatch.setattr(noise_pool, "LARGEST_POOL", DESIGN.columns * 3 - 1)
-    assert not NoisePool(Kept(), vectors_of(DESIGN)).draw_one()
+    assert not NoisePool(Kept(), kind_of(DESIGN).vectors()).draw_one()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from dphist.noise import SeededNoise
+from stream_app.core.kinds import kind_of
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
@@ -155,8 +156,14 @@ def test_an_interrupted_opening_is_taken_up(one: OneSource) -> None:
         (strategy_of(design_of(epsilon=Fraction(2))), 'privacy.epsilon was "1000000000" when'),
         (strategy_of(grace_us=5), "time.grace_us was 0 when the stream began and is 5 now"),
         (strategy_of(bins=3), "source.replay was null when"),
-        (Strategy("visits", "elsewhere", strategy_of().declared, design_of()), 'ledger was "file:visits'),
-        (Strategy("visits", "file:visits.ndjson", strategy_of().declared, design_of(), 2), "width was 1"),
+        (
+            Strategy("visits", "elsewhere", strategy_of().declared, kind_of(design_of())),
+            'ledger was "file:visits',
+        ),
+        (
+            Strategy("visits", "file:visits.ndjson", strategy_of().declared, kind_of(design_of(), 2)),
+            "width was 1",
+        ),
     ],
 )
 def test_another_declaration_is_refused_by_its_key(one: OneSource, changed: Strategy, named: str) -> None:

@@ -23,10 +23,11 @@ from dphist.tree.epoch_levels import EpochLevels
 from stream_app.api.app import create_app
 from stream_app.closer import NOISE_LOST
 from stream_app.core import release
-from stream_app.core.epoch_view import Span
-from stream_app.core.levels_release import EpochsState
+from stream_app.core.kinds import kind_of
+from stream_app.core.kinds.over_epochs import EpochsState
+from stream_app.core.kinds.tables import OVER_EPOCHS, Span
 from stream_app.core.query import StreamView
-from stream_app.core.records import OVER_EPOCHS, StreamState
+from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.opening import _next
 from stream_app.state.memory import MemoryStore
@@ -48,7 +49,7 @@ def over_epochs(epsilon: Fraction = NO_NOISE, kind: ReleaseKind = "causal") -> S
     """Return a strategy of epochs of four bins, half of whose epsilon is for two levels over epochs."""
     design = replace(design_of((2, 2), epsilon / 2), release=kind)
     levels = EpochLevels(design, epsilon, BRANCHING, (epsilon * 3 / 8, epsilon / 8))
-    return replace(strategy_of(design), over_epochs=levels)
+    return replace(strategy_of(design), kind=kind_of(levels))
 
 
 @pytest.fixture(params=["causal", "anticipating"])
@@ -254,14 +255,14 @@ def transcript(strategy: Strategy, counts: np.ndarray, ends: set[int]) -> dict[A
 
     The real release and the real choice of what an epoch begins with, with noise that belongs to nodes.
     """
-    state, levels, done, found = state_of(strategy), strategy.over_epochs, 0, {}
+    state, levels, done, found = state_of(strategy), strategy.kind.levels, 0, {}
     assert levels is not None
     assert isinstance(strategy.design, TreeDesign)
-    noise, late = KeyedNoise(1), KeyedNoise(2)
+    noise = KeyedNoise(1)
     while done < len(counts):
         bins = 1 if state.epoch.epoch in ends else EPOCH
         part = counts[done : done + bins, np.newaxis]
-        made = release.make_release(state, strategy, part, noise, str(done), late)
+        made = release.make_release(state, strategy, part, noise, str(done))
         for row in map(json.loads, made.rows):
             for level, index, (value,) in row["nodes"]:
                 scale = Fraction(strategy.design.scales[level - 1])
@@ -335,7 +336,7 @@ def nine_epochs(
 def test_counts_over_epochs_have_the_predicted_variance_below_that_of_added_totals(
     nine_epochs: StreamView,
 ) -> None:
-    view, levels = nine_epochs, nine_epochs.strategy.over_epochs
+    view, levels = nine_epochs, nine_epochs.strategy.kind.levels
     assert levels is not None
     edge = FIRST_BIN + 9 * EPOCH
     whole = view.count(Span(FIRST_BIN, edge))
@@ -351,13 +352,12 @@ def test_counts_over_epochs_have_the_predicted_variance_below_that_of_added_tota
 
 def test_a_pooled_value_is_the_best_mix_of_what_was_released(nine_epochs: StreamView) -> None:
     """By dense algebra: generalised least squares over the epochs' totals and the nodes over them."""
-    view, levels = nine_epochs, nine_epochs.strategy.over_epochs
+    view, levels = nine_epochs, nine_epochs.strategy.kind.levels
     assert levels is not None
     rows = np.vstack([np.eye(6), np.kron(np.eye(3), np.ones(2)), np.ones((1, 6))])
     totals = [epoch.published[-1][0] / 2**16 for epoch in view.epochs[:6]]
-    last = view.epochs[5].over_epochs
-    assert last is not None
-    pairs = [view.epochs[place].over_epochs[1] for place in (1, 3, 5)]  # type: ignore[index]
+    last = view.epochs[5].rows(OVER_EPOCHS)[0]
+    pairs = [view.epochs[place].rows(OVER_EPOCHS)[0][1] for place in (1, 3, 5)]
     measured = np.array([*totals, *pairs, last[2]], np.float64)
     own = [2 / (4 * np.sinh(0.5 / scale) ** 2) for scale in levels.scales]
     precision = 1 / np.array([levels.total_variance] * 6 + [own[0]] * 3 + [own[1]])
@@ -390,9 +390,9 @@ def test_strategies_without_the_option_have_the_text_that_they_had() -> None:
     assert "over_epochs" not in json.loads(plain.to_json())
     again = Strategy.from_json(strategy.to_json())
     assert (again, again.hash) == (strategy, strategy.hash)
-    assert again.hash != replace(strategy, over_epochs=None).hash
+    assert again.hash != replace(strategy, kind=kind_of(strategy.design)).hash
     with pytest.raises(ValueError, match="levels over epochs"):
-        replace(strategy, design=design_of((2, 2), Fraction(1, 3)))
+        replace(strategy.kind, tree=kind_of(design_of((2, 2), Fraction(1, 3))))
 
 
 def test_the_ledger_has_the_whole_epsilon(one: OneSource) -> None:
@@ -439,9 +439,9 @@ def test_a_view_that_grows_answers_like_a_new_one(one: OneSource) -> None:
             if view is None:
                 view = fresh
             else:
-                width = view.strategy.released_width
+                width = view.strategy.kind.tables
                 wanted = view.missing(state)
-                blocks = [(w, await reader.tile_rows(STREAM, *w, width(w.level))) for w in wanted]
+                blocks = [(w, await reader.tile_rows(STREAM, *w, width[w.table])) for w in wanted]
                 view.extend(state, blocks)
             grown, new = view.running(), fresh.running()
             assert (grown.value, grown.law, grown.rounding) == (new.value, new.law, new.rounding)

@@ -15,7 +15,6 @@ from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.epoch_nodes import node_counts
 from stream_app.config import StreamSettings, load
 from stream_app.config.settings import KeySettings, UserSettings, ValueSettings, WindowSettings
-from stream_app.core.noise_pages import draw_pages
 from stream_app.core.strategy import Strategy
 from stream_app.plans import planned
 from stream_app.ports import OperatorError
@@ -50,12 +49,12 @@ def test_keys_and_values_are_anticipating_as_long_as_their_noise_can_be_drawn_ah
     caplog: pytest.LogCaptureFixture,
 ):
     month = planned(over_carriers(20, 256, 720))
-    assert month.product is not None
-    assert month.design.release == month.product.time.release == "anticipating"
+    assert month.kind.axes is not None
+    assert month.design.release == month.kind.axes.time.release == "anticipating"
     assert caplog.text == ""
     wide = planned(over_carriers(2_000, 256, 720))
-    assert wide.product is not None
-    assert wide.design.release == wide.product.time.release == "causal"
+    assert wide.kind.axes is not None
+    assert wide.design.release == wide.kind.axes.time.release == "causal"
     assert "released causally" in caplog.text
 
 
@@ -71,14 +70,18 @@ def test_windows_take_their_share_and_the_tree_the_rest():
     value = ValueSettings("delay", Fraction(0), Fraction(1), 10, window)
     keys = KeySettings("carrier", ("AA", "UA"), True, False)
     over_values = planned(replace(FLIGHTS, keys=keys, value=value))
-    assert over_values.window is not None
-    assert (over_values.window.histograms, over_values.window.buckets, over_values.width) == (3, 10, 30)
-    assert over_values.window.epsilon == FLIGHTS.privacy.epsilon * Fraction(3, 4)
+    assert over_values.kind.windows is not None
+    assert (over_values.kind.windows.histograms, over_values.kind.windows.buckets, over_values.width) == (
+        3,
+        10,
+        30,
+    )
+    assert over_values.kind.windows.epsilon == FLIGHTS.privacy.epsilon * Fraction(3, 4)
     assert over_values.design.epsilon == FLIGHTS.privacy.epsilon
     assert sum(over_values.design.shares) <= Fraction(1, 4)
     over_keys = planned(replace(FLIGHTS, keys=replace(keys, window=window)))
-    assert over_keys.window is not None
-    assert (over_keys.window.histograms, over_keys.window.buckets) == (1, 3)
+    assert over_keys.kind.windows is not None
+    assert (over_keys.kind.windows.histograms, over_keys.kind.windows.buckets) == (1, 3)
 
 
 def test_windows_that_take_longer_to_release_than_half_a_bin_are_refused():
@@ -93,8 +96,8 @@ def test_windows_that_take_longer_to_release_than_half_a_bin_are_refused():
 
     with pytest.raises(OperatorError, match=r"streams.departures: .* s of a bin of 1 s; .*another mechanism"):
         planned(seconds(1, "dawa"))
-    assert planned(seconds(3600, "dawa")).window is not None
-    assert planned(seconds(60, "identity")).window is not None
+    assert planned(seconds(3600, "dawa")).kind.windows is not None
+    assert planned(seconds(60, "identity")).kind.windows is not None
 
 
 @pytest.mark.parametrize("tree", [{}, {"release": "causal"}, {"branching": (24, 365)}, {"shares": "level"}])
@@ -128,7 +131,7 @@ def test_every_path_of_drawn_noise_costs_at_most_epsilon() -> None:
     """Grey box: the scales that noise is really drawn with, added up along every path in exact fractions."""
     strategy = planned(FLIGHTS)
     design, draws = strategy.design, list[Draw]()
-    for _ in draw_pages(strategy, RememberedNoise(1, draws)):
+    for _ in strategy.kind.draw_pages(RememberedNoise(1, draws)):
         pass
     losses = [[Fraction(0)] * count for count in node_counts(design.shape, design.horizon)]
     for call, draw in zip(drawn_together(design), draws, strict=True):
@@ -150,7 +153,7 @@ WEEKS = replace(FLIGHTS, time=replace(FLIGHTS.time, epoch_bins=168), tree=replac
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
 def test_levels_over_epochs_take_their_part_and_the_epoch_the_rest(release: Release) -> None:
     strategy = planned(replace(WEEKS, tree=replace(WEEKS.tree, release=release)))
-    levels = strategy.over_epochs
+    levels = strategy.kind.levels
     assert levels is not None
     assert levels.epoch == strategy.design
     assert strategy.epsilon == FLIGHTS.privacy.epsilon
@@ -158,7 +161,7 @@ def test_levels_over_epochs_take_their_part_and_the_epoch_the_rest(release: Rele
     assert Strategy.from_json(strategy.to_json()) == strategy
     assert strategy.declared["tree"]["epochs"] == 16
     alone = planned(replace(WEEKS, tree=replace(WEEKS.tree, release=release, epochs=None)))
-    assert alone.over_epochs is None
+    assert alone.kind.levels is None
     assert "epochs" not in alone.declared["tree"]
     added = EpochLevels(alone.design, alone.epsilon)
     assert levels.mean_squared_error(16) < 0.6 * added.mean_squared_error(16)

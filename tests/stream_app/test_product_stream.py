@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from dphist.tree.design import Release
 from stream_app.api.app import create_app
-from stream_app.core.epoch_view import Span
+from stream_app.core.kinds.tables import PUBLISHED, Span, node_table
 from stream_app.core.query import QueryError
-from stream_app.core.records import ROWS, Reason
+from stream_app.core.records import Reason
 from stream_app.core.strategy import Strategy
 from tests.examples import examples
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
@@ -95,7 +95,7 @@ def test_rows_hold_the_total_and_vouch_for_the_tiles(tmp_path: Path) -> None:
     async def read() -> None:
         reader, strategy = one.store.reader(), one.strategies[0]
         rows = [json.loads(row) for _, row in await reader.rows(STREAM, 0, 99)]
-        published = await reader.tile_rows(STREAM, 0, -1, 0, 6, 1)
+        published = await reader.tile_rows(STREAM, 0, PUBLISHED, 0, 6, 1)
         view = await view_of(one.store)
         shown = view.series("running", Span(FIRST_BIN, FIRST_BIN + 6), view="first_published").estimates
         assert len(rows) == 6
@@ -105,7 +105,8 @@ def test_rows_hold_the_total_and_vouch_for_the_tiles(tmp_path: Path) -> None:
             assert row["variance"] == pytest.approx(shown[position].variance)
             assert row["nodes"] == []
             for level, index, digest in row["node_hashes"]:
-                node = await reader.tile_rows(STREAM, 0, level, index, 1, strategy.released_width(level))
+                table = node_table(level)
+                node = await reader.tile_rows(STREAM, 0, table, index, 1, strategy.kind.tables[table])
                 assert hashlib.sha256(node.astype("<i8").tobytes()).hexdigest() == digest
         assert sum(len(row["node_hashes"]) for row in rows) == 6 + 2
         for key in (None, "AA"):
@@ -137,7 +138,9 @@ def test_published_columns_are_vouched_for_and_err_as_stated(tmp_path: Path) -> 
         assert [row["epoch"] for row in rows] == [0] * 6 + [1] * 3
         for row in rows[:6]:
             position = row["bin"] - FIRST_BIN
-            columns = await reader.tile_rows(STREAM, 0, ROWS, position, 1, strategy.released_width(ROWS))
+            columns = await reader.tile_rows(
+                STREAM, 0, PUBLISHED, position, 1, strategy.kind.tables[PUBLISHED]
+            )
             assert hashlib.sha256(columns.astype("<i8").tobytes()).hexdigest() == row["columns_hash"]
             assert row["nodes"] == []
             assert row["estimate"] == [row["published"][0] / 2**16]
@@ -265,6 +268,6 @@ def test_distributions_over_http(tmp_path: Path, release: Release) -> None:
             if causal:
                 assert columns == len((await ask(client, "nodes?epoch=0"))[1]["values"][0])
             else:
-                assert columns == one.strategies[0].released_width(ROWS)
+                assert columns == one.strategies[0].kind.tables[PUBLISHED]
 
     asyncio.run(check())

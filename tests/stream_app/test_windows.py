@@ -20,12 +20,12 @@ from dphist.mechanisms import release
 from dphist.tree.design import Release
 from dphist.window import WindowDesign
 from stream_app.api.app import create_app
-from stream_app.core.epoch_view import Span
-from stream_app.core.records import ROWS, WINDOWS
+from stream_app.core.kinds import kind_of
+from stream_app.core.kinds.tables import PUBLISHED, WINDOWS, Span
+from stream_app.core.kinds.windows import split_state
 from stream_app.core.records import Release as Released
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
-from stream_app.core.window_release import split_state
 from stream_app.ports import OperatorError
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, design_of
 from tests.stream_app.product_stream import (
@@ -62,7 +62,7 @@ def window_strategy(
         axis = "keys" if over_keys else "value"
         told = {**plain.declared[axis], "options": options}
         plain = replace(plain, declared={**plain.declared, axis: told})
-    return replace(plain, design=time, width=design.cells, product=None, window=design)
+    return replace(plain, kind=kind_of(design))
 
 
 def placed(seed: int, bins: int) -> list[tuple[float, Any, Any]]:
@@ -264,15 +264,15 @@ def test_a_window_is_released_once_with_its_last_bin_and_vouched_for(tmp_path: P
             assert hashlib.sha256(held.astype("<i8").tobytes()).hexdigest() == digest, bin
         with pytest.raises(ValueError, match="1 are visible"):
             await reader.tile_rows(STREAM, 1, WINDOWS, 0, 2, strategy.width)
-        assert rows[0]["published"] == (await reader.tile_rows(STREAM, 0, ROWS, 0, 1, 1))[0].tolist()
+        assert rows[0]["published"] == (await reader.tile_rows(STREAM, 0, PUBLISHED, 0, 1, 1))[0].tolist()
         # The open window's exact counts are in the counter's secret state, and nowhere else.
         state = await one.store.load(STREAM)
         assert state is not None
-        assert strategy.window is not None
-        _, cells = split_state(strategy.window, state.counter)
+        assert strategy.kind.windows is not None
+        _, cells = split_state(strategy.kind.windows, state.counter)
         assert cells.tolist() == counted(placed(5, BINS))[9].ravel().tolist()
         with pytest.raises(ValueError, match="damaged"):
-            split_state(strategy.window, state.counter[1:])
+            split_state(strategy.kind.windows, state.counter[1:])
 
     asyncio.run(read())
 

@@ -20,7 +20,7 @@ from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from stream_app.core.alerts.rules import OF_VALUES, Condition
 from stream_app.core.cells import Buckets, Cells
-from stream_app.core.epoch_view import Span
+from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
 from stream_app.core.records import Int64Array
 
@@ -62,7 +62,7 @@ def question_of(
     cells, (first, stop) = view.strategy.axes, span
     keys = places_of(condition, cells)
     unknown = keys is not None and len(keys) < len(condition.keys)
-    in_windows = view.strategy.product is None and (keys is not None or condition.measure in OF_VALUES)
+    in_windows = view.strategy.kind.axes is None and (keys is not None or condition.measure in OF_VALUES)
     if unknown or in_windows or stop == first or (bins is not None and stop - bins < first):
         return None
     question, buckets = Question(bins, keys), cells.buckets
@@ -199,7 +199,7 @@ class Ranges:
     def _columns(self, question: Question) -> ColumnSum:
         asked = replace(question, bins=None, reference=None)
         if asked not in self.view.sums:
-            product = self.view.strategy.product
+            product = self.view.strategy.kind.axes
             assert product is not None  # else it has neither keys nor values
             self.view.sums[asked] = columns_of(product, asked)
         return self.view.sums[asked]

@@ -17,9 +17,9 @@ from stream_app.api import panels
 from stream_app.api.bin_samples import Part, Quantity, selected, values_of
 from stream_app.api.panel_schemas import KeysQuery
 from stream_app.api.promql import parse_selector
-from stream_app.core.epoch_view import Span
 from stream_app.core.key_counts import counts_of_keys
-from stream_app.core.product_epoch import AxesEpoch, ProductEpoch, PublishedAxesEpoch
+from stream_app.core.kinds.axes import AnticipatingAxesEpoch, AxesEpoch, CausalAxesEpoch
+from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
 from tests.stream_app.declared import FIRST_BIN
 from tests.stream_app.product_stream import (
@@ -54,7 +54,7 @@ def view(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def same(view: StreamView) -> Any:
     """Return how values have to agree: to the bit where nothing is added up over columns."""
-    product = view.strategy.product
+    product = view.strategy.kind.axes
     assert product is not None
     plain = product.values.buckets == 1 and not product.keys.gain
     return (lambda value: value) if plain else (lambda value: pytest.approx(value, rel=1e-12, abs=1e-9))
@@ -138,7 +138,7 @@ def test_a_bin_of_all_keys_is_read_as_often_as_one_of_one(
     view: StreamView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Span] = []
-    for kind in (ProductEpoch, PublishedAxesEpoch):
+    for kind in (CausalAxesEpoch, AnticipatingAxesEpoch):
 
         def counted(self: AxesEpoch, part: Span, own: Any = kind.range) -> Any:
             read.append(part)

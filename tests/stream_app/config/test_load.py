@@ -394,7 +394,7 @@ def test_options_of_a_mechanism_are_declared_where_they_are_written(tmp_path):
     # A stream of before options could be set has none declared, and goes on.
     assert told == declared(plain.streams[0])["keys"]
     assert planned(one).hash != planned(plain.streams[0]).hash
-    assert planned(one).window.options == one.window.options
+    assert planned(one).kind.windows.options == one.window.options
     same = written.replace("0.2", "1/5")
     assert (
         planned(read(tmp_path, REPLAY.replace("departures:", same, 1)).streams[0]).hash == planned(one).hash

@@ -175,7 +175,7 @@ def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bo
     """Noise that was drawn against margins from the law: wrong by 2/3 or 3/2, this would be 0.14 or 0.008."""
     strategy = product_strategy(Fraction(1), horizon=32, total=total, release=release)
     one = rule(text.format(w=bins(4)), confidence=0.95)
-    product = strategy.product
+    product = strategy.kind.axes
     assert product is not None
     columns = columns_asked(one.condition, product, strategy.cells)
     found = forecast(one, product.time, BIN_US, SeededNoise(7), columns=columns)
@@ -189,7 +189,7 @@ def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bo
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
 def test_a_distance_is_forecast_for_so_many_events(release: Release) -> None:
     strategy = product_strategy(Fraction(1), horizon=32, release=release)
-    product = strategy.product
+    product = strategy.kind.axes
     assert product is not None
     one = rule(f"ks({STREAM}, {bins(4)}, {bins(8)}) > 0.2", confidence=0.9)
     keys = places_of(one.condition, strategy.cells)

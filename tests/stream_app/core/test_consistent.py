@@ -17,8 +17,9 @@ from dphist.consistency.isotonic import isotonic
 from dphist.tree.design import Release
 from dphist.tree.published_error import published_variance
 from stream_app.core.consistent import Method, closest_rising, consistent_running, running_variances
-from stream_app.core.epoch_view import EpochView, Float64Array, Span
-from stream_app.core.records import ROWS, EpochRecord
+from stream_app.core.kinds import kind_of
+from stream_app.core.kinds.tables import PUBLISHED, Float64Array, Span
+from stream_app.core.records import EpochRecord
 from tests.examples import examples
 from tests.stream_app.core.test_query import EXACT, view_of
 
@@ -84,16 +85,16 @@ def test_bins_are_the_closest_with_the_sums_settled_above_them(release: Release)
     """Epochs end where the closest rising counts do; nodes and bins follow as one optimiser finds them."""
     generator = np.random.default_rng(3)
     design = plan_tree(16, Fraction(1, 4), release=release, branching=(4, 4))
-    strategy = replace(view_of([SPARSE], 16).strategy, design=design)
+    strategy = replace(view_of([SPARSE], 16).strategy, kind=kind_of(design))
     for bins in (16, 9):
         views = []
         for number, released in enumerate((16, bins)):
-            epoch = EpochView.of(EpochRecord(number, 5, 16, 1, strategy.hash), strategy)
+            epoch = strategy.kind.epoch(EpochRecord(number, 5, 16, 1, strategy.hash))
             if release == "anticipating":
-                epoch.append(ROWS, np.zeros((released, 1), np.int64))
+                epoch.append(PUBLISHED, np.zeros((released, 1), np.int64))
             else:
-                epoch.append(2, np.zeros((released, 1), np.int64))
-                epoch.append(1, np.zeros((released // 4, 1), np.int64))
+                epoch.append("2", np.zeros((released, 1), np.int64))
+                epoch.append("1", np.zeros((released // 4, 1), np.int64))
             views.append(epoch)
         values = np.append(0.0, generator.normal(0.6, 8.0, 16 + bins).cumsum())
         found = consistent_running(strategy, views, values, "top_down")
@@ -127,8 +128,8 @@ def test_variances_are_those_of_the_answers() -> None:
 
 def test_variances_of_an_anticipating_epoch_are_those_of_its_published_values() -> None:
     design = plan_tree(16, 1, release="anticipating")
-    strategy = replace(view_of([SPARSE], 16).strategy, design=design)
-    epoch = EpochView.of(EpochRecord(0, 5, 16, 1, strategy.hash), strategy)
-    epoch.append(ROWS, np.zeros((9, 1), np.int64))
+    strategy = replace(view_of([SPARSE], 16).strategy, kind=kind_of(design))
+    epoch = strategy.kind.epoch(EpochRecord(0, 5, 16, 1, strategy.hash))
+    epoch.append(PUBLISHED, np.zeros((9, 1), np.int64))
     found = running_variances(strategy, [epoch])
     assert found == pytest.approx([published_variance(design, 0, t) for t in range(10)])

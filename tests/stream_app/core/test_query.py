@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dphist.tree.estimate import ReleasedForest
 from dphist.tree.published_error import published_variance
 from dphist.tree.release import BinRelease, NodeRelease
-from stream_app.core.epoch_view import Kind, Span
+from stream_app.core.kinds.tables import Answered, Span
 from stream_app.core.query import QueryError, StreamView, downsampled
 from stream_app.state.memory import MemoryStore
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
@@ -326,7 +326,7 @@ def test_a_long_series_is_shortened_and_keeps_its_peak() -> None:
     counts = [0] * 500
     counts[321] = 10_000
     view = view_of([counts], 500)
-    kinds: tuple[Kind, ...] = ("bin", "window")
+    kinds: tuple[Answered, ...] = ("bin", "window")
     for kind in kinds:
         series = view.series(kind, view.span, points=50)
         assert len(series.spans) <= 50 < series.available

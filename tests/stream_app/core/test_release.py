@@ -17,11 +17,12 @@ from dphist.noise import SeededNoise
 from dphist.tree.counter import TreeCounter
 from dphist.tree.estimate import ReleasedForest
 from dphist.tree.planner import plan_tree
-from stream_app.core import row_errors as row_errors_module
+from stream_app.core import release as release_module
 from stream_app.core.instants import parse_instant
-from stream_app.core.records import GENESIS, ROWS, EpochRecord, Release, StreamState
-from stream_app.core.release import RowLink, make_release, row_hash
-from stream_app.core.row_errors import row_errors
+from stream_app.core.kinds import kind_of
+from stream_app.core.kinds.tables import PUBLISHED, node_table
+from stream_app.core.records import GENESIS, EpochRecord, Release, StreamState
+from stream_app.core.release import RowLink, make_release, row_errors, row_hash
 from stream_app.core.strategy import Strategy
 from tests.examples import examples
 from tests.simulator.given_noise import GivenNoise, node_sums, shifted
@@ -110,7 +111,7 @@ def test_rows_do_not_tell_which_bins_were_released_together(
     strategy = strategy_of(plan_tree(bins, 1, release=release))
     whole = row_errors(strategy, 0, bins)
     for steps in ([1] * 200, [7] * 100, [64] * 12, [63, 1, 65, 127, 256, 8, 1000]):
-        row_errors_module._block.cache_clear()
+        release_module._block.cache_clear()
         stops = np.cumsum(steps).tolist()
         parts = [row_errors(strategy, stop - step, step) for step, stop in zip(steps, stops, strict=True)]
         assert [error for part in parts for error in part] == whole[: stops[-1]]
@@ -147,18 +148,18 @@ def test_rows_form_a_chain(counts: np.ndarray, steps: list[int]) -> None:
 def test_tiles_hold_what_the_rows_say(counts: np.ndarray, steps: list[int]) -> None:
     """A reader of tiles and a reader of rows know the same nodes and published values."""
     releases = in_steps(NOISY, counts, steps)
-    tiles: dict[int, bytes] = {}
+    tiles: dict[str, bytes] = {}
     for release in releases:
         for append in release.tiles:
-            known = tiles.get(append.key.level, b"")
+            known = tiles.get(append.key.table, b"")
             assert append.offset_bytes == len(known)
-            tiles[append.key.level] = known + append.data
-    nodes: dict[int, list[int]] = {level: [] for level in (ROWS, *NOISY.design.shape.levels)}
+            tiles[append.key.table] = known + append.data
+    nodes: dict[str, list[int]] = {table: [] for table in NOISY.kind.tables}
     for message in messages(releases):
-        nodes[ROWS] += message["published"]
+        nodes[PUBLISHED] += message["published"]
         for level, index, values in message["nodes"]:
-            assert index == len(nodes[level])
-            nodes[level] += values
+            assert index == len(nodes[node_table(level)])
+            nodes[node_table(level)] += values
     found = {level: np.frombuffer(data, "<i8").tolist() for level, data in tiles.items()}
     assert found == {level: values for level, values in nodes.items() if values}
 
@@ -198,7 +199,7 @@ def test_the_public_half_depends_on_counts_through_noisy_nodes_only(
 
 
 def test_wide_rows_have_a_value_a_cell() -> None:
-    strategy = Strategy("visits", "file:a", NOISY.declared, NOISY.design, width=3)
+    strategy = Strategy("visits", "file:a", NOISY.declared, kind_of(NOISY.design, width=3))
     counts = np.arange(36).reshape(12, 3)
     silence = dict.fromkeys(node_noise(strategy), np.zeros(3, np.int64))
     [release] = in_steps(strategy, counts, [12], silence, width=3)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.tree.shape import TreeShape
-from stream_app.core.records import ROWS, EpochRecord
+from stream_app.core.kinds.tables import PUBLISHED, node_table
+from stream_app.core.records import EpochRecord
 from stream_app.core.visible import visible_bins, visible_epochs, visible_rows
 from tests.stream_app.declared import design_of, strategy_of
 from tests.stream_app.product_stream import product_strategy
@@ -27,22 +28,28 @@ def test_rows_are_the_complete_nodes_of_visible_bins(released: int | None, seq: 
     epoch = OPEN if released is None else ended(released)
     may_release = range(OPEN.bins if released is None else released)
     bins = [bin for bin in may_release if epoch.first_seq + bin <= seq]
-    assert visible_bins(epoch, seq) == visible_rows(STRATEGY, epoch, seq, ROWS) == len(bins)
+    assert visible_bins(epoch, seq) == visible_rows(STRATEGY, epoch, seq, PUBLISHED) == len(bins)
     for level in SHAPE.levels:
         complete = [
             index
             for index in range(SHAPE.capacity // SHAPE.widths[level])
             if set(SHAPE.span(level, index)) <= set(bins)
         ]
-        assert visible_rows(STRATEGY, epoch, seq, level) == len(complete)
+        assert visible_rows(STRATEGY, epoch, seq, node_table(level)) == len(complete)
 
 
 def test_an_anticipating_stream_over_axes_has_rows_and_no_nodes() -> None:
     strategy = product_strategy(release="anticipating")
-    assert visible_rows(strategy, OPEN, 8, ROWS) == 4
-    assert [visible_rows(strategy, OPEN, 8, level) for level in strategy.design.shape.levels] == [0, 0]
+    assert visible_rows(strategy, OPEN, 8, PUBLISHED) == 4
+    assert [visible_rows(strategy, OPEN, 8, node_table(level)) for level in strategy.design.shape.levels] == [
+        0,
+        0,
+    ]
     causal = product_strategy(release="causal")
-    assert [visible_rows(causal, OPEN, 8, level) for level in causal.design.shape.levels] == [1, 4]
+    assert [visible_rows(causal, OPEN, 8, node_table(level)) for level in causal.design.shape.levels] == [
+        1,
+        4,
+    ]
 
 
 @given(released=st.integers(0, 12), seq=st.integers(0, 40))

@@ -143,11 +143,11 @@ def every_kind(tmp_path: Path) -> tuple[Path, dict[str, StreamSettings]]:
 def epsilon_of_a_tree(stream: StreamSettings) -> Fraction:
     """Return the epsilon of one tree over time: what the axes, the windows or the epochs leave to it."""
     strategy = planned(stream)
-    if strategy.product is not None:
-        values, keys = strategy.product.values, strategy.product.keys
+    if strategy.kind.axes is not None:
+        values, keys = strategy.kind.axes.values, strategy.kind.axes.keys
         return strategy.epsilon * values.shares[-1] * keys.key_share
-    if strategy.window is not None:
-        return strategy.epsilon - strategy.window.epsilon
+    if strategy.kind.windows is not None:
+        return strategy.epsilon - strategy.kind.windows.epsilon
     return strategy.design.epsilon
 
 

@@ -1,25 +1,19 @@
 """Pages: the noise of an epoch that was drawn before it, cut into runs of bins.
 
 A page holds all the secret noise that its bins release: the errors of their running counts and the noise of
-the nodes that they complete (over several axes no nodes are released). Closing a bin reads one page, and a
-page whose bins are released is of no more use. Nodes that the horizon cuts off are never published, so once
-the noise is decoded theirs is on no page.
+the nodes that they complete. Closing a bin reads one page, and a page whose bins are released is of no more
+use. Nodes that the horizon cuts off are never published, so once the noise is decoded theirs is on no page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dphist.noise import NoiseSource
-from dphist.product.published import draw_errors
-from dphist.tree.anticipating_step import BinsNoise, bins_noise
-from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
-from dphist.tree.epoch_nodes import node_counts
-from stream_app.core.records import ROWS, Int64Array
-from stream_app.core.strategy import Strategy
+from dphist.noise import Int64Array
+from dphist.tree.anticipating_step import BinsNoise
 
 LARGEST_PAGE_BYTES = 1 << 20
 BINS_PER_PAGE = 1024  # finer pages are spent sooner; each costs a key step and a field in the store
@@ -38,18 +32,15 @@ class PageGeometry:
     width: int
     node_bins: tuple[int, ...]
 
-    @classmethod
-    def of(cls, strategy: Strategy) -> PageGeometry:
-        """Return the geometry of a strategy's epochs."""
-        widths, horizon = strategy.design.shape.widths, strategy.design.horizon
-        return cls(horizon, strategy.released_width(ROWS), tuple(widths[i] for i in strategy.released_levels))
+    @property
+    def bin_bytes(self) -> int:
+        """Return the most bytes of one bin: it completes at most one node a level, and has one error."""
+        return _VALUE.itemsize * self.width * (1 + len(self.node_bins))
 
     @property
     def bins_per_page(self) -> int:
         """Return how many bins a full page holds."""
-        # A bin completes at most one node a level, and has one error.
-        most = _VALUE.itemsize * self.width * (1 + len(self.node_bins))
-        return max(1, min(BINS_PER_PAGE, LARGEST_PAGE_BYTES // most))
+        return max(1, min(BINS_PER_PAGE, LARGEST_PAGE_BYTES // self.bin_bytes))
 
     @property
     def pages(self) -> int:
@@ -70,33 +61,11 @@ class PageGeometry:
         bins = self.bins_of(page)
         return (len(bins), *(bins.stop // width - bins.start // width for width in self.node_bins))
 
-
-def can_draw_ahead(strategy: Strategy) -> bool:
-    """Return whether an epoch's noise is little enough to be drawn and stored before it."""
-    design, levels = strategy.design, len(strategy.released_levels)
-    numbers = strategy.released_width(ROWS)
-    draws = numbers * sum(node_counts(design.shape, design.horizon))
-    return draws <= LARGEST_DRAWS and _VALUE.itemsize * numbers * (1 + levels) <= LARGEST_PAGE_BYTES
-
-
-def draw_pages(strategy: Strategy, noise: NoiseSource) -> Iterator[bytes]:
-    """Draw the noise of a whole epoch, decode it once, and yield its pages in order. SECRET.
-
-    Guarantee: independent of all data. To be done once an epoch: noise drawn for an epoch that opened is its
-        noise for ever.
-    Cost: 7 microseconds a draw; a second for 100,000 bins.
-    """
-    design, geometry = strategy.design, PageGeometry.of(strategy)
-    drawn: EpochNoise = ()
-    if strategy.product is not None:
-        errors = draw_errors(strategy.product, noise)
-    else:
-        drawn = draw_epoch_noise(design, noise, strategy.released_width(ROWS))
-        errors = decode_noise(design, drawn)
-    for page in range(geometry.pages):
-        bins = geometry.bins_of(page)
-        nodes = bins_noise(design, drawn, errors, bins.start, bins.stop).nodes if drawn else ()
-        yield _packed(np.concatenate((errors[bins.start : bins.stop], *nodes)))
+    def packed(self, of_bins: Callable[[range], BinsNoise]) -> Iterator[bytes]:
+        """Yield all pages in order. SECRET. Args: of_bins, the noise of a run of bins."""
+        for page in range(self.pages):
+            noise = of_bins(self.bins_of(page))
+            yield _packed(np.concatenate((noise.errors, *noise.nodes)))
 
 
 def _packed(rows: Int64Array) -> bytes:
@@ -107,16 +76,16 @@ def _packed(rows: Int64Array) -> bytes:
 
 
 def read_page(geometry: PageGeometry, page: int, data: bytes) -> BinsNoise:
-    """Read what ``draw_pages`` yielded. SECRET.
+    """Read what ``PageGeometry.packed`` yielded. SECRET.
 
     Raises: ValueError for bytes of another length.
     """
     rows = geometry.rows_of(page)
     numbers = geometry.width * sum(rows)
-    kinds = [kind for kind in (_NARROW, _VALUE) if len(data) == kind.itemsize * numbers]
-    if not kinds:
+    sizes = [size for size in (_NARROW, _VALUE) if len(data) == size.itemsize * numbers]
+    if not sizes:
         raise ValueError(f"noise page {page}: {len(data)} bytes are not those of its bins; it is damaged")
-    values = np.frombuffer(data, kinds[0]).astype(np.int64).reshape(-1, geometry.width)
+    values = np.frombuffer(data, sizes[0]).astype(np.int64).reshape(-1, geometry.width)
     errors, *nodes = np.split(values, np.cumsum(rows)[:-1])
     return BinsNoise(geometry.bins_of(page).start, errors, tuple(nodes))
 

@@ -6,68 +6,97 @@ a range's law joins those of its parts: epochs wholly inside it, and at most two
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dphist.product.columns import ColumnSum, column_sum
+from dphist.noise import Int64Array
+from dphist.product.columns import ColumnSum
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
 from dphist.tree.law import LawTable
 from dphist.tree.upward import UNITS_PER_COUNT
-from stream_app.core.epoch_view import EpochView, Float64Array, View
-from stream_app.core.levels_view import EpochCovers
-from stream_app.core.records import ROWS, Int64Array
-from stream_app.core.strategy import Strategy
+from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.errors import Errors
+from stream_app.core.kinds.over_epochs_cover import EpochCovers
+from stream_app.core.kinds.tables import Answered, Float64Array, Known
 
 
 @dataclass(frozen=True)
-class CausalErrors:
-    """The errors of ranges within one epoch, summed over the cells that a reader asked for.
+class CausalErrors(Errors):
+    """The errors of ranges within one causal epoch.
 
-    Args: design, the tree over time; width, how many cells are summed; columns, the weights of what is
-        released where there are several axes; view, as first published or as known now.
+    Args: design, the tree over time; known, as first published or as known now.
     """
 
     design: TreeDesign
-    width: int
-    columns: ColumnSum | None
-    view: View
+    known: Known
 
-    @classmethod
-    def of(cls, strategy: Strategy, view: View, key: int | None = None) -> CausalErrors:
-        """Return those of a stream's total, or of one key of its list."""
-        columns = None if strategy.product is None else column_sum(strategy.product, key)
-        return cls(strategy.design, strategy.released_width(ROWS), columns, view)
+    @abstractmethod
+    def _of_leaf(self) -> LawTable:
+        """Return the law of one bin's own node, in one row."""
+
+    def of_own_nodes(self, kind: Answered) -> bool:
+        """Return whether points of this kind add up the bins' own nodes only, as first published."""
+        return self.known == "first_published" and kind != "running"
+
+    def sums(self, bins: Int64Array) -> RangeErrors:
+        """Return the errors of sums of so many bins by the bins' own nodes alone."""
+        rows = np.zeros(len(bins), np.int64)
+        return RangeErrors(self._of_leaf().take(rows).repeated(bins.astype(np.float64)), np.zeros(len(bins)))
+
+    def points(
+        self,
+        epochs: Sequence[EpochView],
+        starts: Int64Array,
+        stops: Int64Array,
+        over: EpochCovers | None = None,
+    ) -> RangeErrors:
+        """Return the errors of ranges over several epochs.
+
+        Cost: O(height^2 * points) for each place of ``_Parts``, in numpy, and O(points) for each epoch.
+        """
+        return causal_points(self, epochs, starts, stops, over)
+
+
+@dataclass(frozen=True)
+class CausalTreeErrors(CausalErrors):
+    """The errors of sums of ``width`` cells that have one tree each."""
+
+    width: int
 
     def within(self, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
         """Return the errors of ranges [a, b), when ``bins`` bins of their epoch are closed."""
-        if self.columns is not None:
-            if self.view == "first_published":
-                laws, roundings = self.columns.live_errors(stops)
-                return RangeErrors(laws, roundings + 1.0 / UNITS_PER_COUNT)
-            return self.columns.forest_errors(bins, starts, stops)
-        if self.view == "first_published":
+        if self.known == "first_published":
             laws, roundings = live_errors(self.design, stops)
         else:
             laws, roundings = forest_errors(self.design, bins, starts, stops)
         return RangeErrors(laws.repeated(self.width), roundings * self.width)
 
-    def of_own_nodes(self, bins: Int64Array) -> RangeErrors:
-        """Return the errors of sums of so many bins by the bins' own nodes alone."""
-        one, cells = np.array([1]), 1
-        if self.columns is not None:
-            laws = LawTable.of([self.columns.of_nodes(self.design.shape.height, 1).law])
-        else:
-            laws, cells = (
-                LawTable.of_uniform_columns([(one, one, float(self.design.scales[-1]))], 1),
-                self.width,
-            )
-        nothing = np.zeros(len(bins))
-        return RangeErrors(
-            laws.take(nothing.astype(np.int64)).repeated((bins * cells).astype(np.float64)), nothing
+    def _of_leaf(self) -> LawTable:
+        one = np.array([1])
+        return LawTable.of_uniform_columns([(one, one, float(self.design.scales[-1]))], 1).repeated(
+            self.width
         )
+
+
+@dataclass(frozen=True)
+class CausalAxesErrors(CausalErrors):
+    """The errors of a weighted sum of released columns."""
+
+    columns: ColumnSum
+
+    def within(self, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
+        """Return the errors of ranges [a, b), when ``bins`` bins of their epoch are closed."""
+        if self.known == "first_published":
+            laws, roundings = self.columns.live_errors(stops)
+            return RangeErrors(laws, roundings + 1.0 / UNITS_PER_COUNT)
+        return self.columns.forest_errors(bins, starts, stops)
+
+    def _of_leaf(self) -> LawTable:
+        return LawTable.of([self.columns.of_nodes(self.design.shape.height, 1).law])
 
 
 def causal_points(

@@ -6,51 +6,85 @@ epochs, which are all alike, and at most a few partial ones.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dphist.product.columns import ColumnSum, column_sum
+from dphist.noise import Int64Array
+from dphist.product.columns import ColumnSum
 from dphist.tree.design import TreeDesign
+from dphist.tree.forest_laws import RangeErrors
 from dphist.tree.law import LawTable
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
-from stream_app.core.epoch_view import EpochView, Float64Array
-from stream_app.core.levels_view import EpochCovers
-from stream_app.core.records import ROWS, Int64Array
-from stream_app.core.strategy import Strategy
+from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.errors import Errors
+from stream_app.core.kinds.over_epochs_cover import EpochCovers
 
 
 @dataclass(frozen=True)
-class PublishedErrors:
-    """The errors of ranges within one epoch, summed over the cells that a reader asked for.
-
-    Args: design, the tree over time; width, how many cells are summed; columns, the weights of what is
-        published where there are several axes.
-    """
+class PublishedErrors(Errors):
+    """The errors of differences of running counts that were published once. Args: design, over time."""
 
     design: TreeDesign
-    width: int
-    columns: ColumnSum | None
 
-    @classmethod
-    def of(cls, strategy: Strategy, key: int | None = None) -> PublishedErrors:
-        """Return those of a stream's total, or of one key of its list."""
-        columns = None if strategy.product is None else column_sum(strategy.product, key)
-        return cls(strategy.design, strategy.released_width(ROWS), columns)
+    @abstractmethod
+    def laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
+        """Return the laws of ranges [a, b) of one epoch, one a row."""
+
+    @abstractmethod
+    def rounding(self) -> float:
+        """Return what integer arithmetic adds at most to a running count, in counts."""
+
+    def within(self, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
+        """Return the errors of ranges [a, b) of one epoch, however many bins of it are closed."""
+        roundings = np.where(starts > 0, 2.0, 1.0) * self.rounding()
+        return RangeErrors(self.laws(starts, stops), roundings)
+
+    def points(
+        self,
+        epochs: Sequence[EpochView],
+        starts: Int64Array,
+        stops: Int64Array,
+        over: EpochCovers | None = None,
+    ) -> RangeErrors:
+        """Return the errors of ranges over several epochs.
+
+        Cost: O(height^2 * points) for each partial epoch in a range, in numpy.
+        """
+        return published_points(self, epochs, starts, stops, over)
+
+
+@dataclass(frozen=True)
+class PublishedTreeErrors(PublishedErrors):
+    """The errors of sums of ``width`` cells that have one tree each."""
+
+    width: int
 
     def laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
         """Return the laws of ranges [a, b), one a row."""
-        if self.columns is not None:
-            return self.columns.published_laws(starts, stops)
         return published_laws(self.design, starts, stops).repeated(self.width)
 
     def rounding(self) -> float:
         """Return what integer arithmetic adds at most to a running count, in counts."""
-        if self.columns is not None:
-            return self.columns.published_rounding(0)
         return self.width * published_rounding(self.design, 0)
+
+
+@dataclass(frozen=True)
+class PublishedAxesErrors(PublishedErrors):
+    """The errors of a weighted sum of published columns."""
+
+    columns: ColumnSum
+
+    def laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
+        """Return the laws of ranges [a, b), one a row."""
+        return self.columns.published_laws(starts, stops)
+
+    def rounding(self) -> float:
+        """Return what integer arithmetic adds at most to a running count, in counts."""
+        return self.columns.published_rounding(0)
 
 
 def published_points(
@@ -59,8 +93,8 @@ def published_points(
     starts: Int64Array,
     stops: Int64Array,
     over: EpochCovers | None = None,
-) -> tuple[LawTable, Float64Array]:
-    """Return the laws of the errors of ranges, and bounds on their rounding, in counts.
+) -> RangeErrors:
+    """Return the errors of ranges.
 
     Args: absolute bins, half-open, shape (points,); over, nodes over epochs that stand for whole ones.
     Cost: O(height^2 * points) for each partial epoch in a range, in numpy.
@@ -89,8 +123,8 @@ def published_points(
         tables.append(one.take(np.zeros(len(starts), np.int64)).repeated(whole.astype(np.float64)))
     if not tables:
         nothing = np.zeros((len(starts), 0))
-        return LawTable(nothing, nothing, nothing), rounding
-    return LawTable.joined(tables), rounding
+        return RangeErrors(LawTable(nothing, nothing, nothing), rounding)
+    return RangeErrors(LawTable.joined(tables), rounding)
 
 
 def _place(

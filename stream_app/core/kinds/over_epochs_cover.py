@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dphist.noise import Int64Array
 from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.estimate import Estimate
 from dphist.tree.law import LawTable
 from dphist.tree.upward import UNITS_PER_COUNT
-from stream_app.core.epoch_view import EpochView, Float64Array
-from stream_app.core.records import Int64Array
+from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.tables import OVER_EPOCHS, Float64Array
 
 
 class EpochNode(NamedTuple):
@@ -63,8 +64,7 @@ class EpochCovers:
         """
         self._first_bins = np.array([epoch.record.first_bin for epoch in epochs], np.int64)
         for place in range(self._settled, len(epochs)):
-            row = epochs[place].over_epochs
-            if row is not None:
+            for row in epochs[place].rows(OVER_EPOCHS):  # one, if the epoch is complete
                 self._add(epochs, place, row)
         self._settled = max(0, len(epochs) - 1)
         return self

@@ -1,0 +1,318 @@
+"""Counts over keys, values or both, at any time: thousands of columns, a sum of which answers a question.
+
+There is a column for every cell and every sum of cells that the design releases. A causal stream releases
+the columns of completed nodes, an anticipating one those of the running count. Rows of the chain hold their
+hashes, so that the chain vouches for them, and the running count of the total.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dphist import plan_product
+from dphist.noise import Int64Array, NoiseSource
+from dphist.product.columns import ColumnSum, column_sum, key_counts
+from dphist.product.counter import ProductCounter
+from dphist.product.design import ProductDesign
+from dphist.product.forest import ProductForest, RangeSum
+from dphist.product.published import CellTotals, draw_errors, publish_bins, published_range
+from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.design import TreeDesign
+from dphist.tree.estimate import Estimate
+from dphist.tree.interval import half_widths
+from dphist.tree.law import LawTable
+from dphist.tree.published_error import published_prefix_variances
+from dphist.tree.series import series_variance
+from dphist.tree.upward import UNITS_PER_COUNT
+from stream_app.core.kinds.causal_errors import CausalAxesErrors
+from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.errors import CONFIDENCE, RowError, row_pairs
+from stream_app.core.kinds.kind import Kind, Vector, node_tables, values_hash
+from stream_app.core.kinds.published_errors import PublishedAxesErrors
+from stream_app.core.kinds.tables import (
+    PUBLISHED,
+    Answered,
+    Block,
+    Closed,
+    Float64Array,
+    Known,
+    Span,
+    node_table,
+)
+from stream_app.core.records import EpochRecord
+
+_ROWS_AT_ONCE = 1024  # as doubles, for a weighted sum
+_ONCE_MORE = 1.0 / UNITS_PER_COUNT  # the total's running count is rounded to whole units once more
+
+
+def totals(product: ProductDesign, published: Int64Array) -> Int64Array:
+    """Return the total's running counts, (bins, 1), from those of all columns, in units of 2^-16."""
+    return np.rint(published @ column_sum(product).weights).astype(np.int64)[:, np.newaxis]
+
+
+@dataclass(frozen=True)
+class Axes(Kind):
+    """Counts over keys and values. Args: axes, the shares of all axes."""
+
+    axes: ProductDesign = field()
+
+    @property
+    def design(self) -> TreeDesign:  # type: ignore[override]
+        """The tree over time."""
+        return self.axes.time
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """Cells of a bin that are counted."""
+        return self.axes.cells
+
+    def fields(self) -> dict[str, Any]:
+        """Return the texts of the designs."""
+        return {"design": self.design.to_json(), "width": self.width, "product": self.axes.to_json()}
+
+    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> Axes:
+        """Return what the planner would choose at another epsilon."""
+        keys, values = self.axes.keys, self.axes.values
+        again = plan_product(**asked, keys=keys.keys, buckets=values.buckets, total_share=keys.total_share)
+        return replace(self, axes=again)
+
+    @abstractmethod
+    def epoch(self, record: EpochRecord) -> AxesEpoch:
+        """Return an empty view of an epoch."""
+
+
+class CausalAxes(Axes):
+    """The columns of complete nodes are released; of the running count, the total only."""
+
+    @cached_property
+    def tables(self) -> Mapping[str, int]:
+        """Return the width of each table."""
+        return node_tables(self.design, self.axes.columns) | {PUBLISHED: 1}
+
+    def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
+        """Release the next bins; see ``Kind.close``."""
+        product = self.axes
+        counter = ProductCounter.restore(product, noise, held) if held else ProductCounter(product, noise)
+        releases = counter.push_many(counts)
+        running = totals(product, releases.published)
+        nodes = (Block(node_table(one.level), one.first_index, one.values) for one in releases.levels)
+        published = Block(PUBLISHED, releases.first_bin, running)
+        return Closed(releases.first_bin, running, (published, *nodes), counter.to_bytes())
+
+    def row_part(self, closed: Closed, position: int) -> dict[str, object]:
+        """Return the hashes of the nodes that the bin completes."""
+        nodes = self.completed(closed.first_bin + position)
+        hashes = [[level, index, values_hash(closed.row(node_table(level), index))] for level, index in nodes]
+        return {"nodes": [], "node_hashes": hashes}
+
+    def vectors(self) -> Mapping[Vector, int]:
+        """Return the vectors of noise that closing one bin may need at most, and how many of each."""
+        wanted: dict[Vector, int] = defaultdict(int)
+        for group in self.axes.groups:
+            for scale in group.design.scales:
+                wanted[Fraction(scale), (1, group.width)] += 1
+        return dict(wanted)
+
+    def row_errors(self, bins: Int64Array) -> list[RowError]:
+        """Return the errors of the total's running counts as first published."""
+        errors = [column_sum(self.axes).live_error(int(bin) + 1) for bin in bins]
+        halves, _ = half_widths(LawTable.of([error.law for error in errors]), CONFIDENCE)
+        roundings = np.array([error.rounding for error in errors])
+        variances = np.array([error.variance for error in errors])
+        return row_pairs(variances, halves + roundings + _ONCE_MORE)
+
+    def errors(self, known: Known = "unbiased", key: int | None = None) -> CausalAxesErrors:
+        """Return the errors of answers about the total, or about one key."""
+        return CausalAxesErrors(self.design, known, column_sum(self.axes, key))
+
+    def running_variances(self, bins: int) -> Float64Array:
+        """Return the variance of the running count after each bin, up to a factor for all columns."""
+        return series_variance(self.design, bins, "running", np.arange(bins))
+
+    def epoch(self, record: EpochRecord) -> AxesEpoch:
+        """Return an empty view of an epoch."""
+        return CausalAxesEpoch(record, self.axes)
+
+
+class AnticipatingAxes(Axes):
+    """The running counts of all columns are released, under noise that was drawn before the epoch."""
+
+    drawn_ahead = True
+    keys_as_first_published = True
+
+    @property
+    def node_levels(self) -> Sequence[int]:
+        """Return no levels: no nodes are released."""
+        return ()
+
+    @cached_property
+    def tables(self) -> Mapping[str, int]:
+        """Return the width of the one table."""
+        return {PUBLISHED: self.axes.columns}
+
+    def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
+        """Release the next bins; see ``Kind.close``."""
+        if ahead is None:
+            raise ValueError("noise: this stream's is drawn before the epoch; none was given for these bins")
+        before = CellTotals.from_bytes(held) if held else CellTotals.first(self.axes)
+        if ahead.first_bin != before.bin:
+            raise ValueError(
+                f"noise: that of bins from {ahead.first_bin} given; bins from {before.bin} needed"
+            )
+        published, after = publish_bins(self.axes, before, counts, ahead.errors)
+        block = Block(PUBLISHED, before.bin, published)
+        return Closed(before.bin, totals(self.axes, published), (block,), after.to_bytes())
+
+    def row_part(self, closed: Closed, position: int) -> dict[str, object]:
+        """Return the hash of the published columns."""
+        return {"nodes": [], "columns_hash": values_hash(closed.blocks[0].values[position])}
+
+    def draw_pages(self, noise: NoiseSource) -> Iterator[bytes]:
+        """Draw the noise of a whole epoch and yield its pages in order. SECRET."""
+        errors = draw_errors(self.axes, noise)
+        yield from self.page_geometry().packed(
+            lambda bins: BinsNoise(bins.start, errors[bins.start : bins.stop], ())
+        )
+
+    def row_errors(self, bins: Int64Array) -> list[RowError]:
+        """Return the errors of the total's running counts."""
+        total = column_sum(self.axes)
+        laws = total.published_laws(np.zeros_like(bins), bins + 1)
+        halves, _ = half_widths(laws, CONFIDENCE)
+        return row_pairs(laws.deviations() ** 2, halves + total.published_rounding(0) + _ONCE_MORE)
+
+    def errors(self, known: Known = "unbiased", key: int | None = None) -> PublishedAxesErrors:
+        """Return the errors of answers about the total, or about one key."""
+        return PublishedAxesErrors(self.design, column_sum(self.axes, key))
+
+    def running_variances(self, bins: int) -> Float64Array:
+        """Return the variance of the running count after each bin, up to a factor for all columns."""
+        return published_prefix_variances(self.design)[:bins]
+
+    def epoch(self, record: EpochRecord) -> AxesEpoch:
+        """Return an empty view of an epoch."""
+        return AnticipatingAxesEpoch(record, self.axes)
+
+
+class AxesEpoch(EpochView):
+    """An epoch over several axes; ``of_key`` shows one key of what this one holds."""
+
+    def __init__(self, record: EpochRecord, axes: ProductDesign, width: int, key: int | None = None) -> None:
+        super().__init__(record, axes.time, width)
+        self._axes = axes
+        self._sum: ColumnSum = column_sum(axes, key)
+        self._whole_keys: tuple[int, Estimate] | None = None  # of so many bins: asked again and again
+
+    @abstractmethod
+    def range(self, part: Span) -> RangeSum:
+        """Return all cells over a part of the epoch."""
+
+    def of_keys(self, part: Span) -> Estimate:
+        """Return the counts of all keys over a part of the epoch: values (keys,), one law for each."""
+        if part != (0, self.bins):
+            return key_counts(self.range(part))
+        if self._whole_keys is None or self._whole_keys[0] != self.bins:
+            self._whole_keys = self.bins, key_counts(self.range(part))
+        return self._whole_keys[1]
+
+
+class CausalAxesEpoch(AxesEpoch):
+    """A causal epoch over several axes: all estimates come from released nodes."""
+
+    def __init__(self, record: EpochRecord, axes: ProductDesign, key: int | None = None) -> None:
+        super().__init__(record, axes, 1, key)
+        self._columns = ProductForest(axes)
+        self._levels = {node_table(level): level for level in axes.time.shape.levels}
+
+    def of_key(self, key: int) -> CausalAxesEpoch:
+        """Return this epoch for one key, sharing what is released."""
+        own = CausalAxesEpoch(self.record, self._axes, key)
+        own._columns, own._rows = self._columns, self._rows
+        return own
+
+    @property
+    def bins(self) -> int:
+        """Return the number of visible bins."""
+        return self._columns.bins
+
+    def rows(self, table: str) -> Int64Array:
+        """Return the visible rows of a table."""
+        return self._columns.nodes(self._levels[table]) if table in self._levels else super().rows(table)
+
+    def held(self, table: str) -> int:
+        """Return how many rows of a table are here."""
+        if table in self._levels:
+            return self._columns.counts[self._levels[table] - 1]
+        return super().held(table)
+
+    def append(self, table: str, values: Int64Array) -> None:
+        """Take the next rows of a table."""
+        if table in self._levels:
+            self._columns.append_level(self._levels[table], values)
+        else:
+            super().append(table, values)
+
+    def range(self, part: Span) -> RangeSum:
+        """Return all cells over a part of the epoch."""
+        return self._columns.range(part.start, part.stop)
+
+    def running_values(self, kind: Answered, view: Known) -> Float64Array:
+        """Return the running count after each bin; its differences are the values of a kind."""
+        if view == "unbiased":
+            return self._columns.running(self._sum.weights)
+        if kind == "running":
+            return np.asarray(self.published[:, 0] / UNITS_PER_COUNT, dtype=np.float64)
+        leaves = self._columns.nodes(self.design.shape.height)
+        return np.asarray(np.cumsum(leaves @ self._sum.weights), dtype=np.float64)
+
+    def _estimate(self, part: Span, view: Known) -> Estimate:
+        if view == "unbiased":
+            return self._sum.of_range(self.range(part))
+        error = self._sum.live_error(part.stop)
+        value = float(self.published[part.stop - 1, 0]) / UNITS_PER_COUNT
+        return Estimate(value, error.variance, error.law, error.rounding + _ONCE_MORE)
+
+
+class AnticipatingAxesEpoch(AxesEpoch):
+    """An anticipating epoch over several axes: every answer is a difference of two published rows."""
+
+    def __init__(self, record: EpochRecord, axes: ProductDesign, key: int | None = None) -> None:
+        super().__init__(record, axes, axes.columns, key)
+        self._running = np.zeros(0)
+
+    def of_key(self, key: int) -> AnticipatingAxesEpoch:
+        """Return this epoch for one key, sharing what is released."""
+        own = AnticipatingAxesEpoch(self.record, self._axes, key)
+        own._rows[PUBLISHED] = [self.published]
+        return own
+
+    @property
+    def bins(self) -> int:
+        """Return the number of visible bins."""
+        return len(self.published)
+
+    def range(self, part: Span) -> RangeSum:
+        """Return all cells over a part of the epoch."""
+        return published_range(self._axes, self.published, part.start, part.stop)
+
+    def running_values(self, kind: Answered, view: Known) -> Float64Array:
+        """Return the running count after each bin: the same for every kind and view."""
+        done, weights = len(self._running), self._sum.weights
+        used = np.flatnonzero(weights)  # a key alone needs its own columns, and those of the total
+        fresh = [self._running]
+        for first in range(done, self.bins, _ROWS_AT_ONCE):
+            rows = self.published[first : first + _ROWS_AT_ONCE, used]
+            fresh.append(rows @ weights[used] / UNITS_PER_COUNT)
+        self._running = np.concatenate(fresh)
+        return self._running
+
+    def _estimate(self, part: Span, view: Known) -> Estimate:
+        return self._sum.of_range(self.range(part))

@@ -1,0 +1,165 @@
+"""The protocol of a kind of release: from exact counts to public tables, and from tables to answers.
+
+A kind says which tables an epoch has and how they grow, closes bins, writes its part of a chain row, and
+knows the exact errors of what it released. The chain, the store, the loops and the API know no more of a
+kind than this. ``kind_of`` in ``kinds/__init__.py`` is the one place that chooses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from dphist.noise import Int64Array, NoiseSource
+from dphist.product.design import ProductDesign
+from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.design import TreeDesign
+from dphist.tree.epoch_levels import EpochLevels
+from dphist.window import WindowDesign
+from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.errors import Errors, RowError
+from stream_app.core.kinds.over_epochs_cover import EpochCovers
+from stream_app.core.kinds.pages import PageGeometry
+from stream_app.core.kinds.tables import PUBLISHED, Closed, Float64Array, Known, node_table
+from stream_app.core.records import EpochRecord
+
+Vector = tuple[Fraction, tuple[int, ...]]  # a scale and a shape of noise
+
+
+def values_hash(values: Int64Array) -> str:
+    """Return the SHA-256 of a row of a table as the store holds it: little-endian int64."""
+    return hashlib.sha256(values.astype("<i8").tobytes()).hexdigest()
+
+
+class Kind(ABC):
+    """How the bins of a stream are released and read.
+
+    Attributes:
+        design: the tree over time; its horizon is the epoch in bins.
+        width: cells of a bin that are counted.
+        drawn_ahead: whether all noise of an epoch is drawn before the epoch begins.
+        slow: whether closing a bin may take longer than other streams should wait.
+    """
+
+    design: TreeDesign
+    width: int
+    drawn_ahead = False
+    slow = False
+    rows_hold_values = False  # whether rows of the chain hold all that is in tables, not hashes only
+    keys_as_first_published = False  # whether a key's counts are kept as they were first published
+    axes: ProductDesign | None = None  # keys and values that have counts over any range of time
+    windows: WindowDesign | None = None  # keys and values that have counts in windows
+    levels: EpochLevels | None = None  # of nodes over epochs
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return what one event costs, or one user, in one epoch and in all that outlives it."""
+        return self.design.epsilon
+
+    # -- tables -------------------------------------------------------------------------------------
+
+    @property
+    def node_levels(self) -> Sequence[int]:
+        """Return the levels of the tree over time whose nodes are released."""
+        return self.design.shape.levels
+
+    @property
+    @abstractmethod
+    def tables(self) -> Mapping[str, int]:
+        """Return the width of each table, by name."""
+
+    def rows_after(self, table: str, bins: int) -> int:
+        """Return how many rows of a table the first ``bins`` bins of an epoch release."""
+        return bins if table == PUBLISHED else self.design.shape.completed_count(bins, int(table))
+
+    # -- closing bins -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
+        """Release the next bins of an epoch.
+
+        Guarantee: all releases of one epoch together are ``epsilon``-DP, if each bin is released once.
+        Args: held, the state after the bins before, empty at an epoch's start. SECRET; counts, shape (bins,
+            width). SECRET; noise, for what is drawn at closing; ahead, what was drawn for these bins before
+            the epoch, where ``drawn_ahead``.
+        Raises: ValueError for other shapes, bins beyond the epoch, or noise of other bins; never showing a
+            count.
+        """
+
+    @abstractmethod
+    def row_part(self, closed: Closed, position: int) -> dict[str, object]:
+        """Return the part of a chain row that vouches for the rows of tables which the bin released."""
+
+    def completed(self, bin: int) -> Iterator[tuple[int, int]]:
+        """Yield level and index of each released node that a bin of the epoch completes, leaf first."""
+        return iter(self.design.shape.completed_by(bin) if self.node_levels else ())
+
+    def kept(self, state: bytes) -> bytes:
+        """Return what the next epoch begins with after a complete one. Args: state, at its end. SECRET."""
+        return b""
+
+    # -- noise --------------------------------------------------------------------------------------
+
+    def page_geometry(self) -> PageGeometry:
+        """Return how an epoch's noise is cut into pages, where it is drawn ahead."""
+        widths = self.design.shape.widths
+        node_bins = tuple(widths[level] for level in self.node_levels)
+        return PageGeometry(self.design.horizon, self.tables[PUBLISHED], node_bins)
+
+    def draw_pages(self, noise: NoiseSource) -> Iterator[bytes]:
+        """Draw the noise of a whole epoch and yield its pages in order. SECRET.
+
+        Guarantee: independent of all data. To be done once an epoch.
+        Cost: 7 microseconds a draw.
+        """
+        raise NotImplementedError(f"{type(self).__name__} draws its noise as bins close")
+
+    def vectors(self) -> Mapping[Vector, int]:
+        """Return vectors of noise worth drawing between two closings, and how many of each."""
+        return {}
+
+    # -- errors -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def row_errors(self, bins: Int64Array) -> list[RowError]:
+        """Return variance and half width of the running count of each of some bins, as first published."""
+
+    @abstractmethod
+    def errors(self, known: Known = "unbiased", key: int | None = None) -> Errors:
+        """Return the errors of answers about the total, or about one key of the list."""
+
+    @abstractmethod
+    def running_variances(self, bins: int) -> Float64Array:
+        """Return the variance of the total's running count after each of ``bins`` closed bins: (bins,)."""
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def epoch(self, record: EpochRecord) -> EpochView:
+        """Return an empty view of an epoch."""
+
+    def covers(self) -> EpochCovers | None:
+        """Return an empty set of nodes over epochs, where there are levels over them."""
+        return None
+
+    # -- text ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def fields(self) -> dict[str, Any]:
+        """Return the texts of the designs, by the names under which a strategy stores them."""
+
+    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> Kind:
+        """Return what the planner would choose at another epsilon.
+
+        Args: asked, the arguments of the planner for this stream, epsilon among them.
+        Raises: ValueError where no plan fits.
+        """
+        raise NotImplementedError
+
+
+def node_tables(design: TreeDesign, width: int) -> dict[str, int]:
+    """Return the tables of a tree: published rows, then the nodes of each level, all of one width."""
+    return {PUBLISHED: width} | {node_table(level): width for level in design.shape.levels}

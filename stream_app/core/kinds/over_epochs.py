@@ -1,0 +1,152 @@
+"""A tree over each epoch, and levels of nodes over many epochs: long ranges add few noisy numbers.
+
+The total of an epoch enters the levels when its last bin closes, and the nodes that it completes are released
+with that bin. A row over epochs holds how many complete epochs follow one another up to this one, then a
+value for each level, lowest first: that of the node which this epoch completes, 0 where it completes none.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dphist.noise import Int64Array, NoiseSource
+from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.epoch_levels import EpochLevels
+from dphist.tree.epoch_levels_counter import EpochLevelsCounter, EpochLevelsSnapshot
+from stream_app.core.kinds.over_epochs_cover import EpochCovers
+from stream_app.core.kinds.tables import OVER_EPOCHS, Block, Closed
+from stream_app.core.kinds.wrapper import Wrapper
+
+_HEADER = struct.Struct("<4sqQ")
+_MAGIC = b"dpOE"
+
+
+@dataclass(frozen=True, slots=True)
+class EpochsState:
+    """The counter's state of a stream with levels over epochs. SECRET.
+
+    Args: total, exact, of the open epoch so far; levels, a snapshot of their counter, empty before the first
+        epoch ends; tree, the state of the open epoch's tree, empty at its start.
+    """
+
+    total: int = field(default=0, repr=False)
+    levels: bytes = field(default=b"", repr=False)
+    tree: bytes = field(default=b"", repr=False)
+
+    def to_bytes(self) -> bytes:
+        """Return a platform-independent copy, as secret."""
+        return _HEADER.pack(_MAGIC, self.total, len(self.levels)) + self.levels + self.tree
+
+    @classmethod
+    def from_bytes(cls, held: bytes) -> EpochsState:
+        """Read what ``to_bytes`` wrote; empty bytes mean a fresh state.
+
+        Raises: ValueError for bytes of another kind.
+        """
+        if not held:
+            return cls()
+        if len(held) < _HEADER.size or not held.startswith(_MAGIC):
+            raise ValueError("counter state: not that of levels over epochs; the stored bytes are damaged")
+        _, total, length = _HEADER.unpack_from(held)
+        stop = _HEADER.size + length
+        return cls(total, held[_HEADER.size : stop], held[stop:])
+
+
+@dataclass(frozen=True)
+class OverEpochs(Wrapper):
+    """Levels over the epochs of a tree. Args: levels, what they and the tree spend of epsilon."""
+
+    levels: EpochLevels = field()
+
+    def __post_init__(self) -> None:
+        if not (self.tree.width == 1 and self.levels.epoch == self.tree.design):
+            raise ValueError("strategy: levels over epochs count the total of streams without axes only")
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """Cells of a bin that are counted."""
+        return 1
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return what an event costs: in its epoch's tree and in all levels over epochs."""
+        return self.levels.epsilon
+
+    @property
+    def added(self) -> tuple[str, int]:
+        """The table of nodes over epochs."""
+        return OVER_EPOCHS, 1 + len(self.levels.branching)
+
+    def rows_after(self, table: str, bins: int) -> int:
+        """Return how many rows of a table the first ``bins`` bins of an epoch release."""
+        if table == OVER_EPOCHS:
+            return int(bins == self.design.horizon)
+        return self.tree.rows_after(table, bins)
+
+    def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
+        """Release the next bins, and with an epoch's last one the nodes over epochs; see ``Kind.close``."""
+        state = EpochsState.from_bytes(held)
+        done = self.tree.close(state.tree, counts, noise, ahead)
+        state = replace(state, tree=done.state, total=state.total + int(counts.sum()))
+        if done.first_bin + len(done) < self.design.horizon:
+            return replace(done, state=state.to_bytes())
+        row, state = self._close_epoch(state, done.running[-1], noise)
+        block = Block(OVER_EPOCHS, 0, row[np.newaxis])
+        return replace(done, blocks=(*done.blocks, block), state=state.to_bytes())
+
+    def _close_epoch(
+        self, state: EpochsState, published: Int64Array, noise: NoiseSource
+    ) -> tuple[Int64Array, EpochsState]:
+        """Release the nodes that a complete epoch completes; return its row and what the next begins with.
+
+        Guarantee: that of ``EpochLevelsCounter``, if the store accepts one release of the epoch's last bin.
+        Args: published, the epoch's total as readers see it, shape (1,), in units of 2^-16.
+        """
+        held = EpochLevelsSnapshot.from_bytes(state.levels) if state.levels else None
+        counter = EpochLevelsCounter(self.levels, noise, snapshot=held)
+        released = counter.close_epoch(np.array([state.total]), published)
+        row = np.zeros(1 + len(self.levels.branching), np.int64)
+        row[0] = counter.epochs
+        for node in released.nodes:
+            row[node.level] = node.values[0]
+        return row, EpochsState(levels=counter.snapshot().to_bytes())
+
+    def row_part(self, closed: Closed, position: int) -> dict[str, object]:
+        """Return the tree's nodes, and with an epoch's last bin the nodes over epochs that it completes."""
+        part: dict[str, object] = self.tree.row_part(closed, position) | {"over_epochs": []}
+        if closed.first_bin + position + 1 == self.design.horizon:
+            part["over_epochs"] = nodes_of_row(self.levels, closed.row(OVER_EPOCHS, 0))
+        return part
+
+    def kept(self, state: bytes) -> bytes:
+        """Return what the next epoch begins with: nodes over epochs that are not complete yet. SECRET."""
+        return state
+
+    def covers(self) -> EpochCovers:
+        """Return an empty set of nodes over epochs."""
+        return EpochCovers(self.levels)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the texts of the designs."""
+        return self.tree.fields() | {"over_epochs": self.levels.to_json()}
+
+    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> OverEpochs:
+        """Return the same levels and shares at another epsilon."""
+        epoch = replace(self.design, epsilon=self.design.epsilon * epsilon / self.epsilon)
+        levels = self.levels.at_epsilon(epsilon, epoch)
+        return replace(self, tree=replace(self.tree, design=epoch), levels=levels)
+
+
+def nodes_of_row(design: EpochLevels, row: Int64Array) -> list[list[object]]:
+    """Return a row's nodes as they are published: level from 1, index among its like, and values."""
+    epochs = int(row[0])
+    return [
+        [level + 1, epochs // design.widths[level] - 1, [int(row[level + 1])]]
+        for level in design.completed(epochs)
+    ]

@@ -1,0 +1,229 @@
+"""Counts over time alone: a tree whose nodes are released, or its running counts under noise drawn before."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dphist import plan_tree
+from dphist.noise import Int64Array, NoiseSource
+from dphist.tree.anticipating_step import AnticipatingSnapshot, BinsNoise, bins_noise, release_bins
+from dphist.tree.counter import CounterSnapshot, TreeCounter
+from dphist.tree.decoder import decode_noise, draw_epoch_noise
+from dphist.tree.design import TreeDesign
+from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
+from dphist.tree.interval import half_widths
+from dphist.tree.published_error import published_law, published_prefix_variances, published_rounding
+from dphist.tree.published_laws import published_laws
+from dphist.tree.release import BinReleases
+from dphist.tree.series import series_laws, series_variance
+from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.tree.weights import rounding_bounds
+from stream_app.core.kinds.causal_errors import CausalTreeErrors
+from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.errors import CONFIDENCE, RowError, row_pairs
+from stream_app.core.kinds.kind import Kind, node_tables
+from stream_app.core.kinds.published_errors import PublishedTreeErrors
+from stream_app.core.kinds.tables import (
+    PUBLISHED,
+    Answered,
+    Block,
+    Closed,
+    Float64Array,
+    Known,
+    Span,
+    node_table,
+)
+from stream_app.core.records import EpochRecord
+
+
+def closed(releases: BinReleases, state: bytes) -> Closed:
+    """Return what a counter released as blocks of tables."""
+    nodes = (Block(node_table(one.level), one.first_index, one.values) for one in releases.levels)
+    published = Block(PUBLISHED, releases.first_bin, releases.published)
+    return Closed(releases.first_bin, releases.published, (published, *nodes), state)
+
+
+@dataclass(frozen=True)
+class Tree(Kind):
+    """Counts over time, cell by cell. Args: width, how many cells have a tree each; the service has one."""
+
+    rows_hold_values = True
+
+    design: TreeDesign
+    width: int = 1
+
+    @cached_property
+    def tables(self) -> Mapping[str, int]:
+        """Return the width of each table: published rows, then the nodes of each level."""
+        return node_tables(self.design, self.width)
+
+    def row_part(self, closed: Closed, position: int) -> dict[str, object]:
+        """Return the nodes that the bin completes, with their values."""
+        nodes = self.completed(closed.first_bin + position)
+        return {
+            "nodes": [[level, index, closed.row(node_table(level), index).tolist()] for level, index in nodes]
+        }
+
+    def fields(self) -> dict[str, Any]:
+        """Return the text of the design."""
+        return {"design": self.design.to_json(), "width": self.width}
+
+    @abstractmethod
+    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> Tree:
+        """Return what the planner would choose at another epsilon."""
+
+
+class CausalTree(Tree):
+    """Nodes get their noise when they are complete, and are released; estimates grow better with them."""
+
+    def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
+        """Release the next bins; see ``Kind.close``. Cost: one call of the noise source a level."""
+        counter = TreeCounter(self.design, noise, self.width, history=False)
+        if held:
+            counter = TreeCounter.restore(self.design, noise, CounterSnapshot.from_bytes(held))
+        releases = counter.push_many(counts)
+        return closed(releases, counter.snapshot().to_bytes())
+
+    def row_errors(self, bins: Int64Array) -> list[RowError]:
+        """Return the errors of running counts as first published, the same for every cell."""
+        design, so_far = self.design, int(bins[-1]) + 1
+        laws, row_of_bin = series_laws(design, so_far, "live", bins)
+        halves, _ = half_widths(laws, CONFIDENCE)
+        # A running count sums at most k - 1 estimates of each level, each rounded to whole units.
+        rounding = sum(
+            (k - 1) * bound for k, bound in zip(design.branching, rounding_bounds(design), strict=True)
+        )
+        variances = series_variance(design, so_far, "live", bins)
+        return row_pairs(variances, halves[row_of_bin] + rounding / UNITS_PER_COUNT)
+
+    def errors(self, known: Known = "unbiased", key: int | None = None) -> CausalTreeErrors:
+        """Return the errors of answers about the total."""
+        return CausalTreeErrors(self.design, known, self.width)
+
+    def running_variances(self, bins: int) -> Float64Array:
+        """Return the variance of the total's running count after each bin, as known now."""
+        return self.width * series_variance(self.design, bins, "running", np.arange(bins))
+
+    def epoch(self, record: EpochRecord) -> EpochView:
+        """Return an empty view of an epoch."""
+        return CausalEpoch(record, self.design, self.width)
+
+    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> CausalTree:
+        """Return what the planner would choose at another epsilon."""
+        return replace(self, design=plan_tree(**asked))
+
+
+class AnticipatingTree(Tree):
+    """All noise is drawn before the epoch begins; published running counts are final."""
+
+    drawn_ahead = True
+
+    def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
+        """Release the next bins; see ``Kind.close``."""
+        if ahead is None:
+            raise ValueError("noise: this stream's is drawn before the epoch; none was given for these bins")
+        before = AnticipatingSnapshot.first(self.design, self.width)
+        if held:
+            before = AnticipatingSnapshot.from_bytes(held)
+        releases, after = release_bins(self.design, before, counts, ahead)
+        return closed(releases, after.to_bytes())
+
+    def draw_pages(self, noise: NoiseSource) -> Iterator[bytes]:
+        """Draw the noise of a whole epoch, decode it once, and yield its pages in order. SECRET."""
+        drawn = draw_epoch_noise(self.design, noise, self.width)
+        errors = decode_noise(self.design, drawn)
+        yield from self.page_geometry().packed(
+            lambda bins: bins_noise(self.design, drawn, errors, bins.start, bins.stop)
+        )
+
+    def row_errors(self, bins: Int64Array) -> list[RowError]:
+        """Return the errors of running counts as published, the same for every cell."""
+        laws = published_laws(self.design, np.zeros_like(bins), bins + 1)
+        halves, _ = half_widths(laws, CONFIDENCE)
+        return row_pairs(laws.deviations() ** 2, halves + published_rounding(self.design, 0))
+
+    def errors(self, known: Known = "unbiased", key: int | None = None) -> PublishedTreeErrors:
+        """Return the errors of answers about the total."""
+        return PublishedTreeErrors(self.design, self.width)
+
+    def running_variances(self, bins: int) -> Float64Array:
+        """Return the variance of the total's running count after each bin."""
+        return self.width * published_prefix_variances(self.design)[:bins]
+
+    def epoch(self, record: EpochRecord) -> EpochView:
+        """Return an empty view of an epoch."""
+        return AnticipatingEpoch(record, self.design, self.width)
+
+    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> AnticipatingTree:
+        """Return what the planner would choose at another epsilon."""
+        return replace(self, design=plan_tree(**asked))
+
+
+class CausalEpoch(EpochView):
+    """An epoch whose estimates come from complete nodes and grow better as more of them complete."""
+
+    def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
+        super().__init__(record, design, width)
+        self._forest = ReleasedForest(design, width)
+        self._levels = {node_table(level): level for level in design.shape.levels}
+
+    @property
+    def bins(self) -> int:
+        """Return the number of visible bins."""
+        return self._forest.bins
+
+    def rows(self, table: str) -> Int64Array:
+        """Return the visible rows of a table."""
+        return self._forest.nodes(self._levels[table]) if table in self._levels else super().rows(table)
+
+    def append(self, table: str, values: Int64Array) -> None:
+        """Take the next rows of a table."""
+        if table in self._levels:
+            self._forest.append_level(self._levels[table], values)
+        else:
+            super().append(table, values)
+
+    def running_values(self, kind: Answered, view: Known) -> Float64Array:
+        """Return the running count after each bin, over all cells."""
+        if view == "unbiased":
+            values = self._forest.series("running").sum(axis=1)
+        elif kind == "running":
+            values = self.published.sum(axis=1) / UNITS_PER_COUNT
+        else:
+            leaves = self._forest.nodes(self.design.shape.height)
+            values = np.cumsum(leaves.sum(axis=1))
+        return np.asarray(values, dtype=np.float64)
+
+    def _estimate(self, part: Span, view: Known) -> Estimate:
+        if view == "unbiased":
+            return self._forest.range(part.start, part.stop)
+        return live_estimate(self.design, part.stop, self.published[part.stop - 1])
+
+
+class AnticipatingEpoch(EpochView):
+    """An epoch whose published running counts are final: every answer is a difference of two of them."""
+
+    @property
+    def bins(self) -> int:
+        """Return the number of visible bins."""
+        return len(self.published)
+
+    def running_values(self, kind: Answered, view: Known) -> Float64Array:
+        """Return the running count after each bin, over all cells: the same for every kind and view."""
+        return np.asarray(self.published.sum(axis=1) / UNITS_PER_COUNT, dtype=np.float64)
+
+    def _estimate(self, part: Span, view: Known) -> Estimate:
+        units = self.published[part.stop - 1].copy()
+        if part.start:
+            units -= self.published[part.start - 1]
+        counts = np.asarray(units / UNITS_PER_COUNT, dtype=np.float64)
+        law = published_law(self.design, part.start, part.stop)
+        rounding = published_rounding(self.design, part.start)
+        return Estimate(float(counts[0]) if self.width == 1 else counts, law.variance, law, rounding)
