@@ -1,12 +1,12 @@
 """Kinds of release: a tree over time, keys and values beside it, and what wraps a tree.
 
-``kind_of`` and ``kind_from`` are the one place that chooses a kind. A new kind is a new file beside these: a
-``Kind`` with its tables, its closing, its part of a row, its errors and its view of an epoch.
+``kind_of`` and ``READERS`` are the one place that chooses a kind. A new kind is a new file beside these, with
+its tables, its closing, its part of a row, its errors and its view of an epoch, and a line in ``READERS``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dphist.product.design import ProductDesign
@@ -19,7 +19,7 @@ from stream_app.core.kinds.over_epochs import OverEpochs
 from stream_app.core.kinds.tree import AnticipatingTree, CausalTree, Tree
 from stream_app.core.kinds.windows import Windows
 
-__all__ = ["Kind", "kind_from", "kind_of"]
+__all__ = ["READERS", "Kind", "kind_from", "kind_of"]
 
 
 def kind_of(design: TreeDesign | ProductDesign | WindowDesign | EpochLevels, width: int = 1) -> Kind:
@@ -41,13 +41,18 @@ def _tree(design: TreeDesign, width: int = 1) -> Tree:
     return AnticipatingTree(design, width) if design.release == "anticipating" else CausalTree(design, width)
 
 
+# Which kind a stored strategy is of: by the design that it has beside its tree over time.
+READERS: dict[str, Callable[[str, TreeDesign], Kind]] = {
+    "product": lambda text, design: kind_of(ProductDesign.from_json(text)),
+    "window": lambda text, design: kind_of(WindowDesign.from_json(text, design)),
+    "over_epochs": lambda text, design: kind_of(EpochLevels.from_json(text, design)),
+}
+
+
 def kind_from(fields: Mapping[str, Any]) -> Kind:
     """Read what ``Kind.fields`` wrote, checking everything again. Raises: ValueError for other text."""
     design = TreeDesign.from_json(fields["design"])
-    if "product" in fields:
-        return kind_of(ProductDesign.from_json(fields["product"]))
-    if "window" in fields:
-        return kind_of(WindowDesign.from_json(fields["window"], design))
-    if "over_epochs" in fields:
-        return kind_of(EpochLevels.from_json(fields["over_epochs"], design))
+    for name, read in READERS.items():
+        if name in fields:
+            return read(fields[name], design)
     return _tree(design, fields["width"])

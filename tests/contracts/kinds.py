@@ -1,0 +1,129 @@
+"""A design for each kind of release, and a toy kind: what the contract suite of kinds runs over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+
+from dphist.noise import Int64Array, NoiseSource
+from dphist.product.axis import KeyAxis, ValueAxis
+from dphist.product.design import ProductDesign
+from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.design import TreeDesign
+from dphist.tree.epoch_levels import EpochLevels
+from dphist.tree.estimate import Estimate
+from dphist.tree.shape import TreeShape
+from dphist.window import WindowDesign
+from stream_app.core.kinds import Kind, kind_of
+from stream_app.core.kinds.causal_errors import CausalTreeErrors
+from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.errors import RowError
+from stream_app.core.kinds.tables import PUBLISHED, Answered, Block, Closed, Float64Array, Known, Span
+from stream_app.core.records import EpochRecord
+
+BINS, SHARES = 12, (Fraction(1, 6), Fraction(1, 3), Fraction(1, 2))
+ReleaseKind = Literal["causal", "anticipating"]
+
+
+def tree(
+    release: ReleaseKind, part: Fraction = Fraction(1), epsilon: Fraction = Fraction(1, 2)
+) -> TreeDesign:
+    """Return a tree that spends a part of epsilon."""
+    shares = tuple(share * part for share in SHARES)
+    return TreeDesign(TreeShape((2, 3, 2)), BINS, epsilon, shares, release=release)
+
+
+def axes(release: ReleaseKind) -> ProductDesign:
+    """Return shares of two keys, their total, and two buckets."""
+    keys = KeyAxis(2, Fraction(9, 11), Fraction(2, 11))
+    values = ValueAxis(2, TreeShape((2,)), (Fraction(1),))
+    return ProductDesign(tree(release), keys, values)
+
+
+def windows(release: ReleaseKind) -> WindowDesign:
+    """Return windows of three bins, with a histogram of four buckets for each of three keys."""
+    return WindowDesign(tree(release, Fraction(1, 5)), 3, 3, 4, "identity", Fraction(4, 5))
+
+
+def over_epochs(release: ReleaseKind) -> EpochLevels:
+    """Return levels of two and of six epochs."""
+    epoch = tree(release, epsilon=Fraction(1, 4))
+    return EpochLevels(epoch, Fraction(1, 2), (2, 3), (Fraction(1, 8), Fraction(1, 8)))
+
+
+class ToyEpoch(EpochView):
+    """An epoch of the toy kind: its released counts, and their sums as first published."""
+
+    @property
+    def bins(self) -> int:
+        return len(self.published)
+
+    def running_values(self, kind: Answered, view: Known) -> Float64Array:
+        return np.asarray(self.rows("counts").sum(axis=1).cumsum(), np.float64)
+
+    def _estimate(self, part: Span, view: Known) -> Estimate:
+        value = float(self.rows("counts")[part.start : part.stop].sum())
+        found = Toy(self.design).errors().within(self.bins, np.array([part.start]), np.array([part.stop]))
+        law = found.laws.law(0)
+        return Estimate(value, law.variance, law, float(found.roundings[0]))
+
+
+@dataclass(frozen=True)
+class Toy(Kind):
+    """The count of each bin gets its own noise and is released in the table "counts"; nothing else is."""
+
+    design: TreeDesign  # one level
+    width = 1
+    tables = {PUBLISHED: 1, "counts": 1}
+    rows_hold_values = True
+
+    def rows_after(self, table: str, bins: int) -> int:
+        return bins
+
+    def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
+        bin, total = np.frombuffer(held or bytes(16), "<i8").tolist()
+        noisy = counts + noise.discrete_laplace(self.design.scales[0], counts.shape)
+        running = (total + noisy.cumsum(axis=0)) << 16
+        state = np.array([bin + len(counts), int(running[-1, 0]) >> 16], "<i8").tobytes()
+        return Closed(bin, running, (Block(PUBLISHED, bin, running), Block("counts", bin, noisy)), state)
+
+    def row_part(self, closed: Closed, position: int) -> dict[str, object]:
+        bin = closed.first_bin + position
+        return {"nodes": [[1, bin, closed.row("counts", bin).tolist()]]}
+
+    def row_errors(self, bins: Int64Array) -> list[RowError]:
+        laws, _ = self.errors().within(BINS, np.zeros_like(bins), bins + 1)
+        return [(float(d) ** 2, 3 * float(d)) for d in laws.deviations()]
+
+    def errors(self, known: Known = "unbiased", key: int | None = None) -> CausalTreeErrors:
+        return CausalTreeErrors(self.design, known, 1)
+
+    def running_variances(self, bins: int) -> Float64Array:
+        return self.design.variances[0] * np.arange(1, bins + 1)
+
+    def epoch(self, record: EpochRecord) -> EpochView:
+        return ToyEpoch(record, self.design, 1)
+
+    def fields(self) -> dict[str, Any]:
+        return {"design": self.design.to_json(), "width": 1, "toy": ""}
+
+
+def toy() -> Toy:
+    """Return a toy kind over one level."""
+    return Toy(replace(tree("causal"), shape=TreeShape((BINS,)), shares=(Fraction(1),)))
+
+
+_DESIGNS: tuple[tuple[str, Callable[[ReleaseKind], Any]], ...] = (
+    ("tree", tree),
+    ("axes", axes),
+    ("windows", windows),
+    ("over epochs", over_epochs),
+)
+_RELEASES: tuple[ReleaseKind, ...] = ("causal", "anticipating")
+KINDS: dict[str, Kind] = {
+    f"{name} {release}": kind_of(design(release)) for name, design in _DESIGNS for release in _RELEASES
+} | {"toy": toy()}

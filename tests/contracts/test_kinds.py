@@ -1,0 +1,282 @@
+"""The contract of kinds of release: whatever a kind releases, the chain, the store and readers may rely on.
+
+One suite over all kinds, and over a toy kind that is written in ``kinds.py`` beside it. The oracle of errors
+is linear response: every answer is a sum of noise, so one unit of each draw at a time gives its weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dphist.noise import Int64Array, Scale, SeededNoise
+from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.law import discrete_laplace_variance
+from stream_app.core.kinds import READERS, Kind
+from stream_app.core.kinds.pages import part_of_page, read_page
+from stream_app.core.kinds.tables import PUBLISHED, Closed, Span
+from stream_app.core.query import StreamView
+from stream_app.core.records import GENESIS, EpochRecord, PublicState, StreamState
+from stream_app.core.release import make_release, row_hash
+from stream_app.core.strategy import Strategy
+from stream_app.state.keys import StreamKeys
+from tests.contracts.kinds import BINS, KINDS, toy
+from tests.examples import examples
+
+FIRST_BIN = 100
+DECLARED = {
+    "time": {"field": "at", "bin_us": 1000, "grace_us": 0, "max_ahead_bins": 1},
+    "late": "next_bin",
+    "privacy": {"private": True},
+}
+# Strategy, pages of noise, rows (without floats), tiles and states of the version before kinds had files.
+AS_STORED_BEFORE = {
+    "tree causal": "bcb17ae91f80d47dcd4987bc3f123e2dd1bcf2289d652efca097aeea549b9e76",
+    "tree anticipating": "e703fbc36d82e770550c30cc2eeaba8a67142657da3e1251ed5cb192294a5d79",
+    "axes causal": "b87c19c56bd1909bbe75d5dba37d0e852d3aa8f2e1eae479ddaf345210c03598",
+    "axes anticipating": "0b4bcda5de43979d404e8c5d94fbdac098c23228ccee8d318b361de2d8a899bd",
+    "windows causal": "2a0ee08e589aaa2b19b7e045dd7694e654c1f2c775aaa7f992de1030a4ba6a42",
+    "windows anticipating": "0cc7b4f098d4d2f66efb79719b2009041832cae8996aff65f4e56b6d927d0490",
+    "over epochs causal": "6dc382674aa653f9e00c9725a3ebc63c73a5d9f58da4075398096f50c71fb0be",
+    "over epochs anticipating": "e2489901598605d45d98f671c373b139bd6d5d85f542147f78061057785ed06f",
+}
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+cuts = st.sets(st.integers(1, BINS - 1)).map(lambda inner: [0, *sorted(inner), BINS])
+
+
+@dataclass
+class Impulse:
+    """Noise that is 0 in every draw but one."""
+
+    at: int = -1
+    size: int = 1 << 20
+    private: bool = True
+    scales: list[Fraction] = field(default_factory=list)
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        """Return zeros, and the impulse where it belongs."""
+        values = np.zeros(shape, np.int64)
+        begun = len(self.scales)
+        self.scales += [Fraction(scale)] * values.size
+        if begun <= self.at < len(self.scales):
+            values.reshape(-1)[self.at - begun] = self.size
+        return values
+
+    def select(self, scores: Any, scale: Scale) -> int:
+        """Select nothing: the mechanisms here do not ask."""
+        raise AssertionError("these kinds select nothing")
+
+
+def strategy_of(kind: Kind) -> Strategy:
+    """Return a stream of a kind."""
+    return Strategy("visits", "file:a", DECLARED, kind)
+
+
+def drawn(kind: Kind, noise: Any) -> BinsNoise | None:
+    """Return an epoch's noise, drawn and read back, where the kind draws ahead."""
+    if not kind.drawn_ahead:
+        return None
+    [page] = kind.draw_pages(noise)
+    return read_page(kind.page_geometry(), 0, page)
+
+
+def closings(
+    kind: Kind, counts: Int64Array, steps: list[int], noise: Any, held: bytes = b""
+) -> Iterator[Closed]:
+    """Close the bins of an epoch, step by step. Args: steps, edges from 0 on."""
+    page = drawn(kind, noise)
+    for start, stop in zip(steps, steps[1:], strict=False):
+        ahead = page and part_of_page(kind.page_geometry(), page, range(start, stop))
+        closed = kind.close(held, counts[start:stop], noise, ahead)
+        held = closed.state
+        yield closed
+
+
+def tables_of(kind: Kind, closed: list[Closed]) -> dict[str, Int64Array]:
+    """Return all rows of all tables; each block goes on where the one before ended."""
+    found = {table: np.zeros((0, width), np.int64) for table, width in kind.tables.items()}
+    for block in (block for one in closed for block in one.blocks):
+        assert block.first == len(found[block.table])
+        found[block.table] = np.concatenate([found[block.table], block.values])
+    return found
+
+
+def some_counts(kind: Kind, seed: int) -> Int64Array:
+    """Return exact counts of an epoch."""
+    return np.random.default_rng(seed).integers(0, 50, (BINS, kind.width))
+
+
+@every_kind
+@examples(10)
+@given(steps=cuts, seed=st.integers(0, 99))
+def test_tables_grow_by_as_many_rows_as_the_kind_says(kind: Kind, steps: list[int], seed: int) -> None:
+    counts, done = some_counts(kind, seed), list[Closed]()
+    for closed in closings(kind, counts, steps, SeededNoise(seed)):
+        done.append(closed)
+        bins = closed.first_bin + len(closed)
+        rows = {table: len(values) for table, values in tables_of(kind, done).items()}
+        assert rows == {table: kind.rows_after(table, bins) for table in kind.tables}
+
+
+@every_kind
+@examples(10)
+@given(steps=cuts, seed=st.integers(0, 99))
+def test_state_goes_on_exactly_wherever_closings_are_cut(kind: Kind, steps: list[int], seed: int) -> None:
+    """Each event is in the tables once, however many closings it takes."""
+    counts = some_counts(kind, seed)
+    whole, cut = (list(closings(kind, counts, edges, Impulse())) for edges in ([0, BINS], steps))
+    assert cut[-1].state == whole[-1].state
+    assert np.array_equal(np.concatenate([one.running for one in cut]), whole[0].running)
+    found, expected = tables_of(kind, cut), tables_of(kind, whole)
+    assert all(np.array_equal(found[table], expected[table]) for table in kind.tables)
+
+
+@every_kind
+@examples(10)
+@given(seed=st.integers(0, 99))
+def test_noise_is_added_to_exact_counts_and_depends_on_none(kind: Kind, seed: int) -> None:
+    """Shift identity: what counts add to every released number is the same under any noise."""
+    counts = some_counts(kind, seed)
+
+    def released(noise: Any, counts: Int64Array) -> dict[str, Int64Array]:
+        return tables_of(kind, list(closings(kind, counts, [0, 5, BINS], noise)))
+
+    with_noise, alone = released(SeededNoise(seed), counts), released(SeededNoise(seed), counts * 0)
+    exact, nothing = released(Impulse(), counts), released(Impulse(), counts * 0)
+    for table in kind.tables:
+        moved, added = with_noise[table] - alone[table], exact[table] - nothing[table]
+        # Running counts are sums of rounded estimates: a few units of 2^-16 a level, and no more.
+        assert np.abs(moved - added).max(initial=0) <= (8 if table == PUBLISHED else 0)
+
+
+@every_kind
+def test_rows_of_the_chain_vouch_for_every_row_of_every_table(kind: Kind) -> None:
+    """A changed number of a table changes the part of the chain row of its bin, and of no other."""
+    closed = list(closings(kind, some_counts(kind, 1), [0, BINS], SeededNoise(1)))[0]
+    before = [parts(kind, closed, bin) for bin in range(BINS)]
+    for number, block in enumerate(closed.blocks):
+        for index in range(len(block.values)):
+            values = block.values.copy()
+            values[index, 0] += 1
+            blocks = list(closed.blocks)
+            blocks[number] = replace(block, values=values)
+            running = (
+                values
+                if block.table == PUBLISHED and values.shape == closed.running.shape
+                else closed.running
+            )
+            other = replace(closed, blocks=tuple(blocks), running=running)
+            after = [parts(kind, other, bin) for bin in range(BINS)]
+            [bin] = [
+                bin for bin in range(BINS) if kind.rows_after(block.table, bin + 1) == block.first + index + 1
+            ][:1]
+            assert [place for place in range(BINS) if before[place] != after[place]] == [bin]
+
+
+def parts(kind: Kind, closed: Closed, bin: int) -> str:
+    """Return what a chain row says about a bin's tables."""
+    return json.dumps([closed.running[bin].tolist(), kind.row_part(closed, bin)])
+
+
+# -- errors -----------------------------------------------------------------------------------------
+
+
+def two_epochs(kind: Kind, noise: Any, strategy: Strategy) -> StreamView:
+    """Return a view of two complete epochs in which nothing happened."""
+    view, held, bins = StreamView(strategy.to_json()), b"", 2 * BINS
+    records = tuple(
+        EpochRecord(number, FIRST_BIN + number * BINS, BINS, 1 + number * BINS, strategy.hash)
+        for number in range(2)
+    )
+    tables = []
+    for _ in records:
+        closed = list(closings(kind, np.zeros((BINS, kind.width), np.int64), [0, BINS], noise, held))
+        tables.append(tables_of(kind, closed))
+        held = kind.kept(closed[-1].state)
+    state = PublicState(strategy.to_json(), records, bins)
+    wanted = view.missing(state)
+    view.extend(state, [(w, tables[w.epoch][w.table][w.first : w.first + w.rows]) for w in wanted])
+    return view
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let stored strategies be of the toy kind."""
+    monkeypatch.setitem(READERS, "toy", lambda text, design: replace(toy(), design=design))
+
+
+SPANS = (Span(0, 24), Span(3, 4), Span(2, 17), Span(0, 12), Span(11, 24))
+
+
+@every_kind
+@pytest.mark.usefixtures("registered")
+def test_stated_variances_are_those_of_linear_response(kind: Kind) -> None:
+    strategy, size = strategy_of(kind), 1 << 20
+    probe = Impulse()
+    view = two_epochs(kind, probe, strategy)
+    spans = [Span(FIRST_BIN + start, FIRST_BIN + stop) for start, stop in SPANS]
+    found = np.zeros(len(spans))
+    rows = np.zeros(BINS)
+    for at, scale in enumerate(probe.scales):
+        moved = two_epochs(kind, Impulse(at, size), strategy)
+        weights = np.array([float(moved.count(span).value) for span in spans]) / size
+        found += weights**2 * discrete_laplace_variance(float(scale))
+        first = moved.epochs[0].running_values("running", "first_published") / size
+        rows += first**2 * discrete_laplace_variance(float(scale))
+    assert [view.count(span).variance for span in spans] == pytest.approx(found.tolist(), rel=1e-6)
+    shown = view.series("running", spans[0], view="first_published")
+    assert [float(one) ** 2 for one in shown.laws.deviations()[:BINS]] == pytest.approx(
+        rows.tolist(), rel=1e-6
+    )
+    stated = [variance for variance, _ in kind.row_errors(np.arange(BINS))]
+    assert stated == pytest.approx(rows.tolist(), rel=1e-6)
+
+
+# -- what is stored ---------------------------------------------------------------------------------
+
+
+@every_kind
+@pytest.mark.usefixtures("registered")
+def test_a_strategy_is_read_back_with_its_kind(kind: Kind) -> None:
+    strategy = strategy_of(kind)
+    again = Strategy.from_json(strategy.to_json())
+    assert (again, again.kind, again.hash) == (strategy, kind, strategy.hash)
+
+
+@pytest.mark.parametrize("name", AS_STORED_BEFORE)
+def test_everything_that_is_stored_is_as_it_was(name: str) -> None:
+    kind = KINDS[name]
+    strategy, noise = strategy_of(kind), SeededNoise(5)
+    counts = np.random.default_rng(3).integers(0, 9, (BINS, kind.width))
+    record = EpochRecord(0, FIRST_BIN, BINS, 1, strategy.hash)
+    state = StreamState(strategy.to_json(), record, 0, GENESIS, FIRST_BIN - 1, FIRST_BIN - 1, b"")
+    digest, page, head = hashlib.sha256(strategy.to_json()), None, GENESIS
+    if kind.drawn_ahead:
+        [data] = kind.draw_pages(noise)
+        digest.update(data)
+        page = read_page(kind.page_geometry(), 0, data)
+    for start, stop in ((0, 1), (1, 5), (5, 12)):
+        ahead = page and part_of_page(kind.page_geometry(), page, range(start, stop))
+        release = make_release(state, strategy, counts[start:stop], noise, "n", ahead)
+        for row in release.rows:
+            fields = json.loads(row)
+            assert fields.pop("prev") == head
+            head = row_hash(row)
+            del fields["variance"], fields["interval"]  # floats: their last bits are the machine's
+            digest.update(json.dumps(fields, sort_keys=True).encode())
+        for tile in release.tiles:
+            digest.update(f"{StreamKeys('visits').tile(tile.key)} {tile.offset_bytes} ".encode() + tile.data)
+        digest.update(release.counter)
+        state = replace(
+            state, seq=stop, head=release.head, released_bin=release.last_bin, counter=release.counter
+        )
+    assert digest.hexdigest() == AS_STORED_BEFORE[name]
