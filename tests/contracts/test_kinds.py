@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ def closings(
 ) -> Iterator[Closed]:
     """Close the bins of an epoch, step by step. Args: steps, edges from 0 on."""
     page = drawn(kind, noise)
-    for start, stop in zip(steps, steps[1:], strict=False):
+    for start, stop in pairwise(steps):
         ahead = page and part_of_page(kind.page_geometry(), page, range(start, stop))
         closed = kind.close(held, counts[start:stop], noise, ahead)
         held = closed.state
@@ -161,7 +162,7 @@ def test_noise_is_added_to_exact_counts_and_depends_on_none(kind: Kind, seed: in
 @every_kind
 def test_rows_of_the_chain_vouch_for_every_row_of_every_table(kind: Kind) -> None:
     """A changed number of a table changes the part of the chain row of its bin, and of no other."""
-    closed = list(closings(kind, some_counts(kind, 1), [0, BINS], SeededNoise(1)))[0]
+    [closed] = closings(kind, some_counts(kind, 1), [0, BINS], SeededNoise(1))
     before = [parts(kind, closed, bin) for bin in range(BINS)]
     for number, block in enumerate(closed.blocks):
         for index in range(len(block.values)):
