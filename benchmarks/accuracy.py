@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import opendp.prelude as dp
 
-from dphist import NodeDesign, SeededNoise, TreeDesign, plan_node_shares, plan_tree
+from dphist import SeededNoise, TreeDesign, plan_tree
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.reference import ChanCounter, FlatCounter, HonakerCounter, KaryCounter, SubtractionCounter
 from dphist.tree.shape import TreeShape
@@ -71,8 +71,7 @@ def mechanisms(horizon: int) -> Iterator[Mechanism]:
         )
     yield _opendp(horizon)
     for release in ("causal", "anticipating"):
-        yield _ours(f"{release}, shares per level", lambda: plan_tree(horizon, 1, release=release))  # noqa: B023
-        yield _ours(f"{release}, shares per node", lambda: plan_node_shares(horizon, 1, release))  # noqa: B023
+        yield _ours(release, lambda: plan_tree(horizon, 1, release=release))  # noqa: B023
 
 
 def _opendp(horizon: int) -> Mechanism:
@@ -108,7 +107,7 @@ def _agrees_with_opendp(design: TreeDesign) -> None:
     np.testing.assert_allclose(np.cumsum(leaves), ours, atol=0.05)
 
 
-def _ours(name: str, plan: Callable[[], TreeDesign | NodeDesign]) -> Mechanism:
+def _ours(name: str, plan: Callable[[], TreeDesign]) -> Mechanism:
     start = time.perf_counter()
     design = plan()
     return Mechanism(

@@ -2,7 +2,7 @@
 
     python -m benchmarks.consistency
 
-Seeded epochs of the service's default release (anticipating, a share per node) at epsilon 1 and 0.1. Errors
+Seeded epochs of the service's default release (anticipating) at epsilon 1 and 0.1. Errors
 are root mean squares over points and runs, in events, of whole numbers but for the unbiased values: of bins,
 of windows of 24 bins, of 4,000 ranges, of running counts, of the epoch's total, and the total's mean error.
 """
@@ -24,8 +24,8 @@ from dphist.consistency.isotonic import isotonic
 from dphist.consistency.nonnegative import nonnegative_least_squares, zero_negative_subtrees
 from dphist.consistency.top_down import top_down
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
-from dphist.tree.node_design import NodeDesign
-from dphist.tree.node_shares import plan_node_shares
+from dphist.tree.design import TreeDesign
+from dphist.tree.published_error import published_prefix_variances
 from dphist.tree.upward import UNITS_PER_COUNT
 
 RESULTS = Path(__file__).parent / "results" / "consistency.json"
@@ -47,11 +47,11 @@ def streams(horizon: int) -> Iterator[tuple[str, NDArray[np.int64]]]:
     yield "dense: 1,000 a bin", rng.poisson(1000, horizon)
 
 
-def live_ways(design: NodeDesign, bins: int) -> dict[str, Callable[[FloatArray], FloatArray]]:
+def live_ways(design: TreeDesign, bins: int) -> dict[str, Callable[[FloatArray], FloatArray]]:
     """Return what is served, over the first bins of an epoch."""
-    rising = 1.0 / design.prefix_variances()[:bins]
+    rising = 1.0 / published_prefix_variances(design)[:bins]
     own = []
-    for level, variances in zip(design.shape.levels, design.node_variances, strict=True):
+    for level, variances in zip(design.shape.levels, design.node_variances(), strict=True):
         here = variances[: -(-bins // design.shape.widths[level])].copy()
         if bins < design.horizon:
             here[design.shape.completed_count(bins, level) :] = np.inf
@@ -69,9 +69,9 @@ def live_ways(design: NodeDesign, bins: int) -> dict[str, Callable[[FloatArray],
     }
 
 
-def ways(design: NodeDesign) -> dict[str, Callable[[FloatArray], FloatArray]]:
+def ways(design: TreeDesign) -> dict[str, Callable[[FloatArray], FloatArray]]:
     """Return the ways, each from an epoch's unbiased running counts to others."""
-    variances, shape = design.node_variances, design.shape
+    variances, shape = design.node_variances(), design.shape
     sizes = [-(-design.horizon // shape.widths[1]) * shape.widths[1] // shape.widths[i] for i in shape.levels]
 
     def subtrees(leaves: FloatArray) -> list[FloatArray]:
@@ -95,7 +95,7 @@ def ways(design: NodeDesign) -> dict[str, Callable[[FloatArray], FloatArray]]:
 
 
 def measured(
-    design: NodeDesign, counts: NDArray[np.int64], runs: int, bins: int
+    design: TreeDesign, counts: NDArray[np.int64], runs: int, bins: int
 ) -> dict[str, dict[str, float]]:
     """Return the errors of every way over seeded runs, when so many bins are closed."""
     counts = counts[:bins]
@@ -127,8 +127,7 @@ def main() -> None:
     lines: list[dict[str, Any]] = []
     for horizon, runs in RUNS.items():
         for epsilon in (Fraction(1), Fraction(1, 10)):
-            branching = plan_tree(horizon, epsilon, release="anticipating").branching
-            design = plan_node_shares(horizon, epsilon, branching=branching, iterations=40)
+            design = plan_tree(horizon, epsilon, release="anticipating")
             for name, counts in streams(horizon):
                 for closed in (horizon, *(OPEN_AFTER if horizon == 720 else ())):
                     print(f"{closed:,} of {horizon:,} bins, epsilon {epsilon}, {name}")

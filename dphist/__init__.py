@@ -21,8 +21,6 @@ from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.epoch_levels_counter import EpochLevelsCounter
 from dphist.tree.epoch_levels_planner import plan_epoch_levels
 from dphist.tree.estimate import Estimate, Interval, ReleasedForest
-from dphist.tree.node_design import NodeDesign
-from dphist.tree.node_shares import plan_node_shares
 from dphist.tree.planner import plan_tree
 from dphist.tree.release import BinRelease, BinReleases, LevelRelease, NodeRelease
 from dphist.tree.shape import TreeShape
@@ -41,7 +39,6 @@ __all__ = [
     "Interval",
     "LevelRelease",
     "Neighbours",
-    "NodeDesign",
     "NodeRelease",
     "NoiseSource",
     "ProductCounter",
@@ -59,7 +56,6 @@ __all__ = [
     "draw_epoch_noise",
     "exact",
     "plan_epoch_levels",
-    "plan_node_shares",
     "plan_product",
     "plan_tree",
 ]

@@ -21,7 +21,6 @@ from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
 from dphist.tree.law import LawTable, WeightedNoise
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
-from dphist.tree.weights import live_weights
 
 FloatArray = NDArray[np.float64]
 
@@ -94,11 +93,8 @@ class ColumnSum:
 
     def live_error(self, bins: int) -> Estimate:
         """Return the error of the running count as first published after so many bins: an estimate of 0."""
-        weights = [live_weights(group.design, bins) for group in self.design.groups]
-        law = self.law([one.law() for one in weights])
-        return Estimate(
-            0.0, law.variance, law, self.rounding([one.rounding_units / 2**16 for one in weights])
-        )
+        law, rounding = self.live_errors(np.array([bins])).error(0)
+        return Estimate(0.0, law.variance, law, rounding)
 
     def published_laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
         """Return the laws of the errors of ranges of an anticipating design's published rows, one a row.

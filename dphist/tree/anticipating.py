@@ -16,7 +16,6 @@ from dphist.tree.anticipating_step import AnticipatingSnapshot, bins_noise, rele
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
-from dphist.tree.node_design import NodeDesign
 from dphist.tree.published_error import published_law, published_rounding
 from dphist.tree.release import BinRelease, BinReleases
 from dphist.tree.upward import UNITS_PER_COUNT, VALUE_BITS
@@ -31,7 +30,7 @@ class AnticipatingCounter:
         neighbours as the design says, also when the stream reacts to what was published: they are functions
         of one noisy tree R x + Z (``decoder.py``), and Z was drawn before any of it. A published value
         depends on bins up to its own and is never revised. Nodes cut off by the horizon are never published.
-    Args: an anticipating design, shares per level or per node; noise, a source to draw from or the epoch's
+    Args: an anticipating design; noise, a source to draw from or the epoch's
         noise as ``draw_epoch_noise`` returned it; width in cells.
     Raises: ValueError for a causal design or noise of another shape.
     Cost: construction draws and decodes the noise of all nodes; a push costs O(width) on average. Memory: 24
@@ -45,9 +44,7 @@ class AnticipatingCounter:
     array([5])
     """
 
-    def __init__(
-        self, design: TreeDesign | NodeDesign, noise: NoiseSource | EpochNoise, width: int = 1
-    ) -> None:
+    def __init__(self, design: TreeDesign, noise: NoiseSource | EpochNoise, width: int = 1) -> None:
         if isinstance(width, bool) or not isinstance(width, int) or width < 1:
             raise ValueError(f"width: {width!r} is not a whole number of at least 1 cell")
         if design.release != "anticipating":
@@ -132,7 +129,7 @@ class AnticipatingCounter:
 
     @classmethod
     def restore(
-        cls, design: TreeDesign | NodeDesign, noise: Sequence[Int64Array], snapshot: AnticipatingSnapshot
+        cls, design: TreeDesign, noise: Sequence[Int64Array], snapshot: AnticipatingSnapshot
     ) -> AnticipatingCounter:
         """Continue from a snapshot and the same epoch's noise, as if nothing had happened between.
 

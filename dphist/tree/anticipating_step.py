@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 from dphist.noise import Int64Array
 from dphist.tree.counter import LARGEST_COUNT
 from dphist.tree.design import TreeDesign
-from dphist.tree.node_design import NodeDesign
 from dphist.tree.release import BinReleases, LevelRelease
 from dphist.tree.upward import VALUE_BITS, close_parents
 
@@ -62,7 +61,7 @@ class AnticipatingSnapshot:
         return cls(bin, rows[:-1], rows[-1])
 
     @classmethod
-    def first(cls, design: TreeDesign | NodeDesign, width: int = 1) -> AnticipatingSnapshot:
+    def first(cls, design: TreeDesign, width: int = 1) -> AnticipatingSnapshot:
         """Return the state before an epoch's first bin."""
         return cls(0, np.zeros((design.shape.height, width), np.int64), np.zeros(width, np.int64))
 
@@ -81,7 +80,7 @@ class BinsNoise:
 
 
 def bins_noise(
-    design: TreeDesign | NodeDesign,
+    design: TreeDesign,
     noise: Sequence[Int64Array],
     errors: Int64Array,
     first_bin: int,
@@ -99,12 +98,12 @@ def bins_noise(
 
 
 def release_bins(
-    design: TreeDesign | NodeDesign, before: AnticipatingSnapshot, counts: ArrayLike, noise: BinsNoise
+    design: TreeDesign, before: AnticipatingSnapshot, counts: ArrayLike, noise: BinsNoise
 ) -> tuple[BinReleases, AnticipatingSnapshot]:
     """Release the next bins of an epoch whose noise was drawn before it.
 
     Guarantee: as ``AnticipatingCounter``, if ``noise`` is the epoch's own; the same arguments give the same
-        releases, so a step may be repeated. A node that is not measured is published as 0, whatever it holds.
+        releases, so a step may be repeated.
     Args: the state before these bins; counts of shape (bins, width), integers, none negative; the noise of
         exactly these bins.
     Returns: the releases, and the state after them.
@@ -133,7 +132,7 @@ def release_bins(
     levels = []
     for level, sums, own in zip(shape.levels, exact, noise.nodes, strict=True):
         first = before.bin // shape.widths[level]
-        levels.append(LevelRelease(level, first, _measured(design, level, first, sums) + own))
+        levels.append(LevelRelease(level, first, sums + own))
     published = (running << VALUE_BITS) + noise.errors
     total = running[-1].copy() if len(running) else before.total
     return BinReleases(shape, before.bin, tuple(levels), published), AnticipatingSnapshot(
@@ -141,15 +140,7 @@ def release_bins(
     )
 
 
-def _measured(design: TreeDesign | NodeDesign, level: int, first: int, sums: Int64Array) -> Int64Array:
-    """Return the exact counts of nodes that have noise, and 0 for those that have none."""
-    if isinstance(design, TreeDesign):
-        return sums
-    shares = design.share_parts[level - 1][first : first + len(sums)]
-    return np.where(shares[:, np.newaxis] > 0, sums, 0)
-
-
-def _checked(design: TreeDesign | NodeDesign, before: AnticipatingSnapshot, counts: ArrayLike) -> Int64Array:
+def _checked(design: TreeDesign, before: AnticipatingSnapshot, counts: ArrayLike) -> Int64Array:
     rows, width = np.asarray(counts), before.total.shape[0]
     if rows.dtype.kind not in "iu":
         raise ValueError(f"counts: dtype {rows.dtype} given; exact integers are needed")

@@ -9,14 +9,60 @@ the variance from below, as it is for the causal release.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.tree.node_error import pool, share_of_children
+from dphist.tree.node_error import share_of_children
 from dphist.tree.shape import TreeShape
 
 FloatArray = NDArray[np.float64]
+
+
+class _Pool(NamedTuple):
+    """What a level's nodes see of their children: inputs (parents, k), sums (parents,)."""
+
+    bins: FloatArray
+    variances: FloatArray
+    first_moments: FloatArray
+    second_moments: FloatArray
+    before: FloatArray
+    total: FloatArray
+    first: FloatArray
+    second: FloatArray
+    spread: FloatArray
+
+    @property
+    def divisor(self) -> FloatArray:
+        """The children's variances added up, 1 where all of them are free of noise."""
+        return np.where(self.total > 0, self.total, 1.0)
+
+    @property
+    def residual(self) -> FloatArray:
+        """The error, summed over a node's bins, that remains when the node itself is known."""
+        return self.spread - self.second / self.divisor
+
+
+def _pool(bins: FloatArray, variances: FloatArray, first: FloatArray, second: FloatArray) -> _Pool:
+    """Sum up children, all arguments of shape (parents, k) and zero where no child exists.
+
+    Args: bins under each child, its variance from below, and the sums of alpha and alpha^2 over its bins.
+    """
+    before = np.zeros_like(variances)
+    np.cumsum(variances[:, :-1], axis=1, out=before[:, 1:])
+    weighted = variances * first
+    return _Pool(
+        bins,
+        variances,
+        first,
+        second,
+        before,
+        variances.sum(axis=1),
+        (bins * before + weighted).sum(axis=1),
+        (before * (bins * before + 2.0 * weighted) + variances**2 * second).sum(axis=1),
+        (bins * before + variances * second).sum(axis=1),
+    )
 
 
 def anticipating_uses(children: FloatArray, horizon: int) -> FloatArray:
@@ -63,7 +109,7 @@ def level_uniform_error(shape: TreeShape, horizon: int, variances: Sequence[floa
         children[:, 1, :whole] = nodes[:, :1]
         if partial:
             children[:, 1, whole] = nodes[:, 1]
-        seen = pool(*children)
+        seen = _pool(*children)
         error += float(np.array([complete, rest > 0]) @ seen.residual)
         passed = share_of_children(np.full(2, variances[level - 1]), seen.total)
         nodes = np.stack(
@@ -76,4 +122,4 @@ def level_uniform_error(shape: TreeShape, horizon: int, variances: Sequence[floa
         )
     whole, partial = divmod(horizon, shape.widths[1])
     top = np.repeat(nodes, [whole, 1 if partial else 0], axis=1)[:, np.newaxis]
-    return error + float(pool(*top).spread[0])
+    return error + float(_pool(*top).spread[0])

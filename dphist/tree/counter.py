@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike
 from dphist.noise import Int64Array, NoiseSource
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
-from dphist.tree.node_design import NodeDesign
-from dphist.tree.node_forest import NodeForest, NodeUpwardPass, live_estimate_of_nodes
 from dphist.tree.release import BinRelease, BinReleases, LevelRelease
 from dphist.tree.upward import UpwardPass, close_parents
 
@@ -73,9 +71,8 @@ class TreeCounter:
     Guarantee: the nodes of one epoch together are ``design.epsilon``-DP for neighbours as the design says,
         also when the stream reacts to what was released. Everything else a method returns is computed from
         released nodes; exact counts leave only in ``snapshot()`` and never appear in text.
-    Args: design, causal, shares per level or per node; noise source; width in cells (1 for a running count);
-        history=False keeps no released nodes,
-        so that ``prefix`` and ``range`` answer nothing but ``live`` still does.
+    Args: design, causal; noise source; width in cells (1 for a running count); history=False keeps no
+        released nodes, so that ``prefix`` and ``range`` answer nothing but ``live`` still does.
     Cost: a push draws noise for 1 + 1/k + 1/k^2 + ... nodes on average; memory O(height * width), plus the
         released nodes with history.
     Source: Chan, Shi, Song (2011) for continual release on trees; Hay et al. (2010) for the estimates.
@@ -88,9 +85,7 @@ class TreeCounter:
     5.0
     """
 
-    def __init__(
-        self, design: TreeDesign | NodeDesign, noise: NoiseSource, width: int = 1, history: bool = True
-    ) -> None:
+    def __init__(self, design: TreeDesign, noise: NoiseSource, width: int = 1, history: bool = True) -> None:
         if isinstance(width, bool) or not isinstance(width, int) or width < 1:
             raise ValueError(f"width: {width!r} is not a whole number of at least 1 cell")
         if design.release != "causal":
@@ -99,8 +94,8 @@ class TreeCounter:
         self.width = width
         self._noise = noise
         self._accumulators = np.zeros((design.shape.height, width), np.int64)
-        self._upward = _upward_pass(design, width)
-        self._forest = _forest(design, width) if history else None
+        self._upward = UpwardPass(design, width)
+        self._forest = ReleasedForest(design, width) if history else None
 
     def __repr__(self) -> str:
         return f"<TreeCounter branching={self.design.branching} width={self.width} bin={self.bin}>"
@@ -142,7 +137,7 @@ class TreeCounter:
             exact.insert(0, sums)
         if max(int(sums.max(initial=0)) for sums in (*exact, accumulators)) > LARGEST_COUNT:
             raise ValueError("counts: a node holds more than 2^45 events; shorten the epoch")
-        nodes = self._noised(exact, first_bin)
+        nodes = self._noised(exact)
         # Nothing before this line has changed the counter: a failure leaves every noise draw unused.
         _, live = self._upward.advance(nodes)
         self._accumulators = accumulators
@@ -160,8 +155,6 @@ class TreeCounter:
 
         Guarantee: the best linear unbiased estimate from complete nodes; post-processing of releases.
         """
-        if isinstance(self.design, NodeDesign):
-            return live_estimate_of_nodes(self.design, self.bin, self._upward.live())
         return live_estimate(self.design, self.bin, self._upward.live())
 
     def prefix(self, t: int | None = None) -> Estimate:
@@ -185,7 +178,7 @@ class TreeCounter:
     @classmethod
     def restore(
         cls,
-        design: TreeDesign | NodeDesign,
+        design: TreeDesign,
         noise: NoiseSource,
         snapshot: CounterSnapshot,
         history: ReleasedForest | None = None,
@@ -213,7 +206,7 @@ class TreeCounter:
             )
         counter = cls(design, noise, rows[1], history=False)
         counter._accumulators = snapshot.accumulators.astype(np.int64)
-        counter._upward = _upward_pass(design, rows[1], snapshot.bin, snapshot.open_sums)
+        counter._upward = UpwardPass(design, rows[1], snapshot.bin, snapshot.open_sums)
         counter._forest = history
         return counter
 
@@ -232,25 +225,13 @@ class TreeCounter:
             )
         return rows.astype(np.int64)
 
-    def _noised(self, exact: list[Int64Array], first_bin: int) -> list[Int64Array]:
+    def _noised(self, exact: list[Int64Array]) -> list[Int64Array]:
         # Leaves first: the order in which single pushes draw.
-        nodes, shape = [], self.design.shape
-        for level, counts in zip(reversed(shape.levels), reversed(exact), strict=True):
-            nodes.append(self._noised_level(level, first_bin // shape.widths[level], counts))
+        nodes = []
+        for counts, scale in zip(reversed(exact), reversed(self.design.scales), strict=True):
+            noise = self._noise.discrete_laplace(scale, counts.shape) if len(counts) else 0
+            nodes.append(counts + noise)
         return nodes[::-1]
-
-    def _noised_level(self, level: int, first: int, counts: Int64Array) -> Int64Array:
-        if not len(counts):
-            return counts
-        if isinstance(self.design, TreeDesign):
-            return counts + self._noise.discrete_laplace(self.design.scales[level - 1], counts.shape)
-        # A node without a share is not measured: it is released as 0, whatever it holds.
-        noisy, scales = np.zeros_like(counts), self.design.node_scales[level - 1][first : first + len(counts)]
-        for scale in np.unique(scales[scales > 0]):
-            rows = np.flatnonzero(scales == scale)
-            noise = self._noise.discrete_laplace(float(scale), (len(rows), self.width))
-            noisy[rows] = counts[rows] + noise
-        return noisy
 
     def _history(self) -> ReleasedForest:
         if self._forest is None:
@@ -276,14 +257,3 @@ class TreeCounter:
             assert self._forest.counts == expected, (state, self._forest.counts, expected)
             live = self._forest.live_units(self.bin)
             assert np.array_equal(live, self._upward.live()), (state, live)
-
-
-def _upward_pass(
-    design: TreeDesign | NodeDesign, width: int, bins: int = 0, open_sums: Int64Array | None = None
-) -> UpwardPass:
-    kind = NodeUpwardPass if isinstance(design, NodeDesign) else UpwardPass
-    return kind(design, width, bins, open_sums)  # type: ignore[arg-type]
-
-
-def _forest(design: TreeDesign | NodeDesign, width: int) -> ReleasedForest:
-    return NodeForest(design, width) if isinstance(design, NodeDesign) else ReleasedForest(design, width)

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from dphist.noise import Int64Array, NoiseSource
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import by_parent, node_counts
-from dphist.tree.node_design import NodeDesign
 from dphist.tree.node_error import share_of_children
 from dphist.tree.upward import VALUE_BITS
 
@@ -42,38 +41,28 @@ _HALF = 1 << (WEIGHT_BITS - 1)
 LARGEST_DECODED_SCALE = 2**32
 
 
-def node_variances(design: TreeDesign | NodeDesign) -> tuple[FloatArray, ...]:
-    """Return the variance of every node's own noise per measured level, infinite where not measured."""
-    if isinstance(design, NodeDesign):
-        return design.node_variances
+def node_variances(design: TreeDesign) -> tuple[FloatArray, ...]:
+    """Return the variance of every node's own noise, per measured level, shape (nodes,)."""
     counts = node_counts(design.shape, design.horizon)
     return tuple(np.full(count, own) for count, own in zip(counts, design.variances, strict=True))
 
 
-def draw_epoch_noise(design: TreeDesign | NodeDesign, noise: NoiseSource, width: int = 1) -> EpochNoise:
+def draw_epoch_noise(design: TreeDesign, noise: NoiseSource, width: int = 1) -> EpochNoise:
     """Draw the noise of every node of an epoch, before any data: per measured level int64 (nodes, width).
 
     SECRET until the nodes are released, and never to be drawn again for the same epoch.
-    Guarantee: each node has its own scale's exact noise; nodes that are not measured have zeros.
+    Guarantee: each node has the exact noise of its level's scale.
     Raises: ValueError for scales above 2^32.
-    Cost: one call of the source per level and different scale.
+    Cost: one call of the source per level.
     """
-    levels = []
-    for level, count in enumerate(node_counts(design.shape, design.horizon)):
-        if isinstance(design, TreeDesign):
-            scale = _checked(float(design.scales[level]), design)
-            levels.append(noise.discrete_laplace(scale, (count, width)))
-            continue
-        drawn, parts = np.zeros((count, width), np.int64), design.share_parts[level]
-        for part in np.unique(parts[parts > 0]):
-            nodes = np.flatnonzero(parts == part)
-            scale = _checked(design.scale_of_part[int(part)], design)
-            drawn[nodes] = noise.discrete_laplace(scale, (len(nodes), width))
-        levels.append(drawn)
-    return tuple(levels)
+    counts = node_counts(design.shape, design.horizon)
+    return tuple(
+        noise.discrete_laplace(_checked(float(scale), design), (count, width))
+        for scale, count in zip(design.scales, counts, strict=True)
+    )
 
 
-def decode_noise(design: TreeDesign | NodeDesign, noise: Sequence[Int64Array]) -> Int64Array:
+def decode_noise(design: TreeDesign, noise: Sequence[Int64Array]) -> Int64Array:
     """Return o (horizon, width): the error of every published running count, in units of 2^-16. SECRET.
 
     Guarantee: exact integer arithmetic; adding R s to the noise adds 2^16 A s, whatever the weights. It is
@@ -89,9 +78,7 @@ def decode_noise(design: TreeDesign | NodeDesign, noise: Sequence[Int64Array]) -
     return np.cumsum(leaves, axis=0).astype(np.int64)
 
 
-def decode_nodes(
-    design: TreeDesign | NodeDesign, noise: Sequence[Integers]
-) -> tuple[list[Integers], Integers | None]:
+def decode_nodes(design: TreeDesign, noise: Sequence[Integers]) -> tuple[list[Integers], Integers | None]:
     """Return all estimates from below, root side first, and the leaves' final ones if anticipating."""
     weights = decoder_weights(design)
     estimates, sums = [noise[-1] << VALUE_BITS], []
@@ -111,7 +98,7 @@ def decode_nodes(
     return estimates, final
 
 
-def causal_sums(design: TreeDesign | NodeDesign, estimates: Sequence[Integers]) -> Integers:
+def causal_sums(design: TreeDesign, estimates: Sequence[Integers]) -> Integers:
     """Return the sum of estimates over the greedy cover of [0, t), for t = 1..horizon: (horizon, width)."""
     ends = np.arange(1, design.horizon + 1)
     total: Integers = np.zeros((design.horizon, estimates[0].shape[1]), estimates[0].dtype)
@@ -154,11 +141,10 @@ class DecoderWeights:
 
 
 @lru_cache(maxsize=16)
-def decoder_weights(design: TreeDesign | NodeDesign) -> DecoderWeights:
+def decoder_weights(design: TreeDesign) -> DecoderWeights:
     """Return the weights of least squares for a design's variances, rounded to 2^-24.
 
-    Any weights of measured nodes keep the guarantee; these keep the accuracy. A node that is not measured
-    has the whole weight 2^24 on its children's sum.
+    Any weights keep the guarantee; these keep the accuracy.
     """
     variances = node_variances(design)
     below, children, parts = variances[-1], [], []
@@ -175,15 +161,12 @@ def decoder_weights(design: TreeDesign | NodeDesign) -> DecoderWeights:
         parts.append(np.rint(_ONE * weights / weights[:, -1:]).astype(np.int64))
         share = share_of_children(own, total)
         children.append(np.rint(_ONE * share).astype(np.int64))
-        # A node without noise does not move with a shift of the noise: it must be its children's sum.
-        if bool((children[-1][np.isinf(own)] != _ONE).any()):
-            raise AssertionError("a node that is not measured must take its children's sum whole")
         below, rounding = total * share, rounding * children[-1] / _ONE + 0.5
     published += float(rounding.sum())
     return DecoderWeights(tuple(children[::-1]), tuple(parts[::-1]), published)
 
 
-def _wide_enough(design: TreeDesign | NodeDesign, noise: Sequence[Int64Array]) -> Sequence[Integers]:
+def _wide_enough(design: TreeDesign, noise: Sequence[Int64Array]) -> Sequence[Integers]:
     # No value or partial sum of the two passes is beyond the whole tree's noise, twice a level.
     largest = max(max(int(values.max(initial=0)), -int(values.min(initial=0))) for values in noise)
     nodes = sum(len(values) for values in noise)
@@ -192,7 +175,7 @@ def _wide_enough(design: TreeDesign | NodeDesign, noise: Sequence[Int64Array]) -
     return [values.astype(object) for values in noise]
 
 
-def _check_noise(design: TreeDesign | NodeDesign, noise: Sequence[Int64Array]) -> None:
+def _check_noise(design: TreeDesign, noise: Sequence[Int64Array]) -> None:
     counts = node_counts(design.shape, design.horizon)
     widths = {values.shape[1:] for values in noise}
     fits = tuple(len(values) for values in noise) == counts and len(widths) == 1
@@ -201,7 +184,7 @@ def _check_noise(design: TreeDesign | NodeDesign, noise: Sequence[Int64Array]) -
         raise ValueError(f"noise: {shapes} given; int64 of {counts} nodes per level is needed")
 
 
-def _checked(scale: float, design: TreeDesign | NodeDesign) -> float:
+def _checked(scale: float, design: TreeDesign) -> float:
     if scale > LARGEST_DECODED_SCALE:
         raise ValueError(f"epsilon: {design.epsilon} needs noise beyond 2^32 a node; choose a larger epsilon")
     return scale

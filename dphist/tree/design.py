@@ -139,7 +139,7 @@ class TreeDesign:
         return tuple(reversed(rows))
 
     def node_variances(self) -> tuple[FloatArray, ...]:
-        """Return the variance of every node's noise, per measured level, as shares per node would say it."""
+        """Return the variance of every node's noise, per measured level; infinite if it never completes."""
         counts = node_counts(self.shape, self.horizon)
         own = tuple(np.full(count, own) for count, own in zip(counts, self.variances, strict=True))
         if self.release == "causal":

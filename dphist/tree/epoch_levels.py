@@ -22,12 +22,10 @@ from dphist.noise import checked_scale
 from dphist.privacy import exact, path_epsilon
 from dphist.tree.decoder import WEIGHT_BITS, decoder_weights, scaled
 from dphist.tree.design import LARGEST_SCALE, TreeDesign
-from dphist.tree.law import LawTable, NoiseGroup, WeightedNoise, discrete_laplace_variance
-from dphist.tree.node_design import NodeDesign
-from dphist.tree.node_laws import whole_law
+from dphist.tree.forest_laws import live_error
+from dphist.tree.law import WeightedNoise, discrete_laplace_variance
 from dphist.tree.published_error import published_law, published_prefix_variances
-from dphist.tree.upward import VALUE_BITS
-from dphist.tree.weights import live_weights
+from dphist.tree.upward import UNITS_PER_COUNT, VALUE_BITS
 
 FloatArray = NDArray[np.float64]
 Int64Array = NDArray[np.int64]
@@ -47,7 +45,7 @@ class EpochLevels:
     Raises: ValueError naming the field that is wrong.
     """
 
-    epoch: TreeDesign | NodeDesign
+    epoch: TreeDesign
     epsilon: Fraction
     branching: tuple[int, ...] = ()
     epsilons: tuple[Fraction, ...] = ()
@@ -142,40 +140,26 @@ class EpochLevels:
 
         The bound is in units of 2^-16, as ``DecoderWeights.rounding_units``.
         """
-        total, units = self._total_law
-        groups: list[tuple[float, float, float]] = []
-        rounding = 0.0
         digits = [int(digit) for digit in self.digits(epochs)]
-        # Of one node: how its error is made of its own noise and of the totals below.
-        made: list[NoiseGroup] = list(total.groups)
-        groups += [(weight, copies * digits[0], scale) for weight, copies, scale in made]
-        rounding += digits[0] * units
-        for level, k in enumerate(self.branching):
-            passed = self.children_weights[level] / (1 << WEIGHT_BITS)
-            made = [NoiseGroup(weight * passed, copies * k, scale) for weight, copies, scale in made]
-            made.append(NoiseGroup(1.0 - passed, 1, self.scales[level]))
-            units = units * k * passed + 0.5
-            groups += [(weight, copies * digits[level + 1], scale) for weight, copies, scale in made]
-            rounding += digits[level + 1] * units
-        return WeightedNoise.of(groups), rounding
+        rows = (self._total_law, *self.node_laws)
+        law = WeightedNoise.joined(
+            WeightedNoise.joined([own], digit) for (own, _), digit in zip(rows, digits, strict=True)
+        )
+        return law, sum(digit * units for (_, units), digit in zip(rows, digits, strict=True))
 
     @cached_property
     def node_laws(self) -> tuple[tuple[WeightedNoise, float], ...]:
         """The law of the error of one node's estimate, per level, lowest first, and its rounding bound.
 
-        As ``complete_law`` has them, but with an epoch's many terms merged where its design allows that.
+        A node's error is made of its own noise and of the totals of all epochs below.
         """
         law, units = self._total_law
-        if isinstance(self.epoch, NodeDesign):
-            law = published_law(self.epoch, 0, self.epoch.horizon)
         rows = []
         for level, k in enumerate(self.branching):
             passed = self.children_weights[level] / (1 << WEIGHT_BITS)
-            parts = [WeightedNoise.of([(1.0 - passed, 1, self.scales[level])])]
-            if passed:
-                below = LawTable.of([law]).repeated(k).scaled(np.array([passed]))
-                parts.append(below.law(0))
-            law, units = WeightedNoise.joined(parts), units * k * passed + 0.5
+            below = ((weight * passed, copies * k, scale) for weight, copies, scale in law.groups)
+            law = WeightedNoise.of([*below, (1.0 - passed, 1, self.scales[level])])
+            units = units * k * passed + 0.5
             rows.append((law, units))
         return tuple(rows)
 
@@ -191,7 +175,7 @@ class EpochLevels:
         own = value << VALUE_BITS
         return own + scaled(np.array([self.children_weights[level]]), children - own)
 
-    def at_epsilon(self, epsilon: Fraction, epoch: TreeDesign | NodeDesign) -> EpochLevels:
+    def at_epsilon(self, epsilon: Fraction, epoch: TreeDesign) -> EpochLevels:
         """Return the same levels with their parts of another epsilon. Args: an epoch's design at its part."""
         parts = tuple(own * epsilon / self.epsilon for own in self.epsilons)
         return EpochLevels(epoch, epsilon, self.branching, parts)
@@ -206,7 +190,7 @@ class EpochLevels:
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str, epoch: TreeDesign | NodeDesign) -> EpochLevels:
+    def from_json(cls, text: str, epoch: TreeDesign) -> EpochLevels:
         """Read what ``to_json`` wrote, checking everything again. Raises: ValueError for other levels."""
         fields = json.loads(text)
         epsilons = tuple(exact(epsilon) for epsilon in fields["epsilons"])
@@ -215,13 +199,10 @@ class EpochLevels:
     @cached_property
     def _total_law(self) -> tuple[WeightedNoise, float]:
         design = self.epoch
-        if isinstance(design, TreeDesign) and design.release == "causal":
-            weights = live_weights(design, design.horizon)
-            return weights.law(), weights.rounding_units
-        rounding = decoder_weights(design).rounding_units
-        if isinstance(design, NodeDesign):  # unmerged: its weights are scaled above
-            return whole_law(design, 0, design.horizon), rounding
-        return published_law(design, 0, design.horizon), rounding
+        if design.release == "causal":
+            law, rounding = live_error(design, design.horizon)
+            return law, rounding * UNITS_PER_COUNT
+        return published_law(design, 0, design.horizon), decoder_weights(design).rounding_units
 
 
 def range_weights_of_epochs(design: EpochLevels, epochs: int, inside: Sequence[float]) -> list[FloatArray]:

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.noise import Int64Array
 from dphist.tree.shape import TreeShape
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -24,17 +23,6 @@ def node_counts(shape: TreeShape, horizon: int) -> tuple[int, ...]:
     (2, 4)
     """
     return tuple(-(-horizon // width) for width in shape.widths[1:])
-
-
-def bins_below(shape: TreeShape, horizon: int, level: int) -> Int64Array:
-    """Return how many bins of the epoch each node of a level holds.
-
-    >>> bins_below(TreeShape((2, 3)), 4, 1).tolist()
-    [3, 1]
-    """
-    width = shape.widths[level]
-    starts = np.arange(0, horizon, width, dtype=np.int64)
-    return np.asarray(np.minimum(horizon - starts, width))
 
 
 def by_parent(children: NDArray[Scalar], branching: int) -> NDArray[Scalar]:

@@ -16,13 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from dphist.noise import Int64Array
 from dphist.tree.design import TreeDesign
+from dphist.tree.forest_laws import forest_error, live_error
 from dphist.tree.interval import half_width, half_widths
 from dphist.tree.law import WeightedNoise
 from dphist.tree.release import BinRelease, BinReleases
 from dphist.tree.series import Series, checked_series, series_laws, series_variance
 from dphist.tree.two_pass import from_above, least_squares
 from dphist.tree.upward import UNITS_PER_COUNT, UpwardPass
-from dphist.tree.weights import RangeWeights, live_weights, range_weights, rounding_bounds
+from dphist.tree.weights import range_weights, rounding_bounds
 
 FloatArray = NDArray[np.float64]
 
@@ -73,7 +74,7 @@ def live_estimate(design: TreeDesign, bins: int, units: Int64Array) -> Estimate:
 
     Guarantee: the best linear unbiased estimate of [0, bins) from the nodes complete at bin ``bins``.
     """
-    return _estimate(live_weights(design, bins), units)
+    return _estimate(units, *live_error(design, bins))
 
 
 class ReleasedForest:
@@ -92,10 +93,7 @@ class ReleasedForest:
         self._nodes = [_Rows(width) for _ in range(height)]
         self._estimates = [_Rows(width) for _ in range(height)]
         self._live = _Rows(width)
-        self._upward = self._upward_pass()
-
-    def _upward_pass(self) -> UpwardPass:
-        return UpwardPass(self.design, self.width)
+        self._upward = UpwardPass(design, width)
 
     @property
     def bins(self) -> int:
@@ -162,12 +160,10 @@ class ReleasedForest:
         """
         if not 0 <= a <= b <= self.bins:
             raise ValueError(f"range [{a}, {b}): closed bins are [0, {self.bins})")
-        weights = range_weights(self.design, self.bins, a, b)
         units = np.zeros(self.width)
-        for level, first, count, weight, _, _ in weights.terms:
-            if weight:
-                units += weight * self._estimates[level - 1].view()[first : first + count].sum(axis=0)
-        return _estimate(weights, units)
+        for level, first, count, weight in range_weights(self.design.shape, self.bins, a, b):
+            units += weight * self._estimates[level - 1].view()[first : first + count].sum(axis=0)
+        return _estimate(units, *forest_error(self.design, self.bins, a, b))
 
     def live_prefix(self, t: int) -> Estimate:
         """Return the number of events in bins [0, t) as it was first published, when bin t - 1 closed.
@@ -284,7 +280,7 @@ class _Rows:
         self._length = length
 
 
-def _estimate(weights: RangeWeights, units: Int64Array | FloatArray) -> Estimate:
+def _estimate(units: Int64Array | FloatArray, law: WeightedNoise, rounding: float) -> Estimate:
     counts = np.asarray(units / UNITS_PER_COUNT, dtype=np.float64)
     value = float(counts[0]) if len(counts) == 1 else counts
-    return Estimate(value, weights.variance, weights.law(), weights.rounding_units / UNITS_PER_COUNT)
+    return Estimate(value, law.variance, law, rounding)

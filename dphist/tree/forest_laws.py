@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dphist.noise import Int64Array
 from dphist.tree.design import TreeDesign
-from dphist.tree.law import LawTable
+from dphist.tree.law import LawTable, WeightedNoise
 from dphist.tree.upward import UNITS_PER_COUNT
 from dphist.tree.weights import rounding_bounds, unfolded
 
@@ -23,7 +23,11 @@ FloatArray = NDArray[np.float64]
 
 
 class Terms(NamedTuple):
-    """For each range, ``nodes`` nodes of a level with one weight; see ``Term`` in ``weights.py``."""
+    """For each range, ``nodes`` nodes of a level with one weight on their estimates from below.
+
+    ``reach`` is the weight that reaches these nodes in all, what ancestors pass on included; ``cut`` says
+    that the range cuts these nodes, whose children have terms of their own.
+    """
 
     level: int
     nodes: FloatArray
@@ -38,11 +42,14 @@ class RangeErrors(NamedTuple):
     laws: LawTable
     roundings: FloatArray
 
+    def error(self, row: int) -> tuple[WeightedNoise, float]:
+        """Return one range's law and rounding."""
+        return self.laws.law(row), float(self.roundings[row])
+
 
 def forest_errors(design: TreeDesign, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
     """Return the errors of ranges [a, b) as ``ReleasedForest.range`` gives them when ``bins`` are closed.
 
-    Guarantee: the same laws up to the order of summation.
     Args: a causal design; 0 <= a <= b <= bins, each of shape (ranges,).
     Cost: O(height^2 * ranges), in numpy.
     """
@@ -57,6 +64,16 @@ def live_errors(design: TreeDesign, stops: Int64Array) -> RangeErrors:
     Args, Cost: as ``forest_errors``.
     """
     return _errors(design, live_terms(design, stops), len(stops))
+
+
+def forest_error(design: TreeDesign, bins: int, a: int, b: int) -> tuple[WeightedNoise, float]:
+    """Return the law of one range's error and its rounding, as ``forest_errors``. Cost: some 0.6 ms."""
+    return forest_errors(design, bins, np.array([a]), np.array([b])).error(0)
+
+
+def live_error(design: TreeDesign, bins: int) -> tuple[WeightedNoise, float]:
+    """Return the law of one published running count's error and its rounding, as ``live_errors``."""
+    return live_errors(design, np.array([bins])).error(0)
 
 
 def live_terms(design: TreeDesign, stops: Int64Array) -> Iterator[Terms]:

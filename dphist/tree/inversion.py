@@ -1,4 +1,4 @@
-"""What inverting a law takes, for one of them (``one_interval.py``) and for many (``interval.py``).
+"""What inverting laws takes (``interval.py``): windows, tails, and which frequencies may be dropped.
 
 Source: Kuo and Kaiser (1966) for the window; Chernoff (1952) for the tails.
 """

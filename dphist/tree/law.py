@@ -19,8 +19,6 @@ FloatArray = NDArray[np.float64]
 
 # Doubles that intermediate arrays may hold: a quarter of a megabyte, so that a few stay in cache.
 _CELLS = 2**15
-# Noise of this scale stands for Laplace noise: on no lattice, and beyond what any design draws.
-SMOOTH_SCALE = 2.0**45
 # In standard deviations; a lattice search may look at six times as many frequencies.
 LARGEST_MIXED_LATTICE = 1024.0
 
@@ -41,24 +39,11 @@ def discrete_laplace_variance(scale: float) -> float:
 
 
 class NoiseGroup(NamedTuple):
-    """``copies`` independent discrete Laplace variables of one scale, each times ``weight``.
-
-    The law is infinitely divisible, so that copies need not be whole (``merged_noise.py``).
-    """
+    """``copies`` independent discrete Laplace variables of one scale, each times ``weight``."""
 
     weight: float
-    copies: float
+    copies: int
     scale: float
-
-
-class Gaussian(NamedTuple):
-    """The Gaussian part of merged laws: its curve, and the frequency up to which there is one."""
-
-    curve: float = 0.0
-    until: float = math.inf
-
-
-NOT_MERGED = Gaussian()
 
 
 @dataclass(frozen=True)
@@ -68,81 +53,48 @@ class WeightedNoise:
     Groups of equal weight (up to sign: the variables are symmetric) and scale are merged and sorted, so equal
     laws compare and hash alike and intervals can be cached by law.
 
-    Where many variables were merged into few groups, ``gaussian.curve`` min(t, ``gaussian.until``)^2 adds to
-    minus the logarithm of the characteristic function at t, and ``slack`` bounds what merging moves a
-    probability by.
-
     >>> WeightedNoise.of([(0.5, 2, 10.0), (-0.5, 1, 10.0)]).groups
     (NoiseGroup(weight=0.5, copies=3, scale=10.0),)
     """
 
     groups: tuple[NoiseGroup, ...]
-    gaussian: Gaussian = NOT_MERGED
-    slack: float = 0.0
 
     @classmethod
-    def of(
-        cls,
-        groups: Iterable[tuple[float, float, float]],
-        gaussian: Gaussian = NOT_MERGED,
-        slack: float = 0.0,
-    ) -> WeightedNoise:
+    def of(cls, groups: Iterable[tuple[float, int, float]]) -> WeightedNoise:
         """Merge (weight, copies, scale) triples into a law."""
-        merged: dict[tuple[float, float], float] = {}
+        merged: dict[tuple[float, float], int] = {}
         for weight, copies, scale in groups:
             if weight and copies:
                 key = (abs(weight), scale)
                 merged[key] = merged.get(key, 0) + copies
-        rows = tuple(NoiseGroup(w, n, s) for (w, s), n in sorted(merged.items(), reverse=True))
-        return cls(rows, gaussian, slack)
+        return cls(tuple(NoiseGroup(w, n, s) for (w, s), n in sorted(merged.items(), reverse=True)))
 
     @classmethod
     def joined(cls, laws: Iterable[WeightedNoise], copies: int = 1) -> WeightedNoise:
         """Return the law of the sum of independent errors, so many copies of each."""
-        parts = list(laws)
-        return cls.of(
-            ((w, n * copies, s) for part in parts for w, n, s in part.groups),
-            Gaussian(
-                copies * sum(part.gaussian.curve for part in parts),
-                min((part.gaussian.until for part in parts), default=math.inf),
-            ),
-            copies * sum(part.slack for part in parts),
-        )
+        return cls.of((w, n * copies, s) for law in laws for w, n, s in law.groups)
 
     @cached_property
     def variance(self) -> float:
         """The exact variance: sum of copies * weight^2 * variance of one variable."""
-        discrete = math.fsum(n * w * w * discrete_laplace_variance(s) for w, n, s in self.groups)
-        return discrete + 2.0 * self.gaussian.curve
+        return math.fsum(n * w * w * discrete_laplace_variance(s) for w, n, s in self.groups)
 
 
 @dataclass(frozen=True)
 class LawTable:
     """Many laws at once: row i is the sum over columns g of ``copies[i, g]`` variables, each times
     ``weights[i, g]`` >= 0 and of scale ``scales[i, g]``; zero copies fill up short rows.
-
-    ``curve``, ``until`` and ``slack``, (laws,), are those of ``WeightedNoise``; None: nothing is merged.
     """
 
     weights: FloatArray
     copies: FloatArray
     scales: FloatArray
-    curve: FloatArray | None = None
-    until: FloatArray | None = None
-    slack: FloatArray | None = None
 
     @classmethod
     def of(cls, laws: Sequence[WeightedNoise]) -> LawTable:
         """Lay laws side by side."""
         shape = (len(laws), max((len(law.groups) for law in laws), default=0))
-        table = cls(
-            np.zeros(shape),
-            np.zeros(shape),
-            np.ones(shape),
-            np.array([law.gaussian.curve for law in laws]),
-            np.array([law.gaussian.until for law in laws]),
-            np.array([law.slack for law in laws]),
-        )
+        table = cls(np.zeros(shape), np.zeros(shape), np.ones(shape))
         for row, law in enumerate(laws):
             for column, (weight, copies, scale) in enumerate(law.groups):
                 table.weights[row, column] = weight
@@ -151,25 +103,27 @@ class LawTable:
         return table
 
     @classmethod
-    def of_columns(cls, columns: Sequence[tuple[FloatArray, FloatArray, FloatArray]], laws: int) -> LawTable:
-        """Put columns of (weights, copies, scales), each of shape (laws,), side by side."""
-        if not columns:
-            nothing = np.zeros((laws, 0))
-            return cls(nothing, nothing, nothing)
-        return cls(*(np.stack(rows, axis=1) for rows in zip(*columns, strict=True)))
-
-    @classmethod
     def of_uniform_columns(
         cls, columns: Sequence[tuple[FloatArray, FloatArray, float]], laws: int
     ) -> LawTable:
         """Put columns of (weights of either sign, copies, one scale) side by side."""
-        shape = (laws, len(columns))
-        table = cls(np.zeros(shape), np.zeros(shape), np.ones(shape))
-        for position, (weights, copies, scale) in enumerate(columns):
-            table.weights[:, position] = np.abs(weights)
-            table.copies[:, position] = np.where(weights == 0.0, 0.0, copies)
-            table.scales[:, position] = scale
-        return table
+        weights, copies = np.zeros((len(columns), laws)), np.zeros((len(columns), laws))
+        for column, (weight, number, _) in enumerate(columns):
+            weights[column], copies[column] = weight, number
+        return cls.of_uniform(weights.T, copies.T, np.array([scale for _, _, scale in columns]))
+
+    @classmethod
+    def of_uniform(cls, weights: FloatArray, copies: FloatArray, scales: FloatArray) -> LawTable:
+        """Return laws whose groups have one scale a column, each in its own order.
+
+        Args: weights of either sign and copies, (laws, groups); scales (groups,).
+        """
+        copies = np.where(weights == 0.0, 0.0, copies)
+        return cls(
+            np.ascontiguousarray(np.abs(weights)),
+            np.ascontiguousarray(copies),
+            np.tile(scales, (len(weights), 1)),
+        )
 
     @classmethod
     def joined(cls, tables: Sequence[LawTable]) -> LawTable:
@@ -178,40 +132,19 @@ class LawTable:
             np.hstack([table.weights for table in tables]),
             np.hstack([table.copies for table in tables]),
             np.hstack([table.scales for table in tables]),
-            np.sum([table.curves for table in tables], axis=0),
-            np.min([table.ends for table in tables], axis=0),
-            np.sum([table.slacks for table in tables], axis=0),
         )
 
     def __len__(self) -> int:
         return len(self.weights)
 
-    @property
-    def curves(self) -> FloatArray:
-        """The Gaussian part of every law."""
-        return np.zeros(len(self)) if self.curve is None else self.curve
-
-    @property
-    def ends(self) -> FloatArray:
-        """The frequency up to which every law has its Gaussian part."""
-        return np.full(len(self), np.inf) if self.until is None else self.until
-
-    @property
-    def slacks(self) -> FloatArray:
-        """The slack of every law."""
-        return np.zeros(len(self)) if self.slack is None else self.slack
-
     def law(self, row: int) -> WeightedNoise:
         """Return one of the laws by itself."""
         columns = (self.weights[row].tolist(), self.copies[row].tolist(), self.scales[row].tolist())
-        groups = ((w, int(n) if n.is_integer() else n, s) for w, n, s in zip(*columns, strict=True))
-        gaussian = Gaussian(float(self.curves[row]), float(self.ends[row]))
-        return WeightedNoise.of(groups, gaussian, float(self.slacks[row]))
+        return WeightedNoise.of((w, int(n), s) for w, n, s in zip(*columns, strict=True))
 
     def take(self, rows: NDArray[np.int64]) -> LawTable:
         """Return some of the laws."""
-        groups = self.weights[rows], self.copies[rows], self.scales[rows]
-        return LawTable(*groups, self.curves[rows], self.ends[rows], self.slacks[rows])
+        return LawTable(self.weights[rows], self.copies[rows], self.scales[rows])
 
     def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return rows that hold every law, and for each law its place among them.
@@ -227,30 +160,17 @@ class LawTable:
         _, first, place = np.unique(mixed, return_index=True, return_inverse=True)
         if len(first) == len(self):
             return every, every
-        columns = (row[:, np.newaxis] for row in (self.curves, self.ends, self.slacks))
-        alike = all(bool((part == part[first[place]]).all()) for part in (*parts, *columns))
+        alike = all(bool((part == part[first[place]]).all()) for part in parts)
         return (first, place) if alike else (every, every)
 
     def scaled(self, factors: FloatArray) -> LawTable:
         """Return the laws of the sums times one factor per law."""
-        weights = self.weights * factors[:, np.newaxis]
-        curves, ends = self.curves * factors**2, self.ends / factors
-        return LawTable(weights, self.copies, self.scales, curves, ends, self.slacks)
+        return LawTable(self.weights * factors[:, np.newaxis], self.copies, self.scales)
 
     def repeated(self, copies: FloatArray | int) -> LawTable:
         """Return the laws of sums of so many independent errors, one number of copies per law or for all."""
         each = np.broadcast_to(np.asarray(copies, np.float64), len(self))
-        copied = self.copies * each[:, np.newaxis]
-        return LawTable(self.weights, copied, self.scales, self.curves * each, self.ends, self.slacks * each)
-
-    def with_merged(self, curve: FloatArray, until: FloatArray, slack: FloatArray) -> LawTable:
-        """Return the laws with what merging leaves of terms that are not groups (``WeightedNoise``)."""
-        return LawTable(self.weights, self.copies, self.scales, curve, until, slack)
-
-    def gaussian(self, theta: FloatArray) -> FloatArray:
-        """Return the Gaussian parts at theta, (laws, points)."""
-        reached = np.minimum(theta, self.ends[:, np.newaxis])
-        return np.asarray(self.curves[:, np.newaxis] * reached**2)
+        return LawTable(self.weights, self.copies * each[:, np.newaxis], self.scales)
 
     @cached_property
     def variances(self) -> FloatArray:
@@ -260,12 +180,11 @@ class LawTable:
 
     def deviations(self) -> FloatArray:
         """Return the standard deviation of every law."""
-        variances = (self.copies * self.weights**2 * self.variances).sum(axis=1) + 2.0 * self.curves
-        return np.asarray(np.sqrt(np.maximum(variances, 0.0)))
+        return np.asarray(np.sqrt((self.copies * self.weights**2 * self.variances).sum(axis=1)))
 
     def decay(self, theta: FloatArray) -> FloatArray:
         """Return minus the logarithm of the characteristic functions at theta, (laws, points)."""
-        return self.gaussian(theta) + self.sums(0.5 * theta, theta.shape[1], _log_of_sines)
+        return self.sums(0.5 * theta, theta.shape[1], _log_of_sines)
 
     def sums(
         self,
@@ -319,8 +238,7 @@ class LawTable:
         multiples = np.where(present, self.weights / units[:, np.newaxis], 1.0)
         whole = (multiples == np.rint(multiples)).all(axis=1)
         small = (multiples == 1.0).all(axis=1) | (self.deviations() <= LARGEST_MIXED_LATTICE * units)
-        smooth = (present & (self.scales >= SMOOTH_SCALE)).any(axis=1)
-        return np.where(whole & small & ~smooth, units, 0.0)
+        return np.where(whole & small, units, 0.0)
 
 
 def _log_of_sines(weights: FloatArray, variances: FloatArray, halves: FloatArray) -> FloatArray:

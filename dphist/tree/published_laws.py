@@ -1,9 +1,10 @@
-"""Laws of many published ranges at once on level-uniform trees, in O(height^2) a range.
+"""Laws of published ranges, a table of them at once, in O(height^2) a range.
 
-``node_laws.whole_law`` walks over all nodes. Here nodes are grouped: all complete nodes of a level decode
-alike, so only three paths down the tree have nodes of their own, those to the bins at the range's two ends
-and to the epoch's last bin, whose nodes the horizon may cut off. Every other node is a complete child of a
-path node, wholly inside or outside the range, and so is all that is below it:
+A published range is a linear map of all nodes' noise: the transpose of the decoder, run on the range. Nodes
+are grouped: all complete nodes of a level decode alike, so only three paths down the tree have nodes of their
+own, those to the bins at the range's two ends and to the epoch's last bin, whose nodes the horizon may cut
+off. Every other node is a complete child of a path node, wholly inside or outside the range, and so is all
+that is below it:
 
     alpha(v) = the part of v's correction that lands in the range = sum over children of part(c) alpha(c)
     reach(c) = alpha(c) - alpha(v) + share(v) reach(v),   weight of v's own noise = (1 - share(v)) reach(v)
@@ -13,7 +14,7 @@ with the decoder's whole weights for part and share, so that the laws are exactl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,112 +26,38 @@ from dphist.tree.decoder import WEIGHT_BITS, DecoderWeights, decoder_weights
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.law import LawTable
-from dphist.tree.node_design import NodeDesign
-from dphist.tree.node_laws import can_merge, merged_laws, whole_law
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
-Column = tuple[FloatArray, FloatArray, float]  # weights, copies, scale
 
 _UNIT = 2.0**-WEIGHT_BITS
 
 
-def published_laws(design: TreeDesign | NodeDesign, starts: Int64Array, stops: Int64Array) -> LawTable:
+def published_laws(design: TreeDesign, starts: Int64Array, stops: Int64Array) -> LawTable:
     """Return the exact laws of the errors of published ranges [a, b), one a row; of prefixes with a = 0.
 
-    Guarantee: as ``published_error.published_law``, the same laws up to the order of summation.
+    Guarantee: the laws of the decoder's linear map, with a term for every node that differs from others.
     Args: an anticipating design; 0 <= a <= b <= horizon, each of shape (ranges,).
-    Cost: O(height^2 * ranges), in numpy; the decoder's weights, O(horizon), once a design. With a share per
-        node as ``node_laws.merged_laws``; O(nodes) a range where nodes are few.
+    Cost: O(height^2 * ranges), in numpy; the decoder's weights, O(horizon), once a design.
     """
-    if isinstance(design, NodeDesign):
-        if can_merge(design):
-            return merged_laws(design, starts, stops)
-        return LawTable.of(
-            [whole_law(design, a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-        )
-    columns = [column for column in _Walk(design, starts, stops).columns() if column[1].any()]
-    return LawTable.of_uniform_columns(columns, len(starts))
+    weights, copies, scales = zip(*_Walk(design, starts, stops).terms(), strict=True)
+    nodes = np.concatenate(copies, axis=1)
+    used = np.flatnonzero(nodes.any(axis=0))
+    return LawTable.of_uniform(
+        np.concatenate(weights, axis=1)[:, used], nodes[:, used], np.concatenate(scales)[used]
+    )
 
 
-def published_groups(design: TreeDesign, a: int, b: int) -> Iterator[tuple[float, int, float]]:
-    """Yield the law of the error of one published range [a, b) as (weight, copies, scale).
+class _Terms(NamedTuple):
+    """Groups of nodes with equal weights: ``weights`` and ``copies`` (ranges, groups), one scale a group."""
 
-    Args, Guarantee: as ``published_laws``; one range is quicker without columns.
-    Cost: O(height^2), some 100 microseconds.
-    """
-    counts = node_counts(design.shape, design.horizon)
-    yield from _Range(design, a, b).below(0, range(counts[0]), 0.0, 0.0)
+    weights: FloatArray
+    copies: FloatArray
+    scales: FloatArray
 
 
-class _Range:
-    """One range [a, b): walks down through the nodes that it, or the horizon, cuts."""
-
-    def __init__(self, design: TreeDesign, a: int, b: int) -> None:
-        self.design, self.a, self.b = design, a, b
-        self.weights = decoder_weights(design)
-        self.below_complete = _all_unfolded(design)
-        self.alphas: dict[tuple[int, int], float] = {}
-
-    def below(
-        self, level: int, children: range, alpha: float, passed: float
-    ) -> Iterator[tuple[float, int, float]]:
-        """Yield the groups of a node's children and of all below them."""
-        width = self.design.shape.widths[level + 1]
-        complete = range(children.start, min(children.stop, self.design.horizon // width))
-        inside = _clipped(range(-(-self.a // width), self.b // width), complete)
-        cut = {edge // width for edge in (self.a, self.b) if edge % width} | set(children) - set(complete)
-        cut &= set(children)
-        outside = len(complete) - len(inside) - sum(child in complete for child in cut)
-        for copies, part in ((len(inside), 1.0), (outside, 0.0)):
-            if copies:
-                reach = part - alpha + passed
-                for scale, weight, nodes in self.below_complete[level]:
-                    yield reach * weight, copies * nodes, scale
-        for child in sorted(cut):
-            part = self.alpha(level + 1, child)
-            yield from self._cut(level + 1, child, part, part - alpha + passed)
-
-    def _cut(self, level: int, node: int, alpha: float, reach: float) -> Iterator[tuple[float, int, float]]:
-        passed = reach * (int(self.weights.children[level - 1][node]) * _UNIT)
-        yield reach - passed, 1, self.below_complete[level - 1][0][0]
-        yield from self.below(level, self._children(level, node), alpha, passed)
-
-    def _children(self, level: int, node: int) -> range:
-        k, width = self.design.branching[level], self.design.shape.widths[level + 1]
-        return range(node * k, min((node + 1) * k, -(-self.design.horizon // width)))
-
-    def alpha(self, level: int, node: int) -> float:
-        """Return the part of a node's correction that lands in the range."""
-        if (level, node) not in self.alphas:
-            self.alphas[level, node] = self._alpha(level, node)
-        return self.alphas[level, node]
-
-    def _alpha(self, level: int, node: int) -> float:
-        width = self.design.shape.widths[level]
-        start, stop = node * width, min((node + 1) * width, self.design.horizon)
-        if self.a <= start and stop <= self.b:
-            return 1.0
-        if self.b <= start or stop <= self.a:
-            return 0.0
-        children, parts = self._children(level, node), self.weights.parts[level - 1][node]
-        width = self.design.shape.widths[level + 1]
-        inside = _clipped(range(-(-self.a // width), self.b // width), children)
-        handed = [0, *parts[: len(children)].tolist()]
-        first = children.start
-        alpha = (handed[inside.stop - first] - handed[inside.start - first]) * _UNIT if inside else 0.0
-        for child in {edge // width for edge in (self.a, self.b) if edge % width} & set(children):
-            own = (handed[child - first + 1] - handed[child - first]) * _UNIT
-            alpha += own * self.alpha(level + 1, child)
-        return alpha
-
-
-def _clipped(wanted: range, given: range) -> range:
-    return range(max(wanted.start, given.start), min(wanted.stop, given.stop))
-
-
-class _Path(NamedTuple):
-    """A node for each range on one level; ``fresh`` where no earlier path has the same node."""
+class _Paths(NamedTuple):
+    """A level's nodes on the paths, (paths, ranges); ``fresh`` where no earlier path has the same node."""
 
     node: Int64Array
     alpha: FloatArray
@@ -152,106 +79,93 @@ class _Walk:
         bins.append(np.minimum(self.stops, last))
         if any(design.horizon % width for width in design.shape.widths[1:]):
             bins.append(np.full_like(self.stops, last))
-        self.paths = self._from_below(bins)
+        self.paths = self._from_below(np.stack(bins))
 
     def inside(self, level: int) -> tuple[Int64Array, Int64Array]:
         """Return the first complete node of a level in the range, and the one after the last."""
         width = self.design.shape.widths[level]
         return -(-self.starts // width), self.stops // width
 
-    def _from_below(self, bins: Sequence[Int64Array]) -> list[list[_Path]]:
-        """Return every level's paths, root side first: ``alpha`` from the leaves up."""
-        levels: list[list[_Path]] = []
+    def _from_below(self, bins: Int64Array) -> list[_Paths]:
+        """Return every level's paths to these bins, root side first: ``alpha`` from the leaves up."""
+        levels: list[_Paths] = []
         for level in reversed(self.design.shape.levels):
-            indices = [bin // self.design.shape.widths[level] for bin in bins]
-            below = levels[-1] if levels else None
-            paths: list[_Path] = []
-            for index in indices:
-                fresh = np.ones(len(index), np.bool_)
-                for path in paths:
-                    fresh &= path.node != index
-                paths.append(_Path(index, self._alpha(level, index, below), fresh))
-            levels.append(paths)
+            node = bins // self.design.shape.widths[level]
+            fresh = np.ones(node.shape, np.bool_)
+            for place in range(1, len(node)):
+                fresh[place] = (node[:place] != node[place]).all(axis=0)
+            alpha = self._alpha(level, node, levels[-1]) if levels else self._alpha_of_leaves(node)
+            levels.append(_Paths(node, alpha, fresh))
         return levels[::-1]
 
-    def _alpha(self, level: int, index: Int64Array, below: Sequence[_Path] | None) -> FloatArray:
-        if below is None:
-            return ((index >= self.starts) & (index < self.stops)).astype(np.float64)
-        first, stop = self.inside(level + 1)
-        alpha = self._parts(level, index, np.maximum(stop, first)) - self._parts(level, index, first)
-        for path in below:
-            # Whole children are counted already; the others are cut by the range, or by the horizon.
-            mine = path.fresh & (path.node // self.design.branching[level] == index)
-            mine &= (path.node < first) | (path.node >= stop)
-            own = self._parts(level, index, path.node + 1) - self._parts(level, index, path.node)
-            alpha = alpha + np.where(mine, own * path.alpha, 0.0)
-        return alpha
+    def _alpha_of_leaves(self, node: Int64Array) -> FloatArray:
+        return ((node >= self.starts) & (node < self.stops)).astype(np.float64)
 
-    def _parts(self, level: int, index: Int64Array, child: Int64Array) -> FloatArray:
+    def _alpha(self, level: int, node: Int64Array, below: _Paths) -> FloatArray:
+        k = self.design.branching[level]
+        first, stop = self.inside(level + 1)
+        alpha = self._handed(level, node, np.maximum(stop, first)) - self._handed(level, node, first)
+        # Whole children are counted now; the others are cut by the range, or by the horizon.
+        parent = below.node // k
+        own = self._handed(level, parent, below.node + 1) - self._handed(level, parent, below.node)
+        cut = below.fresh & ((below.node < first) | (below.node >= stop))
+        parts = np.where(cut, own * below.alpha, 0.0)
+        return np.asarray(alpha + np.where(parent == node[:, np.newaxis], parts, 0.0).sum(axis=1))
+
+    def _handed(self, level: int, node: Int64Array, child: Int64Array) -> FloatArray:
         """Return what a node hands to its children before ``child`` (an index on the level below)."""
         parts, k = self.weights.parts[level - 1], self.design.branching[level]
-        before = np.clip(child - index * k, 0, k)
-        return np.where(before > 0, parts[index, before - 1] * _UNIT, 0.0)
+        before = np.minimum(np.maximum(child - node * k, 0), k)
+        return np.where(before > 0, parts[node, before - 1] * _UNIT, 0.0)
 
-    def columns(self) -> Iterator[Column]:
+    def terms(self) -> Iterator[_Terms]:
         """Yield groups of nodes with equal weights, from the top down."""
-        nothing = np.zeros(len(self.stops))
-        top = _Path(np.zeros_like(self.stops), nothing, np.ones(len(self.stops), np.bool_))
-        parents, passed = [top], [nothing]
-        for level in self.design.shape.levels:
-            paths = self.paths[level - 1]
-            for parent, handed in zip(parents, passed, strict=True):
-                yield from self._children(level, parent, handed)
-            reaches = []
-            for place, path in enumerate(paths):
-                own = min(place, len(parents) - 1)
-                reaches.append(path.alpha - parents[own].alpha + passed[own])
-            yield from self._own(level, paths, reaches)
+        nothing = np.zeros((1, len(self.stops)))
+        parents = _Paths(np.zeros_like(self.stops)[np.newaxis], nothing, np.ones(nothing.shape, np.bool_))
+        passed = nothing
+        for level, paths in zip(self.design.shape.levels, self.paths, strict=True):
+            yield self._children(level, parents, passed)
+            reach = weight = paths.alpha - parents.alpha + passed
             if level < self.design.shape.height:
-                share = self.weights.children[level - 1]
-                passed = [
-                    reach * (share[path.node] * _UNIT) for path, reach in zip(paths, reaches, strict=True)
-                ]
-                parents = paths
+                passed = reach * (self.weights.children[level - 1][paths.node] * _UNIT)
+                weight = reach - passed
+            scale = np.full(len(weight), float(self.design.scales[level - 1]))
+            yield _Terms(weight.T, paths.fresh.T.astype(np.float64), scale)
+            parents = paths
 
-    def _own(self, level: int, paths: Sequence[_Path], reaches: Sequence[FloatArray]) -> Iterator[Column]:
-        scale = float(self.design.scales[level - 1])
-        for path, reach in zip(paths, reaches, strict=True):
-            weight = reach
-            if level < self.design.shape.height:
-                weight = reach - reach * (self.weights.children[level - 1][path.node] * _UNIT)
-            yield weight, path.fresh.astype(np.float64), scale
-
-    def _children(self, level: int, parent: _Path, passed: FloatArray) -> Iterator[Column]:
-        """Yield the children of a path node that are on no path, and all nodes below them."""
+    def _children(self, level: int, parents: _Paths, passed: FloatArray) -> _Terms:
+        """Return the children of path nodes that are on no path, and all nodes below them."""
         k = self.design.branching[level - 1] if level > 1 else self.counts[0]
-        first = parent.node * k
+        first = parents.node * k
         stop = np.minimum(first + k, self.counts[level - 1])
-        low, high = (np.clip(edge, first, stop) for edge in self.inside(level))
+        low, high = (np.minimum(np.maximum(edge, first), stop) for edge in self.inside(level))
+        node, fresh = self.paths[level - 1].node, self.paths[level - 1].fresh
+        mine = fresh & (node >= first[:, np.newaxis]) & (node < stop[:, np.newaxis])
+        whole = mine & (node >= low[:, np.newaxis]) & (node < high[:, np.newaxis])
         inside = np.maximum(high - low, 0)
-        outside = stop - first - inside
-        for path in self.paths[level - 1]:
-            mine = path.fresh & (path.node >= first) & (path.node < stop)
-            whole = mine & (path.node >= low) & (path.node < high)
-            inside, outside = inside - whole, outside - (mine & ~whole)
-        for number, alpha in ((inside, 1.0), (outside, 0.0)):
-            copies = np.where(parent.fresh, number, 0).astype(np.float64)
-            if copies.any():
-                reach = alpha - parent.alpha + passed
-                for scale, weight, nodes in self.below_complete[level - 1]:
-                    yield reach * weight, copies * nodes, scale
+        outside = stop - first - inside - (mine & ~whole).sum(axis=1)
+        inside = inside - whole.sum(axis=1)
+        copies = np.where(parents.fresh, np.stack([inside, outside]), 0)
+        reach = np.array([1.0, 0.0])[:, np.newaxis, np.newaxis] - parents.alpha + passed
+        below, ranges = self.below_complete[level - 1], len(self.stops)
+        return _Terms(
+            np.multiply.outer(reach, below.weights).transpose(2, 0, 1, 3).reshape(ranges, -1),
+            np.multiply.outer(copies, below.copies).transpose(2, 0, 1, 3).reshape(ranges, -1),
+            np.tile(below.scales, 2 * len(passed)),
+        )
 
 
 @lru_cache(maxsize=64)
-def _all_unfolded(design: TreeDesign) -> tuple[tuple[tuple[float, float, int], ...], ...]:
-    """Write what reaches a complete node of each level as (scale, weight, nodes) over its subtree's noise."""
+def _all_unfolded(design: TreeDesign) -> tuple[_Terms, ...]:
+    """Write what reaches a complete node of each level over its subtree's noise, a group for each level."""
     weights, scales = decoder_weights(design), [float(scale) for scale in design.scales]
     levels = []
     for level in design.shape.levels:
         rows, passed, nodes = [], 1.0, 1
         for below in range(level, design.shape.height):
             share = float(weights.children[below - 1][0]) * _UNIT
-            rows.append((scales[below - 1], passed - passed * share, nodes))
+            rows.append((passed - passed * share, nodes, scales[below - 1]))
             passed, nodes = passed * share, nodes * design.branching[below]
-        levels.append((*rows, (scales[-1], passed, nodes)))
+        rows.append((passed, nodes, scales[-1]))
+        levels.append(_Terms(*np.array(rows).T))
     return tuple(levels)

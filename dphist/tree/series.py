@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from dphist.noise import Int64Array
 from dphist.tree.design import TreeDesign
-from dphist.tree.forest_laws import Terms, laws_of_terms, live_terms, prefix_terms
+from dphist.tree.forest_laws import Terms, forest_errors, laws_of_terms, live_terms, prefix_terms
 from dphist.tree.law import LawTable
-from dphist.tree.weights import range_weights
 
 FloatArray = NDArray[np.float64]
 # "running": counts of [0, t) as known now; "live": as first published; "bin": every bin as known now.
@@ -30,8 +29,8 @@ def series_variance(design: TreeDesign, bins: int, kind: Series, points: Int64Ar
     Cost: O(height * points), in numpy.
     """
     if checked_series(kind) == "bin":
-        cover, place = _bin_laws(design, bins, points)
-        return np.array([range_weights(design, bins, bin, bin + 1).variance for bin in cover])[place]
+        laws, place = _bin_laws(design, bins, points)
+        return np.asarray(laws.deviations()[place] ** 2)
     variance = np.zeros(len(points))
     for terms in _terms(design, bins, kind, points):
         variance += terms.nodes * terms.weight**2 * design.variances_from_below[terms.level - 1]
@@ -47,8 +46,7 @@ def series_laws(
     Cost: O(height^2 * points), in numpy.
     """
     if checked_series(kind) == "bin":
-        cover, place = _bin_laws(design, bins, points)
-        return LawTable.of([range_weights(design, bins, bin, bin + 1).law() for bin in cover]), place
+        return _bin_laws(design, bins, points)
     laws = laws_of_terms(design, _terms(design, bins, kind, points), len(points))
     return laws, np.arange(len(points))
 
@@ -66,8 +64,11 @@ def _terms(design: TreeDesign, bins: int, kind: Series, points: Int64Array) -> I
     return prefix_terms(design, bins, points + 1)
 
 
-def _bin_laws(design: TreeDesign, bins: int, points: Int64Array) -> tuple[list[int], Int64Array]:
-    """Bins under roots of one level have one law: return a bin of each, and each point's place among them."""
+def _bin_laws(design: TreeDesign, bins: int, points: Int64Array) -> tuple[LawTable, Int64Array]:
+    """Return the laws of one bin under each level's roots, and for each point the row that is its law.
+
+    Bins under roots of one level have one law.
+    """
     shape = design.shape
-    starts = [first * shape.widths[level] for level, first, _ in shape.cover(bins)]
-    return starts, np.searchsorted(np.array(starts), points, side="right") - 1
+    starts = np.array([first * shape.widths[level] for level, first, _ in shape.cover(bins)])
+    return forest_errors(design, bins, starts, starts + 1).laws, np.searchsorted(starts, points, "right") - 1

@@ -15,7 +15,6 @@ import numpy as np
 
 from dphist.noise import Int64Array
 from dphist.tree.design import TreeDesign
-from dphist.tree.shape import TreeShape
 
 VALUE_BITS = 16
 UNITS_PER_COUNT = 1 << VALUE_BITS
@@ -33,13 +32,11 @@ class UpwardPass:
     def __init__(
         self, design: TreeDesign, width: int, bins: int = 0, open_sums: Int64Array | None = None
     ) -> None:
-        self._start(design.shape, width, bins, open_sums)
+        self.shape = design.shape
         self.shares_of_children = tuple(1.0 - gain for gain in design.gains)
-
-    def _start(self, shape: TreeShape, width: int, bins: int, open_sums: Int64Array | None) -> None:
-        self.shape = shape
-        self.bins = shape.checked_bins(bins)
-        self.open_sums = np.zeros((shape.height, width), np.int64) if open_sums is None else open_sums.copy()
+        self.bins = design.shape.checked_bins(bins)
+        rows = (design.shape.height, width)
+        self.open_sums = np.zeros(rows, np.int64) if open_sums is None else open_sums.copy()
 
     def live(self) -> Int64Array:
         """Return the running count now, shape (width,), in units of 2^-16."""

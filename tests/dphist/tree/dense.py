@@ -1,31 +1,30 @@
-"""Dense algebra as the oracle of everything that walks trees."""
+"""Dense algebra, and walks over every node, as the oracles of everything that walks trees in groups."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.tree.decoder import node_variances
+from dphist.tree.decoder import WEIGHT_BITS, decoder_weights, node_variances
 from dphist.tree.design import TreeDesign
-from dphist.tree.node_design import NodeDesign
+from dphist.tree.epoch_nodes import by_parent, to_children
 
 FloatArray = NDArray[np.float64]
 
 
-def complete_nodes(
-    design: TreeDesign | NodeDesign, bins: int
-) -> tuple[FloatArray, FloatArray, list[tuple[int, int]]]:
-    """Return the measured nodes complete after ``bins`` bins: rows over bins, variances, (level, index)."""
+def complete_nodes(design: TreeDesign, bins: int) -> tuple[FloatArray, FloatArray, list[tuple[int, int]]]:
+    """Return the nodes complete after ``bins`` bins: rows over bins, variances, (level, index)."""
     rows, variances, addresses = [], [], []
     for level, own in zip(design.shape.levels, node_variances(design), strict=True):
         width = design.shape.widths[level]
         for index in range(min(len(own), bins // width)):
-            if np.isfinite(own[index]):
-                row = np.zeros(bins)
-                row[index * width : (index + 1) * width] = 1.0
-                rows.append(row)
-                variances.append(float(own[index]))
-                addresses.append((level, index))
+            row = np.zeros(bins)
+            row[index * width : (index + 1) * width] = 1.0
+            rows.append(row)
+            variances.append(float(own[index]))
+            addresses.append((level, index))
     return np.array(rows).reshape(-1, bins), np.array(variances), addresses
 
 
@@ -40,3 +39,43 @@ def least_squares_estimate(
     solution = np.linalg.solve(whitened.T @ whitened, question)
     weights = whitened @ solution / np.sqrt(variances)
     return weights, float(question @ solution)
+
+
+def noise_weights(design: TreeDesign, a: int, b: int) -> list[FloatArray]:
+    """Return how much each node's noise counts in o_b - o_a: the transpose of the decoder, node by node.
+
+    Args: an anticipating design; 0 <= a <= b <= horizon.
+    Returns: per measured level, root side first, shape (nodes,).
+    """
+    weights, unit = decoder_weights(design), 2.0**-WEIGHT_BITS
+    inside = np.zeros(design.horizon)
+    inside[a:b] = 1.0
+    # From the leaves up: alpha, the part of a node's correction that lands in the range.
+    alphas = [inside]
+    for parts, k in zip(weights.parts[::-1], design.branching[:0:-1], strict=True):
+        alphas.append((np.diff(parts, axis=1, prepend=0) * unit * by_parent(alphas[-1], k)).sum(axis=1))
+    alphas.reverse()
+    # From the top down: what reaches a node is its own weight and what its parent passes on.
+    reach, own = alphas[0], []
+    for level, share in enumerate(weights.children, start=1):
+        passed = reach * (share * unit)
+        own.append(reach - passed)
+        k, children = design.branching[level], len(alphas[level])
+        reach = alphas[level] - to_children(alphas[level - 1] - passed, k, children)
+    return [*own, reach]
+
+
+def published_variance(design: TreeDesign, a: int, b: int) -> float:
+    """Return the variance of a published range, node by node."""
+    pairs = zip(noise_weights(design, a, b), design.variances, strict=True)
+    return sum(float((weights**2).sum()) * own for weights, own in pairs)
+
+
+def merged(groups: Iterable[tuple[float, float, float]], digits: int = 9) -> dict[tuple[float, float], float]:
+    """Return copies by weight and scale; weights that differ by rounding of doubles only are one."""
+    law: dict[tuple[float, float], float] = {}
+    for weight, copies, scale in groups:
+        if copies and abs(weight) > 1e-12:
+            key = (round(abs(weight), digits), scale)
+            law[key] = law.get(key, 0) + copies
+    return law

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import numpy as np
 from hypothesis import strategies as st
 
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.node_design import WHOLE, NodeDesign, Uint16Array
 from dphist.tree.shape import TreeShape
 
 
@@ -50,31 +47,11 @@ def designs(draw: st.DrawFn, most: int = 24, dyadic: bool = False) -> TreeDesign
 
 
 @st.composite
-def anticipating_designs(draw: st.DrawFn, most: int = 24) -> TreeDesign | NodeDesign:
-    """Anticipating designs with shares per level or, at random, per node; often cut off by the horizon."""
+def anticipating_designs(draw: st.DrawFn, most: int = 24) -> TreeDesign:
+    """Anticipating designs, often cut off by the horizon."""
     shape = TreeShape(draw(branchings(most)))
     horizon = draw(st.integers(max(1, shape.capacity // 2), shape.capacity))
     epsilon = draw(st.sampled_from([Fraction(1), Fraction(1, 4), Fraction(5, 3)]))
-    if draw(st.booleans()):
-        wanted = draw(st.lists(st.integers(1, 60), min_size=shape.height, max_size=shape.height))
-        shares = tuple(Fraction(part, sum(wanted)) for part in wanted)
-        return TreeDesign(shape, horizon, epsilon, shares, release="anticipating")
-    parts = random_parts(shape, horizon, draw(st.integers(0, 10**6)))
-    return NodeDesign(shape, horizon, epsilon, parts)
-
-
-def random_parts(shape: TreeShape, horizon: int, seed: int, causal: bool = False) -> tuple[Uint16Array, ...]:
-    """Share parts at random, some nodes without any; every path adds up to 4096 or less."""
-    generator = np.random.default_rng(seed)
-    counts = node_counts(shape, horizon)
-    rest, parts = np.full(counts[0], WHOLE), []
-    for level, count in zip(shape.levels, counts, strict=True):
-        part = (rest * generator.uniform(0.1, 0.6, count) * (generator.random(count) > 0.2)).astype(np.int64)
-        if causal and count * shape.widths[level] > horizon:
-            part[-1] = 0
-        if level == shape.height:
-            part = np.maximum(1, rest - generator.integers(0, 2, count))
-        else:
-            rest = np.repeat(rest - part, shape.branching[level])[: counts[level]]
-        parts.append(part.astype(np.uint16))
-    return tuple(parts)
+    wanted = draw(st.lists(st.integers(1, 60), min_size=shape.height, max_size=shape.height))
+    shares = tuple(Fraction(part, sum(wanted)) for part in wanted)
+    return TreeDesign(shape, horizon, epsilon, shares, release="anticipating")

@@ -1,7 +1,7 @@
 """Intervals hold as often as they say: 20,000 seeded runs for a bin, a short range, a prefix and a year.
 
-A year of hours is too long to draw 20,000 times node by node, so its runs are drawn from the law itself, a
-term for every weight: the sum of n discrete Laplace variables is a difference of two negative binomial ones.
+A year of hours is too long to draw 20,000 times node by node, so its runs are drawn from the law itself:
+the sum of n discrete Laplace variables is a difference of two negative binomial ones.
 Real counters are run over a shorter epoch. Bounds are 5 standard errors: a false alarm once in two million.
 """
 
@@ -15,42 +15,29 @@ import pytest
 
 from dphist import AnticipatingCounter, SeededNoise, TreeCounter, plan_tree
 from dphist.noise import Int64Array
-from dphist.tree.design import TreeDesign
+from dphist.tree.design import Release, TreeDesign
+from dphist.tree.forest_laws import forest_error
 from dphist.tree.interval import DITHER, half_width
 from dphist.tree.law import WeightedNoise, discrete_laplace_variance
-from dphist.tree.node_design import NodeDesign
-from dphist.tree.node_laws import whole_law
-from dphist.tree.node_shares import plan_node_shares
 from dphist.tree.published_error import published_law
-from dphist.tree.weights import range_weights
 
 pytestmark = pytest.mark.slow
 
 RUNS = 20_000
 YEAR = 8_760
 QUESTIONS = {"bin": (4_000, 4_001), "short range": (4_000, 4_007), "prefix": (0, 5_003), "year": (0, YEAR)}
-KINDS = ["causal", "anticipating", "per node"]
+RELEASES: list[Release] = ["causal", "anticipating"]
 
 
 @lru_cache(maxsize=8)
-def planned(kind: str, horizon: int) -> TreeDesign | NodeDesign:
-    if kind == "causal":
-        return plan_tree(horizon, 1)
-    level = plan_tree(horizon, 1, release="anticipating")
-    if kind == "anticipating":
-        return level
-    return plan_node_shares(horizon, 1, branching=level.branching, iterations=40, total_weight=0.1)
+def planned(release: Release, horizon: int) -> TreeDesign:
+    return plan_tree(horizon, 1, release=release)
 
 
-def laws(design: TreeDesign | NodeDesign, a: int, b: int) -> tuple[WeightedNoise, WeightedNoise]:
-    """Return the law that intervals are made from, and the one with a term for every weight."""
-    if isinstance(design, NodeDesign):
-        return published_law(design, a, b), whole_law(design, a, b)
+def law_of(design: TreeDesign, a: int, b: int) -> WeightedNoise:
     if design.release == "causal":
-        law = range_weights(design, design.horizon, a, b).law()
-    else:
-        law = published_law(design, a, b)
-    return law, law
+        return forest_error(design, design.horizon, a, b)[0]
+    return published_law(design, a, b)
 
 
 def drawn(law: WeightedNoise, rng: np.random.Generator) -> np.ndarray:
@@ -74,36 +61,36 @@ def probability_within(law: WeightedNoise, x: float) -> float:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_intervals_over_a_year_hold_as_often_as_they_say(kind: str, question: str) -> None:
+@pytest.mark.parametrize("release", RELEASES)
+def test_intervals_over_a_year_hold_as_often_as_they_say(release: Release, question: str) -> None:
     a, b = QUESTIONS[question]
-    law, whole = laws(planned(kind, YEAR), a, b)
+    law = law_of(planned(release, YEAR), a, b)
     interval = half_width(law, 0.95)
     assert interval.level >= 0.95
-    errors = np.abs(drawn(whole, np.random.default_rng(len(kind) * 100 + len(question))))
+    errors = np.abs(drawn(law, np.random.default_rng(len(release) * 100 + len(question))))
     held = float((errors <= interval.value).mean())
     error = 5 * math.sqrt(0.05 * 0.95 / RUNS)
-    exact = probability_within(whole, interval.value)
+    exact = probability_within(law, interval.value)
     assert abs(held - exact) < error
     assert 0.95 <= interval.level <= exact + 5e-4
     # One step of the search shorter, they would hold too seldom.
     step = 2.1 * DITHER * math.sqrt(law.variance)
-    assert probability_within(whole, interval.value - step) < 0.95 + 1e-4
+    assert probability_within(law, interval.value - step) < 0.95 + 1e-4
 
 
 @pytest.mark.parametrize("narrower", [2 / 3, 1.5])
 def test_a_wrong_width_would_be_noticed(narrower: float) -> None:
-    law, whole = laws(planned("per node", YEAR), *QUESTIONS["prefix"])
-    errors = np.abs(drawn(whole, np.random.default_rng(1)))
+    law = law_of(planned("anticipating", YEAR), *QUESTIONS["prefix"])
+    errors = np.abs(drawn(law, np.random.default_rng(1)))
     held = float((errors <= narrower * half_width(law, 0.95).value).mean())
     assert abs(held - 0.95) > 5 * math.sqrt(0.05 * 0.95 / RUNS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_intervals_of_real_counters_hold_as_often_as_they_say(kind: str) -> None:
-    design, horizon = planned(kind, 96), 96
+@pytest.mark.parametrize("release", RELEASES)
+def test_intervals_of_real_counters_hold_as_often_as_they_say(release: Release) -> None:
+    design, horizon = planned(release, 96), 96
     counter: AnticipatingCounter | TreeCounter
-    if isinstance(design, NodeDesign) or design.release == "anticipating":
+    if release == "anticipating":
         counter = AnticipatingCounter(design, SeededNoise(5), RUNS)
     else:
         counter = TreeCounter(design, SeededNoise(5), RUNS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +14,6 @@ from dphist.tree.estimate import Estimate, ReleasedForest
 from dphist.tree.interval import DITHER
 from dphist.tree.planner import plan_tree
 from dphist.tree.shape import TreeShape
-from dphist.tree.weights import range_weights
 from tests.dphist.tree.strategies import designs
 from tests.examples import examples
 from tests.oracles import DenseLeastSquares, Node
@@ -48,22 +45,6 @@ def test_a_range_is_the_dense_estimate(design: TreeDesign, data: st.DataObject) 
         assert abs(estimate.value - float(dense.estimate(values, a, b))) <= estimate.rounding + 1e-6
         assert estimate.variance == pytest.approx(float(dense.variance(a, b)), rel=1e-11, abs=1e-300)
         assert estimate.law.variance == pytest.approx(estimate.variance, rel=1e-11, abs=1e-300)
-
-
-@examples(40)
-@given(designs(most=16), st.data())
-def test_the_law_has_the_weight_of_every_node(design: TreeDesign, data: st.DataObject) -> None:
-    bins = data.draw(st.integers(1, design.horizon))
-    a, b = sorted(data.draw(st.tuples(st.integers(0, bins), st.integers(0, bins))))
-    expected: Counter[tuple[float, float]] = Counter()
-    for (level, _), weight in DenseLeastSquares(design, bins).weights(a, b).items():
-        if abs(weight) > 1e-12:
-            expected[round(abs(float(weight)), 10), float(design.scales[level - 1])] += 1
-    found: Counter[tuple[float, float]] = Counter()
-    for group in range_weights(design, bins, a, b).law().groups:
-        if group.weight > 1e-12:
-            found[round(group.weight, 10), group.scale] += group.copies
-    assert found == expected
 
 
 @examples(30)

@@ -1,8 +1,6 @@
-"""Laws of many causal ranges side by side, against those of single ranges."""
+"""Laws of causal ranges, one a row, against least squares in exact fractions and the walk over the nodes."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -11,22 +9,13 @@ from hypothesis import strategies as st
 
 from dphist import plan_tree
 from dphist.tree.design import TreeDesign
-from dphist.tree.estimate import live_estimate
-from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
+from dphist.tree.forest_laws import RangeErrors, forest_error, forest_errors, live_errors
 from dphist.tree.upward import UNITS_PER_COUNT
-from dphist.tree.weights import range_weights
+from dphist.tree.weights import Term, range_weights, rounding_bounds
+from tests.dphist.tree.dense import merged
 from tests.dphist.tree.strategies import designs
 from tests.examples import examples
-
-
-def merged(groups: Iterable[tuple[float, float, float]]) -> dict[tuple[float, float], float]:
-    """Return copies by weight and scale; weights that differ by rounding of doubles only are one."""
-    law: dict[tuple[float, float], float] = {}
-    for weight, copies, scale in groups:
-        if copies and abs(weight) > 1e-12:
-            key = (round(abs(weight), 10), scale)
-            law[key] = law.get(key, 0) + copies
-    return law
+from tests.oracles import DenseLeastSquares
 
 
 def groups_of(found: RangeErrors, row: int) -> dict[tuple[float, float], float]:
@@ -34,31 +23,58 @@ def groups_of(found: RangeErrors, row: int) -> dict[tuple[float, float], float]:
     return merged(zip(laws.weights[row], laws.copies[row], laws.scales[row], strict=True))
 
 
+def variance(design: TreeDesign, terms: list[Term]) -> float:
+    below = design.variances_from_below
+    return sum(term.nodes * term.weight**2 * below[term.level - 1] for term in terms)
+
+
+def rounding_units(design: TreeDesign, terms: list[Term]) -> float:
+    bounds = rounding_bounds(design)
+    return sum(term.nodes * abs(term.weight) * bounds[term.level - 1] for term in terms)
+
+
 @examples(40)
-@given(designs(most=60), st.data())
-def test_side_by_side_ranges_have_the_laws_of_single_ones(design: TreeDesign, data: st.DataObject) -> None:
+@given(designs(most=16), st.data())
+def test_the_law_of_a_range_has_the_weight_of_every_node(design: TreeDesign, data: st.DataObject) -> None:
     bins = data.draw(st.integers(1, design.horizon))
     edges = st.integers(0, bins)
     ranges = data.draw(st.lists(st.tuples(edges, edges).map(sorted), min_size=1, max_size=8))
+    dense = DenseLeastSquares(design, bins)
     for asked in (ranges, [(0, b) for _, b in ranges]):
         found = forest_errors(design, bins, *np.array(asked, np.int64).T)
         for row, (a, b) in enumerate(asked):
-            alone = range_weights(design, bins, a, b)
-            assert groups_of(found, row) == merged(alone.law().groups)
-            assert found.roundings[row] * UNITS_PER_COUNT == pytest.approx(alone.rounding_units)
+            weights = dense.weights(a, b).items()
+            groups = ((float(weight), 1, float(design.scales[level - 1])) for (level, _), weight in weights)
+            assert groups_of(found, row) == merged(groups)
+            assert merged(forest_error(design, bins, a, b)[0].groups) == groups_of(found, row)
 
 
 @examples(40)
 @given(designs(most=60), st.data())
-def test_side_by_side_live_counts_have_the_laws_of_single_ones(
+def test_variance_and_rounding_are_those_of_the_weights_from_below(
     design: TreeDesign, data: st.DataObject
 ) -> None:
+    bins = data.draw(st.integers(1, design.horizon))
+    edges = st.integers(0, bins)
+    ranges = data.draw(st.lists(st.tuples(edges, edges).map(sorted), min_size=1, max_size=8))
+    found = forest_errors(design, bins, *np.array(ranges, np.int64).T)
+    for row, (a, b) in enumerate(ranges):
+        terms = range_weights(design.shape, bins, a, b)
+        assert found.laws.law(row).variance == pytest.approx(variance(design, terms))
+        assert found.roundings[row] * UNITS_PER_COUNT == pytest.approx(rounding_units(design, terms))
+
+
+@examples(40)
+@given(designs(most=60), st.data())
+def test_live_counts_have_the_laws_of_their_cover(design: TreeDesign, data: st.DataObject) -> None:
     stops = data.draw(st.lists(st.integers(0, design.horizon), min_size=1, max_size=8))
     found = live_errors(design, np.array(stops))
     for row, b in enumerate(stops):
-        alone = live_estimate(design, b, np.zeros(1, np.int64))
-        assert groups_of(found, row) == merged(alone.law.groups)
-        assert found.roundings[row] == pytest.approx(alone.rounding)
+        # As first published a running count is the best estimate of all closed bins.
+        assert groups_of(found, row) == groups_of(forest_errors(design, b, np.array([0]), np.array([b])), 0)
+        cover = [Term(level, first, count, 1.0) for level, first, count in design.shape.cover(b)]
+        assert found.roundings[row] * UNITS_PER_COUNT == pytest.approx(rounding_units(design, cover))
+        assert found.laws.law(row).variance == pytest.approx(variance(design, cover))
 
 
 def test_a_long_epoch_has_the_same_variances_either_way() -> None:
@@ -66,5 +82,5 @@ def test_a_long_epoch_has_the_same_variances_either_way() -> None:
     bins = 2**16 - 4_321
     edges = np.sort(np.random.default_rng(4).integers(0, bins + 1, (60, 2)), axis=1)
     found = forest_errors(design, bins, *edges.T)
-    expected = [range_weights(design, bins, a, b).variance for a, b in edges.tolist()]
+    expected = [variance(design, range_weights(design.shape, bins, a, b)) for a, b in edges.tolist()]
     assert found.laws.deviations() ** 2 == pytest.approx(np.array(expected), rel=1e-10)

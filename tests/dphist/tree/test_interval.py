@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from dphist.tree.interval import DITHER, _Search, half_width, half_widths
 from dphist.tree.inversion import tail_bounds
-from dphist.tree.law import Gaussian, LawTable, WeightedNoise
-from dphist.tree.one_interval import OneSearch
+from dphist.tree.law import LawTable, WeightedNoise
 from tests.examples import examples
 from tests.oracles import probability_within, weighted_sum_pmf
 
@@ -84,60 +83,6 @@ def test_only_negligible_frequencies_are_dropped(lattice: bool) -> None:
         assert np.exp(-decay).max(initial=0.0) * np.sum(1 / dropped) <= search.error
         skipped += dropped.size
     assert skipped > 1000
-
-
-def test_one_law_alone_drops_only_negligible_frequencies_as_well() -> None:
-    skipped = refined = 0
-    for groups in (
-        [(2, 40, 5.0), (5, 40, 5.0)],
-        [(1, 3, 200.0), (3, 1, 0.5), (math.pi, 1, 30.0)],
-        [(2.1, 500, 2.0), (3, 1, 90.0), (7, 2, 9.0)],
-        [(1, 1, 30.0), (0.0121, 2, 12.0)],
-    ):
-        law = WeightedNoise.of(groups)
-        search = OneSearch.of(law, 0.95)
-        assert search is not None
-        series = search._series()
-        dropped = np.setdiff1d(np.arange(1, search.frequencies + 1), series)
-        theta = 2 * np.pi * dropped / search.period / search.deviation
-        weights, copies, scales = np.array(law.groups).T
-        variances = 2 * np.exp(-1 / scales) / np.expm1(-1 / scales) ** 2
-        decay = copies @ np.log1p(variances[:, np.newaxis] * (1 - np.cos(np.outer(weights, theta))))
-        assert np.exp(-decay).max(initial=0.0) * np.sum(1 / dropped) <= search.error
-        skipped += dropped.size
-        refined += len(series) > 20
-    assert skipped > 1000
-    assert refined
-
-
-@examples(60)
-@given(
-    st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(1, 60), SCALES), min_size=2, max_size=6), CONFIDENCES
-)
-def test_one_law_alone_has_the_interval_of_a_table(
-    groups: list[tuple[float, int, float]], confidence: float
-) -> None:
-    law = WeightedNoise.of(groups)
-    search = OneSearch.of(law, confidence)
-    values, levels = half_widths(LawTable.of([law]), confidence)
-    if search is None:
-        assert levels[0] >= confidence
-        return
-    alone = search.least()
-    assert alone.value == pytest.approx(values[0], abs=DITHER / 8 * math.sqrt(law.variance))
-    assert alone.level >= confidence
-
-
-@pytest.mark.parametrize(
-    ("gaussian", "slack"), [(Gaussian(), 0.01), (Gaussian(40.0), 0.0), (Gaussian(-20.0, 0.08), 0.003)]
-)
-def test_one_law_alone_is_charged_with_what_merging_leaves(gaussian: Gaussian, slack: float) -> None:
-    groups = [(1.0, 3, 8.0), (0.37, 5, 4.0), (math.pi / 9, 2, 6.0)]
-    law = WeightedNoise.of(groups, gaussian, slack)
-    alone, [width] = half_width(law, 0.9), half_widths(LawTable.of([law]), 0.9)[0]
-    deviation = math.sqrt(law.variance)
-    assert alone.value == pytest.approx(width, abs=DITHER / 8 * deviation)
-    assert abs(alone.value - half_width(WeightedNoise.of(groups), 0.9).value) > 4 * DITHER * deviation
 
 
 @pytest.mark.parametrize(("laws", "groups"), [(3, 2_000), (700, 7), (1, 1)])
@@ -242,9 +187,8 @@ def test_laws_that_come_again_are_inverted_once() -> None:
     assert len(first) == 3
     assert [laws[row] for row in first[place]] == laws
     assert half_widths(table, 0.9)[0].tolist() == [half_widths(LawTable.of([law]), 0.9)[0][0] for law in laws]
-    # What merging leaves tells laws apart, and so does the place of a group.
-    merged = table.with_merged(np.zeros(6), np.full(6, np.inf), np.arange(6) / 1e6)
-    assert len(merged.distinct()[0]) == 6
+    # Copies tell laws apart, and so does the place of a group.
+    assert len(table.repeated(np.arange(1.0, 7.0)).distinct()[0]) == 6
 
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, math.nan])

@@ -15,7 +15,6 @@ from dphist.product.planner import plan_product
 from dphist.tree.candidates import candidates
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_levels_planner import plan_epoch_levels
-from dphist.tree.node_shares import plan_node_shares
 from dphist.tree.planner import LEAST_SHARE, best_branching, best_shares, plan_tree
 from dphist.tree.shape import TreeShape
 from tests.examples import examples
@@ -128,7 +127,6 @@ def test_the_search_ends_where_no_error_is_a_number() -> None:
 def test_all_planners_refuse_an_epsilon_that_no_noise_fits() -> None:
     planners: list[Callable[[str], object]] = [
         lambda epsilon: plan_tree(64, epsilon),
-        lambda epsilon: plan_node_shares(64, epsilon),
         lambda epsilon: plan_product(64, epsilon, keys=3, buckets=8, total_share=Fraction(1, 5)),
         lambda epsilon: plan_epoch_levels(64, 8, epsilon),
         lambda epsilon: list(candidates(64, epsilon)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -12,31 +11,22 @@ from hypothesis import strategies as st
 
 from dphist import plan_tree
 from dphist.tree.design import TreeDesign
-from dphist.tree.published_error import noise_weights, published_law, published_variance
+from dphist.tree.published_error import published_law
 from dphist.tree.published_laws import published_laws
 from dphist.tree.shape import TreeShape
+from tests.dphist.tree.dense import merged, noise_weights, published_variance
 
 pytestmark = pytest.mark.slow  # many designs: left to make test
 
 
 @st.composite
 def designs(draw: st.DrawFn) -> TreeDesign:
-    """Small trees with shares per level, cut off anywhere by the horizon."""
+    """Small trees, cut off anywhere by the horizon."""
     shape = TreeShape(tuple(draw(st.lists(st.integers(2, 5), min_size=1, max_size=3))))
     wanted = draw(st.lists(st.integers(1, 9), min_size=shape.height, max_size=shape.height))
     shares = tuple(Fraction(part, sum(wanted)) for part in wanted)
     horizon = draw(st.integers(1, shape.capacity))
     return TreeDesign(shape, horizon, Fraction(1), shares, release="anticipating")
-
-
-def merged(groups: Iterable[tuple[float, float, float]]) -> dict[tuple[float, float], float]:
-    """Return copies by weight and scale; weights that differ by rounding of doubles only are one."""
-    law: dict[tuple[float, float], float] = {}
-    for weight, copies, scale in groups:
-        if copies and abs(weight) > 1e-12:
-            key = (round(abs(weight), 9), scale)
-            law[key] = law.get(key, 0) + copies
-    return law
 
 
 def node_by_node(design: TreeDesign, a: int, b: int) -> dict[tuple[float, float], float]:

@@ -10,17 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist import NodeDesign, TreeDesign, plan_tree
+from dphist import TreeDesign, plan_tree
 from dphist.tree.design import Release
-from dphist.tree.node_shares import plan_node_shares
-from dphist.tree.published_error import published_variance
+from dphist.tree.forest_laws import forest_error
 from dphist.tree.range_error import window_variances
 from dphist.tree.range_uses import workload_uses
 from dphist.tree.shape import TreeShape
-from dphist.tree.weights import range_weights
 from dphist.workloads import PREFIX, Workload, WorkloadPart
-from tests.dphist.tree.dense import complete_nodes, least_squares_estimate
-from tests.dphist.tree.strategies import anticipating_designs, branchings, designs, random_parts
+from tests.dphist.tree.dense import complete_nodes, least_squares_estimate, published_variance
+from tests.dphist.tree.strategies import anticipating_designs, branchings, designs
 from tests.examples import examples
 
 pytestmark = pytest.mark.slow  # many designs: left to make test
@@ -51,36 +49,17 @@ def mean_over_questions(workload: Workload, horizon: int, variance: object) -> f
 def test_causal_errors_are_those_of_the_questions(design: TreeDesign, data: st.DataObject) -> None:
     workload = data.draw(workloads(design.horizon))
     expected = mean_over_questions(
-        workload, design.horizon, lambda a, b: range_weights(design, b, a, b).variance
+        workload, design.horizon, lambda a, b: forest_error(design, b, a, b)[0].variance
     )
     assert design.mean_squared_error(workload) == pytest.approx(expected, rel=1e-9)
 
 
 @examples(40)
 @given(anticipating_designs(16), st.data())
-def test_anticipating_errors_are_those_of_the_questions(
-    design: TreeDesign | NodeDesign, data: st.DataObject
-) -> None:
+def test_anticipating_errors_are_those_of_the_questions(design: TreeDesign, data: st.DataObject) -> None:
     workload = data.draw(workloads(design.horizon))
     expected = mean_over_questions(workload, design.horizon, lambda a, b: published_variance(design, a, b))
     assert design.mean_squared_error(workload) == pytest.approx(expected, rel=1e-6, abs=1e-9)
-
-
-def live(design: NodeDesign, a: int, b: int) -> float:
-    rows, variances, _ = complete_nodes(design, b)
-    return least_squares_estimate(rows, variances, a, b)[1]
-
-
-@examples(20)
-@given(branchings(14), st.data())
-def test_causal_errors_with_shares_per_node(branching: tuple[int, ...], data: st.DataObject) -> None:
-    shape = TreeShape(branching)
-    horizon = data.draw(st.integers(1, shape.capacity))
-    parts = random_parts(shape, horizon, data.draw(st.integers(0, 10**6)), causal=True)
-    design = NodeDesign(shape, horizon, Fraction(1), parts, release="causal")
-    workload = data.draw(workloads(horizon))
-    expected = mean_over_questions(workload, horizon, lambda a, b: live(design, a, b))
-    assert design.mean_squared_error(workload) == pytest.approx(expected, rel=1e-8)
 
 
 @examples(60)
@@ -186,16 +165,6 @@ def test_who_asks_for_the_epoch_gets_a_root(release: Release, text: object, at_m
 def test_who_does_not_gets_none(release: Release, workload: str) -> None:
     design = plan_tree(720, 1, workload, release)
     assert design.shape.widths[1] < 720
-
-
-def test_a_root_is_kept_by_shares_of_nodes() -> None:
-    workload = {"sliding(24)": 1, "bins": 1}
-    for release in ("causal", "anticipating"):
-        uniform = plan_tree(24, 1, workload, release)
-        design = plan_node_shares(24, 1, release, workload=workload)
-        assert design.branching[0] == 2
-        assert design.shape.widths[1] >= 24
-        assert design.mean_squared_error(workload) <= uniform.mean_squared_error(workload) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])

@@ -15,11 +15,11 @@ from scipy.optimize import nnls
 from dphist import plan_tree
 from dphist.consistency.isotonic import isotonic
 from dphist.tree.design import Release
-from dphist.tree.published_error import published_variance
 from stream_app.core.consistent import Method, closest_rising, consistent_running, running_variances
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, Float64Array, Span
 from stream_app.core.records import EpochRecord
+from tests.dphist.tree.dense import published_variance
 from tests.examples import examples
 from tests.stream_app.core.test_query import EXACT, view_of
 

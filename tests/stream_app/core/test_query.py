@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.tree.estimate import ReleasedForest
-from dphist.tree.published_error import published_variance
 from dphist.tree.release import BinRelease, NodeRelease
 from stream_app.core.kinds.tables import Answered, Span
 from stream_app.core.query import QueryError, StreamView, downsampled
 from stream_app.state.memory import MemoryStore
+from tests.dphist.tree.dense import published_variance
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 
 EXACT = "1000000000"  # so large that noise is zero
