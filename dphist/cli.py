@@ -21,7 +21,6 @@ from dphist import mechanisms
 from dphist.comparison import WORKLOADS, Score, applicable, named_workload, score
 from dphist.plan_report import plan
 from dphist.privacy import Neighbours
-from dphist.reproduce.command import reproduce
 
 NEIGHBOURS_IN_WORDS: dict[Neighbours, str] = {"add_remove": "added or removed", "substitute": "moved"}
 
@@ -32,7 +31,6 @@ def main() -> None:
 
 
 main.add_command(plan)
-main.add_command(reproduce)
 
 
 @main.command("mechanisms")

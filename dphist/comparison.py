@@ -80,7 +80,7 @@ def score(
     if name in UNATTRIBUTED:
         raise ValueError(
             f"{name} publishes counts in rising order, not ranges of bins; leave it out, "
-            "or see 'dphist reproduce hay2010' for its error against the sorted counts"
+            "or run 'python -m research hay2010' in a checkout for its error against the sorted counts"
         )
     if trials < 1:
         raise ValueError(f"trials is {trials}; release at least once")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dphist.mechanisms.ranges import Int64Array
-from dphist.reproduce.histograms import Histogram
-from dphist.reproduce.measures import AUTHORS_DAWA, answer_errors
-from dphist.reproduce.setting import Setting
-from dphist.reproduce.trials import Job, Outcome
+from research.histograms import Histogram
+from research.measures import AUTHORS_DAWA, answer_errors
+from research.setting import Setting
+from research.trials import Job, Outcome
 
 # More rounds take seconds each where counts are large.
 _QUICK_OPTIONS = {"mwem": {"rounds": 10}, "mwem_plane": {"rounds": 10}}

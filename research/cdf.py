@@ -9,7 +9,7 @@ from itertools import product
 from dphist.cdf import CdfTree, best_tree, tree_of
 from dphist.mechanisms.ranges import Int64Array
 from dphist.noise import SeededNoise
-from dphist.reproduce.findings import (
+from research.findings import (
     TOLERANCE,
     WITHIN,
     Claim,
@@ -22,9 +22,9 @@ from dphist.reproduce.findings import (
     paper_numbers,
     ratio,
 )
-from dphist.reproduce.measures import cdf_errors
-from dphist.reproduce.setting import Setting
-from dphist.reproduce.trials import Job
+from research.measures import cdf_errors
+from research.setting import Setting
+from research.trials import Job
 
 _BINS = (16, 17, 64, 128, 289, 512, 1024, 2048, 4096, 4913)
 _QUICK_BINS = (17, 64, 289, 1024)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dphist.mechanisms import describe, names
-from dphist.reproduce.trials import Job, Trials, reached_source
+from research.trials import Job, Trials, reached_source
 
 
 def doubled(*, values, factor=2, options=None):
@@ -103,7 +103,9 @@ def test_everything_that_a_trial_can_reach_is_hashed():
     files = set()
     for module in wanted:
         place = module.removeprefix("dphist.").replace(".", "/")
-        if module.startswith("dphist."):
-            files |= {name for name in (f"{place}.py", f"{place}/__init__.py") if (folder / name).is_file()}
+        if module.startswith(("dphist.", "research.")):
+            places = (f"{place}.py", f"{place}/__init__.py")
+            root = folder if module.startswith("dphist.") else folder.parent
+            files |= {name for name in places if (root / name).is_file()}
     assert len(files) > 30
     assert files <= set(reached)

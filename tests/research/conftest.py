@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from dphist import datasets
-from dphist.cli import main
+from research.command import reproduce
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def run_reproduce():
     """Return a function that runs the command with these arguments."""
-    return lambda *arguments: CliRunner().invoke(main, ["reproduce", *map(str, arguments)])
+    return lambda *arguments: CliRunner().invoke(reproduce, [*map(str, arguments)])
 
 
 @pytest.fixture(scope="session")

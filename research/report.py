@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dphist.reproduce.drawing import can_draw, draw
-from dphist.reproduce.findings import Claim, Findings, Result
+from research.drawing import can_draw, draw
+from research.findings import Claim, Findings, Result
 
 
 def write(findings: Findings, folder: Path) -> list[Path]:

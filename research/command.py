@@ -1,4 +1,4 @@
-"""``dphist reproduce``: run a paper's experiments again and write what was found."""
+"""``python -m research``: run a paper's experiments again and write what was found."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dphist.reproduce.findings import Findings
-from dphist.reproduce.trials import Report
+from research.findings import Findings
+from research.trials import Report
 
 PAPERS = ("hay2010", "dawa2014", "cdf")
 
@@ -37,11 +37,11 @@ def reproduce(paper: str, quick: bool, out: Path, trials: int | None) -> None:
     of the checkout; without them open data of their shapes stand in, and the results say so.
     """
     # Only this command needs all that these import.
-    from dphist.reproduce.drawing import can_draw
-    from dphist.reproduce.histograms import papers_data_here
-    from dphist.reproduce.report import write
-    from dphist.reproduce.setting import Setting
-    from dphist.reproduce.trials import Trials
+    from research.drawing import can_draw
+    from research.histograms import papers_data_here
+    from research.report import write
+    from research.setting import Setting
+    from research.trials import Trials
 
     folder = out / (f"{paper}-quick" if quick else paper)
     try:
@@ -49,9 +49,7 @@ def reproduce(paper: str, quick: bool, out: Path, trials: int | None) -> None:
             click.echo("DPHIST_DATA is not set: generated histograms stand in for the paper's", err=True)
         with _progress() as report:
             runner = Trials(folder / "trials.jsonl", report)
-            findings: Findings = import_module(f"dphist.reproduce.{paper}").reproduce(
-                Setting(runner, quick, trials)
-            )
+            findings: Findings = import_module(f"research.{paper}").reproduce(Setting(runner, quick, trials))
         files = write(findings, folder)
     except OSError as wrong:
         raise click.ClickException(str(wrong)) from None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import product
 
-from dphist.reproduce.contenders import Contender, Question, ask
-from dphist.reproduce.findings import Number, Result, mean_and_error
-from dphist.reproduce.histograms import Histogram
-from dphist.reproduce.intervals import rectangles
-from dphist.reproduce.setting import Setting
+from research.contenders import Contender, Question, ask
+from research.findings import Number, Result, mean_and_error
+from research.histograms import Histogram
+from research.intervals import rectangles
+from research.setting import Setting
 
 _EPSILONS = (0.01, 0.05, 0.1, 0.5)
 _QUICK_EPSILONS = (0.01, 0.1)

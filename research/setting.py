@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dphist.reproduce.histograms import Histogram
-from dphist.reproduce.trials import Trials
+from research.histograms import Histogram
+from research.trials import Trials
 
 # Small enough that everything runs in seconds, large enough that trees and partitions differ.
 QUICK_BINS = 256

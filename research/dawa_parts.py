@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from itertools import product
 
-from dphist.reproduce.contenders import CONTENDERS, Question, ask
-from dphist.reproduce.findings import Claim, Number, Result, mean_and_error, paper_numbers
-from dphist.reproduce.histograms import Histogram
-from dphist.reproduce.intervals import workloads
-from dphist.reproduce.measures import least_partition, private_partition_cost
-from dphist.reproduce.setting import Setting
-from dphist.reproduce.trials import Job, Outcome
+from research.contenders import CONTENDERS, Question, ask
+from research.findings import Claim, Number, Result, mean_and_error, paper_numbers
+from research.histograms import Histogram
+from research.intervals import workloads
+from research.measures import least_partition, private_partition_cost
+from research.setting import Setting
+from research.trials import Job, Outcome
 
 _EPSILON = 0.1
 _STAGE_1 = 0.025  # a quarter of epsilon

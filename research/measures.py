@@ -17,9 +17,9 @@ from dphist.mechanisms.dawa.deviations import DeviationIndex
 from dphist.mechanisms.dawa.partition import interval_lengths, least_cost_partition
 from dphist.mechanisms.ranges import FloatArray, Int64Array, range_sums
 from dphist.noise import SeededNoise
-from dphist.reproduce.intervals import intervals_of_length
-from dphist.reproduce.trials import Outcome
-from dphist.reproduce.yardstick import authors_dawa, authors_partition
+from research.intervals import intervals_of_length
+from research.trials import Outcome
+from research.yardstick import authors_dawa, authors_partition
 
 AUTHORS_DAWA = "dawa by its authors' code"
 _LATTICE_BITS = 18

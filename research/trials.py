@@ -89,14 +89,14 @@ def source_hash() -> str:
 
 def reached_source() -> dict[str, Path]:
     """Return the files that a trial can reach: the mechanisms, and what measures them."""
-    folder = Path(dphist.__file__).parent
-    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.py"))}
-    return {
+    folder, here = Path(dphist.__file__).parent, Path(__file__).parent
+    library = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.py"))}
+    reached = {
         name: path
-        for name, path in found.items()
+        for name, path in library.items()
         if name not in _NOT_REACHED and not name.startswith(("tree/", "product/"))
-        if not name.startswith("reproduce/") or path.name in _MEASURES
     }
+    return reached | {f"research/{name}": here / name for name in _MEASURES}
 
 
 def _read(file: Path) -> dict[str, Outcome]:

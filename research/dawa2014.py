@@ -6,14 +6,14 @@ import statistics
 from collections.abc import Mapping
 from itertools import product
 
-from dphist.reproduce import dawa_parts, dawa_plane
-from dphist.reproduce.contenders import CONTENDERS, Question, ask
-from dphist.reproduce.findings import Claim, Findings, Number, Result, mean_and_error, paper_numbers
-from dphist.reproduce.histograms import Histogram, dawa_histograms, in_words, plane_histogram
-from dphist.reproduce.intervals import uniform_intervals
-from dphist.reproduce.measures import equal_partitions
-from dphist.reproduce.setting import Setting
-from dphist.reproduce.trials import Job, Outcome
+from research import dawa_parts, dawa_plane
+from research.contenders import CONTENDERS, Question, ask
+from research.findings import Claim, Findings, Number, Result, mean_and_error, paper_numbers
+from research.histograms import Histogram, dawa_histograms, in_words, plane_histogram
+from research.intervals import uniform_intervals
+from research.measures import equal_partitions
+from research.setting import Setting
+from research.trials import Job, Outcome
 
 _EPSILONS = (0.01, 0.05, 0.1, 0.5)
 _QUICK_EPSILONS = (0.01, 0.1)

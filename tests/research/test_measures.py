@@ -9,11 +9,11 @@ from scipy.stats import chisquare
 
 from dphist.mechanisms import release
 from dphist.noise import SeededNoise
-from dphist.reproduce import measures
-from dphist.reproduce.cdf import theory
-from dphist.reproduce.hay2010 import crossing
-from dphist.reproduce.histograms import dawa_histograms
-from dphist.reproduce.intervals import (
+from research import measures
+from research.cdf import theory
+from research.hay2010 import crossing
+from research.histograms import dawa_histograms
+from research.intervals import (
     clustered_intervals,
     intervals_of_length,
     rectangles,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import product
 
-from dphist.reproduce.findings import (
+from research.findings import (
     WITHIN,
     Claim,
     Findings,
@@ -17,10 +17,10 @@ from dphist.reproduce.findings import (
     paper_numbers,
     ratio,
 )
-from dphist.reproduce.histograms import Histogram, attributed_histograms, in_words, unattributed_histograms
-from dphist.reproduce.measures import errors_by_length, sorted_errors, variance_of_range
-from dphist.reproduce.setting import Setting
-from dphist.reproduce.trials import Job
+from research.histograms import Histogram, attributed_histograms, in_words, unattributed_histograms
+from research.measures import errors_by_length, sorted_errors, variance_of_range
+from research.setting import Setting
+from research.trials import Job
 
 _EPSILONS = (1.0, 0.1, 0.01)
 _SORTED = {"S~": "sorted", "S~r": "sorted_rounded", "S-bar": "sorted_isotonic"}

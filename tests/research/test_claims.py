@@ -2,9 +2,9 @@
 
 import pytest
 
-from dphist.reproduce import cdf, hay2010
-from dphist.reproduce.findings import Result, at_least, at_most, ratio
-from dphist.reproduce.histograms import Histogram
+from research import cdf, hay2010
+from research.findings import Result, at_least, at_most, ratio
+from research.histograms import Histogram
 
 LENGTHS = [2**power for power in range(14)]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dphist.reproduce.findings import Number, Result
+from research.findings import Number, Result
 
 # Colours that colour-blind readers can tell apart (Okabe, Ito), each with a marker of its own.
 _STYLES = (

@@ -5,9 +5,9 @@ import csv
 import pytest
 
 from dphist import datasets
-from dphist.reproduce import drawing
-from dphist.reproduce.findings import Claim, Findings, Number, Result, paper_numbers
-from dphist.reproduce.report import write
+from research import drawing
+from research.findings import Claim, Findings, Number, Result, paper_numbers
+from research.report import write
 
 
 def read(folder, name):
@@ -48,7 +48,7 @@ def test_without_the_papers_data_it_says_so(quick, paper):
 
 def test_trials_are_run_once_as_many_as_asked_for(tmp_path, run_reproduce, monkeypatch):
     # The library's source may change while tests run; then trials are rightly run again.
-    monkeypatch.setattr("dphist.reproduce.trials.source_hash", lambda: "one source")
+    monkeypatch.setattr("research.trials.source_hash", lambda: "one source")
     made = run_reproduce("cdf", "--quick", "--trials", 2, "--out", tmp_path)
     # 4 numbers of bins x 6 trees, and 8 configurations of consistency.
     assert f" {2 * (4 * 6 + 8)} trials run now" in made.stdout
@@ -150,7 +150,7 @@ def test_the_papers_numbers_stand_beside_ours(quick):
 
 def test_without_matplotlib_numbers_only(tmp_path, run_reproduce, monkeypatch):
     monkeypatch.setattr(drawing, "can_draw", lambda: False)
-    monkeypatch.setattr("dphist.reproduce.report.can_draw", lambda: False)
+    monkeypatch.setattr("research.report.can_draw", lambda: False)
     made = run_reproduce("cdf", "--quick", "--trials", 2, "--out", tmp_path)
     assert "numbers only: matplotlib is missing" in made.stdout
     assert list(tmp_path.rglob("*.png")) == []
@@ -195,7 +195,7 @@ def papers_counts(monkeypatch):
 
 @pytest.mark.parametrize("name", ["nettrace", "adult", "medcost"])
 def test_on_the_papers_data_sorted_counts_gain_tenfold(papers_counts, name):
-    from dphist.reproduce.measures import sorted_errors
+    from research.measures import sorted_errors
 
     for epsilon in (1.0, 0.1, 0.01):
         raw, consistent = (

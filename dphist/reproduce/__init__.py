@@ -1,6 +1,0 @@
-"""The papers' tables and figures, made again: ``dphist reproduce hay2010 | dawa2014 | cdf``.
-
-May import: the rest of ``dphist``, click, rich, and matplotlib where it is installed.
-Start at: ``hay2010.py`` (each paper has one ``reproduce``), then ``measures.py`` (what one trial is).
-Must stay true: a trial depends on its inputs alone, and every paper's number is in ``paper_numbers.toml``.
-"""
