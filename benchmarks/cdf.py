@@ -19,9 +19,9 @@ import numpy as np
 
 from benchmarks.delays import DAY, delays
 from dphist import SeededNoise, mechanisms
+from dphist.arrays import Int64Array
 from dphist.cdf import best_tree, tree_of
 from dphist.consistency.isotonic import isotonic
-from dphist.noise import Int64Array
 
 RESULTS = Path(__file__).parent / "results" / "cdf.json"
 RUNS = 200

@@ -20,19 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist import SeededNoise, plan_tree
+from dphist.arrays import FloatArray
 from dphist.consistency.isotonic import isotonic
 from dphist.consistency.nonnegative import nonnegative_least_squares, zero_negative_subtrees
 from dphist.consistency.top_down import top_down
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.published_error import published_prefix_variances
-from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.units import UNITS_PER_COUNT
 
 RESULTS = Path(__file__).parent / "results" / "consistency.json"
 RUNS = {720: 200, 8760: 80}
 OPEN_AFTER = (50, 200, 430)  # bins of an epoch of 720 that is still open
 WINDOW = 24
-FloatArray = NDArray[np.float64]
 
 
 def streams(horizon: int) -> Iterator[tuple[str, NDArray[np.int64]]]:

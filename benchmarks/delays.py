@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dphist import SeededNoise, plan_product
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.privacy import Exact, Neighbours
 from dphist.product.answers import Histogram
 from dphist.product.counter import ProductCounter

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import forest_error, forest_errors
 from dphist.tree.interval import half_width, half_widths

@@ -16,10 +16,9 @@ from itertools import combinations_with_replacement
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64Array = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
+from dphist.arrays import FloatArray, Int64Array
+
 Budgets = Literal["optimal", "equal"]
 
 # Shares are cube roots, kept as exact fractions of this many parts.

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist import mechanisms
+from dphist.arrays import Int64Array
 from dphist.mechanisms.budget import Epsilon
-from dphist.mechanisms.ranges import Int64Array, checked_ranges, range_sums, spread_ranges
+from dphist.mechanisms.ranges import checked_ranges, range_sums, spread_ranges
 from dphist.noise import SeededNoise
 from dphist.privacy import Neighbours
 from dphist.workloads import prefixes, single_bins

@@ -22,9 +22,10 @@ from opendp.measures import max_divergence
 from opendp.metrics import l1_distance, linf_distance
 from opendp.mod import enable_features
 
+from dphist.arrays import Int64Array
+
 enable_features("contrib")
 
-Int64Array = NDArray[np.int64]
 Scale = Fraction | int | float
 
 # Beyond this, sums over a tree of noise could leave int64; OpenDP would saturate instead of failing.

@@ -9,16 +9,14 @@ from pathlib import Path
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from dphist.arrays import FloatArray
 from dphist.privacy import Neighbours, exact
 from dphist.tree.candidates import RELEASES, Candidate, candidates, least_epsilon
 from dphist.tree.design import Release
 from dphist.workloads import PREFIX, Workload
-
-FloatArray = NDArray[np.float64]
 
 # Points of a line: each stands for a stretch of bins, whose single errors jump too much to be read.
 _POINTS = 64

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from dphist.mechanisms.base import LARGEST_TOTAL, HistogramRelease
 from dphist.mechanisms.registry import describe, names, release
-from dphist.noise import Int64Array, NoiseSource
+from dphist.noise import NoiseSource
 from dphist.privacy import exact, path_epsilon
 from dphist.tree.design import TreeDesign
-from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.units import UNITS_PER_COUNT
 from dphist.window_options import as_arguments, checked_options
 
 LARGEST_CELLS = 2**16  # numbers a window; each is released once, with Python's work for every histogram

@@ -15,14 +15,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.mechanisms.registry import release
 from dphist.noise import SeededNoise
 from dphist.product.band import LARGEST_CONFIDENCE, MISS, order_statistic
-from dphist.tree.upward import UNITS_PER_COUNT
-
-FloatArray = NDArray[np.float64]
+from dphist.units import UNITS_PER_COUNT
 
 # Held to be so by tests: same noise, other counts, the same errors. Cheap enough to be run a thousand times.
 # With the option ``consistent`` cumulative counts are moved to the nearest rising ones: how far is data.

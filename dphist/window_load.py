@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.arrays import Int64Array
 from dphist.mechanisms.base import LARGEST_TOTAL
-from dphist.noise import Int64Array, Scale, SeededNoise
+from dphist.noise import Scale, SeededNoise
 from dphist.product.planner import DRAWS_PER_SECOND
 from dphist.window import WindowDesign
 

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.privacy import Exact, exact
 
 Question = Literal["prefix", "sliding", "ranges"]

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from itertools import product
 
+from dphist.arrays import Int64Array
 from dphist.cdf import CdfTree, best_tree, tree_of
-from dphist.mechanisms.ranges import Int64Array
 from dphist.noise import SeededNoise
 from research.findings import (
     TOLERANCE,

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from dphist.mechanisms.ranges import Int64Array
+from dphist.arrays import Int64Array
 from research.histograms import Histogram
 from research.measures import AUTHORS_DAWA, answer_errors
 from research.setting import Setting

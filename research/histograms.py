@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from dphist import datasets
-from dphist.mechanisms.ranges import FloatArray, Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.noise import SeededNoise
 
 _SEED = 2014

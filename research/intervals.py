@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dphist.mechanisms.ranges import Int64Array
+from dphist.arrays import Int64Array
 from dphist.noise import SeededNoise
 from dphist.workloads import single_bins
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.consistency.trellis import consistent_cdf
 from dphist.mechanisms import HistogramRelease, release
 from dphist.mechanisms.dawa.deviations import DeviationIndex
 from dphist.mechanisms.dawa.partition import interval_lengths, least_cost_partition
-from dphist.mechanisms.ranges import FloatArray, Int64Array, range_sums
+from dphist.mechanisms.ranges import range_sums
 from dphist.noise import SeededNoise
 from research.intervals import intervals_of_length
 from research.trials import Outcome

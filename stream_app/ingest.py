@@ -20,19 +20,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.arrays import Int64Array
 from stream_app.core.bins import Assignment, BinRules, aggregate, assign, refusing, split
 from stream_app.core.bounding import UserRecords
-from stream_app.core.records import (
-    Ahead,
-    Apply,
-    Int64Array,
-    PartitionState,
-    Reason,
-    RecordBatch,
-    Refusal,
-    Reply,
-    Users,
-)
+from stream_app.core.records import Ahead, Apply, PartitionState, Reason, RecordBatch, Refusal, Reply, Users
 from stream_app.cutting import Cutter
 from stream_app.outage import Outage
 from stream_app.ports import Clock, DeadLetters, Source, Store

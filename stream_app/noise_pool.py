@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.noise import Int64Array, NoiseSource, Scale
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource, Scale
 from stream_app.core.kinds.kind import Vector
 
 LARGEST_POOL = 4_000_000  # numbers; the vectors of one bin of a million columns on four levels

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from dphist.arrays import Int64Array
 from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
-    Int64Array,
     LedgerEntry,
     PublicState,
     RecordBatch,

@@ -12,7 +12,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.noise import Int64Array, Scale
+from dphist.arrays import Int64Array
+from dphist.noise import Scale
 from dphist.tree.design import TreeDesign
 
 Node = tuple[int, int]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from heapq import heappop, heappush, heapreplace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Int64Array = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
+from dphist.arrays import FloatArray, Int64Array
 
 # Absolute deviations are compared on this lattice: published values are whole, or in units of 2^-16.
 _LATTICE = 2**16

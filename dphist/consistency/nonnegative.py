@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Int64Array = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
+from dphist.arrays import FloatArray, Int64Array
 
 
 def zero_negative_subtrees(levels: Sequence[ArrayLike]) -> list[FloatArray]:

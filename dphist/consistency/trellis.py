@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.consistency.isotonic import isotonic_integers, isotonic_median
 
-Int64Array = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 Error = Literal["absolute", "squared"]
 Penalty = Callable[[FloatArray, float], FloatArray]
 

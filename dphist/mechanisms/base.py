@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.budget import BudgetLedger
-from dphist.mechanisms.ranges import FloatArray, Int64Array, checked_ranges, range_sums, spread_ranges
+from dphist.mechanisms.ranges import checked_ranges, range_sums, spread_ranges
 from dphist.noise import NoiseSource, Scale, SeededNoise
 from dphist.privacy import Neighbours
 

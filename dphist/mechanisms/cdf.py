@@ -13,10 +13,10 @@ from typing import Literal
 
 import numpy as np
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.cdf import CdfTree, best_tree, difference_uses, level_sums, prefixes, suffixes, tree_of
 from dphist.consistency.trellis import Error, consistent_cdf
 from dphist.mechanisms.base import HistogramRelease, Numbers, RangeFunction, Request, noise_variance
-from dphist.mechanisms.ranges import FloatArray, Int64Array
 from dphist.privacy import Neighbours
 
 

@@ -10,9 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
-from dphist.mechanisms.ranges import FloatArray, Int64Array
 
 # Scores count expected error in units of 2^-6 of a count.
 _SCORE_BITS = 6

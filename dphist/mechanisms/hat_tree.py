@@ -10,10 +10,10 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, vstack
 from scipy.sparse.linalg import splu
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
 from dphist.mechanisms.dawa.query_tree import LATTICE
 from dphist.mechanisms.hierarchical import least_branching
-from dphist.mechanisms.ranges import FloatArray, Int64Array
 
 # More ranges than this do not change the choice of a plan.
 _LARGEST_WORKLOAD = 300

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
-from dphist.mechanisms.ranges import FloatArray, Int64Array
 from dphist.mechanisms.weighted_tree import IntervalTree, least_squares, range_variance
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import coo_array, diags_array
 from scipy.sparse.linalg import splu
 
-from dphist.mechanisms.ranges import FloatArray, Int64Array
+from dphist.arrays import FloatArray, Int64Array
 
 Places = Int64Array | FloatArray
 

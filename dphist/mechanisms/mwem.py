@@ -8,9 +8,10 @@ from functools import reduce
 
 import numpy as np
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
-from dphist.mechanisms.ranges import FloatArray, Int64Array, range_sums
+from dphist.mechanisms.ranges import range_sums
 from dphist.privacy import Neighbours
 
 # (epsilon N, rounds of least error): measured on generated histograms, read off between by logarithm.

@@ -6,11 +6,12 @@ from fractions import Fraction
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity
 from dphist.mechanisms.dawa.expand import bucket_counts, uniform_expansion
-from dphist.mechanisms.ranges import Int64Array, squared_cover
+from dphist.mechanisms.ranges import squared_cover
 from dphist.privacy import exact
 
 # Deviations are compared in units of 2^-4 of a count: far below any noise, far above int64's end.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
-from dphist.mechanisms.ranges import FloatArray, Int64Array
 
 
 def privelet(request: Request) -> HistogramRelease:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Int64Array = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
+from dphist.arrays import FloatArray, Int64Array
 
 
 def checked_ranges(ranges: ArrayLike, shape: tuple[int, ...]) -> Int64Array:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.consistency.isotonic import isotonic
 from dphist.consistency.nonnegative import round_nonnegative
 from dphist.mechanisms.base import HistogramRelease, Numbers, Request, noise_variance
-from dphist.mechanisms.ranges import FloatArray, Int64Array
 
 
 def sorted_counts(request: Request) -> HistogramRelease:

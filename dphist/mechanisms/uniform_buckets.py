@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.dawa.partition import least_cost_partition
-from dphist.mechanisms.ranges import FloatArray, Int64Array
 
 # Every run of pieces may be a bucket up to here; beyond, runs of a power of two.
 _ALL_RUNS = 4096

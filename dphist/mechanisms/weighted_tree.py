@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.mechanisms.ranges import FloatArray, Int64Array
+from dphist.arrays import FloatArray, Int64Array
 
 Number = TypeVar("Number", np.int64, np.float64)
 Value = TypeVar("Value", np.int64, np.float64, np.bool_)

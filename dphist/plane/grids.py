@@ -7,9 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
 from dphist.mechanisms.budget import Epsilon
-from dphist.mechanisms.ranges import FloatArray, Int64Array, squared_cover
+from dphist.mechanisms.ranges import squared_cover
 from dphist.plane.rectangles import areas, exact_sums, grid_blocks, grid_edges, paint
 from dphist.privacy import exact
 

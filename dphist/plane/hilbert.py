@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, RangeFunction, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.mechanism import PARTITION_SHARE, dawa
-from dphist.mechanisms.ranges import FloatArray, Int64Array
 
 # More runs than this say nothing new about which buckets the workload needs.
 _LARGEST_WORKLOAD = 20_000

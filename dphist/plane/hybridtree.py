@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
-from dphist.mechanisms.ranges import Int64Array
 from dphist.plane.quadtree import LEVEL_GROWTH
 from dphist.plane.rectangles import RectangleTree, halves, quarters
 

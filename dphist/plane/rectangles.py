@@ -11,8 +11,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import RangeFunction, Request, noise_variance
-from dphist.mechanisms.ranges import FloatArray, Int64Array
 
 # A path's budget in whole parts; times a total of 2^42 events it stays inside int64.
 _PARTS = 2**20

@@ -11,18 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.consistency.trellis import consistent_cdf
-from dphist.noise import Int64Array
 from dphist.product.axis import ValueAxis
 from dphist.product.band import sup_error
 from dphist.product.columns import key_weights
 from dphist.product.forest import GroupSum, RangeSum
 from dphist.tree.estimate import Estimate
 from dphist.tree.law import WeightedNoise
-
-FloatArray = NDArray[np.float64]
 
 FLOATING_ERROR = 1e-10
 

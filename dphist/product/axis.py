@@ -14,14 +14,11 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dphist.noise import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.privacy import check_shares
 from dphist.tree.epoch_nodes import by_parent, node_counts, to_children
 from dphist.tree.shape import TreeShape
-
-FloatArray = NDArray[np.float64]
 
 LARGEST_BUCKETS = 1024  # least squares over them is kept as a dense matrix
 LARGEST_KEYS = 2**20

@@ -19,12 +19,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.noise import SeededNoise
 from dphist.product.axis import ValueAxis
 from dphist.tree.inversion import kaiser_bessel, tail_bounds
 from dphist.tree.law import LawTable, WeightedNoise
-
-FloatArray = NDArray[np.float64]
 
 LARGEST_CONFIDENCE = 0.999
 # The chance, over seeds, that a band is narrower than promised.

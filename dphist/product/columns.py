@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dphist.noise import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.product.axis import KeyAxis
 from dphist.product.design import ProductDesign
 from dphist.product.forest import RangeSum
@@ -21,8 +20,6 @@ from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
 from dphist.tree.law import LawTable, WeightedNoise
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
-
-FloatArray = NDArray[np.float64]
 
 
 class ColumnSum:

@@ -7,7 +7,8 @@ import struct
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.product.design import ColumnGroup, ProductDesign
 from dphist.tree.anticipating import AnticipatingCounter
 from dphist.tree.counter import LARGEST_COUNT, CounterSnapshot, TreeCounter

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.privacy import exact, path_epsilon
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.tree.design import TreeDesign

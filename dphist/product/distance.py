@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.product.answers import Cdf, Histogram
 from dphist.product.band import LARGEST_CONFIDENCE
-
-FloatArray = NDArray[np.float64]
 
 # Each of two bands may be wrong half as often.
 LARGEST_DISTANCE_CONFIDENCE = 2 * LARGEST_CONFIDENCE - 1

@@ -6,15 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dphist.noise import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.product.design import ProductDesign
 from dphist.tree.estimate import ReleasedForest
 from dphist.tree.law import WeightedNoise
 from dphist.tree.release import BinReleases
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.product.design import ProductDesign
 from dphist.product.forest import GroupSum, RangeSum
 from dphist.tree.counter import LARGEST_COUNT
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.published_error import published_law, published_rounding
-from dphist.tree.upward import UNITS_PER_COUNT, VALUE_BITS
+from dphist.units import UNITS_PER_COUNT, VALUE_BITS
 
 _HEADER = struct.Struct("<4sHQQ")
 _MAGIC = b"dpPT"

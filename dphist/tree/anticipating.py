@@ -11,14 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import AnticipatingSnapshot, bins_noise, release_bins
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.published_error import published_law, published_rounding
 from dphist.tree.release import BinRelease, BinReleases
-from dphist.tree.upward import UNITS_PER_COUNT, VALUE_BITS
+from dphist.units import UNITS_PER_COUNT, VALUE_BITS
 
 __all__ = ["AnticipatingCounter", "AnticipatingSnapshot"]
 

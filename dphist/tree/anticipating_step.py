@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.tree.counter import LARGEST_COUNT
 from dphist.tree.design import TreeDesign
 from dphist.tree.release import BinReleases, LevelRelease
-from dphist.tree.upward import VALUE_BITS, close_parents
+from dphist.tree.upward import close_parents
+from dphist.units import VALUE_BITS
 
 _SNAPSHOT_HEADER = struct.Struct("<4sHHQQ")
 _SNAPSHOT_MAGIC = b"dpAC"

@@ -12,12 +12,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.tree.node_error import share_of_children
 from dphist.tree.shape import TreeShape
-
-FloatArray = NDArray[np.float64]
 
 
 class _Pool(NamedTuple):

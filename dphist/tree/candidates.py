@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dphist.arrays import FloatArray
 from dphist.noise import SeededNoise
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
@@ -25,7 +23,6 @@ from dphist.tree.reference import ChanCounter, FlatCounter, HonakerCounter, Kary
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
 
-FloatArray = NDArray[np.float64]
 RELEASES: tuple[Release, ...] = ("causal", "anticipating")
 
 # An epsilon above this protects nobody, so no target is met with it.

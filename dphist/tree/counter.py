@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
 from dphist.tree.release import BinRelease, BinReleases, LevelRelease

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import FloatArray, Int64Array
+from dphist.noise import NoiseSource
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import by_parent, node_counts
 from dphist.tree.node_error import share_of_children
-from dphist.tree.upward import VALUE_BITS
+from dphist.units import VALUE_BITS
 
-FloatArray = NDArray[np.float64]
 # int64, or Python's integers of any size where int64 might not do.
 Integers = NDArray[Any]
 EpochNoise = tuple[Int64Array, ...]

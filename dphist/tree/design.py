@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.noise import checked_scale
 from dphist.privacy import Neighbours, check_shares, exact, path_epsilon
 from dphist.privacy import sensitivity as level_sensitivity
@@ -26,7 +26,6 @@ from dphist.tree.range_error import workload_error
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
 
-FloatArray = NDArray[np.float64]
 Release = Literal["causal", "anticipating"]
 
 # Published values are int64 in units of 2^-16: beyond this scale one noise draw could leave them.

@@ -16,8 +16,8 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.noise import checked_scale
 from dphist.privacy import exact, path_epsilon
 from dphist.tree.decoder import WEIGHT_BITS, decoder_weights, scaled
@@ -25,10 +25,7 @@ from dphist.tree.design import LARGEST_SCALE, TreeDesign
 from dphist.tree.forest_laws import live_error
 from dphist.tree.law import WeightedNoise, discrete_laplace_variance
 from dphist.tree.published_error import published_law, published_prefix_variances
-from dphist.tree.upward import UNITS_PER_COUNT, VALUE_BITS
-
-FloatArray = NDArray[np.float64]
-Int64Array = NDArray[np.int64]
+from dphist.units import UNITS_PER_COUNT, VALUE_BITS
 
 
 @dataclass(frozen=True)

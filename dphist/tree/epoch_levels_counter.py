@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.tree.counter import LARGEST_COUNT
 from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.estimate import Estimate
 from dphist.tree.law import WeightedNoise
 from dphist.tree.release import NodeRelease
-from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.units import UNITS_PER_COUNT
 
 _HEADER = struct.Struct("<4sHHQQ")
 _MAGIC = b"dpEL"

@@ -8,16 +8,14 @@ from fractions import Fraction
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.planner import LEAST_SHARE, balanced_branching, plan_tree, planning_rate
 from dphist.tree.published_error import published_prefix_variances
-
-FloatArray = NDArray[np.float64]
 
 # Of epsilon, for levels above the planned ones: a stream outlives what it was planned for.
 RESERVE = Fraction(1, 100)

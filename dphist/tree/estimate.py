@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dphist.noise import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import forest_error, live_error
 from dphist.tree.interval import half_width, half_widths
@@ -22,10 +22,9 @@ from dphist.tree.law import WeightedNoise
 from dphist.tree.release import BinRelease, BinReleases
 from dphist.tree.series import Series, checked_series, series_laws, series_variance
 from dphist.tree.two_pass import from_above, least_squares
-from dphist.tree.upward import UNITS_PER_COUNT, UpwardPass
+from dphist.tree.upward import UpwardPass
 from dphist.tree.weights import range_weights, rounding_bounds
-
-FloatArray = NDArray[np.float64]
+from dphist.units import UNITS_PER_COUNT
 
 __all__ = ["Estimate", "Interval", "ReleasedForest", "Series", "least_squares", "live_estimate"]
 

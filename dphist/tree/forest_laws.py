@@ -13,13 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.noise import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.tree.design import TreeDesign
 from dphist.tree.law import LawTable, WeightedNoise
-from dphist.tree.upward import UNITS_PER_COUNT
 from dphist.tree.weights import rounding_bounds, unfolded
-
-FloatArray = NDArray[np.float64]
+from dphist.units import UNITS_PER_COUNT
 
 
 class Terms(NamedTuple):

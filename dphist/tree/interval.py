@@ -23,6 +23,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.tree.inversion import (
     DITHER,
     FLOATING_ERROR,
@@ -41,8 +42,6 @@ from dphist.tree.inversion import (
     tail_bounds,
 )
 from dphist.tree.law import LawTable, WeightedNoise, squared_sine, waves
-
-FloatArray = NDArray[np.float64]
 
 __all__ = ["DITHER", "TAIL_SHARE", "HalfWidth", "half_width", "half_widths"]
 

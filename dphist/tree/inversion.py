@@ -9,12 +9,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.tree.law import LawTable
-
-FloatArray = NDArray[np.float64]
-Int64Array = NDArray[np.int64]
 
 # The dither, and with it the excess of an interval, in standard errors.
 DITHER = 1 / 256

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from dphist.arrays import FloatArray
 
 # Doubles that intermediate arrays may hold: a quarter of a megabyte, so that a few stay in cache.
 _CELLS = 2**15

@@ -16,12 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.tree.epoch_nodes import by_parent
 from dphist.tree.shape import TreeShape
-
-FloatArray = NDArray[np.float64]
 
 
 def share_of_children(own: FloatArray, children: FloatArray) -> FloatArray:

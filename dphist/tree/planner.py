@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.anticipation import level_uniform_error
@@ -25,8 +25,6 @@ from dphist.tree.design import LARGEST_SCALE, Release, TreeDesign
 from dphist.tree.range_uses import children_within, workload_uses
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
-
-FloatArray = NDArray[np.float64]
 
 # Shares are fractions over this: fine enough to cost no error, coarse enough to read.
 SHARE_DENOMINATOR = 10**6

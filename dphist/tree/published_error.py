@@ -7,16 +7,14 @@ really uses (whole multiples of 2^-24), so what is left to bound is the decoder'
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.tree.decoder import decoder_weights, node_variances
 from dphist.tree.design import TreeDesign
 from dphist.tree.law import WeightedNoise
 from dphist.tree.node_error import prefix_variances
 from dphist.tree.published_laws import published_laws
-from dphist.tree.upward import UNITS_PER_COUNT
-
-FloatArray = NDArray[np.float64]
+from dphist.units import UNITS_PER_COUNT
 
 
 def published_law(design: TreeDesign, a: int, b: int) -> WeightedNoise:

@@ -19,16 +19,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dphist.noise import Int64Array
+from dphist.arrays import BoolArray, FloatArray, Int64Array
 from dphist.tree.decoder import WEIGHT_BITS, DecoderWeights, decoder_weights
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.law import LawTable
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 _UNIT = 2.0**-WEIGHT_BITS
 

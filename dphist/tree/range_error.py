@@ -21,15 +21,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.tree.epoch_nodes import by_parent, to_children
 from dphist.tree.node_error import prefix_variances, variances_from_below
 from dphist.tree.shape import TreeShape
 from dphist.workloads import Workload, WorkloadPart
-
-FloatArray = NDArray[np.float64]
-Int64Array = NDArray[np.int64]
 
 
 def workload_error(

@@ -20,13 +20,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.tree.anticipation import anticipating_uses
 from dphist.workloads import Workload, WorkloadPart
-
-FloatArray = NDArray[np.float64]
-Int64Array = NDArray[np.int64]
 
 
 def workload_uses(branchings: Int64Array, horizon: int, workload: Workload, anticipating: bool) -> FloatArray:

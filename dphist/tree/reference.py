@@ -9,13 +9,11 @@ subtree (Honaker). Noise is drawn at construction and decoded into the error of 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dphist.noise import Int64Array, NoiseSource, checked_scale
+from dphist.arrays import FloatArray, Int64Array
+from dphist.noise import NoiseSource, checked_scale
 from dphist.privacy import Exact, exact
 from dphist.tree.law import discrete_laplace_variance
-
-FloatArray = NDArray[np.float64]
 
 
 class KaryCounter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.tree.shape import TreeShape
 
 

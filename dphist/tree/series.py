@@ -10,14 +10,12 @@ from collections.abc import Iterator
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dphist.noise import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import Terms, forest_errors, laws_of_terms, live_terms, prefix_terms
 from dphist.tree.law import LawTable
 
-FloatArray = NDArray[np.float64]
 # "running": counts of [0, t) as known now; "live": as first published; "bin": every bin as known now.
 Series = Literal["running", "live", "bin"]
 

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.tree.design import TreeDesign
-
-VALUE_BITS = 16
-UNITS_PER_COUNT = 1 << VALUE_BITS
+from dphist.units import VALUE_BITS
 
 
 class UpwardPass:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.tree.estimate import Estimate
 from dphist.tree.interval import half_widths
 from dphist.tree.law import LawTable
@@ -20,7 +20,6 @@ from stream_app.core.kinds.tables import Span
 from stream_app.core.query import Series as Points
 from stream_app.core.query import StreamView
 
-FloatArray = NDArray[np.float64]
 Quantity = Literal["running", "bin"]
 Part = Literal["value", "lower", "upper", "stderr"]
 

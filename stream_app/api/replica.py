@@ -15,10 +15,11 @@ from functools import partial
 from itertools import islice
 from operator import itemgetter
 
+from dphist.arrays import Int64Array
 from stream_app.core.alerts.states import State
 from stream_app.core.ledger import Statement, statement
 from stream_app.core.query import Missing, StreamView
-from stream_app.core.records import Int64Array, LedgerEntry, PublicState
+from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.outage import Outage
 from stream_app.ports import PublicReader
 from stream_app.shared_answer import SharedAnswer

@@ -18,7 +18,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stream_app.core.records import Int64Array, PartitionState, Reason
+from dphist.arrays import Int64Array
+from stream_app.core.records import PartitionState, Reason
 
 LARGEST_APPLY_CELLS = 5_000  # a script that runs longer would hold up every other stream of the store
 LatePolicy = Literal["next_bin", "drop", "dead_letter"]

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_app.core.records import Int64Array, Users
+from dphist.arrays import Int64Array
+from stream_app.core.records import Users
 
 ID_BYTES = 16  # 128 bits: two users of a window meet in one id with a probability nobody needs to fear
 CELL_BYTES = 4

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_app.core.records import Int64Array, Reason
+from dphist.arrays import Int64Array
+from stream_app.core.records import Reason
 
 OTHER = "other"  # the key of all events whose own key is not on the list
 _NONE = -1

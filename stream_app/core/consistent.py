@@ -13,12 +13,12 @@ from typing import Literal
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from dphist.consistency.isotonic import isotonic
 from dphist.consistency.top_down import top_down
 from dphist.tree.decoder import node_variances
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import Float64Array
-from stream_app.core.records import Int64Array
 from stream_app.core.strategy import Strategy
 
 Method = Literal["top_down", "isotonic"]

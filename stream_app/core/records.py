@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Int64Array = NDArray[np.int64]
+from dphist.arrays import Int64Array
 
 GENESIS = "0" * 64  # the head hash of a stream that has released nothing
 

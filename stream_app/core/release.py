@@ -14,9 +14,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
-from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.units import UNITS_PER_COUNT
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.errors import CONFIDENCE, RowError

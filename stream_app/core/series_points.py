@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from stream_app.core.kinds.tables import Answered, Float64Array, Span
-from stream_app.core.records import Int64Array
 
 
 def downsampled(values: Float64Array, points: int) -> Int64Array:

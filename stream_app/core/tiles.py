@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream_app.core.records import Int64Array, TileAppend, TileKey
+from dphist.arrays import Int64Array
+from stream_app.core.records import TileAppend, TileKey
 
 LARGEST_TILE_BYTES = 256 * 1024
 CELLS_PER_TILE = 1024  # wider rows are cut, so that a reader of a few cells does not fetch them all

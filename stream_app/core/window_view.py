@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.arrays import Int64Array
+from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.tables import WINDOWS, Float64Array, Span
 from stream_app.core.query import QueryError, StreamView
-from stream_app.core.records import Int64Array
 
 
 class Window(NamedTuple):

@@ -19,7 +19,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_app.core.records import Int64Array, Reason
+from dphist.arrays import Int64Array
+from stream_app.core.records import Reason
 from stream_app.ports import OperatorError
 from stream_app.sources.times import TimeFormat, times_us
 

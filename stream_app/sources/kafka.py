@@ -18,7 +18,8 @@ import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
 
-from stream_app.core.records import Int64Array, Reason, RecordBatch, Refusal
+from dphist.arrays import Int64Array
+from stream_app.core.records import Reason, RecordBatch, Refusal
 from stream_app.kafka_cluster import Cluster, TopicFacts, answers, check_keeps_records, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.shared_answer import SharedAnswer

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stream_app.core.records import Int64Array, RecordBatch
+from dphist.arrays import Int64Array
+from stream_app.core.records import RecordBatch
 from stream_app.sources.decode import PlainField, TimeField
 from stream_app.sources.lines import PARTITION, FileFormat, LineFile
 from stream_app.sources.sort import in_order_of_time

@@ -13,7 +13,8 @@ from typing import IO
 
 import numpy as np
 
-from stream_app.core.records import Int64Array, RecordBatch
+from dphist.arrays import Int64Array
+from stream_app.core.records import RecordBatch
 from stream_app.durable import secret_directory, write_durably
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import PlainField, TimeField

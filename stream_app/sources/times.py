@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_app.core.records import Int64Array
+from dphist.arrays import Int64Array
 
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
 Bools = NDArray[np.bool_]

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from stream_app.core.bounding import CELL_BYTES, ID_BYTES
-from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Int64Array, Release, StoredNoise, Users
+from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Release, StoredNoise, Users
 from stream_app.core.tiles import LARGEST_TILE_BYTES
 
 # Lua in Redis calculates in doubles, exact up to here.

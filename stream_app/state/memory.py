@@ -13,11 +13,11 @@ from itertools import islice
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
-    Int64Array,
     LedgerEntry,
     PartitionState,
     Release,

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from dphist.arrays import Int64Array
 from stream_app.core.bounding import ID_BYTES, UserShard
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
-    Int64Array,
     LedgerEntry,
     PartitionState,
     Release,

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
 from dphist.tree.anticipating_step import BinsNoise

@@ -19,7 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.noise import Int64Array, Scale, SeededNoise
+from dphist.arrays import Int64Array
+from dphist.noise import Scale, SeededNoise
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.law import discrete_laplace_variance
 from stream_app.core.kinds import READERS, Kind

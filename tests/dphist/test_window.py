@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import SeededNoise, SystemNoise, mechanisms
-from dphist.noise import Int64Array, Scale
+from dphist.arrays import Int64Array
+from dphist.noise import Scale
 from dphist.privacy import path_epsilon, sensitivity
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape

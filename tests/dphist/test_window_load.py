@@ -9,7 +9,8 @@ from itertools import count
 import numpy as np
 import pytest
 
-from dphist.noise import Int64Array, Scale, SeededNoise
+from dphist.arrays import Int64Array
+from dphist.noise import Scale, SeededNoise
 from dphist.product.planner import DRAWS_PER_SECOND
 from dphist.window import window_mechanisms
 from dphist.window_load import WindowLoad, all_different

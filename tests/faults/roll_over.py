@@ -11,7 +11,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
-from dphist.noise import Int64Array, Scale, SystemNoise
+from dphist.arrays import Int64Array
+from dphist.noise import Scale, SystemNoise
 from stream_app.closer import Closer
 from stream_app.core.kinds import pages as noise_pages
 from stream_app.core.records import Cut

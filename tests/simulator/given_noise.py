@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.noise import Int64Array, Scale, SeededNoise
+from dphist.arrays import Int64Array
+from dphist.noise import Scale, SeededNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.shape import TreeShape

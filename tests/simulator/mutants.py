@@ -15,7 +15,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from dphist.noise import Int64Array, Scale
+from dphist.arrays import Int64Array
+from dphist.noise import Scale
 from stream_app import cutting, ingest
 from stream_app.core.bins import Assignment, BinRules, assign
 from stream_app.core.records import Apply, Cut, PartitionState, Release, Reply

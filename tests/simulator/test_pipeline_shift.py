@@ -19,7 +19,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from dphist.noise import Int64Array, Scale
+from dphist.arrays import Int64Array
+from dphist.noise import Scale
 from dphist.tree import decoder
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_levels import EpochLevels

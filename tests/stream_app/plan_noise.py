@@ -12,19 +12,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.product.columns import column_sum, key_weights
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.estimate import ReleasedForest
-from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.over_epochs_cover import EpochNode
 from stream_app.core.kinds.tables import Known, Span
 from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
-
-FloatArray = NDArray[np.float64]
 
 _IMPULSE = 1 << 28
 

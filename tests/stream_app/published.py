@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dphist import SeededNoise, plan_tree
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.tree.anticipating_step import BinsNoise, bins_noise
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import Release

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dphist import plan_product
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from stream_app.core.kinds import kind_of
 from stream_app.core.records import Apply, Cut, Reply
 from stream_app.core.release import make_release

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dphist import plan_tree
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.tree.design import TreeDesign
 from dphist.window import WindowDesign
 from stream_app.core.kinds import kind_of

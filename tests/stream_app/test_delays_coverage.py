@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.delays import AIRPORTS, DAY, coverage, day_of, delays
 from dphist import SeededNoise, SystemNoise
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.privacy import Neighbours
 from dphist.product.answers import Histogram
 from dphist.tree.design import Release

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dphist.noise import Int64Array, Scale, SystemNoise
+from dphist.arrays import Int64Array
+from dphist.noise import Scale, SystemNoise
 from dphist.product.published import draw_errors
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign

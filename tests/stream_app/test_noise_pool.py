@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dphist import SeededNoise, SystemNoise, plan_product
-from dphist.noise import Int64Array, Scale
+from dphist.arrays import Int64Array
+from dphist.noise import Scale
 from dphist.product.counter import ProductCounter
 from stream_app import noise_pool
 from stream_app.core.kinds import kind_of

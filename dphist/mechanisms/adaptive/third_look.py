@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.dawa.query_tree import LATTICE
 from dphist.mechanisms.hierarchical import least_branching
-from dphist.mechanisms.ranges import FloatArray, Int64Array
 from dphist.mechanisms.weighted_tree import IntervalTree, range_variance
 
 # More ranges than this do not change the choice.

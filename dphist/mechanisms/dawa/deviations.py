@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.mechanisms.ranges import Int64Array
+from dphist.arrays import Int64Array
 
 # Below this length summing the window itself is faster than asking the index.
 _SHORT = 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dphist.mechanisms.ranges import FloatArray, Int64Array
+from dphist.arrays import FloatArray, Int64Array
 
 
 def bucket_counts(counts: Int64Array, edges: Int64Array) -> Int64Array:

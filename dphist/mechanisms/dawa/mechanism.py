@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from dphist.arrays import FloatArray
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, uniform_expansion
@@ -14,7 +15,6 @@ from dphist.mechanisms.dawa.merge import merged_buckets
 from dphist.mechanisms.dawa.partition import Centre, private_partition
 from dphist.mechanisms.dawa.query_tree import LATTICE, TreeParts, best_tree, greedy_tree
 from dphist.mechanisms.hierarchical import equal_parts, measure_tree
-from dphist.mechanisms.ranges import FloatArray
 from dphist.mechanisms.weighted_tree import IntervalTree
 
 PARTITION_SHARE = Fraction(1, 4)

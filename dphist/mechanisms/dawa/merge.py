@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from dphist.mechanisms.dawa.expand import bucket_positions
 from dphist.mechanisms.hierarchical import MeasuredTree
 from dphist.mechanisms.measured_runs import MeasuredRuns
-from dphist.mechanisms.ranges import Int64Array
 from dphist.mechanisms.uniform_buckets import uniform_buckets
 
 

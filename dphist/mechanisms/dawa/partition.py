@@ -9,9 +9,9 @@ from typing import Literal, cast
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from dphist.mechanisms.base import Numbers, Request
 from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity, sensitivity_from_median
-from dphist.mechanisms.ranges import Int64Array
 
 Centre = Literal["mean", "median"]
 

@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dphist.noise import Int64Array, SeededNoise
+from dphist.arrays import FloatArray, Int64Array
+from dphist.noise import SeededNoise
 from dphist.product.answers import Cdf, Histogram
 from dphist.product.band import NodeTable
 from dphist.product.columns import ColumnSum, key_weights
@@ -24,9 +24,8 @@ from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.estimate import Estimate, ReleasedForest
 from dphist.tree.law import WeightedNoise
 from dphist.tree.published_error import published_law
-from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.units import UNITS_PER_COUNT
 
-FloatArray = NDArray[np.float64]
 # Trees count whole numbers: draws of sums that are none are held in these parts of a count.
 _PARTS = 2**10
 

@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.noise import SeededNoise
 from dphist.product.answers import Cdf
 from dphist.product.design import ProductDesign
@@ -18,8 +19,6 @@ from dphist.product.distance import distance_bounds
 from stream_app.core.alerts.axis_noise import HistogramNoise
 from stream_app.core.alerts.forecast import Forecast, beginnings, delay_quantile, first_releases, held
 from stream_app.core.alerts.rules import Rule
-
-FloatArray = NDArray[np.float64]
 
 PATHS = 64
 RELEASES = 48  # each asks for two bands

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from dphist.product.answers import Histogram
 from dphist.product.columns import ColumnSum
 from dphist.product.design import ProductDesign
@@ -22,7 +23,6 @@ from stream_app.core.alerts.rules import OF_VALUES, Condition
 from stream_app.core.cells import Buckets, Cells
 from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
-from stream_app.core.records import Int64Array
 
 Places = tuple[int, ...] | None
 

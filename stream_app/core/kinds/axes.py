@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from dphist import plan_product
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.product.columns import ColumnSum, column_sum, key_counts
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
@@ -31,7 +32,7 @@ from dphist.tree.interval import half_widths
 from dphist.tree.law import LawTable
 from dphist.tree.published_error import published_prefix_variances
 from dphist.tree.series import series_variance
-from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.causal_errors import CausalAxesErrors
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import CONFIDENCE, RowError, row_pairs

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.product.forest import RangeSum
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate

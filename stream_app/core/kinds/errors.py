@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.tree.forest_laws import RangeErrors
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.over_epochs_cover import EpochCovers

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.epoch_levels_counter import EpochLevelsCounter, EpochLevelsSnapshot

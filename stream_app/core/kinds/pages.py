@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.tree.anticipating_step import BinsNoise
 
 LARGEST_PAGE_BYTES = 1 << 20

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.product.columns import ColumnSum
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import RangeErrors

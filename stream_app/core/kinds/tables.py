@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 
 Float64Array = NDArray[np.float64]
 Answered = Literal["running", "bin", "window"]  # what each point of a series counts

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from dphist import plan_tree
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import AnticipatingSnapshot, BinsNoise, bins_noise, release_bins
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
@@ -23,8 +24,8 @@ from dphist.tree.published_error import published_law, published_prefix_variance
 from dphist.tree.published_laws import published_laws
 from dphist.tree.release import BinReleases
 from dphist.tree.series import series_laws, series_variance
-from dphist.tree.upward import UNITS_PER_COUNT
 from dphist.tree.weights import rounding_bounds
+from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.causal_errors import CausalTreeErrors
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import CONFIDENCE, RowError, row_pairs

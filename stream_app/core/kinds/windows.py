@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.window import WindowDesign
 from stream_app.core.kinds.kind import values_hash

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from dphist.noise import Int64Array, NoiseSource
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource
 from dphist.tree.design import TreeDesign
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors, RowError

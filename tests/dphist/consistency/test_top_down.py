@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 from dphist import SeededNoise, plan_tree
 from dphist.consistency.top_down import onto_simplex, top_down
 from dphist.tree.decoder import decode_noise, draw_epoch_noise, node_variances
-from dphist.tree.upward import UNITS_PER_COUNT
+from dphist.units import UNITS_PER_COUNT
 from tests.examples import examples
 
 VALUES = st.integers(-40, 40).map(float)

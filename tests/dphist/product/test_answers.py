@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from dphist import SeededNoise, SystemNoise
+from dphist.arrays import FloatArray
 from dphist.product.answers import Cdf, Histogram
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
@@ -21,8 +21,6 @@ from tests.dphist.product.strategies import product_designs, span
 from tests.examples import examples
 from tests.oracles import complete_nodes
 from tests.oracles import span as bins_under
-
-FloatArray = NDArray[np.float64]
 
 
 def forest_of(design: ProductDesign, noise: SeededNoise | SystemNoise, seed: int, bins: int) -> ProductForest:

@@ -10,7 +10,8 @@ import pytest
 from scipy.stats import binom
 
 from dphist import SeededNoise
-from dphist.noise import Int64Array, Scale
+from dphist.arrays import Int64Array
+from dphist.noise import Scale
 from dphist.product.answers import Histogram
 from dphist.product.band import MISS, NodeTable, draws_needed, order_statistic, sup_error
 from dphist.product.counter import ProductCounter

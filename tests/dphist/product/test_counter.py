@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dphist import SeededNoise, SystemNoise
-from dphist.noise import Int64Array, Scale
+from dphist.arrays import Int64Array
+from dphist.noise import Scale
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.product.planner import plan_product

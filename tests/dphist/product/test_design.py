@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.product.planner import Load, check_load, plan_product

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import SeededNoise, SystemNoise
-from dphist.noise import Int64Array, Scale
+from dphist.arrays import Int64Array
+from dphist.noise import Scale
 from dphist.product import published
 from dphist.product.answers import Histogram
 from dphist.product.columns import column_sum

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from dphist.arrays import FloatArray
 
 CELLS = 2**17
 _PERIOD = 44.0  # of the grid, in standard deviations

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import FloatArray
 from dphist.tree.decoder import WEIGHT_BITS, decoder_weights, node_variances
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import by_parent, to_children
-
-FloatArray = NDArray[np.float64]
 
 
 def complete_nodes(design: TreeDesign, bins: int) -> tuple[FloatArray, FloatArray, list[tuple[int, int]]]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import AnticipatingCounter, AnticipatingSnapshot, SeededNoise, SystemNoise, plan_tree
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.tree.decoder import EpochNoise, decode_noise, decoder_weights, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts

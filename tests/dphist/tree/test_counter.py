@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.noise import Int64Array, Scale, SeededNoise
+from dphist.arrays import Int64Array
+from dphist.noise import Scale, SeededNoise
 from dphist.tree.counter import LARGEST_COUNT, CounterSnapshot, TreeCounter
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import ReleasedForest

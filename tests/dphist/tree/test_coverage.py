@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dphist import AnticipatingCounter, SeededNoise, TreeCounter, plan_tree
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.forest_laws import forest_error
 from dphist.tree.interval import DITHER, half_width

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from dphist import plan_tree
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import RangeErrors, forest_error, forest_errors, live_errors
-from dphist.tree.upward import UNITS_PER_COUNT
 from dphist.tree.weights import Term, range_weights, rounding_bounds
+from dphist.units import UNITS_PER_COUNT
 from tests.dphist.tree.dense import merged
 from tests.dphist.tree.strategies import designs
 from tests.examples import examples

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from dphist.tree.counter import TreeCounter
 from dphist.tree.design import TreeDesign
 from tests.dphist.tree.strategies import designs
