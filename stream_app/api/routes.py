@@ -134,6 +134,7 @@ async def quantile(request: Request, replica: Known, query: Annotated[QuantileQu
 async def window(request: Request, replica: Known, query: Annotated[WindowQuery, Query()]) -> Response:
     """One tumbling window: its histogram as it was released once, cumulative counts, quantiles."""
     assert replica.view is not None
+    windows.check(replica.view, query)  # a question without an answer takes no turn
     if not windows.is_calibrated(replica.view, query):
         async with making_turn(request):  # before the view is held
             await run_in_threadpool(windows.calibrate, replica.view, query)

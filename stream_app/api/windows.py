@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -46,6 +47,15 @@ def described(view: StreamView) -> WindowsAnswer | None:
     )
 
 
+def check(view: StreamView, query: WindowQuery) -> None:
+    """Check that a question has an answer, which takes no time. Raises: QueryError."""
+    _asked(view, query)
+    design = view.strategy.window
+    assert design is not None
+    _histogram(view, design, query.key)
+    _check_quantiles(view, design, query.q)
+
+
 def is_calibrated(view: StreamView, query: WindowQuery) -> bool:
     """Return whether the errors that an answer needs are remembered."""
     design = view.strategy.kind.windows
@@ -60,6 +70,7 @@ def calibrate(view: StreamView, query: WindowQuery) -> None:
 
 def window(view: StreamView, query: WindowQuery) -> WindowAnswer:
     """Answer one window of one key. Raises: QueryError."""
+    check(view, query)
     found = _asked(view, query)
     design = view.strategy.kind.windows
     assert design is not None
@@ -95,7 +106,7 @@ def window(view: StreamView, query: WindowQuery) -> WindowAnswer:
             "lower": None if band is None else band.lower.tolist(),
             "upper": None if band is None else band.upper.tolist(),
             "consistent": whole.tolist(),
-            "quantiles": _quantiles(design, buckets, cumulative, band, query),
+            "quantiles": _quantiles(buckets, cumulative, band, query),
             "note": _UNKNOWN if error is None else _KNOWN,
         }
     )
@@ -138,20 +149,22 @@ def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:
     return keys.labels.index(key)
 
 
+def _check_quantiles(view: StreamView, design: WindowDesign, asked: Sequence[float]) -> None:
+    if asked and (view.strategy.cells.buckets is None or not design.attributed):
+        raise QueryError("q: quantiles are of a value, and these counts are not by value; leave q out", "q")
+    if not all(0.0 < q < 1.0 for q in asked):
+        raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
+
+
 def _quantiles(
-    design: WindowDesign,
     buckets: Buckets | None,
     cumulative: np.ndarray[tuple[int], np.dtype[np.float64]],
     band: Cdf | None,
     query: WindowQuery,
 ) -> list[WindowQuantile]:
     """Return quantiles of the value: inverted from the band, or without an interval where there is none."""
-    if not query.q:
+    if buckets is None:
         return []
-    if buckets is None or not design.attributed:
-        raise QueryError("q: quantiles are of a value, and these counts are not by value; leave q out", "q")
-    if not all(0.0 < q < 1.0 for q in query.q):
-        raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
     if band is not None:
         found = [in_values(band, band.quantile(q), buckets) for q in query.q]
         return [WindowQuantile(q=one.q, value=one.value, interval=one.interval) for one in found]

@@ -34,10 +34,11 @@ def window_ending(view: StreamView, end_us: int | None) -> Window:
     ends = _ends(view)
     if end_us is None:
         return _window(view, ends, len(ends) - 1)
-    ends_us = _instants(view, ends)
-    place = int(np.searchsorted(ends_us, end_us))
-    if place == len(ends) or ends_us[place] != end_us:
-        near = [int(ends_us[one]) for one in (place - 1, place) if 0 <= one < len(ends)]
+    bin = int(view.binning.bin_of([end_us])[0])  # the one that the instant is in
+    inside = view.binning.start_us(bin) != end_us
+    place = int(np.searchsorted(ends, bin + inside))
+    if inside or place == len(ends) or ends[place] != bin:
+        near = [view.binning.start_us(int(ends[one])) for one in (place - 1, place) if 0 <= one < len(ends)]
         raise QueryError("end: no window ends there; name the end of a complete one", "end", near)
     return _window(view, ends, place)
 
@@ -48,11 +49,12 @@ def window_until(view: StreamView, until_us: int) -> Window:
     Raises: QueryError where the stream has no windows, or none had ended.
     """
     ends = _ends(view)
-    ends_us = _instants(view, ends)
-    place = int(np.searchsorted(ends_us, until_us, side="right")) - 1
+    place = int(np.searchsorted(ends, view.binning.bin_of([until_us])[0], side="right")) - 1
     if place < 0:
         raise QueryError(
-            "until: no window had ended by then; name a later instant", "until", [int(ends_us[0])]
+            "until: no window had ended by then; name a later instant",
+            "until",
+            [view.binning.start_us(int(ends[0]))],
         )
     return _window(view, ends, place)
 
@@ -72,10 +74,6 @@ def _ends(view: StreamView) -> Int64Array:
     if not len(ends):
         raise QueryError("no window is complete yet; ask again later", "end")
     return ends
-
-
-def _instants(view: StreamView, ends: Int64Array) -> Int64Array:
-    return np.array([view.binning.start_us(int(end)) for end in ends])
 
 
 def _window(view: StreamView, ends: Int64Array, place: int) -> Window:

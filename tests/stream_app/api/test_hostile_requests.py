@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from stream_app.api import windows
 from stream_app.api.access import AccessRules
 from stream_app.api.app import listen, serve_on
 from stream_app.api.connections import Limits
@@ -110,6 +111,44 @@ def test_bands_are_given_at_few_confidences() -> None:
                 assert "0.5, 0.8, 0.9, 0.95" in refused["error"]
             await asyncio.gather(*(api.json("window", key="UA", confidence=0.8) for _ in range(5)))
 
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"end": "2013-01-01T07:30:00Z"},
+        {"end": "2013-01-01T06:00:00Z"},
+        {"end": "2100-01-01T00:00:00Z"},
+        {"until": "2012-01-01T00:00:00Z"},
+        {"until": "2013-01-01T09:00:00Z", "end": "2013-01-01T09:00:00Z"},
+        {"key": "none"},
+        {"q": 1.5},
+    ],
+    ids=str,
+)
+def test_a_window_that_there_is_not_is_refused_before_any_band_is_computed(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[Any] = []
+
+    def window_error(*key: Any) -> None:
+        computed.append(key)
+
+    async def run() -> None:
+        stream = PublishedWindows(MemoryStore(), window_bins=4, epoch_bins=8, buckets=8, epsilon="0.7")
+        await stream.open()
+        await stream.close_cells(_cells(8, 5).repeat(8, axis=2))
+        async with api_at(stream) as api:
+            known = {"key": "UA", "confidence": 0.8}
+            status, refused = await api.error("window", **known | asked)
+            assert (status, refused["parameter"]) == (400, next(iter(asked)))
+            assert computed == []
+            await api.json("window", **known)
+            assert len(computed) == 1
+
+    monkeypatch.setattr(windows, "window_error", window_error)
+    monkeypatch.setattr(windows, "_errors", {})
     asyncio.run(run())
 
 
