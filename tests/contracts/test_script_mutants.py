@@ -15,6 +15,7 @@ from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.contracts import test_ahead as ahead
 from tests.contracts import test_cap as cap
+from tests.contracts import test_far_ahead as far_ahead
 from tests.contracts import test_store as contract
 from tests.contracts.conftest import Servers, Stores
 from tests.contracts.examples import FIRST_BIN, apply
@@ -152,6 +153,18 @@ MUTANTS = {
         "redis.call('UNLINK', ahead, ahead_places)",
         "",
         ahead.test_it_is_decided_once,
+    ),
+    "a late cut looks at all that is set aside in one scan": Mutant(
+        "scan_ahead",
+        "'COUNT', ARGV[3]",
+        "'COUNT', 10000000",
+        far_ahead.test_a_late_cut_looks_at_few_names_in_each_script,
+    ),
+    "a late cut reads all that is set aside": Mutant(
+        "take_cuts",
+        "local counted, future, before = {}, records, 0",
+        "local counted, future, before, all = {}, records, 0, redis.call('HGETALL', ahead)",
+        far_ahead.test_a_late_cut_looks_at_few_names_in_each_script,
     ),
     "what is set aside is lost": Mutant(
         "apply",

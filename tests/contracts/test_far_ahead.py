@@ -1,0 +1,82 @@
+"""However much is set aside of a partition, no script that a late cut runs looks at much of it.
+
+While a script runs, Redis serves nobody. So the commands are counted, not the time: scans of a few names at
+once, in calls of their own, and a deciding script whose work does not grow with what it refuses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+
+from stream_app.core.records import Cut, Reply
+from stream_app.state.checks import LARGEST_APPLY_CELLS
+from stream_app.state.reader import RedisReader
+from stream_app.state.redis_store import _NAMES_PER_SCAN, RedisStore
+from tests.contracts.conftest import SERVERS, Servers, Stores
+from tests.contracts.examples import FIRST_BIN, HASH, WIDTH, setting_aside
+from tests.contracts.test_ahead import FAR, counts, refused
+from tests.contracts.test_store import opened
+
+pytestmark = [pytest.mark.redis, pytest.mark.anyio]
+PARTS = 8  # of as many names as one call may set aside
+_WHOLE_HASH = {"hgetall", "hkeys", "hvals"}  # one command, and all that is set aside
+
+
+@pytest.fixture(params=SERVERS)
+async def real_stores(request: pytest.FixtureRequest, servers: Servers) -> AsyncIterator[Stores]:
+    server = servers[request.param]
+    store, reader = RedisStore(server.worker_url), RedisReader(server.api_url)
+    yield Stores(store, reader, f"stream-{uuid4().hex}")
+    await store.close()
+    await reader.close()
+
+
+async def commands_run(stores: Stores) -> Counter[str]:
+    """Return how often each command was run so far, those inside scripts included."""
+    told = await stores.store._redis.info("commandstats")  # type: ignore[attr-defined]
+    return Counter({name.removeprefix("cmdstat_"): stat["calls"] for name, stat in told.items()})
+
+
+async def set_far_aside(stores: Stores, parts: int) -> None:
+    """Set aside ``FAR``, and in parts as many names as one call takes, all dated further ahead."""
+    await opened(stores)
+    assert await stores.store.apply(stores.stream, setting_aside(0, 8, FAR)) == Reply.DONE
+    for part in range(parts):
+        names = [
+            (FIRST_BIN + 1_000 + number // WIDTH, number % WIDTH, 1)
+            for number in range(part * LARGEST_APPLY_CELLS, (part + 1) * LARGEST_APPLY_CELLS)
+        ]
+        change = setting_aside(8 + part, 9 + part, names)
+        assert await stores.store.apply(stores.stream, change) == Reply.DONE
+
+
+async def commands_of_a_late_cut(stores: Stores, parts: int) -> Counter[str]:
+    """Set aside that much, and return the commands of the cut that decides about it."""
+    anew = Stores(stores.store, stores.reader, f"{stores.stream}-{parts}")
+    await set_far_aside(anew, parts)
+    before = await commands_run(anew)
+    cuts = [Cut(FIRST_BIN, 8 + parts, 2)]
+    assert await anew.store.take_cuts(anew.stream, HASH, "0", FIRST_BIN - 1, cuts, 1) == Reply.DONE
+    after = await commands_run(anew)
+    after.subtract(before)
+    assert await refused(anew) == (5 + parts * LARGEST_APPLY_CELLS, [])
+    assert await counts(anew, FIRST_BIN + 9) == {FIRST_BIN + 3: [2, 0, 0], FIRST_BIN + 4: [0, 1, 0]}
+    return +after
+
+
+async def test_a_late_cut_looks_at_few_names_in_each_script(real_stores: Stores) -> None:
+    few, many = [await commands_of_a_late_cut(real_stores, parts) for parts in (0, PARTS)]
+    assert not _WHOLE_HASH & many.keys()
+    # A scan looks at about so many names, in a call of its own. Names lie unevenly: it may be twice as many.
+    assert many["hscan"] >= PARTS * LARGEST_APPLY_CELLS / (2 * _NAMES_PER_SCAN)
+    scripts = {name: many[name] - few[name] for name in many if name in ("eval", "evalsha")}
+    assert sum(scripts.values()) == many["hscan"] - few["hscan"]
+    # All else is what the cut does however much is set aside.
+    beside = {"hscan", "eval", "evalsha", "info"}
+    assert {name: calls for name, calls in many.items() if name not in beside} == {
+        name: calls for name, calls in few.items() if name not in beside
+    }
