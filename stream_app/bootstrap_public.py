@@ -30,7 +30,10 @@ log = logging.getLogger(__name__)
 
 _AGAIN_S = 1.0
 _OTHER_FILES = 100  # open beside connections: the store's, the pages'
-_SWITCH_S = 0.001  # a thread that computes lets the loop go on after this long; Python's own is 5 ms
+# How long a thread that computes may keep the loop waiting for the interpreter; Python's own is 5 ms.
+# A thread that waits asks for the interpreter only when nobody has let go of it for so long. Numpy lets go of
+# it and takes it back every few tens of microseconds: with 1 ms the loop waited for up to half a second.
+_SWITCH_S = 0.000_02
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from stream_app.api.turns import Places, TooManyError
 
 _MOST_HEAD_BYTES = 16_384  # of a request; uvicorn's own limit is checked after all that has arrived was read
 _NO_DESCRIPTOR_S = 0.1
-_ACCEPTED_A_TURN = 64  # connections in one turn of the loop
+_ACCEPTED_A_TURN = 4  # connections in one turn of the loop: each is some calls of the system
 
 
 @dataclass(frozen=True, slots=True)

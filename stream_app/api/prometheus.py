@@ -33,7 +33,7 @@ MOST_VALUES = 4 * MAX_POINTS  # in one answer, over all series
 MOST_SELECTORS = 16  # in one question about labels
 _QUICK_LABELS = 2_000  # comparisons that take milliseconds
 _OWN_LABELS = 16  # of a stream, beside its keys
-_WRITTEN_AT_ONCE = 2_000  # values
+_WRITTEN_AT_ONCE = 500  # values
 _PARTS = json.JSONEncoder(separators=(",", ":"), indent=None)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)?", flags=re.ASCII)
 _SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}

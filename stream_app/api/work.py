@@ -9,7 +9,7 @@ from __future__ import annotations
 from stream_app.core.query import QueryError, StreamView
 
 MOST_US = 4_000_000
-QUICK_US = 20_000  # an answer that costs no more is made at once, beside all others
+QUICK_US = 2_000  # an answer that costs no more is made at once, beside all others
 POINT_US = 300  # a point of a series: the law of its error, inverted
 COLUMN_US = 0.25  # one column of a stream over keys and values, at one time
 SLICE_US = 1_000  # what a range of time costs whatever its columns are

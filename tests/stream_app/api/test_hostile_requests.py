@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import select
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,7 @@ import pytest
 from stream_app.api import windows
 from stream_app.api.access import AccessRules
 from stream_app.api.app import listen, serve_on
-from stream_app.api.connections import Limits
+from stream_app.api.connections import BoundedProtocol, Entrance, Limits
 from stream_app.api.promql import PromQLError, parse_selector
 from stream_app.state.memory import MemoryStore
 from tests.stream_app.api.client import Api, api_at, with_api
@@ -149,6 +150,29 @@ def test_a_window_that_there_is_not_is_refused_before_any_band_is_computed(
 
     monkeypatch.setattr(windows, "window_error", window_error)
     monkeypatch.setattr(windows, "_errors", {})
+    asyncio.run(run())
+
+
+def test_few_connections_are_turned_away_in_one_turn_of_the_loop() -> None:
+    """Each takes calls of the system, and a thread that computes may go on between any two of them."""
+
+    async def run() -> None:
+        listener = listen("127.0.0.1", 0)
+        nobody = Limits(connections=0)
+        entrance = Entrance(listener, nobody, frozenset(), BoundedProtocol, None)  # type: ignore[arg-type]
+        connections = [socket.create_connection(listener.getsockname()) for _ in range(40)]
+        entrance.open()
+        turned_away: list[int] = []
+        while sum(turned_away) < len(connections):
+            await asyncio.sleep(0)
+            answered, _, _ = select.select(connections, [], [], 0)
+            turned_away.append(len(answered) - sum(turned_away))
+        entrance.close()
+        for connection in connections:
+            assert connection.recv(100).startswith(b"HTTP/1.1 429 ")
+            connection.close()
+        assert max(turned_away) <= 8
+
     asyncio.run(run())
 
 
