@@ -285,6 +285,7 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
     agreement = Agreement(settings.redis.largest_clock_skew_us, on_skew=ends.metrics.clock_skew)
     wall = SharedClock(store, agreement)
     clock = _clock(streams, wall)
+    await wall.now_us()  # a group is joined once the clock is right: who leaves it again holds up its others
     log = await open_source(streams, settings, clock)
     ends.resources.push_async_callback(_close, log.close)
     kept = settings.dead_letters

@@ -13,13 +13,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from redis import Redis
+
 from deploy.kafka import broker
 from deploy.ports import free_port
-from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.embedded import EmbeddedRedis, find_server
+from tests.host_clock import HostClock
 from tests.simulator.checks import Broken
 
 STREAM, TOPIC, RELEASES = "visits", "visits", "releases"
 GRACE_S = 8
+ENDS_WITHIN_S = 30
 CONFIGURATION = """
 redis: {{url: "{url}", api_url: "{api_url}"}}
 state: {{dir: "{state}"}}
@@ -38,11 +42,10 @@ streams:
 
 
 class Process:
-    """One ``stream-app`` command that is started again whenever it ends, as a supervisor does."""
+    """One ``stream-app`` command."""
 
     def __init__(self, name: str, command: list[str], folder: Path) -> None:
         self.name = name
-        self.ends = 0  # by itself
         self._command = [sys.executable, "-m", "stream_app", *command]
         self._log = folder / f"{name}.log"
         self._folder = folder
@@ -72,27 +75,31 @@ class Process:
 
     def start_again(self, signal_number: int, down_s: float) -> None:
         """End the process with a signal; start another one later."""
+        self.end(signal_number)
+        time.sleep(down_s)
+        self.start()
+
+    def end(self, signal_number: int) -> None:
+        """End the process with a signal."""
         with self._lock:
             # A frozen process takes no SIGTERM; whoever ends it wakes it.
             self._process.send_signal(signal_number)
             self._process.send_signal(signal.SIGCONT)
             try:
-                self._process.wait(120)
+                self._process.wait(ENDS_WITHIN_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-                raise Broken(f"{self.name} did not end within 30 s of signal {signal_number}") from None
-            time.sleep(down_s)
+                raise Broken(f"{self.name} goes on {ENDS_WITHIN_S} s after signal {signal_number}") from None
+
+    def start(self) -> None:
+        """Start it after its end."""
+        with self._lock:
             self._process = self._start()
 
-    def watch(self) -> None:
-        """Start it again if it ended by itself."""
-        if self._lock.acquire(blocking=False):
-            try:
-                if self._process.poll() is not None:
-                    self.ends += 1
-                    self._process = self._start()
-            finally:
-                self._lock.release()
+    @property
+    def status(self) -> int | None:
+        """The exit status, or None while it runs; it is asked between faults."""
+        return self._process.poll()
 
     def close(self) -> None:
         """End it for good."""
@@ -102,9 +109,13 @@ class Process:
             self._process.kill()
             self._process.wait(90)
 
+    def said(self) -> str:
+        """Return all that it has printed, in all its lives."""
+        return self._log.read_text(errors="replace")
+
     def last_words(self) -> str:
         """Return the end of what it has printed."""
-        return self._log.read_text(errors="replace")[-1_500:]
+        return self.said()[-1_500:]
 
 
 class Deployment:
@@ -114,11 +125,14 @@ class Deployment:
         self.folder = folder
         self.port = free_port()
         self.broker = broker.start(folder / "kafka")
-        self.redis = EmbeddedRedis(folder / "redis")
+        self.clock = HostClock(folder)
+        self.redis = EmbeddedRedis(folder / "redis", self.clock.program(find_server()))
         self.redis.start()
         self._workers = workers
         self.workers: list[Process] = []
+        self.api: Process | None = None
         self._backups: list[Path] = []
+        self._backups_made = 0
 
     @property
     def servers(self) -> str:
@@ -132,7 +146,12 @@ class Deployment:
         key_file.write_bytes(base64.b64encode(bytes(range(32))))
         for number in range(self._workers):
             self.workers.append(self._command(f"worker{number}", "worker"))
-        self.workers.append(self._command("api", "api"))
+        self.api = self._command("api", "api")
+
+    @property
+    def processes(self) -> list[Process]:
+        """The workers and the API, as far as they were started."""
+        return [*self.workers, *([self.api] if self.api else [])]
 
     def _command(self, name: str, command: str) -> Process:
         configuration = self.folder / f"{name}.yaml"
@@ -171,20 +190,36 @@ class Deployment:
         """kill -9 Redis and start it again; with ``restore`` in [0, 1), over one of its older files."""
         files = self._kill_redis()
         if restore is not None and self._backups:
-            # Never the newest: that would only be a restart.
+            # Never the newest of several: that would only be a restart.
             backup = self._backups[int(restore * max(1, len(self._backups) - 1))]
             for file in files:
                 _remove(file)
             for file in backup.iterdir():
                 _copy(file, self.folder / "redis" / file.name)
         else:
-            backup = self.folder / f"backup{len(self._backups)}"
-            backup.mkdir()
-            for file in files:
-                _copy(file, backup / file.name)
-            self._backups.append(backup)
+            self._back_up()
         time.sleep(down_s)
         self.redis.restart()
+
+    def renew_backups(self) -> None:
+        """Replace all backups by one of this moment: the log no longer holds what follows the older ones."""
+        self._backups.clear()
+        self._back_up()
+
+    def _back_up(self) -> None:
+        # Of a running server the last command may be cut in two; a server that starts leaves it out.
+        backup = self.folder / f"backup{self._backups_made}"
+        self._backups_made += 1
+        backup.mkdir()
+        for file in (self.folder / "redis").glob("appendonly*"):
+            _copy(file, backup / file.name)
+        self._backups.append(backup)
+
+    def redis_ahead_s(self) -> float:
+        """Return how far the clock that Redis sees is ahead of the true one."""
+        with Redis.from_url(self.redis.operator_url, protocol=2) as client:
+            seconds, microseconds = client.time()
+        return seconds + microseconds / 1e6 - time.time()
 
     def restart_broker(self, signal_number: int, down_s: float) -> None:
         """End the broker with a signal and start it again over its data."""
@@ -192,14 +227,15 @@ class Deployment:
         time.sleep(down_s)
         self.broker = broker.start(self.folder / "kafka")
 
-    def watch(self) -> None:
-        """Start again what has ended by itself."""
-        for process in self.workers:
-            process.watch()
+    def check(self) -> None:
+        """See that no process has ended by itself. Raises: Broken."""
+        for process in self.processes:
+            if process.status is not None:
+                raise Broken(f"{process.name} ended with status {process.status}: {process.last_words()}")
 
     def close(self) -> None:
         """Leave nothing behind."""
-        for process in self.workers:
+        for process in self.processes:
             process.close()
         self.redis.stop()
         self.broker.stop(signal.SIGKILL)

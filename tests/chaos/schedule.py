@@ -12,6 +12,8 @@ FROZEN_S = 13.0  # past the consumer group's session timeout of 10 s: others own
 # Bins close meanwhile, but the session goes on: the worker ends what it was doing as if no time had passed.
 FROZEN_AT_CLOSING_S = (1.5, 6.0)
 AFTER_CLOSING_S = 0.1  # such a freeze begins within this after the instant
+WRONG_CLOCK_S = (2.0, 5.0)
+WRONG_BY_S = (60.0, 900.0)
 
 
 class Fault(StrEnum):
@@ -25,6 +27,8 @@ class Fault(StrEnum):
     KILL_REDIS = "kill -9 redis"
     SET_REDIS_BACK = "restore an older redis"
     EMPTY_REDIS = "empty redis"
+    WRONG_CLOCK = "set the clock of the host of redis wrong"
+    RETENTION = "delete released records from the log"
     STOP_BROKER = "restart broker"
     KILL_BROKER = "kill -9 broker"
 
@@ -39,6 +43,8 @@ WEIGHTS = {
     Fault.KILL_REDIS: 5,
     Fault.SET_REDIS_BACK: 2,
     Fault.EMPTY_REDIS: 1,
+    Fault.WRONG_CLOCK: 2,
+    Fault.RETENTION: 2,
     Fault.STOP_BROKER: 1,
     Fault.KILL_BROKER: 1,
 }
@@ -48,8 +54,8 @@ WEIGHTS = {
 class Step:
     """One fault, after a pause.
 
-    Args: worker: whom it hits, where it hits a worker. down_s: how long the process is gone or frozen.
-        choice: in [0, 1), for what is left to choose.
+    Args: worker: whom it hits, where it hits a worker. down_s: how long the process is gone or frozen, or the
+        clock wrong. choice: in [0, 1), for what is left to choose.
     """
 
     pause_s: float
@@ -57,6 +63,13 @@ class Step:
     worker: int
     down_s: float
     choice: float
+
+    @property
+    def clock_ahead_s(self) -> int:
+        """How wrong a wrong clock is: by minutes, as often behind as ahead."""
+        least, most = WRONG_BY_S
+        by_s = round(least + abs(self.choice - 0.5) * 2 * (most - least))
+        return by_s if self.choice < 0.5 else -by_s
 
 
 def draw_steps(seed: int, faults: int) -> Iterator[Step]:
@@ -70,6 +83,7 @@ def draw_steps(seed: int, faults: int) -> Iterator[Step]:
             Fault.FREEZE_WORKER: FROZEN_S,
             Fault.NAP_WORKER: rng.uniform(0.1, 4.0),
             Fault.FREEZE_AT_CLOSING: rng.uniform(*FROZEN_AT_CLOSING_S),
+            Fault.WRONG_CLOCK: rng.uniform(*WRONG_CLOCK_S),
         }.get(fault, rng.choice([0.0, rng.uniform(0.0, 1.5)]))
         yield Step(rng.uniform(0.1, 1.5), fault, rng.randrange(WORKERS), down_s, rng.random())
 

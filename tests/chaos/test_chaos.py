@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.collector import released_bins
 from tests.chaos.schedule import Fault, draw_steps
-from tests.chaos.world import World, released_bins
+from tests.chaos.world import World
 from tests.simulator.checks import Broken
 
 SEED = 4

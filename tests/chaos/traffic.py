@@ -1,4 +1,4 @@
-"""Events into a topic while everything else breaks, and what the topic holds in the end."""
+"""Events into a topic while everything else breaks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 import random
 import threading
 import time
-from collections import Counter
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 BIN_MS = 1_000
@@ -127,31 +126,3 @@ class Traffic:
                 self._failure = TimeoutError("traffic: an event took longer than the grace; a busy machine?")
 
         return note
-
-
-def recount(servers: str, topic: str) -> Counter[int]:
-    """Count the committed events of a topic by the bin of their own time, with another client."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "recount",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-    counts, left = Counter[int](), set(range(PARTITIONS))
-    try:
-        while left:
-            for message in consumer.consume(10_000, timeout=1.0):
-                failure = message.error()
-                if failure is None:
-                    counts[json.loads(message.value() or b"")["at"] // BIN_MS] += 1
-                elif failure.code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
-                else:
-                    raise KafkaException(failure)
-    finally:
-        consumer.close()
-    return counts

@@ -5,68 +5,29 @@ from __future__ import annotations
 import json
 import math
 import signal
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
-
-from tests.chaos.processes import GRACE_S, RELEASES, STREAM, TOPIC, Deployment
+from stream_app.shell.ending import REFUSED
+from tests.chaos.collector import Collector, last_closed_bin, released_bins
+from tests.chaos.processes import GRACE_S, STREAM, TOPIC, Deployment
+from tests.chaos.recount import Recount
 from tests.chaos.schedule import AFTER_CLOSING_S, WORKERS, Fault, Step
-from tests.chaos.traffic import BIN_MS, Traffic, make_topic, recount
+from tests.chaos.traffic import BIN_MS, Traffic, make_topic
 from tests.e2e.service import Follower
-from tests.simulator.checks import Broken, Watch
+from tests.simulator.checks import Broken
 
 PATIENCE_S = 180.0
+# After faults, from the moment at which all processes are there again. The broker finds out after 10 s that a
+# worker was killed; before, nobody may read what that one read.
+RECOVERY_S = 15.0
 FAULTS_A_BREATH = 4
+KEPT_BINS = 30  # of released bins, records that retention leaves: more than a frozen worker may still ask for
+CLOCK_IS_WRONG = "clocks: the clock of redis is"
+LOOPS, SAID_AGAIN_S = 3, 10.0  # of a worker: each says it once, and again only later
+RECORDS_ARE_GONE = "they were deleted before they were counted"
 Tell = Callable[[str], None]
-
-
-class Collector:
-    """Reads the topic of releases from its beginning, for ever, and holds every value against the first."""
-
-    def __init__(self, servers: str) -> None:
-        self.watch = Watch()
-        self.broken: Broken | None = None
-        self._ended = threading.Event()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": servers,
-                "group.id": "collector",
-                "enable.auto.commit": False,
-                "topic.metadata.refresh.interval.ms": 1_000,
-                "log_level": 0,
-            }
-        )
-        self._consumer.assign([TopicPartition(RELEASES, 0, 0)])
-        self._thread = threading.Thread(target=self._collect, daemon=True)
-        self._thread.start()
-
-    @property
-    def last_bin(self) -> int:
-        """Return the bin of the last row seen, or -1."""
-        rows = self.watch.rows
-        return int(json.loads(rows[max(rows)])["bin"]) if rows else -1
-
-    def _collect(self) -> None:
-        while not self._ended.is_set():
-            message = self._consumer.poll(0.2)
-            if message is None or message.error() is not None:
-                continue
-            fields = json.loads(message.value() or b"{}")
-            if "nodes" in fields:
-                try:
-                    self.watch.see_rows([(fields["seq"], message.value() or b"")], "releases topic")
-                except Broken as broken:
-                    self.broken = self.broken or broken
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._ended.set()
-        self._thread.join(10)
-        self._consumer.close()
 
 
 class World:
@@ -78,6 +39,7 @@ class World:
         self._steps = list(steps)
         self._tell = tell
         self._load = load
+        self._recovered_s: list[float] = []
 
     def run(self) -> str:
         """Run the schedule; return what happened in one line. Raises: Broken, with a readable line."""
@@ -89,21 +51,20 @@ class World:
             deployment.start()
             traffic = Traffic(deployment.servers, TOPIC, self._seed, GRACE_S, self._load)
             traffic.start()
+            recount = Recount(deployment.servers, TOPIC)
             collector = Collector(deployment.servers)
             follower = Follower(deployment.port, STREAM)
             self._await(deployment, collector, lambda: collector.last_bin >= 0, "anything is released")
             deployment.restart_redis(0.0)  # leaves a file that is older than all that follows
             for number, step in enumerate(self._steps, start=1):
-                if number % FAULTS_A_BREATH == 0:
-                    self._await_progress(deployment, collector)
                 self._pause(deployment, step.pause_s)
                 self._tell(
                     f"fault {number} of {len(self._steps)}: {step.fault} {_whom(step)}; {_seen(collector)}"
                 )
-                self._strike(deployment, traffic, step)
+                self._strike(deployment, traffic, collector, recount, step)
                 _check(collector, follower)
-            for worker in deployment.workers:
-                worker.await_waking()
+                if number % FAULTS_A_BREATH == 0:
+                    self._await_recovery(deployment, collector)
             traffic.end()
             last_bin = int(time.time() * 1000) // BIN_MS
             self._tell(f"settling; {_seen(collector)}")
@@ -115,8 +76,10 @@ class World:
                 "the API shows what is witnessed",
             )
             _check(collector, follower)
+            summary = self._compare(collector, follower, recount)
+            self._lose_records(deployment, recount)
             self._await_history(deployment, collector)
-            return self._compare(deployment, collector, follower)
+            return summary
         finally:
             if follower is not None:
                 follower.close()
@@ -124,7 +87,9 @@ class World:
                 collector.close()
             deployment.close()
 
-    def _strike(self, deployment: Deployment, traffic: Traffic, step: Step) -> None:
+    def _strike(
+        self, deployment: Deployment, traffic: Traffic, collector: Collector, recount: Recount, step: Step
+    ) -> None:
         worker = deployment.workers[step.worker]
         match step.fault:
             case Fault.KILL_WORKER:
@@ -150,17 +115,67 @@ class World:
                 killed = step.fault is Fault.KILL_BROKER
                 deployment.restart_broker(signal.SIGKILL if killed else signal.SIGTERM, step.down_s)
                 traffic.resume()
+            case Fault.WRONG_CLOCK:
+                self._set_clock_wrong(deployment, collector, step)
+            case Fault.RETENTION:
+                deployment.renew_backups()
+                recount.delete_before((collector.last_bin - KEPT_BINS) * BIN_MS)
+
+    def _set_clock_wrong(self, deployment: Deployment, collector: Collector, step: Step) -> None:
+        """Set the clock that Redis sees wrong for a while: every worker must say so, and none may end."""
+        for worker in deployment.workers:
+            worker.await_waking()
+        said = {worker: len(worker.said()) for worker in deployment.workers}
+
+        def times() -> list[int]:
+            return [worker.said()[before:].count(CLOCK_IS_WRONG) for worker, before in said.items()]
+
+        began_s = time.monotonic()
+        deployment.clock.set_ahead(step.clock_ahead_s)
+        assert abs(deployment.redis_ahead_s() - step.clock_ahead_s) < 1, "the clock is not wrong"
+        self._pause(deployment, step.down_s)
+        self._await(deployment, collector, lambda: all(times()), "all workers say that the clock is wrong")
+        most = LOOPS * (1 + (time.monotonic() - began_s) // SAID_AGAIN_S)
+        deployment.clock.set_ahead(0)
+        if max(times()) > most:
+            raise Broken(f"workers have said {times()} times that the clock is wrong; at most {most:.0f}")
+
+    def _lose_records(self, deployment: Deployment, recount: Recount) -> None:
+        """Delete records that no worker has counted: none may go on, and each must say why."""
+        for worker in deployment.workers:
+            worker.end(signal.SIGTERM)
+        recount.lose_a_record_of_each()
+        for worker in deployment.workers:
+            worker.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while any(worker.status is None for worker in deployment.workers) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for worker in deployment.workers:
+            if worker.status != REFUSED or RECORDS_ARE_GONE not in worker.said().splitlines()[-1]:
+                raise Broken(
+                    f"{worker.name}, whose records were deleted, has status {worker.status}: "
+                    f"{worker.last_words()}"
+                )
+        deployment.workers.clear()  # the API is alone now
 
     def _pause(self, deployment: Deployment, seconds: float) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            deployment.watch()
+            deployment.check()
             time.sleep(0.05)
 
-    def _await_progress(self, deployment: Deployment, collector: Collector) -> None:
-        """Let something be released: faults upon processes that only start would prove little."""
-        bin = collector.last_bin
-        self._await(deployment, collector, lambda: collector.last_bin > bin, f"anything after bin {bin}")
+    def _await_recovery(self, deployment: Deployment, collector: Collector) -> None:
+        """See that a bin is released in time that closes when all processes are there again."""
+        for worker in deployment.workers:
+            worker.await_waking()
+        began_s, bin = time.monotonic(), last_closed_bin()
+        self._await(deployment, collector, lambda: collector.last_bin >= bin, f"bin {bin}")
+        took_s = time.monotonic() - began_s
+        self._tell(f"recovered in {took_s:.1f} s")
+        if took_s > RECOVERY_S:
+            words = "\n".join(f"{each.name}: {each.last_words()}" for each in deployment.workers)
+            raise Broken(f"recovery took {took_s:.1f} s, at most {RECOVERY_S:.0f}\n{words}")
+        self._recovered_s.append(took_s)
 
     def _await_history(self, deployment: Deployment, collector: Collector) -> None:
         """Hold the API, asked from the first row on, against all rows that the releases topic ever showed."""
@@ -187,14 +202,15 @@ class World:
                 raise Broken(f"stuck: waited {PATIENCE_S:.0f} s until {what}; {_seen(collector)}\n{words}")
             self._pause(deployment, 0.2)
 
-    def _compare(self, deployment: Deployment, collector: Collector, follower: Follower) -> str:
+    def _compare(self, collector: Collector, follower: Follower, recount: Recount) -> str:
         """Hold the released bins against the topic, and the API's rows against the topic of releases."""
         rows = collector.watch.rows
         foreign = [seq for seq, row in follower.seen.items() if rows.get(seq) != row]
         if foreign:
             raise Broken(f"rows {foreign} of the API are not those of the releases topic")
         released = released_bins(rows)
-        expected = recount(deployment.servers, TOPIC)
+        recount.count_all()
+        expected = recount.counts
         wrong = {bin: (n, expected[bin]) for bin, n in released.items() if n != expected[bin]}
         if wrong:
             lost = sum(max(recounted - n, 0) for n, recounted in wrong.values())
@@ -207,29 +223,12 @@ class World:
         if [bin for bin in missing if bin > min(released)]:
             raise Broken(f"bins {missing} hold events and were never released")
         epochs = {json.loads(row)["epoch"] for row in rows.values()}
-        ends = sum(process.ends for process in deployment.workers)
         events, nodes = sum(released.values()), len(collector.watch.nodes)
         return (
             f"{len(self._steps)} faults: {events} events in {len(released)} bins, each in its own as "
-            f"recounted; {nodes} nodes with one value each, {len(epochs)} epochs, {ends} processes "
-            "ended by themselves"
+            f"recounted; {nodes} nodes with one value each, {len(epochs)} epochs; recovered in "
+            f"{max(self._recovered_s, default=0.0):.1f} s at most"
         )
-
-
-def released_bins(rows: dict[int, bytes]) -> Counter[int]:
-    """Return the count of every released bin: running counts minus the one before, anew in each epoch."""
-    counts, before, epoch, last_bin = Counter[int](), 0.0, -1, None
-    for seq in sorted(rows):
-        row = json.loads(rows[seq])
-        if last_bin is not None and row["bin"] != last_bin + 1:
-            raise Broken(f"row {seq} is of bin {row['bin']}, after bin {last_bin}")
-        last_bin = row["bin"]
-        if row["epoch"] != epoch:
-            epoch, before = row["epoch"], 0.0
-        (running,) = row["estimate"]
-        counts[row["bin"]] = round(running - before)
-        before = running
-    return counts
 
 
 def _check(collector: Collector, follower: Follower) -> None:
@@ -245,6 +244,3 @@ def _whom(step: Step) -> str:
 
 def _seen(collector: Collector) -> str:
     return f"{len(collector.watch.rows)} rows, {len(collector.watch.nodes)} nodes"
-
-
-__all__ = ["World", "released_bins"]

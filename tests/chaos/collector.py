@@ -1,0 +1,92 @@
+"""Somebody who reads the topic of releases from its beginning, for ever, and what its rows say."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.chaos.processes import GRACE_S, RELEASES
+from tests.chaos.traffic import BIN_MS
+from tests.simulator.checks import Broken, Watch
+
+
+class Collector:
+    """Holds every value against the first, and every row against the instant at which its bin closes."""
+
+    def __init__(self, servers: str) -> None:
+        self.watch = Watch()
+        self.broken: Broken | None = None
+        self._ended = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "collector",
+                "enable.auto.commit": False,
+                "topic.metadata.refresh.interval.ms": 1_000,
+                "log_level": 0,
+            }
+        )
+        self._consumer.assign([TopicPartition(RELEASES, 0, 0)])
+        self._thread = threading.Thread(target=self._collect, daemon=True)
+        self._thread.start()
+
+    @property
+    def last_bin(self) -> int:
+        """The bin of the last row seen, or -1."""
+        rows = self.watch.rows
+        return int(json.loads(rows[max(rows)])["bin"]) if rows else -1
+
+    def _collect(self) -> None:
+        while not self._ended.is_set():
+            message = self._consumer.poll(0.2)
+            if message is None or message.error() is not None:
+                continue
+            try:
+                self._see(message.value() or b"{}")
+            except Broken as broken:
+                self.broken = self.broken or broken
+
+    def _see(self, value: bytes) -> None:
+        row = json.loads(value)
+        if "nodes" not in row:
+            return
+        early_s = closes_s(row["bin"]) - time.time()
+        if early_s > 0:
+            raise Broken(f"bin {row['bin']} is released {early_s:.1f} s before it closes")
+        self.watch.see_rows([(row["seq"], value)], "releases topic")
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._ended.set()
+        self._thread.join(10)
+        self._consumer.close()
+
+
+def closes_s(bin: int) -> float:
+    """Return the closing instant of a bin, in seconds since 1970."""
+    return (bin + 1) * BIN_MS / 1000 + GRACE_S
+
+
+def last_closed_bin() -> int:
+    """Return the last bin whose closing instant has passed."""
+    return int((time.time() - GRACE_S) * 1000) // BIN_MS - 1
+
+
+def released_bins(rows: dict[int, bytes]) -> Counter[int]:
+    """Return the count of every released bin: running counts minus the one before, anew in each epoch."""
+    counts, before, epoch, last_bin = Counter[int](), 0.0, -1, None
+    for seq in sorted(rows):
+        row = json.loads(rows[seq])
+        if last_bin is not None and row["bin"] != last_bin + 1:
+            raise Broken(f"row {seq} is of bin {row['bin']}, after bin {last_bin}")
+        last_bin = row["bin"]
+        if row["epoch"] != epoch:
+            epoch, before = row["epoch"], 0.0
+        (running,) = row["estimate"]
+        counts[row["bin"]] = round(running - before)
+        before = running
+    return counts

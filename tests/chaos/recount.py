@@ -1,0 +1,82 @@
+"""What a topic holds, counted by another client: also what is deleted from it, before it goes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.chaos.traffic import BIN_MS, PARTITIONS
+
+
+class Recount:
+    """The committed events of a topic by the bin of their own time, and its retention."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.counts = Counter[int]()
+        self._servers = servers
+        self._topic = topic
+        self._next = dict.fromkeys(range(PARTITIONS), 0)
+
+    def delete_before(self, instant_ms: int) -> None:
+        """Delete what was written before an instant, as retention does; of each partition a record stays."""
+        consumer = self._consumer()
+        try:
+            asked = [TopicPartition(self._topic, partition, instant_ms) for partition in self._next]
+            found = {one.partition: one.offset for one in consumer.offsets_for_times(asked, 30)}
+        finally:
+            consumer.close()
+        ends = {partition: offset for partition, offset in found.items() if offset > self._next[partition]}
+        self._count(ends)
+        self._delete(ends)
+
+    def lose_a_record_of_each(self) -> None:
+        """Write a record to each partition, and delete all that there is, nobody having read it."""
+        producer = Producer({"bootstrap.servers": self._servers, "log_level": 0})
+        for partition in self._next:
+            producer.produce(self._topic, b"{}", partition=partition)
+        producer.flush(30)
+        self._delete(dict.fromkeys(self._next, OFFSET_END))
+
+    def count_all(self) -> None:
+        """Count all that is left."""
+        self._count(dict.fromkeys(self._next))
+
+    def _count(self, ends: Mapping[int, int | None]) -> None:
+        """Count from where the last call came to, up to offsets. Args: None: to the end of the partition."""
+        consumer, left = self._consumer(), set(ends)
+        consumer.assign([TopicPartition(self._topic, partition, self._next[partition]) for partition in ends])
+        try:
+            while left:
+                for message in consumer.consume(10_000, timeout=1.0):
+                    partition, end, failure = message.partition(), ends[message.partition()], message.error()
+                    if failure is not None and failure.code() != KafkaError._PARTITION_EOF:
+                        raise KafkaException(failure)
+                    if failure is not None or (end is not None and message.offset() >= end):
+                        left.discard(partition)
+                    elif partition in left:
+                        self.counts[json.loads(message.value() or b"")["at"] // BIN_MS] += 1
+        finally:
+            consumer.close()
+        self._next |= {partition: end for partition, end in ends.items() if end is not None}
+
+    def _delete(self, ends: Mapping[int, int]) -> None:
+        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
+        places = [TopicPartition(self._topic, partition, end) for partition, end in ends.items()]
+        for done in admin.delete_records(places).values() if places else ():
+            done.result(30)
+
+    def _consumer(self) -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": "recount",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "log_level": 0,
+            }
+        )
