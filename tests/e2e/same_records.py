@@ -6,8 +6,9 @@ import json
 import random
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from confluent_kafka import Producer
@@ -19,6 +20,7 @@ from tests.simulator.written import SCHEMA
 
 GRACE_S, BINS = 0.5, 4
 HOSTILE_BIN, NEW_SCHEMA_BIN = 1, 2
+LATE = 30  # records in each bin
 PARTITIONS = 2  # with records; one more has none but a hostile one
 SLOW_S = 1.5  # the registry takes so long to say that it has no such schema
 Pair = tuple[Form, Hostile | None]  # what a topic holds; None: no hostile record
@@ -26,16 +28,16 @@ Pair = tuple[Form, Hostile | None]  # what a topic holds; None: no hostile recor
 
 @dataclass(frozen=True)
 class Load:
-    """How long bins are, how many records each has, and how many follow right behind the hostile record."""
+    """How long bins are, how many records each has, and how many more follow right behind the hostile one."""
 
     bin_s: int = 2
     records: int = 200
-    behind: int = 200
+    behind: int = 0
 
 
 DEFAULT_LOAD = Load()
-# So much takes a second to count: more than lies between two public instants.
-HEAVY_LOAD = Load(bin_s=20, behind=300_000)
+# So much takes some seconds to count: far more than lies between two public instants.
+HEAVY_LOAD = Load(bin_s=30, behind=1_000_000)
 
 
 class TooSlow(Exception):
@@ -49,80 +51,84 @@ class Writer:
     servers: str
     topics: dict[str, Topic]
     pairs: dict[str, Pair]
-    names: dict[tuple[str, str, int], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 2})
-        self._ends: dict[tuple[str, int], int] = {}
+        self._ends = Counter[tuple[str, int]]()
+        self._hostile_at: dict[tuple[str, int], int] = {}
         self._rng = random.Random("differential")
+
+    def name(self, stream: str, partition: int, position: int) -> str:
+        """Return what the record at a place is called: the same in all topics, without the hostile one."""
+        hostile = self._hostile_at.get((stream, partition), position + 1)
+        return HOSTILE if position == hostile else f"{partition}-{position - (position > hostile)}"
 
     def write(self, start_s: float, registry: Registry, load: Load) -> None:
         """Write for some bins, from a start: records on time early in each, late ones in the middle.
 
         Raises: TooSlow where the machine had no time for it.
         """
-        number = 0
         for bin in range(BINS):
             began_s = start_s + bin * load.bin_s
-            sleep_until(began_s + 0.2)
-            if bin == HOSTILE_BIN:
-                self._hostile(closing_soon=False)
-            now_us = time.time_ns() // 1000
-            count = load.behind if bin == HOSTILE_BIN else load.records
-            records = [(number + n, now_us - self._rng.randrange(150_000)) for n in range(count)]
-            self._same(records, new_schema=bin > NEW_SCHEMA_BIN)
-            _must_be_before(began_s + load.bin_s)
             if bin == HOSTILE_BIN:
                 sleep_until(began_s + GRACE_S - 0.05)
                 self._hostile(closing_soon=True)
+            # By now the bin before has closed: the next cut is a whole bin away from all that follows.
+            sleep_until(began_s + GRACE_S + 0.1)
+            if bin == HOSTILE_BIN:
+                self._hostile(closing_soon=False)
+                self._crowd(load.behind)
+            now_us = time.time_ns() // 1000
+            on_time = [now_us - self._rng.randrange(150_000) for _ in range(load.records)]
+            self._same(on_time, new_schema=bin > NEW_SCHEMA_BIN)
+            _must_be_before(began_s + load.bin_s)
             if bin == NEW_SCHEMA_BIN:
                 registry.has_new = True
             # Far from every closing instant, so that late ones fall into the same bin in all topics.
             sleep_until(began_s + 0.7 * load.bin_s)
             now_us = time.time_ns() // 1000
-            late = [
-                (number + count + n, now_us - self._rng.randrange(2, 4) * load.bin_s * 10**6)
-                for n in range(30)
-            ]
+            late = [now_us - self._rng.randrange(2, 4) * load.bin_s * 10**6 for _ in range(LATE)]
             self._same(late, new_schema=False)
             _must_be_before(began_s + load.bin_s)
-            number += count + len(late)
 
-    def _same(self, records: Sequence[tuple[int, int]], new_schema: bool) -> None:
-        """Write records (number, time) to every topic, as its form says."""
-        said = [
-            (
-                str(number),
-                at_us,
-                self._rng.choice([USER, "bob", "cid", "eve"]),
-                self._rng.randrange(PARTITIONS),
-            )
-            for number, at_us in records
-        ]
-        keys = [KEYS[0] if user == USER else self._rng.choice(KEYS[1:]) for _, _, user, _ in said]
-        for form in dict.fromkeys(form for form, _ in self.pairs.values()):
+    def _same(self, times_us: Sequence[int], new_schema: bool) -> None:
+        """Write records of these times to every topic, as its form says."""
+        users = self._rng.choices([USER, "bob", "cid", "eve"], k=len(times_us))
+        keys = [KEYS[0] if user == USER else self._rng.choice(KEYS[1:]) for user in users]
+        partitions = self._rng.choices(range(PARTITIONS), k=len(times_us))
+        for form, streams in self._streams_of_forms():
             schema = {"id": NEW_ID} if new_schema else {}
-            values = [
-                form.value(at_us, key, user, name, **schema)
-                for (name, at_us, user, _), key in zip(said, keys, strict=True)
-            ]
-            for stream in [stream for stream, (other, _) in self.pairs.items() if other == form]:
-                for (name, *_, partition), value in zip(said, values, strict=True):
-                    self._produce(stream, partition, name, value)
+            said = zip(times_us, keys, users, strict=True)
+            values = [form.value(at_us, key, user, **schema) for at_us, key, user in said]
+            for stream in streams:
+                for partition, value in zip(partitions, values, strict=True):
+                    self._produce(stream, partition, value)
+        self._producer.flush()
+
+    def _crowd(self, records: int) -> None:
+        """Write many records of now, all into the partition of the hostile record."""
+        now_us = time.time_ns() // 1000
+        for form, streams in self._streams_of_forms():
+            value = form.value(now_us, KEYS[1], "bob")
+            for stream in streams:
+                for _ in range(records):
+                    self._produce(stream, 0, value)
         self._producer.flush()
 
     def _hostile(self, closing_soon: bool) -> None:
         for stream, (form, kind) in self.pairs.items():
             if kind is not None and (kind is Hostile.SLOW_LOOK_UP) == closing_soon:
-                alone = kind in (Hostile.IDLE_PARTITION, Hostile.FUTURE_IDLE)
-                value = hostile_value(kind, time.time_ns() // 1000, form)
-                self._produce(stream, PARTITIONS if alone else 0, HOSTILE, value)
+                partition = PARTITIONS if kind in (Hostile.IDLE_PARTITION, Hostile.FUTURE_IDLE) else 0
+                self._hostile_at[stream, partition] = self._ends[stream, partition]
+                self._produce(stream, partition, hostile_value(kind, time.time_ns() // 1000, form))
         self._producer.flush()
 
-    def _produce(self, stream: str, partition: int, name: str, value: bytes | None) -> None:
-        position = self._ends.get((stream, partition), 0)
-        self._ends[stream, partition] = position + 1
-        self.names[stream, str(partition), position] = name
+    def _streams_of_forms(self) -> Iterator[tuple[Form, list[str]]]:
+        for form in dict.fromkeys(form for form, _ in self.pairs.values()):
+            yield form, [stream for stream, (other, _) in self.pairs.items() if other == form]
+
+    def _produce(self, stream: str, partition: int, value: bytes | None) -> None:
+        self._ends[stream, partition] += 1
         while True:
             try:
                 self._producer.produce(self.topics[stream].name, value, b"key", partition)

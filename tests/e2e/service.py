@@ -20,14 +20,21 @@ PATIENCE_S = 180.0
 
 
 class Service:
-    """One ``stream-app`` command, its output, and its whole tree of processes."""
+    """One ``stream-app`` command, its output, and its whole tree of processes.
+
+    Args: module, what is run in the place of ``stream_app``.
+    """
 
     def __init__(
-        self, arguments: Sequence[str], cwd: Path, environment: dict[str, str] | None = None
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        environment: dict[str, str] | None = None,
+        module: str = "stream_app",
     ) -> None:
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "stream_app", *arguments],
+            [sys.executable, "-m", module, *arguments],
             cwd=cwd,
             env={**os.environ, **(environment or {})},
             stdout=subprocess.PIPE,

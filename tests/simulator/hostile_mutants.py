@@ -68,7 +68,12 @@ class FutureHoldsThePosition(Pipeline):
 
     def patched(self) -> AbstractContextManager[object]:
         """End each batch before its first record that no cut has judged."""
-        return patch.object(Ingest, "_apply_batch", _up_to_the_future)
+        return held_up()
+
+
+def held_up() -> AbstractContextManager[object]:
+    """Return what holds while a worker, a real one too, has its position held by records from the future."""
+    return patch.object(Ingest, "_apply_batch", _up_to_the_future)
 
 
 async def _up_to_the_future(ingest: Ingest, stream: StreamView, batch: RecordBatch) -> StreamView:
