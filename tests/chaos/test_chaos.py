@@ -10,10 +10,11 @@ import pytest
 
 from tests.chaos.collector import released_bins
 from tests.chaos.schedule import Fault, draw_steps
-from tests.chaos.world import World
+from tests.chaos.world import FAULTS_A_BREATH, World
 from tests.simulator.checks import Broken
 
-SEED = 4
+SEED = 99  # recovery is timed after a kill of a worker and of Redis, an empty Redis and a wrong clock
+RECOVERY_S = 30.0  # other tests share the machine
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def _quiet() -> Iterator[None]:
 def test_twenty_faults_change_nothing(tmp_path: Path) -> None:
     told: list[str] = []
     try:
-        World(tmp_path, SEED, draw_steps(SEED, 20), told.append).run()
+        World(tmp_path, SEED, draw_steps(SEED, 20), told.append, recovery_s=RECOVERY_S).run()
     except Broken as broken:
         raise AssertionError(f"python -m tests.chaos --faults 20 --seed {SEED}\n{told}\n{broken}") from broken
 
@@ -42,6 +43,11 @@ def test_every_schedule_has_every_fault_and_a_seed_gives_it_again() -> None:
         steps = list(draw_steps(seed, 20))
         assert {step.fault for step in steps} == set(Fault)
         assert steps == list(draw_steps(seed, 20))
+
+
+def test_the_seed_times_the_recovery_from_what_takes_longest() -> None:
+    timed = {step.fault for step in list(draw_steps(SEED, 20))[FAULTS_A_BREATH - 1 :: FAULTS_A_BREATH]}
+    assert timed >= {Fault.KILL_WORKER, Fault.KILL_REDIS, Fault.EMPTY_REDIS, Fault.WRONG_CLOCK}
 
 
 def row(seq: int, epoch: int, bin: int, running: float) -> bytes:
