@@ -50,7 +50,7 @@ def described(view: StreamView) -> WindowsAnswer | None:
 def check(view: StreamView, query: WindowQuery) -> None:
     """Check that a question has an answer, which takes no time. Raises: QueryError."""
     _asked(view, query)
-    design = view.strategy.window
+    design = view.strategy.kind.windows
     assert design is not None
     _histogram(view, design, query.key)
     _check_quantiles(view, design, query.q)
