@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
@@ -12,12 +11,13 @@ from importlib import resources
 from typing import Any, cast
 
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-Argument = bytes | str | int
+from stream_app.state.round_trips import Argument, Command, RoundTrips
+
 _ANSWER_SECONDS = 15.0
 
 
@@ -42,8 +42,8 @@ class SameServer:
             raise exceptions.ConnectionError("another server process answers")
 
 
-def connect(url: str, connections: int = 16, same_server: SameServer | None = None) -> Redis:
-    """Return a client whose tasks never share a connection and wait for a free one.
+def connect(url: str, connections: int = 16, same_server: SameServer | None = None) -> RoundTrips:
+    """Return a client of any number of tasks: they share round trips, and wait for a free connection.
 
     It does not repeat a command by itself: the loops do, and they look at the state first.
 
@@ -59,27 +59,18 @@ def connect(url: str, connections: int = 16, same_server: SameServer | None = No
         protocol=2,
         redis_connect_func=same_server.greet if same_server is not None else None,
     )
-    return Redis.from_pool(pool)
+    return RoundTrips(pool)
 
 
 @contextmanager
 def unknown_outcome() -> Iterator[None]:
     """Turn what Redis or the network raises into OSError: the call may or may not have happened."""
-    task = asyncio.current_task()
-    before = 0 if task is None else task.cancelling()
     try:
         yield
     except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
         raise ConnectionError(f"redis: no answer ({error}), see that its server runs") from error
     except exceptions.RedisError as error:
-        # A pipeline's message repeats the command, which may hold a secret; so would the chained error.
-        raise OSError(f"redis: {str(error).rpartition('caused error: ')[2]}") from None
-    finally:
-        # The client sends under ``asyncio.wait_for``, which before Python 3.12 loses a cancellation that
-        # comes as the sending ends; a loop would then go on for ever although it was told to stop. An earlier
-        # cancellation was noticed: what cleans up after it may still call Redis.
-        if task is not None and task.cancelling() > before:
-            raise asyncio.CancelledError
+        raise OSError(f"redis: {error}") from None
 
 
 class Script:
@@ -90,7 +81,7 @@ class Script:
         self._digest = hashlib.sha1(text, usedforsecurity=False).hexdigest()
 
     async def __call__(
-        self, redis: Redis, keys: Sequence[str], arguments: Sequence[Argument]
+        self, redis: RoundTrips, keys: Sequence[str], arguments: Sequence[Argument]
     ) -> bytes | None:
         """Run the script; scripts reply with text or nothing. Raises: OSError."""
         with unknown_outcome():
@@ -113,24 +104,19 @@ def script_text(name: str) -> bytes:
     return re.sub(rb"(?m)^#include (\w+)\n", lambda line: script_text(line[1].decode()), text)
 
 
-async def execute(redis: Redis, *command: Argument) -> Any:
+async def execute(redis: RoundTrips, *command: Argument) -> Any:
     """Run one command; its reply has the shape that the client gives it."""
-    return await redis.execute_command(*command)  # type: ignore[no-untyped-call]
+    [reply] = await redis.ask([command])
+    return reply
 
 
-async def transaction(redis: Redis, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+async def transaction(redis: RoundTrips, commands: Sequence[Command]) -> list[Any]:
     """Run commands in one step, so that their replies belong together. Raises: OSError."""
-    return await _pipeline(redis, commands, True)
-
-
-async def batch(redis: Redis, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-    """Run commands in one round trip, for what does not change between them. Raises: OSError."""
-    return await _pipeline(redis, commands, False)
-
-
-async def _pipeline(redis: Redis, commands: Sequence[tuple[Argument, ...]], atomic: bool) -> list[Any]:
     with unknown_outcome():
-        async with redis.pipeline(transaction=atomic) as pipeline:
-            for command in commands:
-                pipeline.execute_command(*command)
-            return await pipeline.execute()
+        return await redis.ask(commands, atomic=True)
+
+
+async def batch(redis: RoundTrips, commands: Sequence[Command]) -> list[Any]:
+    """Run commands in one round trip, for what does not change between them. Raises: OSError."""
+    with unknown_outcome():
+        return await redis.ask(commands)

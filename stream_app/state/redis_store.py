@@ -47,8 +47,9 @@ from stream_app.state.checks import (
     check_tally,
 )
 from stream_app.state.codec import decode_epoch, decode_epochs, decode_ledger, encode_epoch
-from stream_app.state.connection import Argument, SameServer, batch, connect, script, transaction
+from stream_app.state.connection import SameServer, batch, connect, script, transaction
 from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
+from stream_app.state.round_trips import Argument
 
 _BINS_PER_READ = 1_000
 _NAMES_PER_SCAN = 5_000

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from redis import exceptions
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from stream_app.ports import ACCEPT_LOSS, OperatorError
 from stream_app.state.connection import connect, execute
 from stream_app.state.keys import STREAM_NAMES
+from stream_app.state.round_trips import RoundTrips
 
 OLDEST_VERSION = (6, 2)
 _SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite")
@@ -37,10 +37,10 @@ async def check_safety(url: str, accept: str | None = None) -> None:
         info = await execute(redis, "INFO")
         settings = await _settings(redis) if accept is None else {}
     for fault in _unusable(info):
-        raise OperatorError(f"redis.url: {_place(redis)} {fault}")
+        raise OperatorError(f"redis.url: {redis.place} {fault}")
     if accept is None:
         for fault in _losses(info, settings):
-            raise OperatorError(f'redis.url: {_place(redis)} {fault}, or say redis.accept: "{ACCEPT_LOSS}"')
+            raise OperatorError(f'redis.url: {redis.place} {fault}, or say redis.accept: "{ACCEPT_LOSS}"')
 
 
 async def check_reading(name: str, url: str) -> None:
@@ -53,7 +53,7 @@ async def check_reading(name: str, url: str) -> None:
 
 
 @asynccontextmanager
-async def _asked(name: str, url: str) -> AsyncIterator[Redis]:
+async def _asked(name: str, url: str) -> AsyncIterator[RoundTrips]:
     """Yield a client; what it fails at becomes the operator's line."""
     try:
         redis = connect(url, connections=1)
@@ -64,7 +64,7 @@ async def _asked(name: str, url: str) -> AsyncIterator[Redis]:
     except (RedisError, OSError) as error:
         refusal = Unreachable if _is_away(error) else OperatorError
         raise refusal(
-            f"{name}: no use of {_place(redis)}: {_one_line(error)}; start it or correct the URL"
+            f"{name}: no use of {redis.place}: {_one_line(error)}; start it or correct the URL"
         ) from None
     finally:
         await redis.aclose()
@@ -109,7 +109,7 @@ def _losses(info: Mapping[str, Any], settings: Mapping[str, str]) -> Iterator[st
         yield f"has maxmemory-policy {policy}, which evicts keys; set maxmemory-policy noeviction"
 
 
-async def _settings(redis: Redis) -> dict[str, str]:
+async def _settings(redis: RoundTrips) -> dict[str, str]:
     """Read what INFO does not tell; nothing where the user may not ask."""
     settings = {}
     for name in _SETTINGS:
@@ -128,12 +128,6 @@ async def _settings(redis: Redis) -> dict[str, str]:
 
 def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _place(redis: Redis) -> str:
-    """Name the server without its password."""
-    at = redis.connection_pool.connection_kwargs
-    return str(at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}")
 
 
 def _one_line(error: Exception) -> str:

@@ -13,7 +13,9 @@ import pytest
 from stream_app.core.bounding import counted, user_fields, user_ids
 from stream_app.core.records import Cut, Reply, StreamState, Users
 from stream_app.state import memory_stream, redis_store
+from stream_app.state.connection import execute
 from stream_app.state.memory import MemoryStore
+from stream_app.state.round_trips import RoundTrips
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
     BINS,
@@ -72,10 +74,16 @@ async def untallied(stores: Stores) -> list[str]:
     if isinstance(stores.store, MemoryStore):
         return sorted(shard.name for shard in stores.store._streams[stores.stream].untallied)
     client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:untallied"  # type: ignore[attr-defined]
-    keys = [key.decode() async for key in client.scan_iter(f"{prefix}:*")]
+    keys = await names_of(client, f"{prefix}:*")
     names = sorted(key.removeprefix(f"{prefix}:") for key in keys)
-    assert names == sorted(name.decode() for name in await client.zrange(prefix, 0, -1))
+    assert names == sorted(name.decode() for name in await execute(client, "ZRANGE", prefix, 0, -1))
     return names
+
+
+async def names_of(client: RoundTrips, pattern: str) -> list[str]:
+    """Return the names of all keys that match."""
+    _, keys = await execute(client, "SCAN", 0, "MATCH", pattern, "COUNT", 10**6)
+    return [key.decode() for key in keys]
 
 
 def expected(records: Records, max_events: int, last_bin: int) -> list[list[int]]:
@@ -101,8 +109,8 @@ async def kept_users(stores: Stores) -> int:
     if isinstance(stores.store, MemoryStore):
         return sum(len(users) for users in stores.store._streams[stores.stream].users.values())
     client = stores.store._redis  # type: ignore[attr-defined]
-    keys = [key async for key in client.scan_iter(f"dp:{{{stores.stream}}}:sec:users:*")]
-    return sum([await client.hlen(key) - 1 for key in keys])  # one field is the key's mark
+    keys = await names_of(client, f"dp:{{{stores.stream}}}:sec:users:*")
+    return sum([await execute(client, "HLEN", key) - 1 for key in keys])  # one field is the key's mark
 
 
 async def test_so_many_events_of_a_user_count_in_a_window(stores: Stores) -> None:
@@ -277,9 +285,9 @@ async def kept_windows(stores: Stores) -> list[int]:
         assert state.users.keys() == state.user_keys.keys()
         return sorted(state.users)
     client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:"  # type: ignore[attr-defined]
-    keys = [key.decode() async for key in client.scan_iter(f"{prefix}users:*")]
+    keys = await names_of(client, f"{prefix}users:*")
     windows = sorted(int(key.removeprefix(f"{prefix}users:")) for key in keys)
-    assert windows == [int(name) for name in await client.zrange(f"{prefix}open_windows", 0, -1)]
+    assert windows == [int(name) for name in await execute(client, "ZRANGE", f"{prefix}open_windows", 0, -1)]
     return windows
 
 

@@ -122,8 +122,9 @@ def filled(request: pytest.FixtureRequest, servers: Servers) -> tuple[EmbeddedRe
         await store.close()
         await fill_alerts(server.alerts_url)
         client = connect(server.worker_url)
-        found = [key.decode() async for key in client.scan_iter("*")]
+        _, keys = await execute(client, "SCAN", 0, "COUNT", 10**6)
         await client.aclose()
+        found = [key.decode() for key in keys]
         return sorted(key for key in found if stream in key or (stream not in key and "stream-" not in key))
 
     return server, asyncio.run(prepare())

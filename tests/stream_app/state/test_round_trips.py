@@ -1,0 +1,143 @@
+"""Tasks that ask in the same turn share a round trip, and each hears of its own commands only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from redis import exceptions
+from redis.asyncio.connection import AbstractConnection
+
+from stream_app.state.connection import batch, connect, execute, transaction
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.round_trips import RoundTrips
+
+pytestmark = pytest.mark.redis
+Test = Callable[[RoundTrips], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    with EmbeddedRedis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+def run(server: EmbeddedRedis, test: Test, connections: int = 16) -> None:
+    async def whole() -> None:
+        redis = connect(server.operator_url, connections)
+        try:
+            await test(redis)
+        finally:
+            await redis.aclose()
+
+    asyncio.run(whole())
+
+
+@contextlib.contextmanager
+def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Yield how many commands went with each writing to the server from now on."""
+    sizes: list[int] = []
+    pack = AbstractConnection.pack_commands
+
+    def packed(self: Any, commands: Any) -> Any:
+        sizes.append(len(commands))
+        return pack(self, commands)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AbstractConnection, "pack_commands", packed)
+        yield sizes
+
+
+def test_what_is_asked_in_one_turn_is_sent_together(
+    server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(redis: RoundTrips) -> None:
+        await execute(redis, "PING")
+        with writes(monkeypatch) as sizes:
+            numbers = range(20)
+            asking = (execute(redis, "ECHO", str(number)) for number in numbers)
+            assert await asyncio.gather(*asking) == [b"%d" % number for number in numbers]
+            assert sizes == [20]
+
+    run(server, test)
+
+
+def test_each_task_hears_of_its_own_refusal_only(server: EmbeddedRedis) -> None:
+    async def test(redis: RoundTrips) -> None:
+        await execute(redis, "SET", "text", "word")
+        outcomes = await asyncio.gather(
+            execute(redis, "GET", "text"),
+            execute(redis, "INCR", "text"),
+            batch(redis, [("ECHO", "a"), ("INCR", "text"), ("ECHO", "b")]),
+            transaction(redis, [("SET", "kept", "1"), ("INCR", "text"), ("GET", "kept")]),
+            transaction(redis, [("NONSENSE",), ("SET", "lost", "1")]),
+            transaction(redis, [("GET", "kept"), ("GET", "lost")]),
+            return_exceptions=True,
+        )
+        refused = "not an integer"
+        assert outcomes[0] == b"word"
+        assert [refused in str(outcome) for outcome in outcomes[1:4]] == [True] * 3
+        assert "unknown command" in str(outcomes[4])
+        assert all(isinstance(outcome, OSError) for outcome in outcomes[2:5])
+        assert outcomes[5] == [b"1", None]
+
+    run(server, test)
+
+
+def test_replies_have_the_shapes_of_the_client(server: EmbeddedRedis) -> None:
+    async def test(redis: RoundTrips) -> None:
+        await execute(redis, "HSET", "hash", "field", "value")
+        [fields] = await transaction(redis, [("HGETALL", "hash")])
+        assert fields == await execute(redis, "HGETALL", "hash") == {b"field": b"value"}
+
+    run(server, test)
+
+
+def test_a_task_that_gives_up_takes_no_reply_from_another(server: EmbeddedRedis) -> None:
+    async def test(redis: RoundTrips) -> None:
+        for turns in range(12):
+            leaving = asyncio.create_task(execute(redis, "ECHO", "mine"))
+            staying = asyncio.create_task(execute(redis, "ECHO", "yours"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            leaving.cancel()
+            assert await staying == b"yours"
+            assert await execute(redis, "ECHO", "next") == b"next"
+
+    run(server, test, connections=1)
+
+
+def test_a_lost_connection_is_heard_of_by_all_and_the_next_question_is_answered(
+    server: EmbeddedRedis,
+) -> None:
+    async def test(redis: RoundTrips) -> None:
+        killer = connect(server.operator_url)
+        name = await execute(redis, "CLIENT ID")
+        asking = [asyncio.create_task(execute(redis, "BLPOP", f"empty{place}", 20)) for place in range(3)]
+        await asyncio.sleep(0.05)
+        await execute(killer, "CLIENT KILL", "ID", name)
+        outcomes = await asyncio.gather(*asking, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [exceptions.ConnectionError] * 3
+        assert await execute(redis, "ECHO", "again") == b"again"
+        await killer.aclose()
+
+    run(server, test)
+
+
+def test_a_client_outlives_the_loop_that_ended_as_it_asked(server: EmbeddedRedis) -> None:
+    async def leave(redis: RoundTrips) -> None:
+        asyncio.create_task(execute(redis, "ECHO", "nobody hears this"))  # noqa: RUF006
+        await asyncio.sleep(0)
+
+    async def ask(redis: RoundTrips) -> Any:
+        try:
+            return await execute(redis, "ECHO", "heard")
+        finally:
+            await redis.aclose()
+
+    redis = connect(server.operator_url)
+    asyncio.run(leave(redis))
+    assert asyncio.run(ask(redis)) == b"heard"
