@@ -31,9 +31,11 @@ from stream_app.opening import OnEnd, agrees, open_stream
 from stream_app.outage import Outage
 from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger
+from stream_app.witnessing import copy_released
 
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and never a long script
-POLL_S = 0.02  # how soon to ask again for bins that are due while a partition has not reached its cut
+POLL_S = 0.01  # how soon to ask again for a bin that is due while a partition has not reached its cut
+MOST_POLLS = 50  # then everything is looked at again: the stream, its lease, its witness
 FOLLOW_S = 0.5  # how soon a worker that does not close a stream looks again
 PATIENCE_S = 2 * LEASE_S
 RETRY_S = 0.5
@@ -111,9 +113,7 @@ class Closer:
         self._witnessed_seq = 0
         self._published_seq = 0
         self._finished = False
-        self._forgotten: tuple[int, bool] | None = (
-            None  # the epoch, and whether it had finished, at the last forget
-        )
+        self._forgotten: tuple[int, bool] | None = None  # the epoch, and whether it had finished
 
     @property
     def finished(self) -> bool:
@@ -199,7 +199,14 @@ class Closer:
                 self._pool_wanted.set()
                 await self._clock.sleep_until_us(self._declaration.closing.instant_us(next_bin))
             else:
-                await asyncio.sleep(POLL_S)
+                await self._until_sealed(next_bin)
+
+    async def _until_sealed(self, bin: int) -> None:
+        """Return when every partition has reached its cut of a bin, or a while later."""
+        for _ in range(MOST_POLLS):
+            await asyncio.sleep(POLL_S)
+            if await self._sealed(bin) >= bin:
+                return
 
     async def _keep_lease(self, _outage: Outage) -> None:
         """Keep the lease, if there is one: neither a long release nor a slow witness may lose it."""
@@ -317,9 +324,11 @@ class Closer:
         limits = [due, state.epoch.first_bin + state.epoch.bins - 1]
         if self._declaration.last_bin is not None:
             limits.append(self._declaration.last_bin)
-        partitions = await self._source.partitions()
-        sealed = await self._store.seal(self._name, self._strategy.hash, partitions, min(limits))
-        return min(sealed, *limits)
+        return min(await self._sealed(min(limits)), *limits)
+
+    async def _sealed(self, bin: int) -> int:
+        listed = await self._source.partitions()
+        return await self._store.seal(self._name, self._strategy.hash, listed, bin)
 
     async def _release(self, state: StreamState, last_bin: int) -> None:
         """Noise sealed bins and offer the release; whatever the store answers, it is loaded again."""
@@ -370,23 +379,12 @@ class Closer:
     async def _witness_released(self, released_seq: int) -> None:
         """Read back what the store holds and the witness does not, and write it there durably."""
         try:
-            self._witnessed_seq = await self._copied_to_witness(released_seq)
+            self._witnessed_seq = await copy_released(self._store, self._witness, self._name, released_seq)
         except OSError:
             self._claimed_term = None  # somebody else may have claimed it
             if self._lease is not None:
                 self._lease.drop()
             raise
-
-    async def _copied_to_witness(self, released_seq: int) -> int:
-        head = await self._witness.head(self._name)
-        seq = 0 if head is None else head[0]
-        while seq < released_seq:
-            rows = await self._store.rows(self._name, seq, MOST_BINS)
-            if not rows:
-                break  # the epoch has just opened; seqs that the store never had lie behind it
-            await self._witness.append(self._name, rows)
-            seq = rows[-1][0]
-        return seq
 
     async def _persistently(self, loop: Callable[[Outage], Awaitable[None]]) -> None:
         """Run a loop again whenever the store or the witness did not answer: it begins by loading.

@@ -110,6 +110,7 @@ class Cutter:
         cuts = [_cuts(one, instants_us, ends[one.partition], answered_us) for one in due]
         # Side by side: what is set aside in one partition must not hold up the cut of another.
         stored = await asyncio.gather(*map(self._store_cuts, due, cuts), return_exceptions=True)
+        self._views.tell_cuts()
         for failure in filter(None, stored):
             raise failure
         for one in due:

@@ -28,10 +28,14 @@ from stream_app.cutting import Cutter
 from stream_app.outage import Outage
 from stream_app.ports import Clock, DeadLetters, Source, Store
 from stream_app.stream_views import StreamView, StreamViews, check_strategy
+from stream_app.together import each_to_its_end
 
 READ_TIMEOUT_S = 0.1
 RETRY_S = 0.5
-CUT_POLL_S = 0.005  # between looks for a cut that is due
+READ_EVERY_S = 0.05  # while a read brings few records: each read costs every stream an apply
+FEW_RECORDS = 1_000
+CUT_WAIT_S = 0.05  # for a cut that is due; then the store is asked what has become of it
+MOST_TOGETHER = 20_000  # records times streams that are binned in one turn of the loop: cuts need turns too
 MOST_NAMED_AHEAD = 100  # of a slice: records from the future that get a dead letter if they are refused
 Start = Literal["earliest", "latest"] | int  # an instant in microseconds since 1970
 
@@ -89,12 +93,23 @@ class Ingest:
         outage = Outage(log, "ingest")
         while True:
             try:
-                await self.step()
+                records = await self.step()
                 outage.over()
+                if records < FEW_RECORDS and not self._clock.virtual:
+                    await self._pause()
             except OSError as failure:
                 outage.failed(failure)
                 self._views.forget()
                 await asyncio.sleep(RETRY_S)
+
+    async def _pause(self) -> None:
+        """Let records gather until the next multiple of ``READ_EVERY_S``, unless a bin waits for them.
+
+        The clock and the cuts say when is read, not the records: what one more of them costs ends here.
+        """
+        if self._views.reached_cuts(self._owned):
+            now_s = asyncio.get_running_loop().time()
+            await self._views.cuts_within(READ_EVERY_S - now_s % READ_EVERY_S)
 
     async def step(self) -> int:
         """Read once and apply what was read; return the number of records.
@@ -114,8 +129,7 @@ class Ingest:
             letters = [refusal for refusal in batch.refused if refusal.reason != Reason.TOMBSTONE]
             if letters:
                 await self._dead_letters.write(letters)
-            for place, stream in enumerate(streams):
-                streams[place] = await self._apply_batch(stream, batch)
+            streams = await self._apply_to_all(streams, batch)
         return sum(len(batch.positions) + len(batch.refused) for batch in batches)
 
     async def _with_partitions(self, stream: StreamView, partitions: Sequence[str]) -> StreamView:
@@ -149,6 +163,14 @@ class Ingest:
             return (await self._source.positions_at([partition], [start_us]))[partition][0]
         return await self._source.first_position(partition, start if isinstance(start, int) else None)
 
+    async def _apply_to_all(self, streams: Sequence[StreamView], batch: RecordBatch) -> list[StreamView]:
+        """Apply a batch to all streams, as many side by side as its size allows; return them as they are."""
+        applied: list[StreamView] = []
+        while rest := streams[len(applied) :]:
+            together = rest[: max(MOST_TOGETHER // max(len(batch.positions), 1), 1)]
+            applied += await each_to_its_end(*(self._apply_batch(stream, batch) for stream in together))
+        return applied
+
     async def _apply_batch(self, stream: StreamView, batch: RecordBatch) -> StreamView:
         """Apply what this stream has not applied of a batch; bin it again when the store knows better.
 
@@ -163,16 +185,20 @@ class Ingest:
             if reply in (Reply.DONE, Reply.ALREADY):
                 await self._count_refused(stream.name, part)
                 return stream
-            if reply is Reply.CUTS_CHANGED:
-                await self._wait_for_cut(batch.partition)
-            stream = await self._views.load(stream.name, self._store)
+            if reply is not Reply.CUTS_CHANGED or not await self._sees_cut(stream, part):
+                stream = await self._views.load(stream.name, self._store)
 
-    async def _wait_for_cut(self, partition: str) -> None:
-        """Wait a little for a cut that is due: records have no say in when it is taken."""
+    async def _sees_cut(self, stream: StreamView, part: _Slice) -> bool:
+        """Wait a little for a cut that is due: records have no say in when it is taken.
+
+        Returns: whether the view knows another cut than the slice was binned against.
+        """
+        partition, known_bin = part.batch.partition, part.state.last_cut_bin
         if self._clock.virtual:
             await self._cutter.take_due([partition])
-        else:
-            await asyncio.sleep(CUT_POLL_S)
+        elif stream.partitions[partition].last_cut_bin == known_bin:
+            await self._views.cuts_within(CUT_WAIT_S)
+        return stream.partitions[partition].last_cut_bin != known_bin
 
     def _binned(self, stream: StreamView, batch: RecordBatch, state: PartitionState) -> _Slice:
         first = int(np.searchsorted(batch.positions, state.position))

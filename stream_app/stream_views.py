@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from stream_app.core.bins import BinRules
@@ -53,6 +54,23 @@ class StreamViews:
         self._views: dict[str, StreamView] = {}
         self._aside: dict[str, set[str]] = {name: set() for name in names}
         self._completing = asyncio.Lock()
+        self._cut = asyncio.Event()
+
+    def tell_cuts(self) -> None:
+        """Wake the reader: cuts were taken, and bins wait until it has reached them."""
+        self._cut.set()
+        self._cut.clear()
+
+    async def cuts_within(self, longest_s: float) -> None:
+        """Return when cuts are taken, at the latest after a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(longest_s):
+                await self._cut.wait()
+
+    def reached_cuts(self, partitions: Sequence[str]) -> bool:
+        """Say whether no bin waits for records of these partitions, as far as is known."""
+        known = [view.partitions.get(name) for view in self._views.values() for name in partitions]
+        return not any(state.cuts for state in known if state is not None)
 
     def forget(self) -> None:
         """Forget all streams: ``complete`` loads them again. The other loop may do so at any await."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from stream_app.ports import OperatorError
 
 Loop = Coroutine[Any, Any, None]
+T = TypeVar("T")
 
 
 async def until_all_end(*loops: Loop) -> None:
@@ -29,13 +30,15 @@ async def until_one_ends(*loops: Loop) -> None:
     await _run(loops, enough=1)
 
 
-async def each_to_its_end(*works: Loop) -> None:
+async def each_to_its_end(*works: Coroutine[Any, Any, T]) -> list[T]:
     """Run works side by side until each of them has returned or failed: a failure ends no other.
 
+    Returns: what each returned.
     Raises: what one raised, an ``OperatorError`` before anything else.
     """
     outcomes = await asyncio.gather(*works, return_exceptions=True)
-    _raise_first([outcome for outcome in outcomes if outcome is not None])
+    _raise_first([outcome for outcome in outcomes if isinstance(outcome, BaseException)])
+    return cast("list[T]", outcomes)
 
 
 async def _run(loops: Collection[Loop], enough: int) -> None:

@@ -33,7 +33,7 @@ Block = tuple[Missing, Int64Array]
 
 RECENT_ROWS = 4_096  # a follower that is further behind reads from the store
 POLL_S = 0.2  # how often everything is read, alerts and new streams included
-NEWS_S = 0.02  # how often is asked whether a known stream has a new row: one round trip for all
+NEWS_S = 0.01  # how often is asked whether a known stream has a new row: one round trip for all
 LONGEST_POLL_S = 5.0
 STALE_AFTER_S = 10.0
 _ROWS_A_READ = 2_000
