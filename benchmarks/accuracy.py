@@ -21,8 +21,14 @@ import numpy as np
 import opendp.prelude as dp
 
 from dphist import SeededNoise, TreeDesign, plan_tree
+from dphist.planning.reference import (
+    ChanCounter,
+    FlatCounter,
+    HonakerCounter,
+    KaryCounter,
+    SubtractionCounter,
+)
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
-from dphist.tree.reference import ChanCounter, FlatCounter, HonakerCounter, KaryCounter, SubtractionCounter
 from dphist.tree.shape import TreeShape
 
 RESULTS = Path(__file__).parent / "results"

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dphist import AnticipatingCounter, SeededNoise, TreeCounter, plan_tree
-from dphist.tree.interval import DITHER, half_width
-from dphist.tree.law import LawTable, WeightedNoise, discrete_laplace_variance
+from dphist.laws.interval import DITHER, half_width
+from dphist.laws.law import LawTable, WeightedNoise, discrete_laplace_variance
 
 RESULTS = Path(__file__).parent / "results" / "coverage.json"
 YEAR = 365 * 24

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from dphist import AnticipatingCounter, SeededNoise, TreeCounter, plan_tree
-from dphist.tree.epoch_levels import EpochLevels
-from dphist.tree.epoch_levels_counter import EpochLevelsCounter
-from dphist.tree.epoch_levels_planner import plan_epoch_levels
+from dphist.epochs.counter import EpochLevelsCounter
+from dphist.epochs.levels import EpochLevels
+from dphist.planning.epochs import plan_epoch_levels
 
 RESULTS = Path(__file__).parent / "results" / "epochs.json"
 # Hours: days of a year, months of ten years, years of ten years; and two square ones.

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from dphist.arrays import Int64Array
+from dphist.laws.interval import half_width, half_widths
+from dphist.laws.law import LawTable, WeightedNoise
+from dphist.planning.tree import plan_tree
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import forest_error, forest_errors
-from dphist.tree.interval import half_width, half_widths
-from dphist.tree.law import LawTable, WeightedNoise
-from dphist.tree.planner import plan_tree
 from dphist.tree.published_error import published_law
 from dphist.tree.published_laws import published_laws
 

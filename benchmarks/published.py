@@ -19,9 +19,9 @@ from dphist.mechanisms.dawa.deviations import DeviationIndex
 from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, uniform_expansion
 from dphist.mechanisms.dawa.partition import interval_lengths, least_cost_partition
 from dphist.mechanisms.dawa.query_tree import LATTICE, greedy_tree
-from dphist.mechanisms.hierarchical import equal_parts, measure_tree
 from dphist.mechanisms.structure_first import SquaredCost, least_costs
-from dphist.mechanisms.weighted_tree import IntervalTree, least_squares
+from dphist.mechanisms.trees.hierarchical import equal_parts, measure_tree
+from dphist.mechanisms.trees.weighted_tree import IntervalTree, least_squares
 from dphist.noise import Scale, SeededNoise
 
 

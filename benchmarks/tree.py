@@ -16,9 +16,9 @@ import numpy as np
 import opendp.prelude as dp
 
 from dphist import SeededNoise, TreeCounter, plan_tree
-from dphist.tree import planner
+from dphist.laws.interval import half_width
+from dphist.planning import tree as planner
 from dphist.tree.estimate import ReleasedForest
-from dphist.tree.interval import half_width
 from dphist.tree.two_pass import least_squares
 
 RESULTS = Path(__file__).parent / "results" / "tree.json"

@@ -6,22 +6,22 @@ Must stay true: noise comes from ``noise.py`` alone, counts and noise are intege
 function that touches data states its guarantee.
 """
 
+from dphist.epochs.counter import EpochLevelsCounter
+from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource, SeededNoise, SystemNoise
+from dphist.planning.epochs import plan_epoch_levels
+from dphist.planning.product import plan_product
+from dphist.planning.tree import plan_tree
 from dphist.privacy import Neighbours, exact
 from dphist.product.answers import Cdf, Histogram, Quantile
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest, RangeSum
-from dphist.product.planner import plan_product
 from dphist.tree.anticipating import AnticipatingCounter, AnticipatingSnapshot
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_levels import EpochLevels
-from dphist.tree.epoch_levels_counter import EpochLevelsCounter
-from dphist.tree.epoch_levels_planner import plan_epoch_levels
 from dphist.tree.estimate import Estimate, Interval, ReleasedForest
-from dphist.tree.planner import plan_tree
 from dphist.tree.release import BinRelease, BinReleases, LevelRelease, NodeRelease
 from dphist.tree.shape import TreeShape
 

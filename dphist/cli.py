@@ -19,7 +19,7 @@ from rich.table import Table
 
 from dphist import mechanisms
 from dphist.comparison import WORKLOADS, Score, applicable, named_workload, score
-from dphist.plan_report import plan
+from dphist.planning.report import plan
 from dphist.privacy import Neighbours
 
 NEIGHBOURS_IN_WORDS: dict[Neighbours, str] = {"add_remove": "added or removed", "substitute": "moved"}

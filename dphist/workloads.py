@@ -1,7 +1,8 @@
 """The questions that a tree is planned for, as ranges of half-open bins.
 
-A workload's name selects the closed form of its error in ``tree/range_error.py`` and ``tree/range_uses.py``;
-the arrays here are the same questions written out, for oracles and for mechanisms that take any ranges.
+A workload's name selects the closed form of its error in ``tree/range_error.py`` and
+``planning/range_uses.py``; the arrays here are the same questions written out, for oracles and for mechanisms
+that take any ranges.
 """
 
 from __future__ import annotations

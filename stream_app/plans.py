@@ -10,14 +10,14 @@ from functools import lru_cache
 from time import thread_time
 
 from dphist import plan_product, plan_tree
-from dphist.product.planner import TOTAL_SHARE, check_load
+from dphist.epochs.levels import EpochLevels
+from dphist.planning.epochs import plan_epoch_levels
+from dphist.planning.product import TOTAL_SHARE, check_load
+from dphist.planning.window_load import WindowLoad
 from dphist.tree.decoder import LARGEST_DECODED_SCALE
 from dphist.tree.design import Release, TreeDesign
-from dphist.tree.epoch_levels import EpochLevels
-from dphist.tree.epoch_levels_planner import plan_epoch_levels
 from dphist.tree.epoch_nodes import node_counts
-from dphist.window import WindowDesign
-from dphist.window_load import WindowLoad
+from dphist.windows.design import WindowDesign
 from stream_app.config import StreamSettings, declared
 from stream_app.config.settings import WindowSettings
 from stream_app.core.cells import Cells

@@ -13,8 +13,8 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.deviations import DeviationIndex
-from dphist.mechanisms.hierarchical import MeasuredTree, equal_parts, measure_tree
-from dphist.mechanisms.weighted_tree import IntervalTree
+from dphist.mechanisms.trees.hierarchical import MeasuredTree, equal_parts, measure_tree
+from dphist.mechanisms.trees.weighted_tree import IntervalTree
 
 # A bucket in the table of least costs is at most this many times the mean bucket's length.
 _LONGEST = 8

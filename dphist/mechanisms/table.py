@@ -91,31 +91,33 @@ _GRID = _TOTAL | {"constant": real("events times epsilon per block; 10 is the pa
 
 TABLE: tuple[Mechanism, ...] = (
     Mechanism("identity", "dphist.mechanisms.identity:identity", "noise on every bin"),
-    Mechanism("h", "dphist.mechanisms.hierarchical:h", "a tree of noisy counts, as measured", _BRANCHING),
-    Mechanism("h_bar", "dphist.mechanisms.hierarchical:h_bar", "the tree made consistent", _BRANCHING),
+    Mechanism(
+        "h", "dphist.mechanisms.trees.hierarchical:h", "a tree of noisy counts, as measured", _BRANCHING
+    ),
+    Mechanism("h_bar", "dphist.mechanisms.trees.hierarchical:h_bar", "the tree made consistent", _BRANCHING),
     Mechanism(
         "h_bar_nonnegative",
-        "dphist.mechanisms.hierarchical:h_bar_nonnegative",
+        "dphist.mechanisms.trees.hierarchical:h_bar_nonnegative",
         "the consistent tree, with subtrees that are not above zero set to zero",
         _BRANCHING | {"round_counts": flag("round counts to whole numbers, as the paper does")},
     ),
     Mechanism(
         "hb",
-        "dphist.mechanisms.hierarchical:hb",
+        "dphist.mechanisms.trees.hierarchical:hb",
         "the tree with its best branching",
         {"branching": whole("children of a node; None, the paper's, has the least error", 2, or_none=True)},
     ),
     Mechanism("privelet", "dphist.mechanisms.privelet:privelet", "noise on Haar wavelet coefficients"),
     Mechanism(
         "greedy_h",
-        "dphist.mechanisms.greedy_h:greedy_h",
+        "dphist.mechanisms.trees.greedy_h:greedy_h",
         "a tree whose budgets fit the workload",
         _BRANCHING,
         uses_workload=True,
     ),
     Mechanism(
         "hat_tree",
-        "dphist.mechanisms.hat_tree:hat_tree",
+        "dphist.mechanisms.trees.hat_tree:hat_tree",
         "a tree of overlapping nodes, planned for the workload: the best that does not look at the data",
         {
             "branching": whole(
@@ -239,7 +241,7 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "dawa_hilbert",
-        "dphist.plane.hilbert:dawa_hilbert",
+        "dphist.mechanisms.plane.hilbert:dawa_hilbert",
         "DAWA along the Hilbert curve",
         _DAWA_SHARE,
         dimensions=2,
@@ -247,7 +249,7 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "quadtree",
-        "dphist.plane.quadtree:quadtree",
+        "dphist.mechanisms.plane.quadtree:quadtree",
         "quarters of quarters, lower levels with more budget",
         {
             "depth": whole("how often to quarter; None until squares are bins", 0, or_none=True),
@@ -259,7 +261,7 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "hybridtree",
-        "dphist.plane.hybridtree:hybridtree",
+        "dphist.mechanisms.plane.hybridtree:hybridtree",
         "cuts at private medians above, quarters below",
         {
             "median_levels": whole("levels cut at medians; None is half of the depth", 0, 64, or_none=True),
@@ -270,7 +272,7 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "dpcube",
-        "dphist.plane.dpcube:dpcube",
+        "dphist.mechanisms.plane.dpcube:dpcube",
         "nearly uniform parts of noisy blocks, measured afresh",
         {
             "blocks_across": whole(
@@ -286,14 +288,14 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "uniform_grid",
-        "dphist.plane.grids:uniform_grid",
+        "dphist.mechanisms.plane.grids:uniform_grid",
         "one grid, as fine as its events and epsilon justify",
         _GRID,
         dimensions=2,
     ),
     Mechanism(
         "adaptive_grid",
-        "dphist.plane.grids:adaptive_grid",
+        "dphist.mechanisms.plane.grids:adaptive_grid",
         "a coarse grid, each block cut as its noisy count justifies",
         _GRID
         | {

@@ -14,12 +14,12 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.consistency.trellis import consistent_cdf
+from dphist.laws.law import WeightedNoise
 from dphist.product.axis import ValueAxis
 from dphist.product.band import sup_error
 from dphist.product.columns import key_weights
 from dphist.product.forest import GroupSum, RangeSum
 from dphist.tree.estimate import Estimate
-from dphist.tree.law import WeightedNoise
 
 FLOATING_ERROR = 1e-10
 

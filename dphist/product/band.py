@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import FloatArray
+from dphist.laws.inversion import kaiser_bessel, tail_bounds
+from dphist.laws.law import LawTable, WeightedNoise
 from dphist.noise import SeededNoise
 from dphist.product.axis import ValueAxis
-from dphist.tree.inversion import kaiser_bessel, tail_bounds
-from dphist.tree.law import LawTable, WeightedNoise
 
 LARGEST_CONFIDENCE = 0.999
 # The chance, over seeds, that a band is narrower than promised.

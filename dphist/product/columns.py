@@ -12,12 +12,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
+from dphist.laws.law import LawTable, WeightedNoise
 from dphist.product.axis import KeyAxis
 from dphist.product.design import ProductDesign
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
-from dphist.tree.law import LawTable, WeightedNoise
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
 

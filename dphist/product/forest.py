@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
+from dphist.laws.law import WeightedNoise
 from dphist.product.design import ProductDesign
 from dphist.tree.estimate import ReleasedForest
-from dphist.tree.law import WeightedNoise
 from dphist.tree.release import BinReleases
 
 

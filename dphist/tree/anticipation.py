@@ -1,9 +1,9 @@
 """The error of the anticipating running count on level-uniform trees, in O(height).
 
 All complete nodes of a level look alike, so a level is two nodes: a complete one, and the last one if the
-horizon cuts it off. The recursion is that of ``node_error.py``. On a tree that nothing cuts off, children are
-alike too, alpha depends on the shape only, and the error is a sum over levels of a number of ``uses`` times
-the variance from below, as it is for the causal release.
+horizon cuts it off. The recursion is that of ``prefix_error.py``. On a tree that nothing cuts off, children
+are alike too, alpha depends on the shape only, and the error is a sum over levels of a number of ``uses``
+times the variance from below, as it is for the causal release.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dphist.arrays import FloatArray
-from dphist.tree.node_error import share_of_children
+from dphist.tree.prefix_error import share_of_children
 from dphist.tree.shape import TreeShape
 
 

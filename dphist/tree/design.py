@@ -16,12 +16,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from dphist.arrays import FloatArray
+from dphist.laws.law import discrete_laplace_variance
 from dphist.noise import checked_scale
 from dphist.privacy import Neighbours, check_shares, exact, path_epsilon
 from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.anticipation import level_uniform_error
 from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.law import discrete_laplace_variance
 from dphist.tree.range_error import workload_error
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.arrays import FloatArray, Int64Array
+from dphist.laws.interval import half_width, half_widths
+from dphist.laws.law import WeightedNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import forest_error, live_error
-from dphist.tree.interval import half_width, half_widths
-from dphist.tree.law import WeightedNoise
 from dphist.tree.release import BinRelease, BinReleases
 from dphist.tree.series import Series, checked_series, series_laws, series_variance
 from dphist.tree.two_pass import from_above, least_squares

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import FloatArray, Int64Array
+from dphist.laws.law import LawTable, WeightedNoise
 from dphist.tree.design import TreeDesign
-from dphist.tree.law import LawTable, WeightedNoise
 from dphist.tree.weights import rounding_bounds, unfolded
 from dphist.units import UNITS_PER_COUNT
 

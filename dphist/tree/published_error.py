@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from dphist.arrays import FloatArray
+from dphist.laws.law import WeightedNoise
 from dphist.tree.decoder import decoder_weights, node_variances
 from dphist.tree.design import TreeDesign
-from dphist.tree.law import WeightedNoise
-from dphist.tree.node_error import prefix_variances
+from dphist.tree.prefix_error import prefix_variances
 from dphist.tree.published_laws import published_laws
 from dphist.units import UNITS_PER_COUNT
 

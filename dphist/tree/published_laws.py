@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dphist.arrays import BoolArray, FloatArray, Int64Array
+from dphist.laws.law import LawTable
 from dphist.tree.decoder import WEIGHT_BITS, DecoderWeights, decoder_weights
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.law import LawTable
 
 _UNIT = 2.0**-WEIGHT_BITS
 

@@ -2,7 +2,7 @@
 
 Anticipating answers are differences of two published running counts, so a range's variance needs their
 covariance. With alpha_t the part of a node's correction that lands before t, and R_t = C_j + x_j alpha_t the
-variance of its children's sums before t (the notation of ``node_error.py``), two edges a < b that cut one
+variance of its children's sums before t (the notation of ``prefix_error.py``), two edges a < b that cut one
 node with children's variances B have there the covariance
 
     C_j + x_j alpha_a alpha_b   (both in child j; R_a if a lies in an earlier child)   -   R_a R_b / B
@@ -24,7 +24,7 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.tree.epoch_nodes import by_parent, to_children
-from dphist.tree.node_error import prefix_variances, variances_from_below
+from dphist.tree.prefix_error import prefix_variances, variances_from_below
 from dphist.tree.shape import TreeShape
 from dphist.workloads import Workload, WorkloadPart
 

@@ -12,9 +12,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
+from dphist.laws.law import LawTable
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import Terms, forest_errors, laws_of_terms, live_terms, prefix_terms
-from dphist.tree.law import LawTable
 
 # "running": counts of [0, t) as known now; "live": as first published; "bin": every bin as known now.
 Series = Literal["running", "live", "bin"]

@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from dphist.laws.interval import half_widths
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
-from dphist.tree.interval import half_widths
 from stream_app.api.distribution import axes_of
 from stream_app.api.ranges import edge, edges_of, released, span_of
 from stream_app.api.schemas import (

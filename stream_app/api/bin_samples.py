@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from dphist.arrays import FloatArray
+from dphist.laws.interval import half_widths
+from dphist.laws.law import LawTable
 from dphist.tree.estimate import Estimate
-from dphist.tree.interval import half_widths
-from dphist.tree.law import LawTable
 from stream_app.api.answers import DEFAULT_CONFIDENCE
 from stream_app.api.promql import NAME_LABEL, Selector
 from stream_app.api.work import POINT_US, slices_us

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from starlette.concurrency import run_in_threadpool
 
-from dphist.tree.interval import half_widths
+from dphist.laws.interval import half_widths
 from stream_app.api.answers import DEFAULT_CONFIDENCE, summary
 from stream_app.api.panel_schemas import Overview, OverviewStream, Sparkline
 from stream_app.api.replica import Replicas, StreamReplica

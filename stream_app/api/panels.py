@@ -10,11 +10,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.laws.interval import half_widths
+from dphist.laws.law import LawTable
 from dphist.product.answers import Histogram
 from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
-from dphist.tree.interval import half_widths
-from dphist.tree.law import LawTable
 from stream_app.api.distribution import in_values
 from stream_app.api.panel_schemas import (
     MOST_SLICES,

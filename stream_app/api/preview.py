@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from dphist.laws.interval import half_widths
 from dphist.privacy import exact
-from dphist.tree.interval import half_widths
 from stream_app.api.panel_schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
 from stream_app.api.panels import edges_s, slices_of
 from stream_app.api.ranges import released

@@ -10,8 +10,8 @@ import numpy as np
 
 from dphist.consistency.trellis import consistent_cdf
 from dphist.product.answers import Cdf
-from dphist.window import WindowDesign
-from dphist.window_error import WindowError, window_error
+from dphist.windows.design import WindowDesign
+from dphist.windows.error import WindowError, window_error
 from stream_app.api.distribution import in_values
 from stream_app.api.ranges import edge, edges_of, parsed_time, released
 from stream_app.api.schemas import WindowsAnswer

@@ -8,8 +8,8 @@ from typing import Any
 
 from dphist.privacy import is_plain
 from dphist.product.axis import LARGEST_BUCKETS, LARGEST_KEYS
-from dphist.window import window_mechanisms
-from dphist.window_options import checked_options, known_options
+from dphist.windows.design import window_mechanisms
+from dphist.windows.options import checked_options, known_options
 from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.settings import KeySettings, StreamSettings, ValueSettings, WindowSettings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dphist.laws.law import WeightedNoise
 from dphist.tree.estimate import Estimate
-from dphist.tree.law import WeightedNoise
 from stream_app.core.cells import KeyList
 from stream_app.core.kinds.tables import Span
 from stream_app.core.query import QueryError, StreamView

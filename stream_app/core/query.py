@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
+from dphist.laws.law import LawTable, WeightedNoise
 from dphist.product.columns import ColumnSum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
-from dphist.tree.law import LawTable, WeightedNoise
 from stream_app.core.consistent import Method, consistent_running
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from dphist.plan_report import in_decimals
+from dphist.planning.product import Load
+from dphist.planning.report import in_decimals
 from dphist.product.columns import column_sum
 from dphist.product.design import ProductDesign
-from dphist.product.planner import Load
 from dphist.product.published import epoch_draws
-from dphist.window import WindowDesign
-from dphist.window_error import window_error
+from dphist.windows.design import WindowDesign
+from dphist.windows.error import window_error
 from stream_app.config import StreamSettings
 from stream_app.config.settings import WindowSettings
 from stream_app.config.values import format_duration

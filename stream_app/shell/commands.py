@@ -169,7 +169,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
       stream-app plan --config examples/flights.yaml --target-rmse 20
       stream-app plan --config examples/flights.yaml --stream departures --plot error.png
     """
-    from dphist.plan_report import print_whole
+    from dphist.planning.report import print_whole
     from stream_app.shell.axes import axes_table, windows_table
     from stream_app.shell.epochs import epochs_table
     from stream_app.shell.explain import plan_table

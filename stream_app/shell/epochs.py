@@ -6,7 +6,7 @@ import math
 
 from rich.table import Table
 
-from dphist.tree.epoch_levels import EpochLevels
+from dphist.epochs.levels import EpochLevels
 from stream_app.config import StreamSettings
 from stream_app.core.ledger import in_words
 from stream_app.plans import planned, planned_for_one_epoch

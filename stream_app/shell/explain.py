@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rich.table import Table
 
-from dphist.tree.candidates import drawn_nodes
+from dphist.planning.candidates import drawn_nodes
 from dphist.tree.design import TreeDesign
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.measured_again import first_measurement

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from dphist.plan_report import candidate_figure, candidate_table, in_decimals
-from dphist.tree.candidates import Candidate, candidate_of, candidates, smallest_epsilon
+from dphist.planning.candidates import Candidate, candidate_of, candidates, smallest_epsilon
+from dphist.planning.report import candidate_figure, candidate_table, in_decimals
 from dphist.tree.design import TreeDesign
 from dphist.workloads import Workload
 from stream_app.config import Settings, StreamSettings

@@ -10,15 +10,15 @@ from typing import Any, Literal
 import numpy as np
 
 from dphist.arrays import Int64Array
+from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.estimate import Estimate
 from dphist.tree.shape import TreeShape
-from dphist.window import WindowDesign
+from dphist.windows.design import WindowDesign
 from stream_app.core.kinds import Kind, kind_of
 from stream_app.core.kinds.causal_errors import CausalTreeErrors
 from stream_app.core.kinds.epoch import EpochView

@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.arrays import Int64Array
+from dphist.laws.law import discrete_laplace_variance
 from dphist.noise import Scale, SeededNoise
 from dphist.tree.anticipating_step import BinsNoise
-from dphist.tree.law import discrete_laplace_variance
 from stream_app.core.kinds import READERS, Kind
 from stream_app.core.kinds.pages import part_of_page, read_page
 from stream_app.core.kinds.tables import PUBLISHED, Closed, Span

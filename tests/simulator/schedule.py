@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from dphist.epochs.levels import EpochLevels
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
 from dphist.tree.design import Release, TreeDesign
-from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.shape import TreeShape
-from dphist.window import WindowDesign
+from dphist.windows.design import WindowDesign
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.simulator.faults import Fault

@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 
 from dphist.arrays import Int64Array
+from dphist.epochs.levels import EpochLevels
 from dphist.noise import Scale
 from dphist.tree import decoder
 from dphist.tree.design import Release, TreeDesign
-from dphist.tree.epoch_levels import EpochLevels
-from dphist.window import WindowDesign
+from dphist.windows.design import WindowDesign
 from stream_app.core.kinds.axes import CausalAxes
 from stream_app.core.records import StreamState
 from tests.simulator.checks import columns_of, groups_of

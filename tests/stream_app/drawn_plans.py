@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dphist.laws.interval import DITHER, HalfWidth, half_width, half_widths
 from dphist.product.answers import Histogram
 from dphist.tree.estimate import Estimate
-from dphist.tree.interval import DITHER, HalfWidth, half_width, half_widths
 from dphist.workloads import Workload
 from stream_app.config import StreamSettings, load
 from stream_app.config.settings import KeySettings, UserSettings, ValueSettings, WindowSettings

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import FloatArray
+from dphist.epochs.levels import EpochLevels
 from dphist.product.columns import column_sum, key_weights
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.estimate import ReleasedForest
 from dphist.units import UNITS_PER_COUNT

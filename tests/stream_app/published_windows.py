@@ -11,7 +11,7 @@ import numpy as np
 from dphist import plan_tree
 from dphist.arrays import Int64Array
 from dphist.tree.design import TreeDesign
-from dphist.window import WindowDesign
+from dphist.windows.design import WindowDesign
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.stream_app.published import declared

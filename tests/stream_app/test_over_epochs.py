@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dphist.epochs.levels import EpochLevels
 from dphist.tree.design import Release as ReleaseKind
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_levels import EpochLevels
 from stream_app.api.app import create_app
 from stream_app.closer import NOISE_LOST
 from stream_app.core import release

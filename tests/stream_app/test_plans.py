@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from dphist.epochs.levels import EpochLevels
 from dphist.tree.design import Release, TreeDesign
-from dphist.tree.epoch_levels import EpochLevels
 from dphist.tree.epoch_nodes import node_counts
 from stream_app.config import StreamSettings, load
 from stream_app.config.settings import KeySettings, UserSettings, ValueSettings, WindowSettings

@@ -18,7 +18,7 @@ import pytest
 from dphist import SeededNoise
 from dphist.mechanisms import release
 from dphist.tree.design import Release
-from dphist.window import WindowDesign
+from dphist.windows.design import WindowDesign
 from stream_app.api.app import create_app
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, WINDOWS, Span

@@ -11,8 +11,8 @@ from dphist.mechanisms.adaptive.third_look import plan_tree
 from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, uniform_expansion
-from dphist.mechanisms.hierarchical import measure_tree
 from dphist.mechanisms.measured_runs import MeasuredRuns
+from dphist.mechanisms.trees.hierarchical import measure_tree
 from dphist.mechanisms.uniform_buckets import uniform_buckets
 
 # A block is cut into about (its events) epsilon / 20 pieces: a piece then stands out of its noise.

@@ -9,8 +9,8 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.dawa.query_tree import LATTICE
-from dphist.mechanisms.hierarchical import least_branching
-from dphist.mechanisms.weighted_tree import IntervalTree, range_variance
+from dphist.mechanisms.trees.hierarchical import least_branching
+from dphist.mechanisms.trees.weighted_tree import IntervalTree, range_variance
 
 # More ranges than this do not change the choice.
 _LARGEST_WORKLOAD = 500

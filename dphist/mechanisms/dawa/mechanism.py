@@ -14,8 +14,8 @@ from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, unifo
 from dphist.mechanisms.dawa.merge import merged_buckets
 from dphist.mechanisms.dawa.partition import Centre, private_partition
 from dphist.mechanisms.dawa.query_tree import LATTICE, TreeParts, best_tree, greedy_tree
-from dphist.mechanisms.hierarchical import equal_parts, measure_tree
-from dphist.mechanisms.weighted_tree import IntervalTree
+from dphist.mechanisms.trees.hierarchical import equal_parts, measure_tree
+from dphist.mechanisms.trees.weighted_tree import IntervalTree
 
 PARTITION_SHARE = Fraction(1, 4)
 # What a bucket costs beyond 1 / epsilon_2, in units of the largest noise scale, so that buckets are not

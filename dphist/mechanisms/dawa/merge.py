@@ -8,8 +8,8 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.mechanisms.dawa.expand import bucket_positions
-from dphist.mechanisms.hierarchical import MeasuredTree
 from dphist.mechanisms.measured_runs import MeasuredRuns
+from dphist.mechanisms.trees.hierarchical import MeasuredTree
 from dphist.mechanisms.uniform_buckets import uniform_buckets
 
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.mechanisms.hierarchical import equal_parts, largest_path, least_branching
-from dphist.mechanisms.weighted_tree import IntervalTree, RangeClimb, child_sums, range_variance
+from dphist.mechanisms.trees.hierarchical import equal_parts, largest_path, least_branching
+from dphist.mechanisms.trees.weighted_tree import IntervalTree, RangeClimb, child_sums, range_variance
 
 # Parts of the budget are integers that add up to this over every path; a total of 2^42 times it fits int64.
 LATTICE = 2**20

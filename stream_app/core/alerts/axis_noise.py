@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
+from dphist.laws.law import WeightedNoise
 from dphist.noise import SeededNoise
 from dphist.product.answers import Cdf, Histogram
 from dphist.product.band import NodeTable
@@ -22,7 +23,6 @@ from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.estimate import Estimate, ReleasedForest
-from dphist.tree.law import WeightedNoise
 from dphist.tree.published_error import published_law
 from dphist.units import UNITS_PER_COUNT
 

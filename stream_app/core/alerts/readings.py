@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dphist.laws.interval import half_width, half_widths
+from dphist.laws.inversion import tail_bounds
+from dphist.laws.law import LawTable
 from dphist.tree.estimate import Estimate
-from dphist.tree.interval import half_width, half_widths
-from dphist.tree.inversion import tail_bounds
-from dphist.tree.law import LawTable
 from stream_app.core.alerts.ranges import Question, Ranges, question_of
 from stream_app.core.alerts.rules import OF_VALUES, Rule
 from stream_app.core.query import QueryError, StreamView

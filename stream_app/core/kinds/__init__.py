@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dphist.epochs.levels import EpochLevels
 from dphist.product.design import ProductDesign
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_levels import EpochLevels
-from dphist.window import WindowDesign
+from dphist.windows.design import WindowDesign
 from stream_app.core.kinds.axes import AnticipatingAxes, CausalAxes
 from stream_app.core.kinds.kind import Kind
 from stream_app.core.kinds.over_epochs import OverEpochs

@@ -19,6 +19,8 @@ import numpy as np
 
 from dphist import plan_product
 from dphist.arrays import Int64Array
+from dphist.laws.interval import half_widths
+from dphist.laws.law import LawTable
 from dphist.noise import NoiseSource
 from dphist.product.columns import ColumnSum, column_sum, key_counts
 from dphist.product.counter import ProductCounter
@@ -28,8 +30,6 @@ from dphist.product.published import CellTotals, draw_errors, publish_bins, publ
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
-from dphist.tree.interval import half_widths
-from dphist.tree.law import LawTable
 from dphist.tree.published_error import published_prefix_variances
 from dphist.tree.series import series_variance
 from dphist.units import UNITS_PER_COUNT

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphist.arrays import Int64Array
+from dphist.laws.law import LawTable
 from dphist.product.columns import ColumnSum
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
-from dphist.tree.law import LawTable
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors

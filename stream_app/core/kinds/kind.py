@@ -14,12 +14,12 @@ from fractions import Fraction
 from typing import Any
 
 from dphist.arrays import Int64Array
+from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource
 from dphist.product.design import ProductDesign
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_levels import EpochLevels
-from dphist.window import WindowDesign
+from dphist.windows.design import WindowDesign
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors, RowError
 from stream_app.core.kinds.over_epochs_cover import EpochCovers

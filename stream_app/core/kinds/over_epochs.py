@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import Int64Array
+from dphist.epochs.counter import EpochLevelsCounter, EpochLevelsSnapshot
+from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
-from dphist.tree.epoch_levels import EpochLevels
-from dphist.tree.epoch_levels_counter import EpochLevelsCounter, EpochLevelsSnapshot
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import OVER_EPOCHS, Block, Closed
 from stream_app.core.kinds.wrapper import Wrapper

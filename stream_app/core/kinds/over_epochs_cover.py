@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dphist.arrays import Int64Array
-from dphist.tree.epoch_levels import EpochLevels
+from dphist.epochs.levels import EpochLevels
+from dphist.laws.law import LawTable
 from dphist.tree.estimate import Estimate
-from dphist.tree.law import LawTable
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import OVER_EPOCHS, Float64Array

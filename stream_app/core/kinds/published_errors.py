@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphist.arrays import Int64Array
+from dphist.laws.law import LawTable
 from dphist.product.columns import ColumnSum
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import RangeErrors
-from dphist.tree.law import LawTable
 from dphist.tree.published_error import published_rounding
 from dphist.tree.published_laws import published_laws
 from stream_app.core.kinds.epoch import EpochView

@@ -13,13 +13,13 @@ import numpy as np
 
 from dphist import plan_tree
 from dphist.arrays import Int64Array
+from dphist.laws.interval import half_widths
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import AnticipatingSnapshot, BinsNoise, bins_noise, release_bins
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
-from dphist.tree.interval import half_widths
 from dphist.tree.published_error import published_law, published_prefix_variances, published_rounding
 from dphist.tree.published_laws import published_laws
 from dphist.tree.release import BinReleases

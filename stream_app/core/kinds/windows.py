@@ -17,7 +17,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
-from dphist.window import WindowDesign
+from dphist.windows.design import WindowDesign
 from stream_app.core.kinds.kind import values_hash
 from stream_app.core.kinds.tables import WINDOWS, Block, Closed
 from stream_app.core.kinds.wrapper import Wrapper

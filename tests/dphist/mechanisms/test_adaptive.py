@@ -14,8 +14,8 @@ from dphist.mechanisms import uniform_buckets as bucket_rule
 from dphist.mechanisms.adaptive.third_look import plan_tree
 from dphist.mechanisms.dawa.query_tree import LATTICE
 from dphist.mechanisms.measured_runs import MeasuredRuns
+from dphist.mechanisms.trees.weighted_tree import range_variance
 from dphist.mechanisms.uniform_buckets import uniform_buckets
-from dphist.mechanisms.weighted_tree import range_variance
 from dphist.noise import SeededNoise
 from tests.examples import examples
 

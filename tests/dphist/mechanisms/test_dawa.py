@@ -18,8 +18,8 @@ from dphist.mechanisms.dawa.query_tree import (
     greedy_tree,
     workload_variance,
 )
-from dphist.mechanisms.hierarchical import largest_path, measure_tree
-from dphist.mechanisms.weighted_tree import IntervalTree
+from dphist.mechanisms.trees.hierarchical import largest_path, measure_tree
+from dphist.mechanisms.trees.weighted_tree import IntervalTree
 from dphist.noise import SeededNoise
 from tests.examples import examples
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from dphist.mechanisms import release
 from dphist.mechanisms.dawa.merge import merged_buckets
-from dphist.mechanisms.hierarchical import MeasuredTree
-from dphist.mechanisms.weighted_tree import IntervalTree
+from dphist.mechanisms.trees.hierarchical import MeasuredTree
+from dphist.mechanisms.trees.weighted_tree import IntervalTree
 from dphist.noise import SeededNoise
 from tests.examples import examples
 

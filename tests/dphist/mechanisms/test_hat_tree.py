@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dphist.mechanisms import release
 from dphist.mechanisms.dawa.query_tree import LATTICE
-from dphist.mechanisms.hat_tree import HatPlan, choose_plan
 from dphist.mechanisms.ranges import spread_ranges
+from dphist.mechanisms.trees.hat_tree import HatPlan, choose_plan
 from dphist.noise import SeededNoise
 from dphist.workloads import prefixes
 from tests.examples import examples
@@ -99,5 +99,5 @@ def test_many_ranges_are_answered_in_blocks(monkeypatch):
     plan = HatPlan(50, (5,), (1.0, 1.0))
     ranges = spread_ranges((50,), 40).T
     whole = plan.variance(*ranges)
-    monkeypatch.setattr("dphist.mechanisms.hat_tree._NUMBERS_AT_ONCE", 30)
+    monkeypatch.setattr("dphist.mechanisms.trees.hat_tree._NUMBERS_AT_ONCE", 30)
     np.testing.assert_allclose(plan.variance(*ranges), whole)

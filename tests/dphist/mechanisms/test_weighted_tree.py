@@ -8,9 +8,9 @@ import pytest
 
 from dphist.mechanisms import release
 from dphist.mechanisms.base import noise_variance
-from dphist.mechanisms.hierarchical import best_branching, fewest_nodes, largest_path
 from dphist.mechanisms.privelet import from_haar_differences, haar_differences
-from dphist.mechanisms.weighted_tree import IntervalTree, least_squares, range_variance
+from dphist.mechanisms.trees.hierarchical import best_branching, fewest_nodes, largest_path
+from dphist.mechanisms.trees.weighted_tree import IntervalTree, least_squares, range_variance
 from dphist.noise import SeededNoise
 
 SHAPES = [(size, branching) for size in (1, 2, 3, 5, 8, 13, 40) for branching in (2, 3, 17)]

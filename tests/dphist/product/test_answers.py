@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from dphist import SeededNoise, SystemNoise
 from dphist.arrays import FloatArray
+from dphist.planning.product import TOTAL_SHARE, plan_product
 from dphist.product.answers import Cdf, Histogram
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest, RangeSum
-from dphist.product.planner import TOTAL_SHARE, plan_product
 from tests.dphist.product.strategies import product_designs, span
 from tests.examples import examples
 from tests.oracles import complete_nodes

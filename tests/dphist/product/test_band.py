@@ -11,14 +11,14 @@ from scipy.stats import binom
 
 from dphist import SeededNoise
 from dphist.arrays import Int64Array
+from dphist.laws.law import WeightedNoise
 from dphist.noise import Scale
+from dphist.planning.product import plan_product
 from dphist.product.answers import Histogram
 from dphist.product.band import MISS, NodeTable, draws_needed, order_statistic, sup_error
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest
-from dphist.product.planner import plan_product
-from dphist.tree.law import WeightedNoise
 from tests.oracles import weighted_sum_pmf
 
 RUNS = 2000

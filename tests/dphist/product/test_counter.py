@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from dphist import SeededNoise, SystemNoise
 from dphist.arrays import Int64Array
 from dphist.noise import Scale
+from dphist.planning.product import plan_product
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
-from dphist.product.planner import plan_product
 from tests.dphist.product.strategies import product_designs
 from tests.oracles import KeyedNoise
 

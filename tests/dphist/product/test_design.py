@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.arrays import Int64Array
+from dphist.planning.product import Load, check_load, plan_product
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
-from dphist.product.planner import Load, check_load, plan_product
 from dphist.tree.release import BinReleases
 from tests.dphist.product.strategies import product_designs, spent
 from tests.oracles import KeyedNoise

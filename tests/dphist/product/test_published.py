@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from dphist import SeededNoise, SystemNoise
 from dphist.arrays import Int64Array
 from dphist.noise import Scale
+from dphist.planning.product import plan_product
 from dphist.product import published
 from dphist.product.answers import Histogram
 from dphist.product.columns import column_sum
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
-from dphist.product.planner import plan_product
 from dphist.product.published import CellTotals, draw_errors, epoch_draws, publish_bins, published_range
 from tests.dphist.product.strategies import product_designs, spent
 from tests.examples import examples

@@ -15,10 +15,10 @@ import pytest
 
 from dphist import AnticipatingCounter, SeededNoise, TreeCounter, plan_tree
 from dphist.arrays import Int64Array
+from dphist.laws.interval import DITHER, half_width
+from dphist.laws.law import WeightedNoise, discrete_laplace_variance
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.forest_laws import forest_error
-from dphist.tree.interval import DITHER, half_width
-from dphist.tree.law import WeightedNoise, discrete_laplace_variance
 from dphist.tree.published_error import published_law
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from dphist.laws.law import discrete_laplace_variance
 from dphist.privacy import path_epsilon
 from dphist.tree.design import TreeDesign
-from dphist.tree.law import discrete_laplace_variance
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.strategies import designs
 from tests.examples import examples

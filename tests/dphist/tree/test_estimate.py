@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dphist.laws.interval import DITHER
 from dphist.noise import SeededNoise
+from dphist.planning.tree import plan_tree
 from dphist.tree.counter import TreeCounter
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest
-from dphist.tree.interval import DITHER
-from dphist.tree.planner import plan_tree
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.strategies import designs
 from tests.examples import examples

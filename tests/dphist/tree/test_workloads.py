@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import TreeDesign, plan_tree
+from dphist.planning.range_uses import workload_uses
 from dphist.tree.design import Release
 from dphist.tree.forest_laws import forest_error
 from dphist.tree.range_error import window_variances
-from dphist.tree.range_uses import workload_uses
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadPart
 from tests.dphist.tree.dense import complete_nodes, least_squares_estimate, published_variance

@@ -9,10 +9,10 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from dphist.laws.interval import half_widths
+from dphist.laws.law import LawTable
 from dphist.product.columns import column_sum
 from dphist.tree.estimate import Estimate
-from dphist.tree.interval import half_widths
-from dphist.tree.law import LawTable
 from stream_app.api import panels
 from stream_app.api.bin_samples import Part, Quantity, selected, values_of
 from stream_app.api.panel_schemas import KeysQuery

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dphist.laws.law import WeightedNoise
 from dphist.tree.estimate import Estimate
-from dphist.tree.law import WeightedNoise
 from stream_app.core.alerts.readings import Reading, margin_bounds, margins, readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import Moment, State, evaluate, retire, watch_silence

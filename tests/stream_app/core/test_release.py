@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.noise import SeededNoise
+from dphist.planning.tree import plan_tree
 from dphist.tree.counter import TreeCounter
 from dphist.tree.estimate import ReleasedForest
-from dphist.tree.planner import plan_tree
 from stream_app.core import release as release_module
 from stream_app.core.instants import parse_instant
 from stream_app.core.kinds import kind_of

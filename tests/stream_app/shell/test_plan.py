@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dphist import plan_tree
-from dphist.plan_report import in_decimals
-from dphist.tree.law import discrete_laplace_variance
+from dphist.laws.law import discrete_laplace_variance
+from dphist.planning.report import in_decimals
 from stream_app.config import StreamSettings, load
 from stream_app.plans import planned
 from stream_app.shell.commands import main

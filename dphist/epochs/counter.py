@@ -1,0 +1,183 @@
+"""Release nodes over epochs as epochs end, each once, and the running count since the stream's start."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dphist.arrays import Int64Array
+from dphist.epochs.levels import EpochLevels
+from dphist.laws.law import WeightedNoise
+from dphist.noise import NoiseSource
+from dphist.tree.counter import LARGEST_COUNT
+from dphist.tree.estimate import Estimate
+from dphist.tree.release import NodeRelease
+from dphist.units import UNITS_PER_COUNT
+
+_HEADER = struct.Struct("<4sHHQQ")
+_MAGIC = b"dpEL"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class EpochRelease:
+    """What the end of an epoch makes public beside its own bins.
+
+    ``nodes``, lowest level (1) first, are those that the epoch completes. ``complete`` (width,) is the count
+    of all complete epochs, in units of 2^-16: what running counts of the next epoch start from.
+    """
+
+    epoch: int
+    nodes: tuple[NodeRelease, ...]
+    complete: Int64Array
+
+
+@dataclass(frozen=True)
+class EpochLevelsSnapshot:
+    """All that the counter needs to go on: SECRET, for it holds exact counts of open nodes.
+
+    ``accumulators`` (levels, width): exact counts of the complete children of each level's open node.
+    ``open_sums`` (levels + 1, width): public, their estimates; the last row that of all highest nodes.
+    """
+
+    epochs: int
+    accumulators: Int64Array = field(repr=False)
+    open_sums: Int64Array = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        """Return a versioned, platform-independent copy. As secret as the snapshot."""
+        levels, width = self.accumulators.shape
+        rows = np.vstack([self.accumulators, self.open_sums])
+        header = _HEADER.pack(_MAGIC, _VERSION, levels, width, self.epochs)
+        return header + np.ascontiguousarray(rows, dtype="<i8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> EpochLevelsSnapshot:
+        """Read what ``to_bytes`` wrote.
+
+        Raises: ValueError for another format, version or length.
+        """
+        if len(data) < _HEADER.size or data[:4] != _MAGIC:
+            raise ValueError("snapshot of levels over epochs: not one; the stored bytes are damaged")
+        _, version, levels, width, epochs = _HEADER.unpack_from(data)
+        if version != _VERSION or len(data) != _HEADER.size + 8 * (2 * levels + 1) * width:
+            raise ValueError(
+                f"snapshot of levels over epochs: version {version} of {len(data)} bytes is unknown; "
+                f"this code reads {_VERSION}"
+            )
+        rows = np.frombuffer(data, dtype="<i8", offset=_HEADER.size).astype(np.int64)
+        rows = rows.reshape(2 * levels + 1, width)
+        return cls(epochs, rows[:levels], rows[levels:])
+
+
+class EpochLevelsCounter:
+    """Count over epochs without end: every epoch's end releases the nodes over epochs that it completes.
+
+    Guarantee: as ``EpochLevels``, also when the stream reacts to what was released: noise is drawn for each
+        node once, as it completes, independently of all else. If anything fails, nothing was released and the
+        counter is unchanged.
+    Args: design; noise source; width in cells; a snapshot to go on from.
+    Cost: memory O(levels * width), whatever the number of epochs.
+    Source: Chan, Shi, Song (2011), the hybrid mechanism, for counting without a horizon; Hay et al. (2010)
+        for the estimates.
+
+    >>> from fractions import Fraction
+    >>> from dphist import SeededNoise, plan_tree
+    >>> levels = EpochLevels(plan_tree(2, 10**9), Fraction(2 * 10**9), (2,), (Fraction(10**9),))
+    >>> counter = EpochLevelsCounter(levels, SeededNoise(0))
+    >>> [counter.close_epoch(np.array([n]), np.array([n << 16])).complete[0] >> 16 for n in (5, 7, 1)]
+    [np.int64(5), np.int64(12), np.int64(13)]
+    """
+
+    def __init__(
+        self,
+        design: EpochLevels,
+        noise: NoiseSource,
+        width: int = 1,
+        snapshot: EpochLevelsSnapshot | None = None,
+    ) -> None:
+        levels = len(design.branching)
+        if snapshot is None:
+            zeros = np.zeros((2 * levels + 1, width), np.int64)
+            snapshot = EpochLevelsSnapshot(0, zeros[:levels], zeros[levels:])
+        if snapshot.accumulators.shape != (levels, width) or snapshot.open_sums.shape != (levels + 1, width):
+            raise ValueError(
+                f"snapshot of levels over epochs: rows {snapshot.accumulators.shape} do not fit {levels} "
+                f"levels of width {width}"
+            )
+        self.design = design
+        self.width = width
+        self._noise = noise
+        self._state = snapshot
+
+    def __repr__(self) -> str:
+        return f"<EpochLevelsCounter branching={self.design.branching} epochs={self.epochs}>"
+
+    @property
+    def epochs(self) -> int:
+        """The number of epochs closed so far."""
+        return self._state.epochs
+
+    @property
+    def complete(self) -> Int64Array:
+        """The count of all complete epochs, shape (width,), in units of 2^-16."""
+        return np.asarray(self._state.open_sums.sum(axis=0))
+
+    def close_epoch(self, total: Int64Array, published: Int64Array) -> EpochRelease:
+        """End an epoch: release the nodes over epochs that it completes, each exactly once.
+
+        Args: the epoch's exact total and its published one in units of 2^-16, both int64 (width,).
+        Raises: ValueError for totals of a wrong kind; never showing one.
+        """
+        exact, estimate = self._checked(total), self._checked(published)
+        if exact.min(initial=0) < 0:
+            raise ValueError("total: below 0; check what is counted")
+        accumulators, open_sums = self._state.accumulators.copy(), self._state.open_sums.copy()
+        epoch, nodes = self.epochs, []
+        for level, width in enumerate(self.design.widths):
+            accumulators[level] += exact
+            open_sums[level] += estimate
+            if accumulators[level].max(initial=0) > LARGEST_COUNT:
+                raise ValueError("total: a node over epochs holds more than 2^45 events")
+            if (epoch + 1) % width:
+                break
+            exact, children = accumulators[level].copy(), open_sums[level].copy()
+            accumulators[level] = open_sums[level] = 0
+            noise = self._noise.discrete_laplace(self.design.scales[level], (self.width,))
+            values = exact + noise
+            nodes.append(NodeRelease(level + 1, epoch // width, values))
+            estimate = self.design.pooled(level, values, children)
+        else:
+            open_sums[-1] += estimate
+        self._state = EpochLevelsSnapshot(epoch + 1, accumulators, open_sums)
+        return EpochRelease(epoch, tuple(nodes), self.complete)
+
+    def running(self, within: Estimate | None = None) -> Estimate:
+        """Return the count since the stream's start: complete epochs, and ``within`` the open one.
+
+        Guarantee: unbiased; exact variance and law, the two parts being independent.
+        Args: within, the open epoch's running count as first published; None at an epoch's edge.
+        """
+        law, rounding = self.design.complete_law(self.epochs)
+        counts = self.complete / UNITS_PER_COUNT
+        value = float(counts[0]) if self.width == 1 else counts
+        rounding /= UNITS_PER_COUNT
+        if within is not None:
+            law = WeightedNoise.joined([law, within.law])
+            value, rounding = value + within.value, rounding + within.rounding
+        return Estimate(value, law.variance, law, rounding)
+
+    def snapshot(self) -> EpochLevelsSnapshot:
+        """Return a copy of the state, SECRET."""
+        state = self._state
+        return EpochLevelsSnapshot(state.epochs, state.accumulators.copy(), state.open_sums.copy())
+
+    def _checked(self, values: Int64Array) -> Int64Array:
+        rows = np.asarray(values)
+        if rows.dtype != np.int64 or rows.shape != (self.width,):
+            raise ValueError(
+                f"total: {rows.dtype} {rows.shape} given; int64 of shape ({self.width},) is needed"
+            )
+        return rows

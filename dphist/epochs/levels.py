@@ -1,0 +1,224 @@
+"""Levels over epochs: nodes that count whole epochs, so that a running count over years stays accurate.
+
+Each epoch has its own tree and ends with a published total of variance V. Added up, E totals have the error
+E V. Levels over epochs are a tree whose leaves are these totals: a node over k children is measured once,
+with a share of its own inside the sum, when its last epoch ends, and pooled with its children's sum. A
+running count since the stream's first bin is then the cover of the complete epochs by maximal nodes, plus the
+running count of the open epoch. Its predicted error is exact.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from dphist.arrays import FloatArray, Int64Array
+from dphist.laws.law import WeightedNoise, discrete_laplace_variance
+from dphist.noise import checked_scale
+from dphist.privacy import exact, path_epsilon
+from dphist.tree.decoder import WEIGHT_BITS, decoder_weights, scaled
+from dphist.tree.design import LARGEST_SCALE, TreeDesign
+from dphist.tree.forest_laws import live_error
+from dphist.tree.published_error import published_law, published_prefix_variances
+from dphist.units import UNITS_PER_COUNT, VALUE_BITS
+
+
+@dataclass(frozen=True)
+class EpochLevels:
+    """An epoch's design and the levels over such epochs, all inside one epsilon.
+
+    Guarantee: the epochs' releases and all nodes over epochs together are ``epsilon``-DP for streams that
+        differ by at most the design's ``sensitivity`` in L1 over their whole life: an event is in one epoch
+        and in one node of each level, so it costs the epoch's epsilon and every level's (added up in
+        fractions, scales rounded up). It does not hold for neighbours that differ in every epoch (the unit
+        user).
+    Args: epoch; branching, lowest level first: the epochs of a lowest node, then children per node; at least
+        2, the lowest may be 1 (every epoch's total is measured once more); epsilons of the levels, likewise.
+    Raises: ValueError naming the field that is wrong.
+    """
+
+    epoch: TreeDesign
+    epsilon: Fraction
+    branching: tuple[int, ...] = ()
+    epsilons: tuple[Fraction, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.branching) != len(self.epsilons):
+            raise ValueError(f"epsilons: {len(self.epsilons)} given for {len(self.branching)} levels")
+        if any(k < (2 if level else 1) for level, k in enumerate(self.branching)):
+            raise ValueError(f"branching: {self.branching} joins nothing; the lowest is at least 1, others 2")
+        if any(not isinstance(epsilon, Fraction) or epsilon <= 0 for epsilon in self.epsilons):
+            raise ValueError("epsilons: every level's is a fraction above zero; use privacy.exact")
+        if any(scale > LARGEST_SCALE for scale in self.scales):
+            raise ValueError("epsilons: a level needs noise beyond 2^38 a node; leave that level out")
+        spent = self.epoch.epsilon + path_epsilon(self.scales, self.epoch.sensitivity)
+        if spent > self.epsilon:
+            raise ValueError(
+                f"epsilon: epoch and levels add up to {float(spent):g} > {float(self.epsilon):g}"
+            )
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """How many epochs a node of each level holds, lowest first."""
+        widths, epochs = [], 1
+        for k in self.branching:
+            epochs *= k
+            widths.append(epochs)
+        return tuple(widths)
+
+    @cached_property
+    def scales(self) -> tuple[float, ...]:
+        """The noise scale of each level, in counts, rounded up."""
+        return tuple(checked_scale(self.epoch.sensitivity / epsilon) for epsilon in self.epsilons)
+
+    @cached_property
+    def total_variance(self) -> float:
+        """The variance of a complete epoch's published total."""
+        return float(self.prefix_variances[-1])
+
+    @cached_property
+    def prefix_variances(self) -> FloatArray:
+        """The variance of the running count within an epoch, t = 1..horizon."""
+        return published_prefix_variances(self.epoch)
+
+    @cached_property
+    def children_weights(self) -> tuple[int, ...]:
+        """How much a node trusts its children's sum, per level, in units of 2^-24."""
+        return tuple(round(passed * (1 << WEIGHT_BITS)) for passed, _ in self._from_below)
+
+    @cached_property
+    def variances_from_below(self) -> tuple[float, ...]:
+        """The variance of an epoch's total, then of a node's pooled estimate on each level, lowest first."""
+        return (self.total_variance, *(variance for _, variance in self._from_below))
+
+    @cached_property
+    def _from_below(self) -> tuple[tuple[float, float], ...]:
+        rows, below = [], self.total_variance
+        for k, scale in zip(self.branching, self.scales, strict=True):
+            own, children = discrete_laplace_variance(scale), k * below
+            passed = own / (own + children) if own + children > 0 else 0.0
+            below = passed * children
+            rows.append((passed, below))
+        return tuple(rows)
+
+    def digits(self, epochs: int | Int64Array) -> list[Int64Array]:
+        """Return how many single epochs, then nodes of each level, cover the first ``epochs`` epochs.
+
+        No level is above the highest one, so its nodes only grow in number.
+        """
+        rest, digits = np.asarray(epochs), []
+        for k in self.branching:
+            rest, digit = np.divmod(rest, k)
+            digits.append(digit)
+        return [*digits, rest]
+
+    def complete_variance(self, epochs: int | Int64Array) -> FloatArray:
+        """Return the variance of the estimated count of the first ``epochs`` epochs, complete ones."""
+        pairs = zip(self.digits(epochs), self.variances_from_below, strict=True)
+        return np.asarray(sum(digit * variance for digit, variance in pairs), np.float64)
+
+    def mean_squared_error(self, epochs: int) -> float:
+        """Return the expected squared error of the running count since the stream's start, mean over time.
+
+        Guarantee: exact, up to the rounding of published values to 2^-16.
+        Args: epochs, over all bins of which the mean is taken.
+        Cost: O(epochs * levels + horizon).
+        """
+        complete = self.complete_variance(np.arange(epochs))
+        return float(complete.mean() + self.prefix_variances.mean())
+
+    def complete_law(self, epochs: int) -> tuple[WeightedNoise, float]:
+        """Return the exact law of the error of the first ``epochs`` epochs' count, and its rounding bound.
+
+        The bound is in units of 2^-16, as ``DecoderWeights.rounding_units``.
+        """
+        digits = [int(digit) for digit in self.digits(epochs)]
+        rows = (self._total_law, *self.node_laws)
+        law = WeightedNoise.joined(
+            WeightedNoise.joined([own], digit) for (own, _), digit in zip(rows, digits, strict=True)
+        )
+        return law, sum(digit * units for (_, units), digit in zip(rows, digits, strict=True))
+
+    @cached_property
+    def node_laws(self) -> tuple[tuple[WeightedNoise, float], ...]:
+        """The law of the error of one node's estimate, per level, lowest first, and its rounding bound.
+
+        A node's error is made of its own noise and of the totals of all epochs below.
+        """
+        law, units = self._total_law
+        rows = []
+        for level, k in enumerate(self.branching):
+            passed = self.children_weights[level] / (1 << WEIGHT_BITS)
+            below = ((weight * passed, copies * k, scale) for weight, copies, scale in law.groups)
+            law = WeightedNoise.of([*below, (1.0 - passed, 1, self.scales[level])])
+            units = units * k * passed + 0.5
+            rows.append((law, units))
+        return tuple(rows)
+
+    def completed(self, epochs: int) -> list[int]:
+        """Return the levels, from 0, of which a node is complete with the last of so many epochs."""
+        return [level for level, width in enumerate(self.widths) if epochs % width == 0]
+
+    def pooled(self, level: int, value: Int64Array, children: Int64Array) -> Int64Array:
+        """Return a node's estimate from its own value and its children's estimated sum, as the counter does.
+
+        Args: level, from 0; value, in counts; children, in units of 2^-16. Returns: units of 2^-16.
+        """
+        own = value << VALUE_BITS
+        return own + scaled(np.array([self.children_weights[level]]), children - own)
+
+    def at_epsilon(self, epsilon: Fraction, epoch: TreeDesign) -> EpochLevels:
+        """Return the same levels with their parts of another epsilon. Args: an epoch's design at its part."""
+        parts = tuple(own * epsilon / self.epsilon for own in self.epsilons)
+        return EpochLevels(epoch, epsilon, self.branching, parts)
+
+    def to_json(self) -> str:
+        """Return the canonical text of the levels; the epoch's design has one of its own."""
+        fields = {
+            "branching": list(self.branching),
+            "epsilon": str(self.epsilon),
+            "epsilons": [str(epsilon) for epsilon in self.epsilons],
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str, epoch: TreeDesign) -> EpochLevels:
+        """Read what ``to_json`` wrote, checking everything again. Raises: ValueError for other levels."""
+        fields = json.loads(text)
+        epsilons = tuple(exact(epsilon) for epsilon in fields["epsilons"])
+        return cls(epoch, exact(fields["epsilon"]), tuple(fields["branching"]), epsilons)
+
+    @cached_property
+    def _total_law(self) -> tuple[WeightedNoise, float]:
+        design = self.epoch
+        if design.release == "causal":
+            law, rounding = live_error(design, design.horizon)
+            return law, rounding * UNITS_PER_COUNT
+        return published_law(design, 0, design.horizon), decoder_weights(design).rounding_units
+
+
+def range_weights_of_epochs(design: EpochLevels, epochs: int, inside: Sequence[float]) -> list[FloatArray]:
+    """Return the weights of the best linear unbiased estimate of a weighted sum of complete epochs' counts.
+
+    Args: epochs complete; inside (epochs,), the weight of each epoch's count: 1 within a range.
+    Returns: weights on the epochs' published totals (epochs,), then on the nodes' own values of each level.
+    Cost: O(epochs).
+    """
+    alphas: list[FloatArray] = [np.asarray(inside, np.float64)]
+    for k in design.branching:
+        # A level's nodes look alike: their children share what they learn evenly.
+        nodes = len(alphas[-1]) // k
+        alphas.append(alphas[-1][: nodes * k].reshape(nodes, k).mean(axis=1))
+    reach, own = alphas[-1], []
+    for level in range(len(design.branching) - 1, -1, -1):
+        passed = reach * (design.children_weights[level] / (1 << WEIGHT_BITS))
+        own.append(reach - passed)
+        k, below = design.branching[level], alphas[level].copy()
+        below[: len(reach) * k] += np.repeat(passed - alphas[level + 1], k)
+        reach = below
+    return [reach, *own[::-1]]

@@ -1,0 +1,6 @@
+"""The exact laws of errors, and their shortest intervals.
+
+May import: numpy, ``dphist.arrays``.
+Start at: ``law.py`` (weighted sums of discrete Laplace variables), then ``interval.py``.
+Must stay true: an interval is never shorter than its confidence asks for.
+"""

@@ -1,0 +1,137 @@
+"""What inverting laws takes (``interval.py``): windows, tails, and which frequencies may be dropped.
+
+Source: Kuo and Kaiser (1966) for the window; Chernoff (1952) for the tails.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dphist.arrays import FloatArray, Int64Array
+from dphist.laws.law import LawTable
+
+# The dither, and with it the excess of an interval, in standard errors.
+DITHER = 1 / 256
+# Searches go this much finer than the dither.
+STEPS_PER_DITHER = 16
+# Each certificate (period, dither, dropped terms) costs at most this part of 1 - confidence.
+TAIL_SHARE = 1e-5
+# Sums of doubles below one: a generous bound on their rounding.
+FLOATING_ERROR = 1e-11
+NEGLIGIBLE = 1e-13
+# Newton steps towards a half width; if more are needed, halving ends the search.
+NEWTON_STEPS = 8
+# Frequencies are looked at in blocks: the first few, which all laws need, then ends that grow by a factor.
+_FIRST_BLOCK = 8
+_BLOCK_GROWTH = 1.4
+_FAR = 64
+_FAR_GROWTH = 2.0
+LARGEST_SERIES = 2**16
+# Chernoff exponents lie between the normal law's best one and the pole: powers of the means that join them.
+_BLENDS = (1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True)
+class HalfWidth:
+    """An interval's half width, and a certified lower bound on the probability that it holds the truth."""
+
+    value: float
+    level: float
+
+
+def block_starts(frequencies: int) -> list[int]:
+    """Return where blocks of the frequencies 1 .. frequencies start, and the end of the last one."""
+    starts = [1]
+    while starts[-1] <= frequencies:
+        growth = _BLOCK_GROWTH if starts[-1] < _FAR else _FAR_GROWTH
+        starts.append(max(_FIRST_BLOCK, int(starts[-1] * growth)))
+    starts[-1] = frequencies + 1
+    return starts
+
+
+def pieces(low: Int64Array, high: Int64Array, width: int) -> tuple[Int64Array, Int64Array]:
+    """Return ranges [low, high) in pieces of at most ``width``.
+
+    >>> [edges.tolist() for edges in pieces(np.array([0, 9]), np.array([5, 10]), 3)]
+    [[0, 3, 9], [3, 5, 10]]
+    """
+    numbers = -(-(high - low) // width)
+    places = np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+    starts = np.repeat(low, numbers) + width * places
+    return starts, np.minimum(starts + width, np.repeat(high, numbers))
+
+
+def piece_widths(turns: float) -> tuple[int, int, int]:
+    """Return the widths of pieces to look into one after the other.
+
+    Args: turns of the largest weight's wave from one frequency to the next. The finest pieces see its zeros;
+        wider ones are dropped wherever smaller weights suffice.
+    """
+    finest = max(4, int(1.0 / (16.0 * turns)))
+    return 16 * finest, 4 * finest, finest
+
+
+def dither_shape(allowed: float) -> float:
+    """Return the shape b of a Kaiser-Bessel dither whose tail costs at most ``allowed``.
+
+    The sum over j > J of |c_j| is at most 4 / (pi sqrt 3) / 2 / sinh b once theta_J eta >= 2 b.
+    """
+    return math.asinh(0.3676 / allowed)
+
+
+def droppable_decay(frequencies: int, allowed: float) -> float:
+    """Return the decay from which on frequencies may be dropped: all of them together cost ``allowed``."""
+    return math.log((math.log(max(frequencies, 1)) + 1.0) / allowed)
+
+
+def kaiser_bessel(omega: FloatArray, shape: float) -> FloatArray:
+    """Return the characteristic function of the density ~ I0(b sqrt(1 - x^2)) on [-1, 1], b = shape."""
+    root = np.sqrt(np.abs(shape**2 - omega**2))
+    root = np.maximum(root, 1e-12)
+    # sinh(root) / sinh(b) without overflow; past the main lobe sinh turns into sin.
+    inside = np.exp(np.minimum(root - shape, 0.0)) * -np.expm1(-2.0 * root)
+    outside = 2.0 * np.exp(-shape) * np.sin(root)
+    return np.asarray(np.where(omega <= shape, inside, outside) * shape / root / -np.expm1(-2.0 * shape))
+
+
+def tail_bounds(laws: LawTable, probabilities: tuple[float, ...]) -> list[FloatArray]:
+    """Return, for each probability p, x with P(|S| >= x) <= p for every law (Chernoff, both sides).
+
+    Args: laws with noise in them.
+    """
+    present = (laws.copies > 0) & (laws.variances > 0)
+    with np.errstate(divide="ignore", over="ignore"):
+        poles = 2.0 * np.arcsinh(np.sqrt(0.5 / laws.variances)) / laws.weights
+    pole = np.where(present, poles, np.inf).min(axis=1)[:, np.newaxis]
+    exponents = pole * chernoff_fractions(pole * laws.deviations()[:, np.newaxis], probabilities)
+    # Without copies a group has no pole: its weight could be anything.
+    noisy = LawTable(np.where(present, laws.weights, 0.0), laws.copies, laws.scales)
+    cumulant = -noisy.sums(0.5 * exponents, exponents.shape[1], _log_of_growth)
+    return [((cumulant + math.log(2.0 / p)) / exponents).min(axis=1) for p in probabilities]
+
+
+def _log_of_growth(weights: FloatArray, variances: FloatArray, halves: FloatArray) -> FloatArray:
+    """Return log(1 - 2 s sinh^2(w e / 2)) from e / 2: minus a group's part of the cumulant."""
+    growth = np.sinh(weights * halves)
+    growth *= growth
+    growth *= -2.0 * variances
+    return np.asarray(np.log1p(growth, out=growth))
+
+
+def chernoff_fractions(pole: FloatArray, probabilities: tuple[float, ...]) -> FloatArray:
+    """Return exponents worth trying for each probability, as parts of the largest one, the pole.
+
+    Any exponent gives a bound. The normal law's best one is sqrt(2 log(2 / p)) / deviation; where the pole is
+    near, the best one is below both.
+
+    Args: poles, in units of 1 / standard deviation, shape (laws, 1).
+    Returns: shape (laws, exponents), each in (0, 1).
+    """
+    columns = []
+    for p in probabilities:
+        ratio = pole / math.sqrt(2.0 * math.log(2.0 / p))
+        columns += [(1.0 + ratio**blend) ** (-1.0 / blend) for blend in _BLENDS]
+    return np.minimum(np.concatenate(columns, axis=1), 1.0 - 1e-3)

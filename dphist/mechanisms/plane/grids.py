@@ -1,0 +1,130 @@
+"""Uniform and adaptive grids: blocks as fine as the number of events and epsilon justify."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from dphist.arrays import FloatArray, Int64Array
+from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
+from dphist.mechanisms.budget import Epsilon
+from dphist.mechanisms.plane.rectangles import areas, exact_sums, grid_blocks, grid_edges, paint
+from dphist.mechanisms.ranges import squared_cover
+from dphist.privacy import exact
+
+
+def uniform_grid(
+    request: Request,
+    *,
+    constant: float = 10.0,
+    known_total: bool = False,
+    total_share: Epsilon = Fraction(1, 50),
+) -> HistogramRelease:
+    """Measure one grid of N epsilon / constant square blocks (UG).
+
+    Guarantee: epsilon-DP. The total N, which sets the block size, takes its share with scale 1 / share;
+        blocks are disjoint, so one event changes one by one. With ``known_total`` the exact total is used and
+        the relation is another: histograms that differ by one event moved, which changes two blocks, scale
+        2 / epsilon. Biased by what is not uniform within a block; ``variance`` is that of the noise.
+    Args: constant c0; known_total; total_share of epsilon, unused with a known total.
+    Cost: O(bins).
+    Source: Qardaji, Yang, Li (2013), guideline 1. Code that takes the exact total under added events is not
+        private.
+    """
+    total = float(request.counts.sum()) if known_total else noisy_total(request, total_share)
+    epsilon = request.ledger.spend_rest("blocks")
+    rows, columns = request.counts.shape
+    blocks = max(1.0, total * float(epsilon) / constant)
+    side = max(1, math.floor(math.sqrt(rows * columns / blocks)))
+    edges = grid_edges(rows, side), grid_edges(columns, side)
+    rectangles = grid_blocks(*edges)
+    scale = (2 if known_total else 1) / epsilon
+    noisy = request.measure(exact_sums(request.counts, rectangles), scale).astype(np.float64)
+    each = noise_variance(scale, continuous=request.continuous)
+
+    def variance(ranges: Int64Array) -> FloatArray:
+        return each * squared_cover(edges[0], ranges[:, :2]) * squared_cover(edges[1], ranges[:, 2:])
+
+    return request.release(
+        paint(noisy, rectangles, (rows, columns)),
+        variance=variance,
+        published={"rectangles": rectangles},
+        neighbours="substitute" if known_total else "add_remove",
+    )
+
+
+def adaptive_grid(
+    request: Request,
+    *,
+    constant: float = 10.0,
+    fine_constant: float = 5.0,
+    coarse_share: Epsilon = Fraction(1, 2),
+    known_total: bool = False,
+    total_share: Epsilon = Fraction(1, 50),
+) -> HistogramRelease:
+    """Measure a coarse grid, cut each block as finely as its noisy count justifies, measure again (AG).
+
+    Guarantee: epsilon-DP. As ``uniform_grid`` for the total; then one event changes one coarse block and one
+        fine block by one, each with its share of what is left (two of each under the relation of
+        ``known_total``, with scales doubled). How fine a block is cut depends on its noisy count. Biased by
+        what is not uniform within a fine block, and by the coarse noise, which decides how a block is cut and
+        is averaged with what it cut: no ``variance`` is stated.
+    Args: constant c0 and fine_constant c1 of the two grids; coarse_share alpha of what the total leaves;
+        known_total; total_share of epsilon.
+    Cost: O(bins).
+    Source: Qardaji, Yang, Li (2013), section 4. Where a coarse block has k fine ones, the two are averaged by
+        inverse variance with that k, which their formula takes as m2^2 even where bins allow fewer.
+    """
+    total = float(request.counts.sum()) if known_total else noisy_total(request, total_share)
+    epsilon_coarse = request.ledger.spend(
+        "coarse blocks", request.ledger.left * exact(coarse_share, "coarse_share")
+    )
+    epsilon_fine = request.ledger.spend_rest("fine blocks")
+    moved = 2 if known_total else 1
+    rows, columns = request.counts.shape
+    wanted = total * float(epsilon_coarse + epsilon_fine) / constant
+    across = max(10, math.floor(math.sqrt(wanted) / 4))
+    side = max(1, math.floor(math.sqrt(rows * columns) / across))
+    coarse = grid_blocks(grid_edges(rows, side), grid_edges(columns, side))
+    noisy = request.measure(exact_sums(request.counts, coarse), moved / epsilon_coarse).astype(np.float64)
+
+    fine, parents = _fine_blocks(coarse, noisy * float(epsilon_fine) / fine_constant)
+    measured = request.measure(exact_sums(request.counts, fine), moved / epsilon_fine).astype(np.float64)
+    children = np.bincount(parents, minlength=len(coarse))
+    sums = np.bincount(parents, measured, len(coarse))
+    own = noise_variance(moved / epsilon_coarse, continuous=request.continuous)
+    spread = children * noise_variance(moved / epsilon_fine, continuous=request.continuous)
+    both = own + spread
+    weight = np.divide(spread, both, out=np.ones_like(both), where=both > 0)
+    counts = measured + (weight * (noisy - sums) / children)[parents]
+    return request.release(
+        paint(counts, fine, (rows, columns)),
+        published={"rectangles": fine},
+        neighbours="substitute" if known_total else "add_remove",
+    )
+
+
+def noisy_total(request: Request, share: Epsilon) -> float:
+    """Measure the number of events with this share of epsilon; at least zero.
+
+    Guarantee: share * epsilon-DP, one event changes it by one.
+    """
+    exact = request.counts.sum(keepdims=True).ravel()
+    noisy = request.measure(exact, 1 / request.ledger.spend_share("total", share))
+    return max(0.0, float(noisy[0]))
+
+
+def _fine_blocks(coarse: Int64Array, wanted: FloatArray) -> tuple[Int64Array, Int64Array]:
+    """Cut each coarse block into about ``wanted`` squares of whole bins; return them and their parents."""
+    across = np.floor(np.sqrt(np.maximum(wanted, 1.0)))
+    sides = np.maximum(1, np.floor(np.sqrt(areas(coarse)) / across)).astype(np.int64)
+    fine, parents = [], []
+    for number, ((top, bottom, left, right), side) in enumerate(
+        zip(coarse.tolist(), sides.tolist(), strict=True)
+    ):
+        blocks = grid_blocks(grid_edges(bottom - top, side) + top, grid_edges(right - left, side) + left)
+        fine.append(blocks)
+        parents.append(np.full(len(blocks), number))
+    return np.concatenate(fine), np.concatenate(parents)

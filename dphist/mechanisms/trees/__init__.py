@@ -1,0 +1,6 @@
+"""Mechanisms that measure a tree over the bins, and the least squares that they share.
+
+May import: the rest of ``dphist.mechanisms`` and the leaves.
+Start at: ``weighted_tree.py``, then ``hierarchical.py``.
+Must stay true: what ``dphist.mechanisms`` promises.
+"""

@@ -1,0 +1,7 @@
+"""Which tree, which shares, which windows: plans, what they cost, and what else could be done.
+
+May import: every other room of ``dphist``; none of them imports this one.
+Start at: ``tree.py`` (one tree), ``product.py`` (keys and values), ``epochs.py`` (levels over epochs), then
+``candidates.py`` (every way to count, side by side).
+Must stay true: a plan sees public parameters only, and its predicted error is that of its own release.
+"""

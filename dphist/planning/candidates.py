@@ -1,0 +1,227 @@
+"""Ways to count a declared stream side by side: what each would err, draw and store.
+
+The planner's own trees and, to compare with, those of the literature with the best parameters for the
+horizon. Everything is predicted exactly from variances; nothing is drawn and no data is seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from dphist.arrays import FloatArray
+from dphist.noise import SeededNoise
+from dphist.planning.reference import (
+    ChanCounter,
+    FlatCounter,
+    HonakerCounter,
+    KaryCounter,
+    SubtractionCounter,
+)
+from dphist.planning.tree import checked_horizon, plan_tree, planning_rate
+from dphist.privacy import Exact, Neighbours, exact
+from dphist.privacy import sensitivity as level_sensitivity
+from dphist.tree.design import Release, TreeDesign
+from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.published_error import published_prefix_variances
+from dphist.tree.shape import TreeShape
+from dphist.workloads import PREFIX, Workload, WorkloadText
+
+RELEASES: tuple[Release, ...] = ("causal", "anticipating")
+
+# An epsilon above this protects nobody, so no target is met with it.
+LARGEST_EPSILON = 20
+_LEAST_EPSILON = 1e-9
+_HAY_BRANCHINGS = (16, 17)
+_SUBTRACTION_BRANCHINGS = range(9, 26, 2)
+_EPSILON_DIGITS = 3
+# A power of ten is left downwards by the digit of the numbers below it.
+_JUST_BELOW = Fraction(10**6 - 1, 10**6)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to count an epoch.
+
+    Args: tree in words; error, the root of the workload's mean squared error, None where answers other than
+        running counts are not defined; variances of the running count at t = 1..horizon; draws of noise per
+        epoch; most_draws that one closing bin may need (0: all are drawn ahead); memory in bytes, an
+        epoch's nodes, published values and secret noise; design, where it is one of the planner's kind.
+    """
+
+    name: str
+    tree: str
+    error: float | None
+    variances: FloatArray = field(repr=False)
+    draws: int
+    most_draws: int
+    memory: int
+    design: TreeDesign | None = None
+
+    @property
+    def running_error(self) -> float:
+        """The root of the mean squared error of the running count."""
+        return math.sqrt(self.variances.mean())
+
+    @property
+    def worst_error(self) -> float:
+        """The standard error of the worst running count."""
+        return math.sqrt(self.variances.max())
+
+    @property
+    def mean_draws(self) -> float:
+        """Noise draws per closing bin, on average; all ahead of their use where ``most_draws`` is 0."""
+        return self.draws / len(self.variances)
+
+
+def candidates(
+    horizon: int,
+    epsilon: Exact,
+    workload: Workload | WorkloadText = PREFIX,
+    neighbours: Neighbours = "add_remove",
+    max_events: int = 1,
+    width: int = 1,
+) -> Iterator[Candidate]:
+    """Yield the literature's counters, then ours for both releases, all at the same epsilon.
+
+    Args: as ``plan_tree``; width in cells.
+    Raises: ValueError as ``plan_tree``.
+    Cost: seconds at 2^20 bins.
+    """
+    questions = Workload.of(workload)
+    questions.check(checked_horizon(horizon))
+    budget, moved = exact(epsilon), level_sensitivity(max_events, neighbours)
+    planning_rate(budget, moved)  # refuses in the planner's words what no counter could draw
+    yield from _literature(horizon, budget / moved, questions, width)
+    for release in RELEASES:
+        for k in _HAY_BRANCHINGS:
+            yield candidate_of(
+                f"Hay et al., k = {k}, {release}",
+                _equal_shares(horizon, budget, k, release, neighbours, moved),
+                questions,
+                width,
+            )
+        design = plan_tree(horizon, budget, questions, release, neighbours, max_events)
+        yield candidate_of(f"planned, {release}", design, questions, width)
+
+
+def least_epsilon(
+    horizon: int,
+    error: float,
+    workload: Workload | WorkloadText = PREFIX,
+    release: Release = "causal",
+    neighbours: Neighbours = "add_remove",
+    max_events: int = 1,
+) -> Fraction:
+    """Return the smallest epsilon whose planned tree errs at most so much, to three digits, rounded up.
+
+    Args: error, the root of the workload's mean squared error, in counts; the rest as ``plan_tree``.
+    Raises: ValueError for an error that is not above zero, or needs an epsilon above 20 or below 1e-9.
+    Cost: half a dozen plans.
+
+    >>> least_epsilon(16, 50.0)
+    Fraction(33, 400)
+    """
+
+    def reached(epsilon: Fraction) -> float:
+        design = plan_tree(horizon, epsilon, workload, release, neighbours, max_events)
+        return math.sqrt(design.mean_squared_error(workload))
+
+    return smallest_epsilon(error, reached)
+
+
+def smallest_epsilon(error: float, reached: Callable[[Fraction], float]) -> Fraction:
+    """Return the smallest epsilon of three digits whose plan errs at most so much. Args: reached, its error.
+
+    Raises: ValueError as ``least_epsilon``.
+    """
+    if not (math.isfinite(error) and error > 0):
+        raise ValueError(f"error: {error!r} is not a finite number above zero; write for example 50")
+
+    # For small epsilons the error is inversely proportional to it, so a few corrections find the place.
+    guess = reached(Fraction(1)) / error
+    for _ in range(3):
+        guess = min(guess, float(LARGEST_EPSILON))
+        if guess < _LEAST_EPSILON:
+            raise ValueError(
+                f"error: {error:g} needs an epsilon below {_LEAST_EPSILON:g}; that counts nothing"
+            )
+        guess *= reached(Fraction(guess).limit_denominator(10**12)) / error
+    epsilon = _three_digits(min(guess, float(LARGEST_EPSILON)))
+    if reached(epsilon) <= error:
+        while reached(lower := epsilon - _last_digit(epsilon * _JUST_BELOW)) <= error:
+            epsilon = lower
+        return epsilon
+    while epsilon < LARGEST_EPSILON:
+        epsilon = min(epsilon + _last_digit(epsilon), Fraction(LARGEST_EPSILON))
+        if reached(epsilon) <= error:
+            return epsilon
+    raise ValueError(f"error: {error:g} needs an epsilon above {LARGEST_EPSILON}; that protects nobody")
+
+
+def _literature(horizon: int, rate: Fraction, workload: Workload, width: int) -> Iterator[Candidate]:
+    """Yield reference counters; ``rate`` is epsilon over sensitivity, the epsilon of one event's noise."""
+    none = SeededNoise(0)
+    subtracting = min(
+        (SubtractionCounter(horizon, rate, k, none, 0) for k in _SUBTRACTION_BRANCHINGS),
+        key=KaryCounter.mean_squared_error,
+    )
+    counters: dict[str, KaryCounter] = {
+        "flat": FlatCounter(horizon, rate, none, 0),
+        "binary (Chan et al.)": ChanCounter(horizon, rate, none, 0),
+        "binary, refined (Honaker)": HonakerCounter(horizon, rate, none, 0),
+        "subtraction (Andersson et al.)": subtracting,
+    }
+    for name, counter in counters.items():
+        variances = counter.prefix_variances()
+        error = math.sqrt(variances.mean()) if workload == PREFIX else None
+        draws = width * sum(-(-horizon // counter.branching**level) for level in range(counter.height))
+        memory = 8 * draws + 8 * width * horizon
+        tree = "1 level" if name == "flat" else f"k = {counter.branching}, {counter.height} levels"
+        yield Candidate(name, tree, error, variances, draws, width * counter.height, memory)
+
+
+def drawn_nodes(design: TreeDesign) -> int:
+    """Return how many nodes of an epoch are given noise: those that complete, or, drawn ahead, all."""
+    if design.release == "anticipating":
+        return sum(node_counts(design.shape, design.horizon))
+    return sum(design.shape.completed_count(design.horizon, level) for level in design.shape.levels)
+
+
+def candidate_of(name: str, design: TreeDesign, workload: Workload, width: int) -> Candidate:
+    """Return what a design errs, draws and stores. Args: width in cells."""
+    variances = published_prefix_variances(design)
+    error = math.sqrt(variances.mean() if workload == PREFIX else design.mean_squared_error(workload))
+    shape, horizon = design.shape, design.horizon
+    ahead = design.release == "anticipating"
+    draws = width * drawn_nodes(design)
+    # Nodes and published values; drawn ahead, the noise of both is kept too, as secret pages.
+    memory = 8 * (draws + width * horizon) * (2 if ahead else 1)
+    most = 0 if ahead else width * shape.height
+    return Candidate(
+        name, "-".join(map(str, design.branching)), error, variances, draws, most, memory, design
+    )
+
+
+def _equal_shares(
+    horizon: int, epsilon: Fraction, k: int, release: Release, neighbours: Neighbours, moved: int
+) -> TreeDesign:
+    """The tree of Hay et al. and of OpenDP: one k and one share for all levels."""
+    height = 1
+    while k**height < horizon:
+        height += 1
+    branching = (max(1, -(-horizon // k ** (height - 1))), *(k,) * (height - 1))
+    shares = (Fraction(1, height),) * height
+    return TreeDesign(TreeShape(branching), horizon, epsilon, shares, neighbours, moved, release)
+
+
+def _last_digit(epsilon: Fraction) -> Fraction:
+    exponent = math.floor(math.log10(epsilon)) - (_EPSILON_DIGITS - 1)
+    return Fraction(10) ** exponent
+
+
+def _three_digits(epsilon: float) -> Fraction:
+    unit = _last_digit(Fraction(epsilon))
+    return max(math.floor(Fraction(epsilon) / unit) * unit, unit)

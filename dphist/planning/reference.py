@@ -1,0 +1,160 @@
+"""Running counts of the literature, to compare with: k-ary trees with equal shares and nothing pooled.
+
+All of them add up noisy nodes: a prefix [0, t) walks from 0 to t in steps of ever smaller nodes. They differ
+in where each step stops: at the last multiple of the node's width (Chan et al.) or at the nearest one, with
+some nodes subtracted (Andersson et al.); and in whether a node's noise is its own or pooled with that of its
+subtree (Honaker). Noise is drawn at construction and decoded into the error of every prefix.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dphist.arrays import FloatArray, Int64Array
+from dphist.laws.law import discrete_laplace_variance
+from dphist.noise import NoiseSource, checked_scale
+from dphist.privacy import Exact, exact
+
+
+class KaryCounter:
+    """The plain k-ary tree: each prefix is a sum of at most k - 1 nodes a level.
+
+    Guarantee: epsilon-DP for streams that differ by one event: one node a level holds it, and every level has
+        discrete Laplace noise of scale height / epsilon. Adaptive streams included, as in ``decoder.py``.
+    Args: horizon in bins; branching at least 2; width in cells.
+    Cost: O(height * horizon * width), once; then O(width) a push.
+    Source: Chan, Shi, Song (2011) for k = 2.
+
+    >>> from dphist.noise import SeededNoise
+    >>> KaryCounter(7, 1e9, 2, SeededNoise(0)).push(5).tolist()
+    [5.0]
+    """
+
+    def __init__(
+        self, horizon: int, epsilon: Exact, branching: int, noise: NoiseSource, width: int = 1
+    ) -> None:
+        if horizon < 1 or branching < 2:
+            raise ValueError(f"reference counter: {horizon} bins and branching {branching} are too small")
+        self.horizon, self.branching = horizon, branching
+        self.height = self._height()
+        self.scale = checked_scale(self.height / exact(epsilon))
+        # A walk to the nearest node may end half a node of the level above beyond the horizon.
+        counts = [-(-horizon // branching**level) + branching for level in range(self.height)]
+        nodes = [noise.discrete_laplace(self.scale, (count, width)) for count in counts]
+        self._errors = self._decoded(nodes)
+        self._total = np.zeros(width, np.int64)
+        self.bin = 0
+
+    def push(self, count: int | Int64Array) -> FloatArray:
+        """Close the next bin and return the running counts, shape (width,)."""
+        if self.bin >= self.horizon:
+            raise ValueError(f"counts: bin {self.bin} is beyond the horizon of {self.horizon}")
+        self._total = self._total + count
+        self.bin += 1
+        return np.asarray(self._total + self._errors[self.bin - 1], dtype=np.float64)
+
+    def errors(self) -> FloatArray:
+        """Return the error of every running count, shape (horizon, width), for measurements."""
+        return self._errors
+
+    def mean_squared_error(self) -> float:
+        """Return the expected squared error, mean over t = 1..horizon, exactly."""
+        return float(self.prefix_variances().mean())
+
+    def prefix_variances(self) -> FloatArray:
+        """Return the variance of every running count, t = 1..horizon, shape (horizon,)."""
+        total = np.zeros(self.horizon)
+        for level, variance in enumerate(self._node_variances()):
+            start, stop = self._step(level)
+            total += variance * np.abs(stop - start)
+        return total
+
+    def _height(self) -> int:
+        """The least height whose tree holds the horizon; its root is not measured."""
+        height = 1
+        while self.branching**height < self.horizon:
+            height += 1
+        return height
+
+    def _stop(self, level: int) -> Int64Array:
+        """Return how many nodes of a level (0: bins) the walk to t has behind it, for t = 1..horizon."""
+        ends = np.arange(1, self.horizon + 1, dtype=np.int64)
+        return np.asarray(ends // self.branching**level)
+
+    def _step(self, level: int) -> tuple[Int64Array, Int64Array]:
+        if level == self.height - 1:
+            return np.zeros(self.horizon, np.int64), self._stop(level)
+        return self._stop(level + 1) * self.branching, self._stop(level)
+
+    def _node_variances(self) -> list[float]:
+        return [discrete_laplace_variance(self.scale)] * self.height
+
+    def _node_errors(self, nodes: list[Int64Array]) -> list[FloatArray]:
+        return [values.astype(np.float64) for values in nodes]
+
+    def _decoded(self, nodes: list[Int64Array]) -> FloatArray:
+        total = np.zeros((self.horizon, nodes[0].shape[1]))
+        for level, values in enumerate(self._node_errors(nodes)):
+            sums = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])
+            start, stop = self._step(level)
+            total += sums[stop] - sums[start]
+        return total
+
+
+class ChanCounter(KaryCounter):
+    """The binary tree of Chan, Shi and Song (2011)."""
+
+    def __init__(self, horizon: int, epsilon: Exact, noise: NoiseSource, width: int = 1) -> None:
+        super().__init__(horizon, epsilon, 2, noise, width)
+
+
+class HonakerCounter(ChanCounter):
+    """Chan's tree, each complete node pooled with its subtree (Honaker 2015, online; TensorFlow Privacy).
+
+    A node of variance 1 over two children of variance v has the pooled variance 1 / (1 + 1 / (2 v)).
+    """
+
+    def _gains(self) -> list[float]:
+        gains = [1.0]
+        for _ in range(1, self.height):
+            gains.append(1.0 / (1.0 + 1.0 / (2.0 * gains[-1])))
+        return gains
+
+    def _node_variances(self) -> list[float]:
+        return [gain * discrete_laplace_variance(self.scale) for gain in self._gains()]
+
+    def _node_errors(self, nodes: list[Int64Array]) -> list[FloatArray]:
+        pooled = [nodes[0].astype(np.float64)]
+        for gain, own in zip(self._gains()[1:], nodes[1:], strict=True):
+            complete = len(pooled[-1]) // 2
+            sums = pooled[-1][: 2 * complete].reshape(complete, 2, -1).sum(axis=1)
+            pooled.append(gain * own[:complete] + (1.0 - gain) * sums)
+        return pooled
+
+
+class SubtractionCounter(KaryCounter):
+    """A k-ary tree, k odd, whose prefixes stop at the nearest node and may subtract (Andersson et al. 2024).
+
+    At most (k - 1) / 2 nodes a level; uses the noise of nodes that are still open.
+    Raises: ValueError for an even branching.
+    """
+
+    def _height(self) -> int:
+        if self.branching % 2 == 0:
+            raise ValueError(f"reference counter: subtraction needs an odd branching, not {self.branching}")
+        height = 1
+        while (self.branching**height - 1) // 2 < self.horizon:
+            height += 1
+        return height
+
+    def _stop(self, level: int) -> Int64Array:
+        width = self.branching**level
+        ends = np.arange(1, self.horizon + 1, dtype=np.int64)
+        return np.asarray((ends + (width - 1) // 2) // width)
+
+
+class FlatCounter(KaryCounter):
+    """Every bin by itself with the whole budget: the running count adds up all of them."""
+
+    def __init__(self, horizon: int, epsilon: Exact, noise: NoiseSource, width: int = 1) -> None:
+        super().__init__(horizon, epsilon, max(2, horizon), noise, width)

@@ -1,0 +1,351 @@
+"""Choosing the tree: which shape and which shares leave the least error.
+
+Shapes are compared in batches: the shares of thousands of candidate trees are optimised at once, level by
+level, with the exact discrete variances and the exact finite-horizon workload. The closed forms of the
+equal-budget tree (Rameshwar and Tandon: shares proportional to (k - 1)^(1/3), branching about 17) are where
+the search starts, not where it ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import get_args
+
+import numpy as np
+
+from dphist.arrays import FloatArray
+from dphist.planning.range_uses import children_within, workload_uses
+from dphist.privacy import Exact, Neighbours, exact
+from dphist.privacy import sensitivity as level_sensitivity
+from dphist.tree.anticipation import level_uniform_error
+from dphist.tree.design import LARGEST_SCALE, Release, TreeDesign
+from dphist.tree.shape import TreeShape
+from dphist.workloads import PREFIX, Workload, WorkloadText
+
+# Shares are fractions over this: fine enough to cost no error, coarse enough to read.
+SHARE_DENOMINATOR = 10**6
+# A level that wants less is better left out; the search then finds the lower tree.
+LEAST_SHARE = 1e-3
+# Beyond this epsilon nothing is private and every share is as good; the optimum would only underflow.
+_LARGEST_PLANNED_EPSILON = 20
+# Candidates per height and round: keep a plan for 2^20 bins under a second.
+_CANDIDATES = 7000
+_WINDOW_CANDIDATES = 1500
+_SEARCH_ROUNDS = 8
+_FINALISTS = 60
+# Windows and ranges are looked at exactly up to here; beyond, what is cut off weighs little.
+_FINALS_HORIZON = 2**10
+_LEAST_COMPARED_RATE = 1e-6
+# A root is looked for where the first trees with one come so near, and is worth a level if it gains so much.
+_ROOT_IN_REACH = 1.1
+_ROOT_GAIN = 0.005
+# Up to here an exact error of any workload takes a few hundredths of a second.
+_LARGEST_EXACT = 2**17
+
+
+def plan_tree(
+    horizon: int,
+    epsilon: Exact,
+    workload: Workload | WorkloadText = PREFIX,
+    release: Release = "causal",
+    neighbours: Neighbours = "add_remove",
+    max_events: int = 1,
+    branching: Sequence[int] | None = None,
+    shares: Sequence[Exact] | None = None,
+) -> TreeDesign:
+    """Return the level-uniform tree with the least expected error for the declared workload.
+
+    Guarantee: the design's own (epsilon in total for one epoch); shares are rounded down to fractions.
+    Args: horizon in bins; epsilon read by its decimal text; workload as ``Workload.of`` reads it, for example
+        "prefix", "sliding(24)" or {"prefix": 0.7, "bins": 0.3}; max_events counted of one privacy unit in one
+        epoch; branching root to leaf and shares per level, where they are not to be searched.
+    Raises: ValueError naming the argument: a bad number, shares beyond 1, an unknown release.
+    Cost: under a second at a horizon of 2^20; repeated plans are remembered.
+
+    >>> design = plan_tree(horizon=1024, epsilon=1)
+    >>> design.mean_squared_error("prefix") < 227
+    True
+    >>> plan_tree(horizon=1024, epsilon=1, release="anticipating").mean_squared_error("prefix") < 118.2
+    True
+    """
+    checked_horizon(horizon)
+    questions = Workload.of(workload)
+    questions.check(horizon)
+    if release not in get_args(Release):
+        raise ValueError(f"release: {release!r} is unknown; write one of {', '.join(get_args(Release))}")
+    budget = exact(epsilon)
+    sensitivity = level_sensitivity(max_events, neighbours)
+    if shares is not None and branching is None:
+        raise ValueError("shares: given without branching; give both, or leave the shares to the search")
+    rate = planning_rate(budget, sensitivity)
+    found = best_branching(horizon, rate, release, questions) if branching is None else tuple(branching)
+    shape = TreeShape(found)
+    if horizon > shape.capacity:
+        raise ValueError(f"horizon: {horizon} bins do not fit branching {shape.branching}; raise a factor")
+    if shares is not None:
+        parts = tuple(exact(share, "shares") for share in shares)
+    else:
+        best, _ = best_shares([shape.branching], horizon, rate, release=release, workload=questions)
+        parts = _rounded_down(best[0])
+    return TreeDesign(shape, horizon, budget, parts, neighbours, sensitivity, release)
+
+
+def checked_horizon(horizon: int) -> int:
+    """Return a number of bins, refusing what is none."""
+    if isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1:
+        raise ValueError(f"horizon: {horizon!r} is not a whole number of at least 1 bin")
+    return horizon
+
+
+def planning_rate(epsilon: Fraction, sensitivity: int) -> float:
+    """Return epsilon / sensitivity as shares are planned for: not private beyond 20, and no other optimum.
+
+    Raises: ValueError where even a level with all of epsilon needs more noise than any design may have; far
+        below, the variances of a plan would not be finite.
+    """
+    if epsilon * LARGEST_SCALE < sensitivity:
+        raise ValueError(
+            f"epsilon: {float(epsilon):g} needs noise beyond 2^38 a node; choose a larger epsilon"
+        )
+    return float(min(epsilon, Fraction(_LARGEST_PLANNED_EPSILON)) / sensitivity)
+
+
+def best_shares(
+    branchings: Sequence[tuple[int, ...]],
+    horizon: int,
+    rate: float,
+    rounds: int = 200,
+    release: Release = "causal",
+    workload: Workload = PREFIX,
+) -> tuple[FloatArray, FloatArray]:
+    """Optimise the shares of many trees of one height for a workload.
+
+    At the optimum every level gains the same from a little more epsilon. Without pooling the gain of level i
+    is proportional to digits_i / epsilon_i^3, which gives the cube roots of the papers in one step; pooling
+    changes the gradients slowly, so the same step, repeated, converges: to 1e-5 in 3 rounds for wide trees,
+    in some 60 for binary ones, whose upper levels are better left out.
+
+    Args: branchings of shape (trees, height); rate = epsilon / sensitivity.
+    Returns: shares (trees, height), each row summing to 1, and mean squared errors (trees,), as exact as
+        ``workload_uses``: causal prefixes always, the rest where the horizon cuts off nothing.
+    Cost: O(trees * height) a round.
+    """
+    whole = np.array(branchings, dtype=np.int64)
+    factors = children_within(whole, horizon)
+    uses = workload_uses(whole, horizon, workload, release == "anticipating")
+    shares = np.full_like(factors, 1.0 / factors.shape[1])
+    for _ in range(rounds):
+        _, gradient = _error_and_gradient(factors, uses, shares * rate)
+        step = np.cbrt(gradient) * shares
+        shares = np.maximum(step / step.sum(axis=1, keepdims=True), LEAST_SHARE)
+        shares /= shares.sum(axis=1, keepdims=True)
+    return shares, _error_and_gradient(factors, uses, shares * rate)[0]
+
+
+def _error_and_gradient(
+    factors: FloatArray, uses: FloatArray, rates: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the mean squared error and minus its derivative by each level's rate (epsilon / sensitivity)."""
+    height = factors.shape[1]
+    half = rates / 2.0
+    own = 0.5 / np.sinh(half) ** 2
+    slope = own / np.tanh(half)
+    below = np.empty_like(own)
+    below[:, -1] = own[:, -1]
+    for level in range(height - 2, -1, -1):
+        children = factors[:, level + 1] * below[:, level + 1]
+        below[:, level] = own[:, level] * children / (own[:, level] + children)
+    gradient = np.empty_like(own)
+    # Adjoint: how much the error moves with this level's variance from below, pooling above included.
+    adjoint = uses[:, 0].copy()
+    for level in range(height):
+        if level == height - 1:
+            gradient[:, level] = adjoint * slope[:, level]
+            break
+        children = factors[:, level + 1] * below[:, level + 1]
+        gradient[:, level] = adjoint * (below[:, level] / own[:, level]) ** 2 * slope[:, level]
+        weight = (below[:, level] / children) ** 2 * factors[:, level + 1]
+        adjoint = uses[:, level + 1] + adjoint * weight
+    return (uses * below).sum(axis=1), gradient
+
+
+@lru_cache(maxsize=256)
+def best_branching(
+    horizon: int, rate: float, release: Release = "causal", workload: Workload = PREFIX
+) -> tuple[int, ...]:
+    """Search the branching factors: balanced trees of every height first, then around the best of them.
+
+    A root of the epoch is tried last, and not for running counts alone, which never want it: it says what
+    the few nodes below it say nearly as well, and causally it comes with the last bin.
+    """
+    plain = _best_without_root(horizon, rate, release, workload)
+    if workload == PREFIX or horizon == 1:
+        return plain
+    return _with_root_if_better(plain, horizon, rate, release, workload)
+
+
+def _best_without_root(horizon: int, rate: float, release: Release, workload: Workload) -> tuple[int, ...]:
+    if horizon <= 2:
+        return (horizon,)
+    errors = {
+        start: float(best_shares([start], horizon, rate, _SEARCH_ROUNDS, release, workload)[1][0])
+        for start in sorted(_starts(horizon, workload))
+    }
+    best: tuple[int, ...] = (horizon,)
+    best_error = math.inf
+    for start in sorted(errors, key=errors.__getitem__)[:3]:
+        error, branching = _improved(start, horizon, rate, release, workload)
+        if error < best_error:
+            best_error, best = error, branching
+    lower = _without_starved(best, horizon, rate, release, workload)
+    return best if lower == best else _improved(lower, horizon, rate, release, workload)[1]
+
+
+def _with_root_if_better(
+    plain: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
+) -> tuple[int, ...]:
+    """Search trees with a root of the whole epoch; return the best where it beats a tree without one."""
+    starts = sorted(with_root(_starts(horizon, workload) | {plain}, horizon, release))
+    errors = {
+        start: float(best_shares([start], horizon, rate, _SEARCH_ROUNDS, release, workload)[1][0])
+        for start in starts
+    }
+    starts.sort(key=errors.__getitem__)
+    without = float(best_shares([plain], horizon, rate, _SEARCH_ROUNDS, release, workload)[1][0])
+    if errors[starts[0]] > _ROOT_IN_REACH * without:
+        return plain
+    error, rooted = min(_improved(start, horizon, rate, release, workload) for start in starts[:2])
+    if error < without * (1 - _ROOT_GAIN) and horizon <= _LARGEST_EXACT:
+        # What the horizon cuts off is only estimated above.
+        (without,), (error,) = (
+            _exact_errors([branching], horizon, rate, release, workload) for branching in (plain, rooted)
+        )
+    return rooted if error < without * (1 - _ROOT_GAIN) else plain
+
+
+def with_root(trees: Iterable[tuple[int, ...]], horizon: int, release: Release) -> set[tuple[int, ...]]:
+    """Put a measured root over trees: a top factor of 2, whose second child lies beyond the horizon.
+
+    A causal root has to be complete in the epoch's last bin: trees that the horizon cuts off are left out.
+
+    >>> sorted(with_root([(3, 8), (3, 9)], 24, "anticipating")), with_root([(3, 8), (3, 9)], 24, "causal")
+    ([(2, 3, 8), (2, 3, 9)], {(2, 3, 8)})
+    """
+    return {(2, *tree) for tree in trees if release == "anticipating" or math.prod(tree) == horizon}
+
+
+def _exact_errors(
+    branchings: Sequence[tuple[int, ...]], horizon: int, rate: float, release: Release, workload: Workload
+) -> list[float]:
+    """Return the errors that trees of one height leave with nearly their best shares."""
+    # Far below one event's noise only the scale of all errors changes, and a design would refuse.
+    rate = max(rate, _LEAST_COMPARED_RATE)
+    shares, _ = best_shares(branchings, horizon, rate, _SEARCH_ROUNDS, release, workload)
+    designs = (
+        TreeDesign(TreeShape(tuple(branching)), horizon, Fraction(rate), _rounded_down(row), release=release)
+        for branching, row in zip(branchings, shares, strict=True)
+    )
+    return [design.mean_squared_error(workload) for design in designs]
+
+
+def _without_starved(
+    branching: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
+) -> tuple[int, ...]:
+    """Leave out levels that get no more than the least share: their nodes say nothing."""
+    shares, _ = best_shares([branching], horizon, rate, release=release, workload=workload)
+    factors: list[int] = []
+    merged = 1
+    for k, share in zip(branching[::-1], shares[0][::-1], strict=True):
+        merged *= k
+        if share > 1.5 * LEAST_SHARE:
+            factors.insert(0, merged)
+            merged = 1
+    return (-(-horizon // math.prod(factors[1:])), *factors[1:])
+
+
+def _starts(horizon: int, workload: Workload) -> set[tuple[int, ...]]:
+    """Return balanced trees of every height, and such trees of one window each under a wide top."""
+    starts = {balanced_branching(horizon, height) for height in _heights(horizon)}
+    windows = {part.bins for part, _ in workload.parts if 2 < part.bins < horizon}
+    for bins in windows:
+        starts |= {(-(-horizon // bins), *balanced_branching(bins, height)) for height in _heights(bins)}
+    return {start for start in starts if math.prod(start[1:]) < horizon}
+
+
+def _heights(bins: int) -> range:
+    return range(1, max(2, math.ceil(math.log2(bins))) + 1)
+
+
+def _improved(
+    branching: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
+) -> tuple[float, tuple[int, ...]]:
+    """Move to the best tree of the neighbourhood until none is better.
+
+    Raises: ValueError where no tree has a finite error.
+    """
+    best_error = math.inf
+    most = _CANDIDATES if workload == PREFIX else _WINDOW_CANDIDATES
+    while True:
+        if math.prod(branching[1:]) < horizon:
+            candidates = sorted(_neighbourhood(branching, horizon, most))
+        else:
+            candidates = sorted(with_root(_neighbourhood(branching[1:], horizon, most), horizon, release))
+        errors = best_shares(candidates, horizon, rate, _SEARCH_ROUNDS, release, workload)[1]
+        position = int(np.argmin(errors))
+        if not errors[position] < best_error * (1 - 1e-9):  # nor when it is no number
+            break
+        best_error, branching = float(errors[position]), candidates[position]
+    if not math.isfinite(best_error):
+        raise ValueError(f"epsilon: {rate:g} an event leaves no tree a finite error; choose a larger epsilon")
+    # What the horizon cuts off is only estimated above: look exactly at the most promising trees.
+    finalists = [candidates[position] for position in np.argsort(errors)[:_FINALISTS]]
+    if workload == PREFIX and release == "anticipating":
+        shares = best_shares(finalists, horizon, rate, _SEARCH_ROUNDS, release)[0]
+        variances = (0.5 / np.sinh(shares * (rate / 2.0)) ** 2).tolist()
+        return min(
+            (level_uniform_error(TreeShape(finalist), horizon, own) / horizon, finalist)
+            for finalist, own in zip(finalists, variances, strict=True)
+        )
+    if workload != PREFIX and horizon <= _FINALS_HORIZON:
+        exactly = _exact_errors(finalists, horizon, rate, release, workload)
+        return min(zip(exactly, finalists, strict=True))
+    return best_error, branching
+
+
+def _neighbourhood(branching: tuple[int, ...], horizon: int, most: int) -> Iterable[tuple[int, ...]]:
+    """Return trees of the same height whose lower factors are near these; the top one covers the horizon."""
+    lower = branching[1:]
+    reach = 1 if not lower else max(1, int((most ** (1 / len(lower)) - 1) // 2))
+    if len(lower) > 7:
+        # Tall trees win only at tiny horizons or never: look at one change at a time.
+        moves = {lower} | {
+            (*lower[:i], max(2, k + step), *lower[i + 1 :]) for i, k in enumerate(lower) for step in (-1, 1)
+        }
+    else:
+        axes = [range(max(2, k - reach), k + reach + 1) for k in lower]
+        moves = set(itertools.product(*axes))
+    covered = {factors: math.prod(factors) for factors in moves}
+    return {(-(-horizon // bins), *factors) for factors, bins in covered.items() if bins < horizon}
+
+
+def balanced_branching(horizon: int, height: int) -> tuple[int, ...]:
+    """Return nearly equal factors whose product is at least the horizon."""
+    factors: list[int] = []
+    rest = horizon
+    for remaining in range(height, 0, -1):
+        factor = max(2, math.ceil(round(rest ** (1 / remaining), 9)))
+        factors.append(factor)
+        rest = -(-rest // factor)
+    return tuple(factors)
+
+
+def _rounded_down(shares: FloatArray) -> tuple[Fraction, ...]:
+    """Round shares down to fractions and give what is left to the largest: the sum is exactly 1."""
+    parts = [max(1, int(share * SHARE_DENOMINATOR)) for share in shares]
+    largest = parts.index(max(parts))
+    parts[largest] += SHARE_DENOMINATOR - sum(parts)
+    return tuple(Fraction(part, SHARE_DENOMINATOR) for part in parts)

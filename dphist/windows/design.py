@@ -1,0 +1,161 @@
+"""Tumbling windows: histograms of runs of bins, each released once by any mechanism, beside a tree over time.
+
+The tree counts all events with a part of epsilon; each window's histograms get the rest. An event is in one
+window and in one cell of one of its histograms, so windows, and histograms of different keys, cost nothing
+together. A mechanism's own guarantee is for one event added or removed; a unit that may change more is that
+many steps away, so the mechanism gets epsilon divided by them (group privacy, exact for pure epsilon).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dphist.arrays import Int64Array
+from dphist.mechanisms.base import LARGEST_TOTAL, HistogramRelease
+from dphist.mechanisms.registry import describe, names, release
+from dphist.noise import NoiseSource
+from dphist.privacy import exact, path_epsilon
+from dphist.tree.design import TreeDesign
+from dphist.units import UNITS_PER_COUNT
+from dphist.windows.options import as_arguments, checked_options
+
+LARGEST_CELLS = 2**16  # numbers a window; each is released once, with Python's work for every histogram
+UNATTRIBUTED = ("sorted", "sorted_rounded", "sorted_isotonic")
+# Published values are int64 in units of 2^-16; a mechanism's estimate beyond this would leave them.
+_LARGEST_VALUE = float(2**46)
+
+
+def window_mechanisms() -> tuple[str, ...]:
+    """Return the mechanisms of a window: of one axis, with noise for one event more or less."""
+    return tuple(name for name in names() if _suits(name))
+
+
+def _suits(name: str) -> bool:
+    row = describe(name)
+    return row.dimensions == 1 and row.neighbours == "add_remove"
+
+
+@dataclass(frozen=True)
+class WindowDesign:
+    """How the windows beside a tree are released.
+
+    Guarantee: every tree node and every window released once are together ``time.epsilon``-DP for neighbours
+        as ``time`` says. An event is in one node of each level and one cell of one histogram of one window:
+        its cost is the sum over levels of 1 / scale, and ``epsilon`` of the histogram. A unit of up to
+        ``time.sensitivity`` events added and removed costs at most that many times as much: ``time.epsilon``.
+    Args: time, the tree over all events, whose shares leave ``share`` of epsilon; bins in a window, which
+        divide the horizon; histograms (keys) of so many buckets; mechanism, and its options, as
+        ``checked_options`` keeps them: none that changes whom it protects is taken.
+    Raises: ValueError naming the field that is wrong.
+
+    >>> from dphist.tree.shape import TreeShape
+    >>> time = TreeDesign(TreeShape((4,)), 4, Fraction(1), (Fraction(1, 5),))
+    >>> WindowDesign(time, 2, 1, 8, "dawa", Fraction(4, 5)).epsilon
+    Fraction(4, 5)
+    """
+
+    time: TreeDesign
+    bins: int
+    histograms: int
+    buckets: int
+    mechanism: str
+    share: Fraction
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if self.mechanism not in names() or not _suits(self.mechanism):
+            raise ValueError(f"mechanism: {self.mechanism!r} is none of {', '.join(window_mechanisms())}")
+        if checked_options(self.mechanism, self.options) != dict(self.options):
+            raise ValueError("options: not as they are kept; pass them through checked_options")
+        if not 1 <= self.bins <= self.time.horizon or self.time.horizon % self.bins:
+            raise ValueError(
+                f"window: {self.bins} bins do not divide the epoch of {self.time.horizon}; change one of them"
+            )
+        if min(self.histograms, self.buckets) < 1 or self.cells > LARGEST_CELLS:
+            raise ValueError(f"window: {self.histograms} x {self.buckets} cells; at most {LARGEST_CELLS}")
+        if not 0 < self.share < 1:
+            raise ValueError(f"share: {self.share} of epsilon for the windows is not between 0 and 1")
+        tree = path_epsilon(self.time.scales, self.time.sensitivity)
+        if tree + self.epsilon * self.time.sensitivity > self.time.epsilon:
+            raise ValueError(f"share: {self.share} for the windows is more than the tree leaves of epsilon")
+
+    @property
+    def epsilon(self) -> Fraction:
+        """What the mechanism gets for each histogram: for one event added or removed."""
+        return self.time.epsilon * self.share / self.time.sensitivity
+
+    @property
+    def cells(self) -> int:
+        """The number of cells an event may fall into: bucket ``b`` of histogram ``k`` is k * buckets + b."""
+        return self.histograms * self.buckets
+
+    @property
+    def attributed(self) -> bool:
+        """Whether a window's numbers belong to buckets; else they are all counts in rising order."""
+        return self.mechanism not in UNATTRIBUTED
+
+    @property
+    def arguments(self) -> tuple[tuple[str, Any], ...]:
+        """The options as the mechanism takes them."""
+        return as_arguments(self.mechanism, self.options)
+
+    def release(self, cells: Int64Array, noise: NoiseSource) -> Int64Array:
+        """Release the histograms of one window, once.
+
+        Guarantee: see the class, if each window is released once.
+        Args: exact counts of its cells, shape (cells,), none negative. SECRET.
+        Returns: estimates in units of 2^-16, shape (cells,), as the mechanism gives them.
+        Raises: ValueError for counts of another kind, never showing one; for a mechanism of another relation.
+        Cost: the mechanism's, for each histogram.
+        """
+        if cells.dtype != np.int64 or cells.shape != (self.cells,):
+            raise ValueError(f"counts: {cells.dtype} {cells.shape} given; int64 ({self.cells},) is needed")
+        if cells.min() < 0 or cells.sum(dtype=np.float64) > LARGEST_TOTAL:
+            raise ValueError("counts: below 0, or above 2^42 in a window; check what is counted")
+        rows = [
+            self.release_histogram(row, noise).counts for row in cells.reshape(self.histograms, self.buckets)
+        ]
+        # What follows sees released values only; a mechanism that finds no number has found nothing.
+        found = np.nan_to_num(np.concatenate(rows), nan=0.0, posinf=_LARGEST_VALUE, neginf=-_LARGEST_VALUE)
+        values = np.clip(found, -_LARGEST_VALUE, _LARGEST_VALUE)
+        return np.rint(values * UNITS_PER_COUNT).astype(np.int64)
+
+    def release_histogram(self, counts: Int64Array, noise: NoiseSource) -> HistogramRelease:
+        """Release one histogram of a window.
+
+        Guarantee: ``epsilon``-DP for one event added or removed, if released once.
+        Raises: ValueError, as the mechanism words it, and for one whose promise is for moved events only: of
+            a unit of many events, some of which may be missing, that promises nothing.
+        """
+        made = release(self.mechanism, counts, self.epsilon, noise=noise, **dict(self.arguments))
+        if made.neighbours != "add_remove":
+            raise ValueError("its guarantee is for a moved event only; windows need one for an event added")
+        return made
+
+    def to_json(self) -> str:
+        """Return the canonical text, without the tree; equal designs have equal texts."""
+        fields = {
+            "bins": self.bins,
+            "histograms": self.histograms,
+            "buckets": self.buckets,
+            "mechanism": self.mechanism,
+            "share": str(self.share),
+        } | ({"options": dict(self.options)} if self.options else {})
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes, time: TreeDesign) -> WindowDesign:
+        """Read what ``to_json`` wrote, checking everything again. Raises: ValueError for other text."""
+        fields: Any = json.loads(text)
+        always = {"bins", "histograms", "buckets", "mechanism", "share"}
+        if not isinstance(fields, Mapping) or set(fields) - {"options"} != always:
+            raise ValueError("window design: expected bins, histograms, buckets, mechanism and share")
+        share, options = exact(fields["share"], "share"), fields.get("options", {})
+        size = fields["bins"], fields["histograms"], fields["buckets"]
+        return cls(time, *size, fields["mechanism"], share, options)

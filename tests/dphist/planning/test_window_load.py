@@ -1,0 +1,91 @@
+"""What windows ask of a machine: draws counted where they are made, time by a clock that the tests hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pytest
+
+from dphist.arrays import Int64Array
+from dphist.noise import Scale, SeededNoise
+from dphist.planning.product import DRAWS_PER_SECOND
+from dphist.planning.window_load import WindowLoad, all_different
+from dphist.windows.design import window_mechanisms
+from tests.dphist.windows.test_design import design_of
+
+
+def standing() -> float:
+    return 0.0
+
+
+class Listed(SeededNoise):
+    """Seeded noise that remembers the size of everything it was asked for."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.sizes: list[int] = []
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        self.sizes.append(int(np.prod(shape)))
+        return super().discrete_laplace(scale, shape)
+
+    def select(self, scores: Int64Array, scale: Scale) -> int:
+        self.sizes.append(scores.size)
+        return super().select(scores, scale)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", window_mechanisms())
+def test_draws_are_those_of_a_release(mechanism: str) -> None:
+    design = design_of(mechanism, histograms=1, buckets=64)
+    load = WindowLoad.of(design, standing)
+    drawn = []
+    for counts in (np.zeros(64, np.int64), all_different(design)):
+        noise = Listed(0)
+        design.release(counts, noise)
+        drawn.append(sum(noise.sizes))
+    assert load.window_draws == (drawn[0], max(drawn))
+    assert load.seconds == pytest.approx(max(drawn) / DRAWS_PER_SECOND)
+    # Every histogram draws for itself; two windows an epoch keep eight bytes a cell.
+    three = WindowLoad.of(replace(design, histograms=3), standing)
+    assert three.window_draws == (3 * drawn[0], 3 * max(drawn))
+    assert three.released_bytes == 2 * 3 * 64 * 8
+
+
+def test_what_looks_at_the_counts_is_tried_on_the_hard_ones() -> None:
+    for mechanism in ("mwem", "adaptive_tree", "structure_first"):
+        easy, hard = WindowLoad.of(design_of(mechanism, buckets=256), standing).window_draws
+        assert hard > 1.3 * easy, mechanism
+    design = design_of(buckets=256)
+    counts = all_different(design)
+    assert sorted(counts.tolist()) == [i * 13 for i in range(256)]  # apart by 10 / (4 / 5) and more
+    assert np.abs(np.diff(counts)).min() > 256
+
+
+def test_computing_counts_beside_drawing_and_loading_does_not() -> None:
+    def clock(*lengths: float) -> Callable[[], float]:
+        """Return a clock by which the runs take so long each."""
+        ticks = iter(np.repeat(np.cumsum((0.0, *lengths)), 2)[1:])
+        return lambda: float(next(ticks))
+
+    design = design_of(histograms=5, buckets=8)
+    drawing = 5 * 8 / DRAWS_PER_SECOND
+    assert WindowLoad.of(design, clock(90, 2, 3)).seconds == pytest.approx(5 * 3 + drawing)
+    assert WindowLoad.of(design, clock(90, 4, 3)).seconds == pytest.approx(5 * 4 + drawing)
+
+
+def test_more_than_half_a_bin_is_refused_and_what_to_change_is_said() -> None:
+    load = WindowLoad.of(design_of(histograms=2, buckets=8), map(float, count()).__next__)
+    assert load.seconds == pytest.approx(2 + 16 / DRAWS_PER_SECOND)
+    load.check(4_001_000)
+    with pytest.raises(ValueError, match=r"16 noise draws and 2\.0 s of a bin of 4 s; at most half of it"):
+        load.check(4_000_000)
+
+
+def test_what_a_mechanism_cannot_do_is_known_before_anything_is_counted() -> None:
+    WindowLoad.of(design_of("dawa", buckets=4096), standing)
+    with pytest.raises(ValueError, match=r"^mechanism: dawa_all: "):
+        WindowLoad.of(design_of("dawa_all", histograms=1, buckets=2**14), standing)

@@ -1,0 +1,216 @@
+"""Options of windows' mechanisms: what is kept, what is refused, and that a guarantee is never among it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dphist import SeededNoise, SystemNoise, mechanisms
+from dphist.mechanisms import describe
+from dphist.planning.window_load import WindowLoad
+from dphist.windows.design import WindowDesign, window_mechanisms
+from dphist.windows.error import window_error
+from dphist.windows.options import checked_options, known_options
+from tests.dphist.windows.test_design import design_of
+
+pytestmark = pytest.mark.slow  # many designs: left to make test
+
+# As a configuration may write them, for histograms of 8 buckets; of the same name everywhere.
+GOOD: dict[str, list[Any]] = {
+    "branching": [3, 4],
+    "round_counts": [False],
+    "partition_share": [0.2, "1/7"],
+    "bucket_penalty": [0, 1, 2.5],
+    "deviation_from": ["mean"],
+    "tree": ["greedy"],
+    "merge": [True],
+    "level_ratio": [2, 1.5],
+    "blocks": [2],
+    "blocks_share": ["1/3"],
+    "pieces_share": [0.5],
+    "consistent": [None, "absolute", "squared"],
+    "budgets": ["equal"],
+    "depth": [None, 2],
+    "nonnegative": [True],
+    "rounds": [None, 3],
+    "total_share": [0.3],
+    "sweeps": [2],
+    "selection_share": ["1/3"],
+    "buckets": [None, 3],
+    "deviation": ["squared"],
+    "largest_count": [7],
+}
+TREE_OF_CDF = [[2, 4], [8], None]
+
+
+def good() -> list[tuple[str, str, Any]]:
+    """Return (mechanism, option, value) for all that may be set."""
+    return [
+        (mechanism, option, value)
+        for mechanism in window_mechanisms()
+        for option in known_options(mechanism)
+        for value in (TREE_OF_CDF if option == "branching" and mechanism.startswith("cdf_") else GOOD[option])
+    ]
+
+
+@pytest.mark.parametrize(("mechanism", "option", "value"), good())
+def test_what_may_be_set_reaches_the_mechanism_at_the_same_cost(
+    mechanism: str, option: str, value: Any
+) -> None:
+    design = replace(design_of(mechanism), options=checked_options(mechanism, {option: value}))
+    WindowLoad.of(design, float)
+    assert WindowDesign.from_json(design.to_json(), design.time) == design
+    cells = np.random.default_rng(5).integers(0, 60, design.cells)
+    # As in the papers' terms, with the same noise.
+    typed = tuple(value) if isinstance(value, list) else value
+    if option.endswith("share"):
+        typed = Fraction(str(value))
+    if option == "level_ratio":
+        typed = float(value)
+    noise = SeededNoise(2)
+    made = [
+        mechanisms.release(mechanism, row, design.epsilon, noise=noise, **{option: typed})
+        for row in cells.reshape(2, 8)
+    ]
+    expected = np.rint(np.concatenate([each.counts for each in made]) * 2**16)
+    assert np.array_equal(design.release(cells, SeededNoise(2)), expected)
+    for each in made:
+        assert sum(spent for _, spent in each.budget) == design.epsilon
+
+
+@pytest.mark.parametrize("mechanism", window_mechanisms())
+def test_no_option_may_change_whom_a_window_protects(mechanism: str) -> None:
+    """Whatever the registry says to be for moved events, or to take something as public."""
+    options = describe(mechanism).options
+    weaker = {
+        name
+        for name, option in options.items()
+        if {"moved", "move", "public", "exact"} & set(option.text.split())
+    }
+    assert weaker == set(options) - set(known_options(mechanism))
+    for name in [*weaker, "continuous"]:
+        for value in (True, False, "substitute"):
+            with pytest.raises(ValueError, match=f"^{name} .*; leave it out$") as told:
+                checked_options(mechanism, {name: value})
+            assert "\n" not in str(told.value)
+            with pytest.raises(ValueError, match=name):
+                replace(design_of(mechanism), options={name: value})
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "options", "said"),
+    [
+        ("dawa", {"ratio": 2}, "dawa has no ratio; known here: bucket_penalty, deviation_from, merge, part"),
+        ("identity", {"ratio": 2}, "identity has no ratio; known here: no options"),
+        ("hb", {"branching": "x"}, "hb branching is 'x'; choose a whole number from 2 on or None"),
+        ("hb", {"branching": 2.5}, "hb branching is 2.5; choose a whole number from 2 on or None"),
+        ("h", {"branching": True}, "h branching is True; choose a whole number from 2 on"),
+        ("h", {"branching": None}, "h branching is None; choose a whole number from 2 on"),
+        ("cdf_tree", {"branching": [2, "x"]}, "cdf_tree branching is [2, 'x']; choose"),
+        ("cdf_tree", {"consistent": "yes"}, "consistent is 'yes'; choose 'absolute' or 'squared' or None"),
+        ("dawa", {"merge": "yes"}, "merge is 'yes'; choose True or False"),
+        ("dawa", {"bucket_penalty": float("nan")}, "bucket_penalty is nan; choose a number from 0 to 1000"),
+        ("dawa", {"bucket_penalty": float("-inf")}, "bucket_penalty is -inf; choose a number from 0"),
+        ("dawa", {"bucket_penalty": "2"}, "bucket_penalty is '2'; choose a number from 0"),
+        ("dawa", {"partition_share": 1}, "partition_share is 1; choose a number between 0 and 1"),
+        (
+            "dawa",
+            {"partition_share": float("nan")},
+            "partition_share is nan; choose a number between 0 and 1",
+        ),
+        ("dawa", {"partition_share": True}, "partition_share is True; choose a number between"),
+        ("dawa", {"partition_share": "7/4"}, "partition_share is '7/4'; choose a number between 0 and 1"),
+        ("dawa", {"tree": "best of all"}, "dawa tree is 'best of all'; choose 'best' or 'greedy'"),
+        ("dawa", {"bucket_penalty": -1}, "dawa bucket_penalty is -1; choose a number from 0"),
+        ("hb", {"branching": 1}, "hb branching is 1; choose a whole number from 2 on"),
+        ("mwem", {"rounds": 0}, "mwem rounds is 0; choose a whole number from 1"),
+        ("p_hp", {"depth": 0}, "p_hp depth is 0; choose a whole number from 1"),
+        ("dawa", {"partition_share": [1]}, "partition_share is [1]; choose a number between"),
+    ],
+)
+def test_bad_options_are_named_with_value_and_remedy(
+    mechanism: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError) as told:
+        checked_options(mechanism, options)
+    assert said in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "options"),
+    [
+        ("cdf_tree", {"branching": [2, 2]}),
+        ("adaptive_tree", {"blocks_share": "1/2", "pieces_share": "1/2"}),
+        ("structure_first", {"buckets": 9}),
+    ],
+)
+def test_what_does_not_fit_a_histogram_is_known_before_anything_is_counted(
+    mechanism: str, options: dict[str, Any]
+) -> None:
+    design = replace(design_of(mechanism), options=checked_options(mechanism, options))
+    with pytest.raises(ValueError, match=f"^mechanism: {mechanism}: ") as told:
+        WindowLoad.of(design, float)
+    assert "\n" not in str(told.value)
+
+
+def test_designs_without_options_have_the_text_that_they_always_had() -> None:
+    """It is part of the strategy's hash, which must not change under a running stream."""
+    text = '{"bins":3,"buckets":8,"histograms":2,"mechanism":"dawa","share":"4/5"}'
+    assert design_of("dawa").to_json() == text
+    design = replace(design_of("dawa"), options={"merge": True})
+    assert design.to_json() == text.replace(',"share"', ',"options":{"merge":true},"share"')
+    assert design != design_of("dawa")
+    for unkept in ({"partition_share": 0.2}, {"partition_share": "2/10"}):
+        changed = replace(design, options=checked_options("dawa", unkept))
+        with pytest.raises(ValueError, match="not as they are kept"):
+            replace(changed, options=unkept)
+
+
+CALIBRATED = [
+    ("hb", {"branching": 3}),
+    ("h_bar", {"branching": 4}),
+    ("cdf_tree", {"branching": (2, 16), "budgets": "equal"}),
+    ("cdf_refined", {"branching": (32,)}),
+]
+
+
+@pytest.mark.parametrize(("mechanism", "options"), CALIBRATED)
+def test_errors_are_known_where_they_do_not_depend_on_the_counts(
+    mechanism: str, options: dict[str, Any]
+) -> None:
+    counts = np.random.default_rng(8).integers(0, 1000, 32)
+    runs = [
+        mechanisms.release(mechanism, some, 1, noise=SeededNoise(3), **options).counts
+        for some in (counts, 0 * counts)
+    ]
+    assert np.allclose(runs[0] - counts, runs[1], atol=1e-6)
+
+
+def test_bands_are_those_of_the_options() -> None:
+    epsilon, options = Fraction(1), (("branching", 8),)
+    error = window_error("h_bar", 32, epsilon, 0.9, options)
+    plain = window_error("h_bar", 32, epsilon, 0.9)
+    assert error is not None
+    assert plain is not None
+    release = mechanisms.release("h_bar", [0] * 32, epsilon, noise=SeededNoise(0), branching=8)
+    exact = release.variance([[bucket, bucket + 1] for bucket in range(32)])
+    assert exact is not None
+    assert np.allclose(error.bucket_stderr, np.sqrt(exact), rtol=0.15)
+    assert not np.allclose(plain.bucket_stderr, np.sqrt(exact), rtol=0.15)
+
+
+def test_no_error_is_stated_for_counts_that_were_made_to_rise() -> None:
+    """How far they are moved depends on the data."""
+    counts = np.array([0, 0, 0, 90, 0, 0, 0, 0])
+    runs = [
+        mechanisms.release("cdf_tree", some, 1, noise=SeededNoise(3), consistent="absolute").counts
+        for some in (counts, 0 * counts)
+    ]
+    assert not np.allclose(runs[0] - counts, runs[1], atol=1e-6)
+    assert window_error("cdf_tree", 8, Fraction(1), 0.95, (("consistent", "absolute"),)) is None
+    assert design_of("cdf_tree").release(np.arange(16), SystemNoise()).shape == (16,)
