@@ -26,6 +26,7 @@ NEIGHBOURS_IN_WORDS: dict[Neighbours, str] = {"add_remove": "added or removed", 
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="private-counts")
 def main() -> None:
     """Differentially private histograms: every mechanism of the papers behind one call."""
 

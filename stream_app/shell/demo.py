@@ -9,20 +9,20 @@ from pathlib import Path
 
 from stream_app.bootstrap import redis_server
 from stream_app.bootstrap_public import open_reader
-from stream_app.config import Settings, SourceSettings, StreamSettings, load
+from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.core.ledger import ACCEPTED
-from stream_app.ports import OperatorError
+from stream_app.shell.examples import example
 from stream_app.shell.flights import write_flights
 from stream_app.shell.options import read_pace
 from stream_app.shell.progress import Report, open_report
 from stream_app.shell.supervision import Door, Ending, run_service
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flights.yaml"
+STATE = Path("state/demo")
 
 
 def run(seconds: float | None, speed: str | None, port: int | None, state: Path | None, fresh: bool) -> int:
     """Make the event file if need be, then run the example's configuration; return the exit status."""
-    settings = _with_options(_example(), speed, port, state)
+    settings = _with_options(example("flights.yaml"), speed, port, state)
     report = open_report()
     try:
         _make_events(_replayed(settings.streams[0]).file, report)
@@ -32,15 +32,8 @@ def run(seconds: float | None, speed: str | None, port: int | None, state: Path 
         report.close()
 
 
-def _example() -> Settings:
-    if not EXAMPLE.is_file():
-        raise OperatorError(f"demo: {EXAMPLE} is missing; run it from a checkout of the repository")
-    return load(EXAMPLE)
-
-
 def _with_options(settings: Settings, speed: str | None, port: int | None, state: Path | None) -> Settings:
-    if state is not None:
-        settings = _moved(settings, state.absolute())
+    settings = _moved(settings, (state or STATE).absolute())
     if port is not None:
         settings = replace(settings, api=replace(settings.api, port=port))
     if speed is not None:

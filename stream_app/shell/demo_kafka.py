@@ -10,14 +10,15 @@ from dataclasses import replace
 from os.path import relpath
 from pathlib import Path
 
-from stream_app.config import Settings, TopicSettings, load
+from stream_app.config import Settings, TopicSettings
 from stream_app.ports import OperatorError
+from stream_app.shell.examples import example
 from stream_app.shell.flights import write_flights
 from stream_app.shell.options import read_pace
 from stream_app.shell.progress import Report, open_report
 from stream_app.shell.supervision import Door, Ending, run_service
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flights-kafka.yaml"
+STATE = Path("state/demo-kafka")
 PACE = "3h/s"
 PARTITIONS = 4
 _STOP_S = 10.0
@@ -26,16 +27,13 @@ _STOP_S = 10.0
 def run(seconds: float | None, speed: str | None, port: int | None, state: Path | None) -> int:
     """Send the year to a topic and count it from there; return the exit status.
 
-    Raises: OperatorError where no broker answers, or the example is not at hand.
+    Raises: OperatorError where no broker answers.
     """
-    if not EXAMPLE.is_file():
-        raise OperatorError(f"demo: {EXAMPLE} is missing; run it from a checkout of the repository")
     if speed is not None:
         read_pace(speed)
-    settings = load(EXAMPLE)
-    if state is not None:
-        state = state.absolute()
-        settings = replace(settings, state_dir=state, redis=replace(settings.redis, embedded=state / "redis"))
+    settings = example("flights-kafka.yaml")
+    state = (state or STATE).absolute()
+    settings = replace(settings, state_dir=state, redis=replace(settings.redis, embedded=state / "redis"))
     if port is not None:
         settings = replace(settings, api=replace(settings.api, port=port), operator=None)
     report = open_report()

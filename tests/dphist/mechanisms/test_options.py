@@ -109,7 +109,7 @@ BAD = [
         True,
         None,
     ),
-    *(False, 0, 1, 2, 0.5, 2.5, "True", (1, 1), Decimal("0.5"), np.datetime64("NaT")),
+    *(False, 0, 1, 2, 0.5, 2.5, "True", (1, 1), Decimal("0.5"), np.datetime64("NaT", "s")),
 ]
 KINDS = {
     "a whole number": lambda value: type(value) is int,

@@ -1,0 +1,163 @@
+"""The sdist and the wheel: complete, no more than they need, and they run where no checkout is."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+import zipfile
+from dataclasses import dataclass
+from email.parser import Parser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.ports import free_port
+
+REPOSITORY = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A wheel that was built from the sdist alone. Attributes: files and metadata of the wheel."""
+
+    sdist: Path
+    wheel: Path
+    files: frozenset[str]
+    metadata: Any
+
+
+def run(*command: object, cwd: Path, **environment: str) -> str:
+    """Return what a command prints. A command that fails fails the test with everything it said."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env={**kept, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("built")
+    build = (sys.executable, "-m", "hatchling", "build", "-d", folder, "-t")
+    run(*build, "sdist", cwd=REPOSITORY)
+    (sdist,) = folder.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    run(*build, "wheel", cwd=folder / sdist.name.removesuffix(".tar.gz"))
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = frozenset(archive.namelist())
+        (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]
+        return Built(sdist, wheel, names, Parser().parsestr(archive.read(metadata).decode()))
+
+
+@pytest.fixture(scope="module")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an environment with the wheel; the dependencies come from the environment of the tests."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
+    run(*pip, "install", "--no-index", "--no-deps", built.wheel, cwd=folder)
+    # Only now: pip must not take the checkout, which is installed there, for the one to replace. A line of
+    # such a file adds a folder and no more: the line that leads to the checkout is not followed.
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder
+
+
+def test_the_wheel_holds_every_file_of_both_packages_and_nothing_else(built: Built) -> None:
+    listed = run("git", "ls-files", "dphist", "stream_app", cwd=REPOSITORY).split()
+    examples = {f"stream_app/{path.relative_to(REPOSITORY)}" for path in REPOSITORY.glob("examples/*.yaml")}
+    kept = {name for name in listed if (REPOSITORY / name).is_file()}
+    assert {name for name in built.files if ".dist-info/" not in name} == kept | examples
+    assert {"stream_app/py.typed", "stream_app/state/lua/release.lua"} < built.files
+    assert {"stream_app/api/dashboard/index.html", "stream_app/examples/flights.yaml"} < built.files
+
+
+def test_the_sdist_holds_no_tests_and_the_texts_that_belong_to_every_copy(built: Built) -> None:
+    with tarfile.open(built.sdist) as archive:
+        names = [name.partition("/")[2] for name in archive.getnames()]
+    tops = {name.partition("/")[0] for name in names}
+    texts = {"README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"}
+    made = {"PKG-INFO", ".gitignore"}
+    assert tops - made == {"dphist", "stream_app", "examples", "pyproject.toml"} | texts
+
+
+def test_the_metadata_names_licences_and_only_addresses_that_exist(built: Built) -> None:
+    assert built.metadata["Version"] == PROJECT["version"]
+    assert built.metadata["License-Expression"] == "Apache-2.0 AND MIT"
+    for file in built.metadata.get_all("License-File"):
+        assert any(name.endswith(f".dist-info/licenses/{file}") for name in built.files), file
+    assert built.metadata.get_all("Project-URL") is None  # the project has no public address yet
+    assert "Programming Language :: Python :: 3.12" not in built.metadata.get_all("Classifier")
+
+
+def test_the_version_is_written_in_one_place_and_the_image_carries_it() -> None:
+    compose = yaml.safe_load((REPOSITORY / "deploy" / "compose.yaml").read_text())
+    images = {service["image"] for service in compose["services"].values()}
+    assert {image for image in images if image.startswith("private-counts:")} == {
+        f"private-counts:{PROJECT['version']}"
+    }
+    sources = [*REPOSITORY.glob("dphist/**/*.py"), *REPOSITORY.glob("stream_app/**/*.py")]
+    quoted = re.compile(rf"""["']{re.escape(PROJECT["version"])}["']""")
+    assert [path for path in sources if quoted.search(path.read_text())] == []
+
+
+def test_the_installed_packages_are_those_of_the_wheel(installed: Path, tmp_path: Path) -> None:
+    python = installed / "bin" / "python"
+    code = "import dphist, stream_app, stream_app.client; print(dphist.__file__, stream_app.__file__)"
+    for file in run(python, "-c", code, cwd=tmp_path).split():
+        assert Path(file).is_relative_to(installed)
+    assert PROJECT["version"] in run(installed / "bin" / "stream-app", "--version", cwd=tmp_path)
+    assert PROJECT["version"] in run(installed / "bin" / "dphist", "--version", cwd=tmp_path)
+    assert "dawa" in run(installed / "bin" / "dphist", "mechanisms", cwd=tmp_path)
+
+
+CONFIGURATION = """
+redis: {url: "embedded:./redis"}
+state: {dir: ./state}
+api: {port: PORT}
+streams:
+  clicks:
+    source: {file: clicks.ndjson, replay: {from: 2024-01-01T00:00:00Z, to: 2024-01-02T00:00:00Z}}
+    time: {field: at, format: iso8601, bin: 1h, epoch: 1d}
+    privacy: {epsilon: 1.0}
+"""
+
+
+def test_the_installed_doctor_finds_nothing_wrong(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "clicks.ndjson").write_text('{"at": "2024-01-01T05:00:00Z"}\n')
+    (tmp_path / "app.yaml").write_text(CONFIGURATION.replace("PORT", str(free_port())))
+    said = run(installed / "bin" / "stream-app", "doctor", "-c", "app.yaml", cwd=tmp_path)
+    assert "clicks.ndjson can be read" in said
+
+
+def test_the_installed_demo_counts_and_keeps_its_state_where_it_was_started(
+    installed: Path, tmp_path: Path
+) -> None:
+    before = {path for path in installed.rglob("*") if "__pycache__" not in path.parts}
+    options = ["--seconds", "3", "--speed", "max", "--port", free_port()]
+    said = run(installed / "bin" / "stream-app", "demo", *options, cwd=tmp_path)
+    assert "departures: nothing was released yet; starting" in said
+    assert (tmp_path / "state" / "demo" / "flights.ndjson").is_file()
+    assert {path for path in installed.rglob("*") if "__pycache__" not in path.parts} == before
