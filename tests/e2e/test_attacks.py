@@ -13,7 +13,7 @@ from deploy.ports import free_port
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 SECONDS, ASKS_PER_S = 1.5, 10.0
-# make bench-api measures on an idle machine, where 50 ms hold. Here other tests run beside it.
+# make bench-api measures on an idle machine (docs/readers.md). Here other tests run beside it.
 MOST_MS = 2_000
 
 
