@@ -255,6 +255,34 @@ def test_a_flood_of_unknown_ids_keeps_no_other_log_from_its_schemas(
     assert {reason for _, reason in refusals(decoder.decode(flood[: ready[0]], []))} == {"unknown_schema"}
 
 
+def test_a_flood_of_unknown_ids_delays_its_own_log_by_a_read_for_every_sixteen(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is even where one look-up takes longer than a read asks for further ids."""
+    monkeypatch.setattr(schema_registry, "ASK_FOR_S", 0.1)
+    monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 20.0)
+    registry.delay_s = 0.2
+    decoder, left = decoder_of(registry), [click(100 + index) for index in range(40)]
+    reads = []
+    while left:
+        [ready] = asyncio.run(decoder.prepare([left]))
+        reads.append(ready)
+        left = left[ready:]
+    assert reads == [16, 16, 8]
+
+
+def test_no_read_waits_longer_than_its_limit_for_any_number_of_ids(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema_registry, "ASK_FOR_S", 0.2)
+    monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 0.5)
+    registry.hanging = {f"/schemas/ids/{schema_id}" for schema_id in range(100, 1_000)}
+    decoder, began_s = decoder_of(registry), time.monotonic()
+    ready = asyncio.run(decoder.prepare([[click(7), *map(click, range(100, 1_000))]]))
+    assert ready == [1]
+    assert time.monotonic() - began_s < 2
+
+
 def test_schemas_that_were_used_last_stay_in_memory(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
