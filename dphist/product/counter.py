@@ -27,8 +27,7 @@ class ProductCounter:
     Cost: a push draws (1 + 1/k + 1/k^2 + ...) times ``design.columns`` noises on average, with all time
         levels at worst; memory O(height * columns), anticipating 24 bytes a bin and column.
 
-    >>> from dphist import SeededNoise
-    >>> from dphist.product.planner import plan_product
+    >>> from dphist import SeededNoise, plan_product
     >>> counter = ProductCounter(plan_product(4, 1e9, keys=2, buckets=2), SeededNoise(0))
     >>> [level.values.tolist() for level in counter.push([5, 0, 1, 2]).levels]
     [[[5, 0, 1, 2]]]
