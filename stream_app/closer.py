@@ -27,9 +27,10 @@ from stream_app.core.strategy import Strategy
 from stream_app.lease import LEASE_S, Lease
 from stream_app.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.noise_pool import NoisePool
-from stream_app.opening import OnEnd, agrees, open_stream
+from stream_app.opening import agrees, open_stream
 from stream_app.outage import Outage
 from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, Source, Store, Witness
+from stream_app.recovery import OnEnd, Recovery
 from stream_app.source_ledger import SourceLedger
 from stream_app.witnessing import copy_released
 
@@ -105,7 +106,7 @@ class Closer:
         self._lease = lease
         self._witness_is_public = witness_is_public
         self._make_nonce = make_nonce
-        self._on_end = on_end
+        self._recovery = Recovery(on_end)
         self._epoch: int | None = None
         self._claiming = asyncio.Lock()
         self._claimed_term: int | None = None
@@ -134,7 +135,7 @@ class Closer:
             self._source,
             await self._clock.now_us(),
             self._ledger,
-            self._on_end,
+            self._recovery,
         )
         if self._epoch != state.epoch.epoch:  # what was shown before may be lost, and is shown again
             self._epoch, self._published_seq = state.epoch.epoch, 0
@@ -341,7 +342,7 @@ class Closer:
                 log.error("%s; its epoch ends here, the next one begins", str(loss))
                 reply = await self._store.end_epoch(self._name, state.epoch.epoch, state.seq, NOISE_LOST)
                 if reply is Reply.DONE:
-                    self._on_end(Ending.NOISE_LOST, 0)
+                    self._recovery.on_end(Ending.NOISE_LOST, 0)
                 return
             last_bin = state.released_bin + len(ahead.errors)
         await self._tally(last_bin)
@@ -379,7 +380,9 @@ class Closer:
     async def _witness_released(self, released_seq: int) -> None:
         """Read back what the store holds and the witness does not, and write it there durably."""
         try:
-            self._witnessed_seq = await copy_released(self._store, self._witness, self._name, released_seq)
+            self._witnessed_seq = await copy_released(
+                self._store, self._witness, self._strategy, released_seq
+            )
         except OSError:
             self._claimed_term = None  # somebody else may have claimed it
             if self._lease is not None:

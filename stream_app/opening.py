@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -22,10 +22,8 @@ from stream_app.core.restored import epochs_of
 from stream_app.core.strategy import Strategy, canonical_json
 from stream_app.noise_ahead import NoiseAhead
 from stream_app.ports import OperatorError, Source, Store, Witness
-from stream_app.recovery import put_back, tell_loss
+from stream_app.recovery import Recovery, tell_loss
 from stream_app.source_ledger import SourceLedger
-
-OnEnd = Callable[[Ending, int], None]  # why an epoch ended early, and how many bins nobody will count
 
 _ATTEMPTS = 5  # others may be opening the same stream; each time round, one of us has succeeded
 
@@ -38,7 +36,7 @@ async def open_stream(
     source: Source,
     now_us: int,
     ledger: SourceLedger,
-    on_end: OnEnd = lambda ending, skipped_bins: None,
+    recovery: Recovery,
 ) -> tuple[Strategy, StreamState]:
     """Make sure that the stream has an open epoch which follows all that the store and the witness know.
 
@@ -49,7 +47,7 @@ async def open_stream(
             the tree that it began with.
         ledger: of the stream's source; it asks before a first measurement.
         source: asked for how far back its records reach, where the store lost its positions.
-        on_end: notified when an epoch has ended because the store was lost or set back.
+        recovery: puts history back and notifies, where the store was lost or set back.
     Returns: the strategy and the state under which the stream runs.
     Raises: OperatorError for another declaration, a strategy that this version cannot read, a second
         measurement, a foreign witness.
@@ -72,12 +70,12 @@ async def open_stream(
             start = _next(strategy, state)
         else:
             if head is not None:
-                await put_back(store, witness, strategy, state, head)
+                await recovery.put_back(store, witness, strategy, state, head)
             return strategy, state
         if await _open(store, noise, strategy, start, ledger) and start.ending is not None:
             assert head is not None
             tell_loss(strategy, start.ending, head, start.record)
-            on_end(start.ending, start.record.first_bin - head.bin - 1)
+            recovery.on_end(start.ending, start.record.first_bin - head.bin - 1)
     raise OperatorError(
         f"stream {planned.stream}: the ledger of {planned.source} holds another measurement in the place of "
         "its next epoch; restore the store, or give the stream another name"

@@ -23,8 +23,10 @@ from stream_app.core.records import (
     Reply,
     StoredNoise,
     StreamState,
+    WitnessRow,
 )
 from stream_app.core.restored import Restored
+from stream_app.core.strategy import Strategy
 
 # What an operator writes to let a store be used that may lose a release that people have seen.
 ACCEPT_LOSS = "may lose acknowledged writes"
@@ -203,7 +205,16 @@ class Store(Protocol):
         ...
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
-        """Return released rows with seq > after_seq in order, visible or not: for the witness."""
+        """Return released rows with seq > after_seq in order, visible or not."""
+        ...
+
+    async def witness_rows(
+        self, stream: str, strategy: Strategy, after_seq: int, limit: int
+    ) -> list[WitnessRow]:
+        """Return released rows with seq > after_seq in order, visible or not, with values for the witness.
+
+        Raises: OSError also where the rows were discarded meanwhile.
+        """
         ...
 
 
@@ -364,7 +375,7 @@ class Witness(Protocol):
         """Stop being the writer: from now on somebody else may add rows."""
         ...
 
-    async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
+    async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
         """Write rows durably, skipping those it already has; return when they are on disk."""
         ...
 
@@ -372,7 +383,7 @@ class Witness(Protocol):
         """Return the last (seq, row) of a stream, or None."""
         ...
 
-    async def rows(self, stream: str, after_seq: int) -> list[tuple[int, bytes]]:
+    async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
         """Return rows with seq > after_seq, in order."""
         ...
 

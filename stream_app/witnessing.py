@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from stream_app.core.row_values import rows_at_once
+from stream_app.core.strategy import Strategy
 from stream_app.ports import Store, Witness
 
-MOST_ROWS = 256  # that are read and written at once
 
-
-async def copy_released(store: Store, witness: Witness, stream: str, released_seq: int) -> int:
+async def copy_released(store: Store, witness: Witness, strategy: Strategy, released_seq: int) -> int:
     """Write the released rows that the witness lacks there, durably and in order; return its last seq.
 
     Raises: OSError where the store or the witness did not answer; calling again is always safe.
     """
+    stream, limit = strategy.stream, rows_at_once(strategy.kind)
     head = await witness.head(stream)
     seq = 0 if head is None else head[0]
     while seq < released_seq:
-        rows = await store.rows(stream, seq, MOST_ROWS)
+        rows = await store.witness_rows(stream, strategy, seq, limit)
         if not rows:
             break  # the epoch has just opened; seqs that the store never had lie behind it
         await witness.append(stream, rows)
-        seq = rows[-1][0]
+        seq = rows[-1].seq
     return seq

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,6 +212,17 @@ class TileAppend:
     offset_bytes: int
     data: bytes  # little-endian int64
     fills: bool = False  # the tile is full then, and never changes again
+
+
+class WitnessRow(NamedTuple):
+    """A released row as a witness keeps it.
+
+    Args: values, what the bin made public and its row has hashes of only (``row_values.py``).
+    """
+
+    seq: int
+    row: bytes
+    values: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

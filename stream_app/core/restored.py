@@ -1,26 +1,27 @@
 """From the rows of a witness back to what readers need: tiles and epochs that a store has lost.
 
-A row of a running count holds every value that its bin made public, so tiles follow from rows. Rows over keys
-and values, of windows and of levels over epochs hold totals and hashes: what the store lost of these is lost.
+A row of a tree over time holds every value that its bin made public, so tiles follow from rows. Beside other
+rows the witness keeps the values that they have hashes of; witnesses of earlier versions do not have them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
 from stream_app.core.declaration import Declaration
-from stream_app.core.kinds.tables import PUBLISHED, node_table
-from stream_app.core.records import EpochRecord, TileAppend
+from stream_app.core.kinds.tables import PUBLISHED, Block, node_table
+from stream_app.core.records import EpochRecord, TileAppend, WitnessRow
+from stream_app.core.row_values import unpacked
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import tile_appends
 
 ROWS_A_STEP = 256
+STEP_BYTES = 4_000_000
 ENDED_EARLY = "it ended early; the reason was lost with the store"
 
 
@@ -40,41 +41,52 @@ class Restored:
     epoch: EpochRecord
 
 
-def holds_all(strategy: Strategy) -> bool:
-    """Return whether a stream's rows hold everything that its readers need."""
-    return strategy.kind.rows_hold_values
+def _holds_all(strategy: Strategy, rows: Iterable[WitnessRow]) -> bool:
+    """Return whether rows of a witness hold everything that readers need."""
+    return strategy.kind.rows_hold_values or all(row.values for row in rows)
 
 
-def restored(strategy: Strategy, rows: Sequence[tuple[int, bytes]], after_seq: int) -> Iterator[Restored]:
+def restored(strategy: Strategy, rows: Sequence[WitnessRow], after_seq: int) -> Iterator[Restored]:
     """Yield the steps that put rows back, in order.
 
     Args: rows, all rows of the witness; after_seq, the last one that the store holds.
-    Raises: ValueError where ``holds_all`` is not so.
+    Raises: ValueError where the witness does not hold everything, or not what its rows vouch for.
     """
-    if not holds_all(strategy):
-        raise ValueError(f"stream {strategy.stream}: its rows do not hold what its tiles held")
-    messages = [(seq, row, json.loads(row)) for seq, row in rows]
+    lost = [row for row in rows if row.seq > after_seq]
+    if not _holds_all(strategy, lost):
+        raise ValueError("the witness lacks values: an older version wrote it, or its rows are too wide")
     for epoch in epochs_of(strategy, rows):
-        lost = [one for one in messages if one[2]["epoch"] == epoch.epoch and one[0] > after_seq]
-        for start in range(0, len(lost), ROWS_A_STEP):
-            step = lost[start : start + ROWS_A_STEP]
-            last_bin = step[-1][2]["bin"]
+        of_epoch = [row for row in lost if json.loads(row.row)["epoch"] == epoch.epoch]
+        for step in _steps(of_epoch):
+            last_bin = json.loads(step[-1].row)["bin"]
             complete = last_bin == epoch.first_bin + epoch.bins - 1
             yield Restored(
                 strategy_hash=strategy.hash,
                 after_seq=after_seq,
-                rows=[(seq, row) for seq, row, _ in step],
-                tiles=_tiles(epoch, [message for _, _, message in step]),
+                rows=[(row.seq, row.row) for row in step],
+                tiles=_tiles(strategy, epoch, step),
                 epoch=replace(epoch, last_bin=last_bin, end_reason="complete" if complete else ENDED_EARLY),
             )
-            after_seq = step[-1][0]
+            after_seq = step[-1].seq
 
 
-def epochs_of(strategy: Strategy, rows: Sequence[tuple[int, bytes]]) -> list[EpochRecord]:
+def _steps(rows: Sequence[WitnessRow]) -> Iterator[Sequence[WitnessRow]]:
+    """Cut rows into steps that no script takes long for."""
+    start, size = 0, 0
+    for place, row in enumerate(rows):
+        size += len(row.values)
+        if place > start and (place - start == ROWS_A_STEP or size > STEP_BYTES):
+            yield rows[start:place]
+            start, size = place, len(row.values)
+    if rows[start:]:
+        yield rows[start:]
+
+
+def epochs_of(strategy: Strategy, rows: Sequence[WitnessRow]) -> list[EpochRecord]:
     """Return the epochs of all rows, as they began: under a cap of users, each ends where a window does."""
     declaration, horizon = Declaration.of(strategy), strategy.design.horizon
     epochs: list[EpochRecord] = []
-    messages = ((seq, json.loads(row)) for seq, row in rows)
+    messages = ((row.seq, json.loads(row.row)) for row in rows)
     for epoch, group in groupby(messages, lambda one: one[1]["epoch"]):
         of_epoch = list(group)
         (seq, first), (_, last) = of_epoch[0], of_epoch[-1]
@@ -87,15 +99,30 @@ def epochs_of(strategy: Strategy, rows: Sequence[tuple[int, bytes]]) -> list[Epo
     return epochs
 
 
-def _tiles(epoch: EpochRecord, messages: Sequence[dict[str, Any]]) -> list[TileAppend]:
+def _tiles(strategy: Strategy, epoch: EpochRecord, rows: Sequence[WitnessRow]) -> list[TileAppend]:
     """Return what the release of these rows appended to tiles."""
-    published = np.array([message["published"] for message in messages], dtype=np.int64)
-    tiles = tile_appends(epoch.epoch, PUBLISHED, messages[0]["bin"] - epoch.first_bin, published)
-    nodes: dict[int, list[tuple[int, list[int]]]] = {}
-    for message in messages:
-        for level, index, values in message["nodes"]:
-            nodes.setdefault(level, []).append((index, values))
-    for level in sorted(nodes):
-        column = np.array([values for _, values in nodes[level]], dtype=np.int64)
-        tiles += tile_appends(epoch.epoch, node_table(level), nodes[level][0][0], column)
-    return tiles
+    blocks: dict[str, list[Block]] = {table: [] for table in strategy.kind.tables}
+    for row in rows:
+        for block in _blocks_of(strategy, epoch, row):
+            blocks[block.table].append(block)
+    return [
+        tile
+        for table, found in blocks.items()
+        if found
+        for tile in tile_appends(
+            epoch.epoch, table, found[0].first, np.concatenate([block.values for block in found])
+        )
+    ]
+
+
+def _blocks_of(strategy: Strategy, epoch: EpochRecord, row: WitnessRow) -> Iterable[Block]:
+    """Return the rows of tables that a bin released."""
+    if not strategy.kind.rows_hold_values:
+        return unpacked(strategy, epoch, row.row, row.values)
+    message = json.loads(row.row)
+    published = np.array([message["published"]], np.int64)
+    nodes = ((node_table(level), index, [values]) for level, index, values in message["nodes"])
+    return [
+        Block(PUBLISHED, message["bin"] - epoch.first_bin, published),
+        *(Block(table, index, np.array(values, np.int64)) for table, index, values in nodes),
+    ]

@@ -1,14 +1,21 @@
-"""The witness as files: one a stream, a released row a line, the bytes that every output repeats."""
+"""The witness as files: one a stream, a released row a line, the bytes that every output repeats.
+
+Where rows have hashes of what their bins made public, the values follow the row after a tab, in base64.
+"""
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from stream_app.core.records import WitnessRow
 from stream_app.durable import LineLog
 from stream_app.ports import OperatorError
+
+_TAB = b"\t"  # never in a row: JSON escapes it
 
 
 class WitnessFile:
@@ -29,29 +36,28 @@ class WitnessFile:
     async def resign(self, stream: str) -> None:
         """Nothing to do: one process holds the directory."""
 
-    async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
+    async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
         """Write rows durably, skipping those it already has; return when they are on disk."""
         log = self._log(stream)
         head_seq, head_row = self._heads.get(stream, (0, b""))
-        for seq, row in rows:
-            if seq == head_seq and row != head_row:
+        for row in rows:
+            if row.seq == head_seq and row.row != head_row:
                 raise OperatorError(
-                    f"{log.path}: row {seq} differs from the store's; stop every worker of another store"
+                    f"{log.path}: row {row.seq} differs from the store's; stop every worker of another store"
                 )
-        new = [(seq, row) for seq, row in rows if seq > head_seq]
+        new = [row for row in rows if row.seq > head_seq]
         if new:
-            log.append(row for _, row in new)
-            self._heads[stream] = new[-1]
+            log.append(map(_line, new))
+            self._heads[stream] = new[-1].seq, new[-1].row
 
     async def head(self, stream: str) -> tuple[int, bytes] | None:
         """Return the last (seq, row) of a stream, or None."""
         self._log(stream)
         return self._heads.get(stream)
 
-    async def rows(self, stream: str, after_seq: int) -> list[tuple[int, bytes]]:
+    async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
         """Return rows with seq > after_seq, in order."""
-        numbered = ((_seq(row), row) for row in self._log(stream).lines())
-        return [(seq, row) for seq, row in numbered if seq > after_seq]
+        return [row for row in map(_read, self._log(stream).lines()) if row.seq > after_seq]
 
     def close(self) -> None:
         """Close the files and let another process write."""
@@ -66,10 +72,16 @@ class WitnessFile:
             log = LineLog(self._directory / f"{quote(stream, safe='')}.ndjson")
             last = log.last_line()
             if last is not None:
-                self._heads[stream] = (_seq(last), last)
+                row = _read(last)
+                self._heads[stream] = row.seq, row.row
             self._logs[stream] = log
         return self._logs[stream]
 
 
-def _seq(row: bytes) -> int:
-    return int(json.loads(row)["seq"])
+def _line(row: WitnessRow) -> bytes:
+    return row.row + _TAB + b64encode(row.values) if row.values else row.row
+
+
+def _read(line: bytes) -> WitnessRow:
+    row, _, values = line.partition(_TAB)
+    return WitnessRow(int(json.loads(row)["seq"]), row, b64decode(values))

@@ -1,9 +1,10 @@
 """The witness as a compacted topic: what readers follow is also what remembers, outside the store.
 
-A record is a released row, its key names stream, epoch and bin; the value are the bytes that every output
-repeats. Each stream has one writer, kept apart from its predecessors by Kafka's transactions: a worker that
-had stood still cannot add a row once another has claimed the stream. So the writer knows the last row by
-itself: between faults nothing is read from the topic, and the streams' transactions run side by side.
+A record is a released row, its key names stream, epoch and bin; its value is the bytes that every output
+repeats. Where a row has hashes of what its bin made public, the header "values" holds these values. Each
+stream has one writer, kept apart from its predecessors by Kafka's transactions: a worker that had stood still
+cannot add a row once another has claimed the stream. So the writer knows the last row by itself: between
+faults nothing is read from the topic, and the streams' transactions run side by side.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, errors
 
+from stream_app.core.records import WitnessRow
 from stream_app.kafka_cluster import Cluster, answers, create_compacted, topic_facts
 from stream_app.ports import OperatorError
 
 _FIRST_WINDOW = 512  # records looked at from the end, then four times as many
+_VALUES = "values"  # the header of a record
 _SETTLE_S = 10.0
 _PATIENCE_MS = 1_000
 
@@ -106,32 +109,32 @@ class WitnessTopic:
         async with self._locks[stream]:
             await self._forsake(stream)
 
-    async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
+    async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
         """Write rows durably, skipping those it already has; return when all replicas have them."""
         async with self._locks[stream]:
             head_seq, head_row = await self._head(stream) or (0, b"")
-            if any(seq == head_seq and row != head_row for seq, row in rows):
+            if any(row.seq == head_seq and row.row != head_row for row in rows):
                 raise OperatorError(
                     f"topic {self._place.topic}: row {head_seq} of {stream} differs from the store's; stop "
                     "every worker of another store"
                 )
-            new = [row for seq, row in rows if seq > head_seq]
+            new = [row for row in rows if row.seq > head_seq]
             if new:
                 await self._write(stream, new)
-                self._heads[stream] = rows[-1]
+                self._heads[stream] = rows[-1].seq, rows[-1].row
 
     async def head(self, stream: str) -> tuple[int, bytes] | None:
         """Return the last (seq, row) of a stream, or None."""
         async with self._locks[stream]:
             return await self._head(stream)
 
-    async def rows(self, stream: str, after_seq: int) -> list[tuple[int, bytes]]:
+    async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
         """Return rows with seq > after_seq, in order. Cost: reads the whole topic."""
         records = await self._read(await self._first(), await self._settled_end())
-        rows = (_numbered(record) for record in records if _stream(record) == stream)
-        return [(seq, row) for seq, row in rows if seq > after_seq]
+        rows = (_row(record) for record in records if _stream(record) == stream)
+        return [row for row in rows if row.seq > after_seq]
 
-    async def _write(self, stream: str, rows: Sequence[bytes]) -> None:
+    async def _write(self, stream: str, rows: Sequence[WitnessRow]) -> None:
         writer = self._writers.get(stream)
         if writer is None:
             raise ConnectionError(f"topic {self._place.topic}: {stream} is not claimed by this worker")
@@ -140,7 +143,11 @@ class WitnessTopic:
                 async with writer.transaction():
                     for row in rows:
                         sent = await writer.send(
-                            self._place.topic, row, _key(stream, row), self._place.partition
+                            self._place.topic,
+                            row.row,
+                            _key(stream, row.row),
+                            self._place.partition,
+                            headers=[(_VALUES, row.values)] if row.values else None,
                         )
                         sent.add_done_callback(_looked_at)  # the commit tells what went wrong
         except BaseException:
@@ -171,7 +178,7 @@ class WitnessTopic:
             window *= 4
             own = [record for record in await self._read(start, before) if _stream(record) == stream]
             if own:
-                self._heads[stream] = _numbered(own[-1])
+                self._heads[stream] = _row(own[-1])[:2]
                 break
         self._looked_at[stream] = end
         if stream in self._writers:
@@ -228,6 +235,6 @@ def _stream(record: ConsumerRecord[bytes, bytes]) -> str:
     return (record.key or b"").decode(errors="replace").split("/", 1)[0]
 
 
-def _numbered(record: ConsumerRecord[bytes, bytes]) -> tuple[int, bytes]:
+def _row(record: ConsumerRecord[bytes, bytes]) -> WitnessRow:
     row = record.value or b"{}"
-    return int(json.loads(row)["seq"]), row
+    return WitnessRow(int(json.loads(row)["seq"]), row, dict(record.headers).get(_VALUES, b""))

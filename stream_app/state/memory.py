@@ -24,8 +24,11 @@ from stream_app.core.records import (
     Reply,
     StoredNoise,
     StreamState,
+    WitnessRow,
 )
 from stream_app.core.restored import Restored
+from stream_app.core.row_values import witness_row
+from stream_app.core.strategy import Strategy
 from stream_app.core.visible import last_bin_of
 from stream_app.state.checks import (
     check_apply,
@@ -410,6 +413,16 @@ class MemoryStore:
         state = self._streams.get(stream)
         chain = state.chain if state else {}
         return list(islice(((seq, row) for seq, row in chain.items() if seq > after_seq), limit))
+
+    async def witness_rows(
+        self, stream: str, strategy: Strategy, after_seq: int, limit: int
+    ) -> list[WitnessRow]:
+        """Return released rows with their values for the witness, where rows do not hold them."""
+        rows = await self.rows(stream, after_seq, limit)
+        if strategy.kind.rows_hold_values or not rows:
+            return [WitnessRow(seq, row) for seq, row in rows]
+        state = self._opened(stream)
+        return [witness_row(strategy, state.epochs, seq, row, state.part_of_tile) for seq, row in rows]
 
     def _opened(self, stream: str) -> MemoryStream:
         """Return a stream's record. Raises: LookupError for one never opened."""

@@ -11,6 +11,7 @@ from stream_app.core.bounding import ID_BYTES, UserShard, counted, shard_numbers
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Reason, TileKey, Users
 from stream_app.core.restored import Restored
 from stream_app.core.strategy import Strategy
+from stream_app.core.tiles import TileSlice
 from stream_app.core.visible import invisible_slices, last_bin_of
 from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
 
@@ -158,6 +159,10 @@ class MemoryStream:
         """Delete what was seen of the users of a window."""
         self.users.pop(window, None)
         self.user_keys.pop(window, None)
+
+    def part_of_tile(self, piece: TileSlice) -> bytes:
+        """Return the bytes of a part of a tile."""
+        return bytes(self.tiles[piece.key][piece.offset_bytes : piece.offset_bytes + piece.length_bytes])
 
     def follows(self, record: EpochRecord, head: str) -> bool:
         """Whether the record goes on from this chain's own head."""

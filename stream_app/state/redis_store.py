@@ -26,6 +26,7 @@ from stream_app.core.records import (
     StoredNoise,
     StreamState,
     TileAppend,
+    WitnessRow,
 )
 from stream_app.core.restored import Restored
 from stream_app.core.strategy import Strategy
@@ -49,7 +50,11 @@ from stream_app.state.checks import (
 from stream_app.state.codec import decode_epoch, decode_epochs, decode_ledger, encode_epoch
 from stream_app.state.connection import SameServer, batch, connect, script, transaction
 from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
+<<<<<<< HEAD
 from stream_app.state.round_trips import Argument
+=======
+from stream_app.state.row_values import with_values
+>>>>>>> d6d38d5 (Put back the history of every kind of stream from the witness)
 
 _BINS_PER_READ = 1_000
 _NAMES_PER_SCAN = 5_000
@@ -419,6 +424,15 @@ class RedisStore:
         chain = StreamKeys(stream).chain
         [entries] = await batch(self._redis, [("XRANGE", chain, f"{after_seq + 1}-0", "+", "COUNT", limit)])
         return read_rows(entries)
+
+    async def witness_rows(
+        self, stream: str, strategy: Strategy, after_seq: int, limit: int
+    ) -> list[WitnessRow]:
+        """Return released rows with their values for the witness, where rows do not hold them."""
+        rows = await self.rows(stream, after_seq, limit)
+        if strategy.kind.rows_hold_values or not rows:
+            return [WitnessRow(seq, row) for seq, row in rows]
+        return await with_values(self._redis, stream, strategy, rows)
 
     async def _reply(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         return _as_reply(await script(name)(self._redis, keys, arguments))

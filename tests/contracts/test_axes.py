@@ -15,6 +15,7 @@ from stream_app.core.kinds.pages import part_of_page, read_page
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply, StoredNoise
 from stream_app.core.release import make_release
+from stream_app.core.row_values import unpacked
 from stream_app.core.strategy import Strategy
 from tests.contracts.conftest import Stores
 from tests.stream_app.declared import FIRST_BIN, strategy_of
@@ -63,6 +64,15 @@ async def test_rows_of_all_columns_are_released_read_back_and_discarded(stores: 
     assert np.array_equal(held, expected[:2])
     rows = [json.loads(row) for _, row in await stores.reader.rows(stream, 0, 9)]
     assert [row["columns_hash"] for row in rows] == [values_hash(row) for row in expected[:2]]
+    kept = await store.witness_rows(stream, STRATEGY, 1, 9)
+    assert [row.seq for row in kept] == [2, 3]
+    for row, values in zip(kept, expected[1:3], strict=True):
+        [block] = unpacked(STRATEGY, EPOCH, row.row, row.values)
+        assert (block.table, block.first, block.values.tolist()) == (
+            PUBLISHED,
+            row.seq - 1,
+            [values.tolist()],
+        )
     for table_name in (PUBLISHED, "1", "2"):
         with pytest.raises(ValueError, match="are visible"):
             await stores.reader.tile_rows(stream, 0, table_name, 0, 3, width)

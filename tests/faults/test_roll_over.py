@@ -77,7 +77,7 @@ def rows_of(directory: Path, stream: str) -> list[bytes]:
     witness = WitnessFile(directory / "witness")
     rows = asyncio.run(witness.rows(stream, 0))
     witness.close()
-    return [row for _, row in rows]
+    return [row.row for row in rows]
 
 
 def drawings(directory: Path) -> list[list[int]]:

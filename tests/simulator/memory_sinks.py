@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stream_app.core.records import Refusal
+from stream_app.core.records import Refusal, WitnessRow
 from stream_app.vault.cipher import later_chain_key, new_chain_key
 
 
@@ -12,7 +12,7 @@ class MemoryWitness:
     """Rows that are never lost: the second record outside the store."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, list[tuple[int, bytes]]] = {}
+        self.kept: dict[str, list[WitnessRow]] = {}
 
     async def claim(self, stream: str) -> None:
         """Nothing to do: the store's scripts decide."""
@@ -20,24 +20,24 @@ class MemoryWitness:
     async def resign(self, stream: str) -> None:
         """Nothing to do: the store's scripts decide."""
 
-    async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
+    async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
         """Keep rows beyond the head; one it has must be the same."""
         kept = self.kept.setdefault(stream, [])
-        known = dict(kept)
-        for seq, row in rows:
-            if known.get(seq, row) != row:
-                raise ValueError(f"witness: row {seq} of {stream} differs from the one that is kept")
-            if not kept or seq > kept[-1][0]:
-                kept.append((seq, bytes(row)))
+        known = {row.seq: row.row for row in kept}
+        for row in rows:
+            if known.get(row.seq, row.row) != row.row:
+                raise ValueError(f"witness: row {row.seq} of {stream} differs from the one that is kept")
+            if not kept or row.seq > kept[-1].seq:
+                kept.append(row)
 
     async def head(self, stream: str) -> tuple[int, bytes] | None:
         """Return the last row."""
         kept = self.kept.get(stream)
-        return kept[-1] if kept else None
+        return kept[-1][:2] if kept else None
 
-    async def rows(self, stream: str, after_seq: int) -> list[tuple[int, bytes]]:
+    async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
         """Return rows with seq > after_seq, in order."""
-        return [row for row in self.kept.get(stream, []) if row[0] > after_seq]
+        return [row for row in self.kept.get(stream, []) if row.seq > after_seq]
 
 
 class MemoryDeadLetters:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
@@ -13,11 +14,16 @@ from typing import Any
 
 import pytest
 
+from dphist.tree.design import Release
+from dphist.tree.epoch_levels import EpochLevels
+from dphist.window import WindowDesign
 from stream_app.api.replica import StreamReplica
+from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import lost_measurement
 from stream_app.core.query import StreamView
 from stream_app.core.records import Ending
+from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sources.file import FileSource
@@ -25,18 +31,44 @@ from stream_app.starting import compare
 from stream_app.state.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
-from tests.stream_app.product_stream import ProductSource, product_strategy
+from tests.stream_app.product_stream import BUCKETS, ProductSource, product_strategy
 
-CAUSAL = strategy_of(design_of((2, 3), Fraction(1, 2)))
-AHEAD = strategy_of(replace(design_of((2, 3), Fraction(1, 2)), release="anticipating"))
+EPSILON = Fraction(1, 2)
 EMPTIED, SET_BACK = "emptied", "set back"
 
 
-@pytest.fixture(params=[CAUSAL, AHEAD], ids=["causal", "anticipating"])
+def kinds(release: Release) -> dict[str, Strategy]:
+    """Return noisy streams of every kind, with six bins in an epoch."""
+    tree = replace(design_of((2, 3), EPSILON), release=release)
+    axes = product_strategy(EPSILON, release=release)
+    part = replace(tree, shares=tuple(share / 5 for share in tree.shares))
+    windows = WindowDesign(part, 2, 4, BUCKETS, "identity", Fraction(4, 5))
+    levels = EpochLevels(replace(tree, epsilon=EPSILON / 2), EPSILON, (2, 2), (EPSILON / 4, EPSILON / 4))
+    return {
+        f"tree {release}": strategy_of(tree),
+        f"axes {release}": axes,
+        f"windows {release}": replace(axes, kind=kind_of(windows)),
+        f"over epochs {release}": replace(strategy_of(tree), kind=kind_of(levels)),
+    }
+
+
+KINDS = kinds("causal") | kinds("anticipating")
+
+
+class Departures(ProductSource):
+    """A file of departures, one in each bin."""
+
+    def append(self, *bins: float) -> None:
+        """Append a departure in each of these bins."""
+        self.append_events((bin, "UA", 5) for bin in bins)
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[OneSource]:
     """Yield a service with one noisy stream, its first bin 100 and six bins in an epoch."""
     monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
-    with closing(OneSource(tmp_path, request.param)) as one:
+    kind = OneSource if request.param.cells.width == 1 else Departures
+    with closing(kind(tmp_path, request.param)) as one:
         yield one
 
 
@@ -74,6 +106,12 @@ async def view_of(one: OneSource) -> StreamView:
     return view
 
 
+async def tables(one: OneSource) -> list[list[list[int]]]:
+    """Return all that is in the tables of all epochs."""
+    view = await view_of(one)
+    return [epoch.rows(table).tolist() for epoch in view.epochs for table in view.strategy.kind.tables]
+
+
 async def answers(one: OneSource, last_bin: int) -> list[float]:
     """Return the counts of every range of bins from the first on, and of every single one."""
     view = await view_of(one)
@@ -89,10 +127,12 @@ def test_readers_have_the_history_again(one: OneSource, how: str) -> None:
         backup = one.store.copy()
         await release_until(one, 109)  # one epoch further
         before, seen = await answers(one, 108), await one.store.rows(STREAM, 0, 100)
+        held = await tables(one)
         lose(one, how, backup)
         await release_until(one, 109)
         assert await one.store.rows(STREAM, 0, 100) == seen
         assert await answers(one, 108) == before
+        assert (await tables(one))[: len(held)] == held
         await release_until(one, 111)
         assert (await answers(one, 110))[:9] == before[:9]
         assert [bin for _, bin, _ in await one.epochs()] == [100, 106, 109]
@@ -225,16 +265,36 @@ def test_putting_back_may_be_interrupted_at_every_call(
     asyncio.run(run())
 
 
-def test_rows_that_do_not_hold_everything_are_not_put_back(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda values: b"", "the witness lacks values: an older version wrote it"),
+        (lambda values: values[:-1], "row 1: its values in the witness are damaged"),
+        (
+            lambda values: zlib.compress(zlib.decompress(values)[:-1] + b"\x55"),
+            "row 1: its values in the witness are not those that the row has hashes of",
+        ),
+    ],
+)
+def test_values_that_no_row_vouches_for_are_not_put_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[bytes], bytes], why: str
 ) -> None:
-    """What cannot be put back is missing, which the log says; it is not zero."""
+    """What cannot be put back is missing, which the log says once; it is not zero."""
     with closing(ProductSource(tmp_path, product_strategy())) as one:
         one.run_until(102)
+        kept = one.witness.kept[STREAM]
+        kept[0] = kept[0]._replace(values=damage(kept[0].values))
         lose(one, EMPTIED, one.store)
+
+        async def open_again_and_again() -> None:
+            closer = one.closer()
+            for _ in range(3):
+                await closer.open()
+
+        asyncio.run(open_again_and_again())
         one.run_until(104)
         assert [epoch for epoch, _, _ in asyncio.run(one.epochs())] == [1]
-        assert "cannot be put back, for its rows hold totals only" in caplog.text
+        assert caplog.text.count(f"what the store lost cannot be put back: {why}") in (1, 2)
 
 
 def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(

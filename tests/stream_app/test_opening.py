@@ -97,7 +97,7 @@ def test_an_empty_store_goes_on_after_the_witness(one: OneSource) -> None:
         await release_until(one, 105)
         assert await one.epochs() == [(0, 100, 1), (1, 103, 4)]
         assert await one.reserved() == [("visits", 0, 100), ("visits", 1, 103)]
-        assert [seq for seq, _ in await one.witness.rows("visits", 0)] == [1, 2, 3, 4, 5]
+        assert [row.seq for row in await one.witness.rows("visits", 0)] == [1, 2, 3, 4, 5]
         assert await one.released() == dict.fromkeys(range(100, 105), 1)
 
     asyncio.run(lose_everything())
@@ -121,7 +121,7 @@ def test_another_chain_than_the_witness_s_is_left(one: OneSource) -> None:
 
         await one.closer().open()
         assert (await one.epochs())[-1] == (1, 103, 4)
-        assert [seq for seq, _ in await one.witness.rows("visits", 0)] == [1, 2, 3]
+        assert [row.seq for row in await one.witness.rows("visits", 0)] == [1, 2, 3]
         assert await one.store.rows("visits", 0, 10) == await one.witness.rows("visits", 0)
 
     asyncio.run(fork())

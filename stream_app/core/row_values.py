@@ -1,0 +1,139 @@
+"""What a bin made public beside its chain row, packed: a witness keeps it, so that a lost store gets it back.
+
+The rows of some kinds hold all their values (``Kind.rows_hold_values``) and need nothing beside. Rows over
+keys and values, of windows and of levels over epochs hold totals and hashes; the values are in tables.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dphist.noise import Int64Array
+from stream_app.core.kinds import Kind
+from stream_app.core.kinds.tables import PUBLISHED, Block, Closed
+from stream_app.core.records import EpochRecord, WitnessRow
+from stream_app.core.strategy import Strategy
+from stream_app.core.tiles import TileGeometry, TileSlice, join_slices
+
+LARGEST_BYTES = 900_000  # of one row's values, packed: a record of a topic holds a megabyte
+_NARROWEST_FIRST = ("<i1", "<i2", "<i4", "<i8")
+MOST_ROWS = 256
+_STEP_BYTES = 16_000_000
+_EFFORT = 1  # noise hardly compresses; what does, does at once
+
+
+def rows_at_once(kind: Kind) -> int:
+    """Return how many rows to read with their values in one step."""
+    if kind.rows_hold_values:
+        return MOST_ROWS
+    return max(1, min(MOST_ROWS, _STEP_BYTES // (8 * sum(kind.tables.values()))))
+
+
+class TableRows(NamedTuple):
+    """Rows of a table that one bin released."""
+
+    table: str
+    first: int
+    stop: int
+    width: int
+
+    def slices(self, epoch: int) -> list[TileSlice]:
+        """Return where the store holds them."""
+        return list(TileGeometry(self.width).slices(epoch, self.table, self.first, self.stop - self.first))
+
+
+def rows_of_bin(kind: Kind, bin: int) -> Iterator[TableRows]:
+    """Yield what a bin of the epoch released, table by table."""
+    for table, width in kind.tables.items():
+        first, stop = (kind.rows_after(table, bins) for bins in (bin, bin + 1))
+        if stop > first:
+            yield TableRows(table, first, stop, width)
+
+
+def place_of(epochs: Sequence[EpochRecord], row: bytes) -> tuple[int, int]:
+    """Return a row's epoch, and its bin within the epoch. Raises: LookupError for an epoch not listed."""
+    message = json.loads(row)
+    for epoch in epochs:
+        if epoch.epoch == message["epoch"]:
+            return epoch.epoch, message["bin"] - epoch.first_bin
+    raise LookupError(f"row {message['seq']}: epoch {message['epoch']} is not known")
+
+
+def witness_row(
+    strategy: Strategy,
+    epochs: Sequence[EpochRecord],
+    seq: int,
+    row: bytes,
+    read: Callable[[TileSlice], bytes],
+) -> WitnessRow:
+    """Return a row with its values. Args: read, the bytes of a part of a tile.
+
+    Raises: LookupError, ValueError where the store no longer holds what was released.
+    """
+    epoch, bin = place_of(epochs, row)
+    tables = []
+    for rows in rows_of_bin(strategy.kind, bin):
+        pieces = ((piece, read(piece)) for piece in rows.slices(epoch))
+        tables.append(join_slices(rows.stop - rows.first, rows.width, pieces))
+    return WitnessRow(seq, row, packed(tables))
+
+
+def packed(tables: Sequence[Int64Array]) -> bytes:
+    """Return the rows of tables as bytes, in the order of ``rows_of_bin``; nothing if they are too large.
+
+    >>> packed([np.array([[1, -2]]), np.array([[70_000]])]) != b""
+    True
+    """
+    parts = []
+    for values in tables:
+        size = next(size for size in _NARROWEST_FIRST if _fits(values, size))
+        parts.append(bytes([int(size[-1])]) + values.astype(size).tobytes())
+    data = zlib.compress(b"".join(parts), _EFFORT)
+    return data if len(data) <= LARGEST_BYTES else b""
+
+
+def _fits(values: Int64Array, size: str) -> bool:
+    limits = np.iinfo(size)
+    return bool(values.min(initial=0) >= limits.min and values.max(initial=0) <= limits.max)
+
+
+def unpacked(strategy: Strategy, epoch: EpochRecord, row: bytes, data: bytes) -> list[Block]:
+    """Return the rows of tables that ``packed`` was given.
+
+    Raises: ValueError for bytes that are not those which the row vouches for.
+    """
+    kind, message = strategy.kind, json.loads(row)
+    _, bin = place_of([epoch], row)
+    where = f"row {message['seq']}"
+    try:
+        blocks = list(_blocks(kind, bin, zlib.decompress(data)))
+    except (zlib.error, IndexError, ValueError):
+        raise ValueError(f"{where}: its values in the witness are damaged") from None
+    if not _vouched(kind, bin, blocks, message):
+        raise ValueError(f"{where}: its values in the witness are not those that the row has hashes of")
+    return blocks
+
+
+def _blocks(kind: Kind, bin: int, data: bytes) -> Iterator[Block]:
+    place = 0
+    for table, first, stop, width in rows_of_bin(kind, bin):
+        size, start = data[place], place + 1
+        place = start + size * (stop - first) * width
+        values = np.frombuffer(data[start:place], f"<i{size}").astype(np.int64)
+        yield Block(table, first, values.reshape(stop - first, width))
+    if place != len(data):
+        raise ValueError("more bytes than values")
+
+
+def _vouched(kind: Kind, bin: int, blocks: Sequence[Block], message: dict[str, Any]) -> bool:
+    """Return whether the row's own part follows from these values."""
+    running = np.array([message["published"]], np.int64)
+    published = next(block.values for block in blocks if block.table == PUBLISHED)
+    part = json.loads(json.dumps(kind.row_part(Closed(bin, running, tuple(blocks), b""), 0)))
+    same_total = published.shape != running.shape or np.array_equal(published, running)
+    return same_total and all(message.get(name) == value for name, value in part.items())

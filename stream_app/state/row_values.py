@@ -1,0 +1,47 @@
+"""The values of released rows, read back from their tiles for the witness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from redis.asyncio import Redis
+
+from stream_app.core.records import WitnessRow
+from stream_app.core.row_values import place_of, rows_of_bin, witness_row
+from stream_app.core.strategy import Strategy
+from stream_app.state.codec import decode_epochs
+from stream_app.state.connection import batch
+from stream_app.state.keys import StreamKeys
+
+
+async def with_values(
+    redis: Redis, stream: str, strategy: Strategy, rows: Sequence[tuple[int, bytes]]
+) -> list[WitnessRow]:
+    """Return rows with their values, in two round trips.
+
+    Raises: ConnectionError where the store no longer holds them: another worker discarded what was released
+        and never visible.
+    """
+    keys = StreamKeys(stream)
+    [fields] = await batch(redis, [("HGETALL", keys.epochs)])
+    epochs = decode_epochs(fields)
+    try:
+        places = [place_of(epochs, row) for _, row in rows]
+        pieces = [
+            piece
+            for epoch, bin in places
+            for table_rows in rows_of_bin(strategy.kind, bin)
+            for piece in table_rows.slices(epoch)
+        ]
+        read = iter(
+            await batch(
+                redis,
+                [
+                    ("GETRANGE", keys.tile(p.key), p.offset_bytes, p.offset_bytes + p.length_bytes - 1)
+                    for p in pieces
+                ],
+            )
+        )
+        return [witness_row(strategy, epochs, seq, row, lambda piece: next(read)) for seq, row in rows]
+    except (LookupError, ValueError):
+        raise ConnectionError(f"stream {stream}: its last rows changed while they were read") from None
