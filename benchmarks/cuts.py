@@ -29,7 +29,7 @@ from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
-from stream_app.stream_views import StreamViews
+from stream_app.stream_views import LoadedStreams
 from stream_app.vault.key_files import KeyFiles
 from tests.stream_app.declared import STREAM, strategy_of
 
@@ -74,7 +74,7 @@ async def measured(seconds: float, pause_s: float | None) -> dict[str, float]:
         keys = KeyFiles(directory / "keys")
         closer = Closer(stores[0], source, clock, clock, witness, SystemNoise(), keys, strategy)
         await closer.open()
-        views = StreamViews([STREAM])
+        views = LoadedStreams([STREAM])
         cutter = Cutter(source, stores[1], clock, letters, views)
         ingest = Ingest(source, stores[2], clock, letters, cutter, views)
         writer = None

@@ -47,7 +47,7 @@ from stream_app.starting import check_start, ledger_of
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable, check_safety
-from stream_app.stream_views import StreamViews
+from stream_app.stream_views import LoadedStreams
 from stream_app.together import until_all_end, until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
@@ -83,8 +83,8 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """What all pipelines of a worker share; ``resources`` are closed when it ends."""
+class Adapters:
+    """What all pipelines of a worker share; ``resources`` are closed when it adapters."""
 
     settings: Settings
     directory: Path  # of this worker alone
@@ -180,8 +180,8 @@ async def _start_and_run(settings: Settings) -> None:
         outside = outside_ledger(settings)
         await check_start(settings, store, witnesses, outside, time.time_ns() // 1_000)
         keys = noise_keys(settings)
-        ends = Ends(settings, directory, url, store, witnesses, outside, keys, metrics, resources)
-        pipelines = [await _pipeline(streams, ends) for streams in by_log(settings.streams)]
+        adapters = Adapters(settings, directory, url, store, witnesses, outside, keys, metrics, resources)
+        pipelines = [await _pipeline(streams, adapters) for streams in by_log(settings.streams)]
         await until_all_end(*(pipeline.run() for pipeline in pipelines))
 
 
@@ -279,24 +279,24 @@ async def new_ledger(settings: Settings) -> str:
         raise OperatorError(f"ledger.topic: {failure}") from None
 
 
-async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
+async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pipeline:
     """Open the streams of one source and join their loops."""
-    settings, store = ends.settings, ends.store
-    agreement = Agreement(settings.redis.largest_clock_skew_us, on_skew=ends.metrics.clock_skew)
+    settings, store = adapters.settings, adapters.store
+    agreement = Agreement(settings.redis.largest_clock_skew_us, on_skew=adapters.metrics.clock_skew)
     wall = SharedClock(store, agreement)
     clock = _clock(streams, wall)
     await wall.now_us()  # a group is joined once the clock is right: who leaves it again holds up its others
     log = await open_source(streams, settings, clock)
-    ends.resources.push_async_callback(_close, log.close)
+    adapters.resources.push_async_callback(_close, log.close)
     kept = settings.dead_letters
     letters = DeadLetterFiles(
-        ends.directory / "dead_letters" / streams[0].name,
+        adapters.directory / "dead_letters" / streams[0].name,
         Keeping(kept.keep_us / 1e6, kept.most_bytes, kept.content),
     )
-    ends.resources.callback(letters.close)
+    adapters.resources.callback(letters.close)
     identity = streams[0].source.identity
-    source = watch_source(log, identity, ends.metrics)
-    dead_letters = watch_dead_letters(letters, identity, ends.metrics)
+    source = watch_source(log, identity, adapters.metrics)
+    dead_letters = watch_dead_letters(letters, identity, adapters.metrics)
     strategies = [named_by(log, planned(stream), settings.state_dir) for stream in streams]
     closers = [
         Closer(
@@ -304,20 +304,20 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
             source,
             clock,
             wall,
-            ends.witnesses[stream.name],
+            adapters.witnesses[stream.name],
             SystemNoise(),
-            ends.noise_keys,
+            adapters.noise_keys,
             strategy,
             publish_every_us=settings.publish_every_us,
-            ledger=ledger_of(stream, settings, store, ends.outside),
-            lease=_lease(stream, ends),
+            ledger=ledger_of(stream, settings, store, adapters.outside),
+            lease=_lease(stream, adapters),
             witness_is_public=settings.output_of(stream.name) is not None,
-            on_end=partial(ends.metrics.epoch_ended, stream.name),
+            on_end=partial(adapters.metrics.epoch_ended, stream.name),
         )
         for stream, strategy in zip(streams, strategies, strict=True)
     ]
     for stream in streams:
-        ends.metrics.know(stream.name)
+        adapters.metrics.know(stream.name)
     for closer in closers:
         await closer.agree()
     if isinstance(clock, ReplayClock):
@@ -326,27 +326,27 @@ async def _pipeline(streams: Sequence[StreamSettings], ends: Ends) -> Pipeline:
         pairs = zip(closings, states, strict=True)
         clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in pairs))
     by_name = {stream.name: closer for stream, closer in zip(streams, closers, strict=True)}
-    views = StreamViews(list(by_name), agree=lambda name: by_name[name].agree())
-    cutter = Cutter(source, ends.own_store(), clock, dead_letters, views)
-    user_key = await _user_key(streams, ends)
+    views = LoadedStreams(list(by_name), agree=lambda name: by_name[name].agree())
+    cutter = Cutter(source, adapters.own_store(), clock, dead_letters, views)
+    user_key = await _user_key(streams, adapters)
     start = streams[0].source.start
-    ingest = Ingest(source, ends.own_store(), clock, dead_letters, cutter, views, start, user_key)
+    ingest = Ingest(source, adapters.own_store(), clock, dead_letters, cutter, views, start, user_key)
     return Pipeline(source, cutter, ingest, closers)
 
 
-async def _user_key(streams: Sequence[StreamSettings], ends: Ends) -> bytes:
+async def _user_key(streams: Sequence[StreamSettings], adapters: Adapters) -> bytes:
     """Return the key of the hashes of users, where a stream counts so many events of each."""
     if all(stream.privacy.unit == "event" for stream in streams):
         return b""
-    return await ends.noise_keys.user_key()
+    return await adapters.noise_keys.user_key()
 
 
-def _lease(stream: StreamSettings, ends: Ends) -> Lease | None:
+def _lease(stream: StreamSettings, adapters: Adapters) -> Lease | None:
     """Return this worker's claim to close a stream that others may close as well."""
     if not isinstance(stream.source, TopicSettings):
         return None
-    lease = Lease(ends.store, stream.name, ends.worker)
-    ends.resources.push_async_callback(_close, lease.give_up)
+    lease = Lease(adapters.store, stream.name, adapters.worker)
+    adapters.resources.push_async_callback(_close, lease.give_up)
     return lease
 
 
@@ -354,7 +354,7 @@ async def _close(close: Callable[[], Awaitable[None]]) -> None:
     """Close what the worker uses: what a client tells its server as it leaves is a courtesy.
 
     It may neither hold the worker, as a consumer does that waits until its group agrees, nor hide why the
-    worker ends.
+    worker adapters.
     """
     try:
         async with asyncio.timeout(CLOSE_S):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from stream_app.core.records import Cut, Reason, Refusal, Reply
 from stream_app.outage import Outage
 from stream_app.ports import Clock, DeadLetters, Source, Store
-from stream_app.stream_views import StreamView, StreamViews, check_strategy
+from stream_app.stream_views import LoadedStream, LoadedStreams, check_strategy
 
 RETRY_S = 0.5
 # Partitions come and go with the consumer group; whoever gets one looks for its cuts this soon.
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class _Due:
     """The bins of one stream that one partition has no cut for although they have closed."""
 
-    view: StreamView
+    view: LoadedStream
     partition: str
     last_cut_bin: int
     bins: Sequence[tuple[int, int]]  # (bin, closing instant)
@@ -47,7 +47,7 @@ class Cutter:
     """
 
     def __init__(
-        self, source: Source, store: Store, clock: Clock, dead_letters: DeadLetters, views: StreamViews
+        self, source: Source, store: Store, clock: Clock, dead_letters: DeadLetters, views: LoadedStreams
     ) -> None:
         self._source = source
         self._store = store
@@ -127,7 +127,7 @@ class Cutter:
         else:
             await self._views.load(view.name, self._store)
 
-    async def _write_letters(self, view: StreamView, partition: str) -> None:
+    async def _write_letters(self, view: LoadedStream, partition: str) -> None:
         """Write a dead letter for each record from the future that a cut refused and that is known."""
         if partition not in view.aside:
             return
@@ -150,5 +150,5 @@ def _cuts(due: _Due, instants_us: Sequence[int], ends: Sequence[int], answered_u
     return [*cuts[:-1], Cut(last.bin, last.position, overdue)]
 
 
-def _last_due_bin(view: StreamView, now_us: int) -> int:
+def _last_due_bin(view: LoadedStream, now_us: int) -> int:
     return view.declaration.closing.last_due_bin(now_us)

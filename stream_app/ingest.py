@@ -27,7 +27,7 @@ from stream_app.core.records import Ahead, Apply, PartitionState, Reason, Record
 from stream_app.cutting import Cutter
 from stream_app.outage import Outage
 from stream_app.ports import Clock, DeadLetters, Source, Store
-from stream_app.stream_views import StreamView, StreamViews, check_strategy
+from stream_app.stream_views import LoadedStream, LoadedStreams, check_strategy
 from stream_app.together import each_to_its_end
 
 READ_TIMEOUT_S = 0.1
@@ -74,7 +74,7 @@ class Ingest:
         clock: Clock,
         dead_letters: DeadLetters,
         cutter: Cutter,
-        views: StreamViews,
+        views: LoadedStreams,
         start: Start = "earliest",
         user_key: bytes = b"",
     ) -> None:
@@ -132,7 +132,7 @@ class Ingest:
             streams = await self._apply_to_all(streams, batch)
         return sum(len(batch.positions) + len(batch.refused) for batch in batches)
 
-    async def _with_partitions(self, stream: StreamView, partitions: Sequence[str]) -> StreamView:
+    async def _with_partitions(self, stream: LoadedStream, partitions: Sequence[str]) -> LoadedStream:
         """Return the stream after it has begun the partitions that it has never read."""
         new = [partition for partition in partitions if partition not in stream.partitions]
         # A partition that appears later is read from its beginning, or its first events would be lost. So
@@ -146,7 +146,7 @@ class Ingest:
             check_strategy(stream.name, reply)
         return await self._views.load(stream.name, self._store) if new else stream
 
-    def _begins(self, stream: StreamView) -> Start:
+    def _begins(self, stream: LoadedStream) -> Start:
         """Return where a stream begins that has no positions.
 
         A stream with epochs behind it lost them with the store: it reads again what its epoch may count.
@@ -156,22 +156,22 @@ class Ingest:
         earliest_bin = stream.rules.first_bin - stream.declaration.max_ahead_bins - 1
         return stream.declaration.binning.start_us(earliest_bin)
 
-    async def _start_position(self, stream: StreamView, partition: str, start: Start) -> int:
+    async def _start_position(self, stream: LoadedStream, partition: str, start: Start) -> int:
         if start == "latest":
             # Where the log ends now; in a replay, where the stream's first bin begins.
             start_us = stream.declaration.binning.end_us(stream.sealed_bin)
             return (await self._source.positions_at([partition], [start_us]))[partition][0]
         return await self._source.first_position(partition, start if isinstance(start, int) else None)
 
-    async def _apply_to_all(self, streams: Sequence[StreamView], batch: RecordBatch) -> list[StreamView]:
+    async def _apply_to_all(self, streams: Sequence[LoadedStream], batch: RecordBatch) -> list[LoadedStream]:
         """Apply a batch to all streams, as many side by side as its size allows; return them as they are."""
-        applied: list[StreamView] = []
+        applied: list[LoadedStream] = []
         while rest := streams[len(applied) :]:
             together = rest[: max(MOST_TOGETHER // max(len(batch.positions), 1), 1)]
             applied += await each_to_its_end(*(self._apply_batch(stream, batch) for stream in together))
         return applied
 
-    async def _apply_batch(self, stream: StreamView, batch: RecordBatch) -> StreamView:
+    async def _apply_batch(self, stream: LoadedStream, batch: RecordBatch) -> LoadedStream:
         """Apply what this stream has not applied of a batch; bin it again when the store knows better.
 
         Returns: the stream as the store told it last.
@@ -188,7 +188,7 @@ class Ingest:
             if reply is not Reply.CUTS_CHANGED or not await self._sees_cut(stream, part):
                 stream = await self._views.load(stream.name, self._store)
 
-    async def _sees_cut(self, stream: StreamView, part: _Slice) -> bool:
+    async def _sees_cut(self, stream: LoadedStream, part: _Slice) -> bool:
         """Wait a little for a cut that is due: records have no say in when it is taken.
 
         Returns: whether the view knows another cut than the slice was binned against.
@@ -200,7 +200,7 @@ class Ingest:
             await self._views.cuts_within(CUT_WAIT_S)
         return stream.partitions[partition].last_cut_bin != known_bin
 
-    def _binned(self, stream: StreamView, batch: RecordBatch, state: PartitionState) -> _Slice:
+    def _binned(self, stream: LoadedStream, batch: RecordBatch, state: PartitionState) -> _Slice:
         first = int(np.searchsorted(batch.positions, state.position))
         events = slice(first, len(batch.positions))
         own = stream.declaration.binning.bin_of(batch.columns[stream.declaration.time_field][first:])
@@ -212,7 +212,7 @@ class Ingest:
             refused |= {Reason.NO_USER: per_user.without_user(users)}
         return _Slice(batch, first, state, refusing(assignment, refused), cells, users)
 
-    async def _apply_slice(self, stream: StreamView, part: _Slice) -> Reply:
+    async def _apply_slice(self, stream: LoadedStream, part: _Slice) -> Reply:
         """Apply a slice in order; return the first reply that says that not all of it is applied."""
         refusals = list(_refusals(part, stream.rules))
         if refusals:
@@ -229,7 +229,7 @@ class Ingest:
             stream.partitions[change.partition] = state.moved(change.new)
         return reply
 
-    def _changes(self, stream: StreamView, part: _Slice) -> Iterator[Apply]:
+    def _changes(self, stream: LoadedStream, part: _Slice) -> Iterator[Apply]:
         """Yield the applies of a slice: each moves the position over the records that it counts."""
         assignment = part.assignment
         counted = assignment.kept | assignment.ahead
@@ -267,7 +267,7 @@ class Ingest:
             )
             expected = new
 
-    def _users(self, stream: StreamView, part: _Slice, counted: NDArray[np.bool_]) -> UserRecords | None:
+    def _users(self, stream: LoadedStream, part: _Slice, counted: NDArray[np.bool_]) -> UserRecords | None:
         """Return whose the counted records are, where only so many of a user count."""
         if part.users is None:
             return None
@@ -285,7 +285,7 @@ class Ingest:
             await self._store.count_for_operator(name, counter, count)
 
 
-def _positions(streams: Sequence[StreamView], partitions: Sequence[str]) -> dict[str, int]:
+def _positions(streams: Sequence[LoadedStream], partitions: Sequence[str]) -> dict[str, int]:
     """Return where to read each partition: at the position of the stream that is furthest behind."""
     wanted: dict[str, int] = {}
     for stream in streams:

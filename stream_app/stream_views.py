@@ -20,7 +20,7 @@ from stream_app.ports import OperatorError, Store
 
 
 @dataclass
-class StreamView:
+class LoadedStream:
     """A stream as the store last told it. SECRET: positions and cuts."""
 
     name: str
@@ -36,7 +36,7 @@ class StreamView:
     aside: set[str]
 
 
-class StreamViews:
+class LoadedStreams:
     """The streams of one source.
 
     Each loop loads through a store of its own: a store tells the first caller that another server answers,
@@ -51,7 +51,7 @@ class StreamViews:
     def __init__(self, names: Sequence[str], agree: Callable[[str], Awaitable[object]] | None = None) -> None:
         self._names = tuple(names)
         self._agree = agree
-        self._views: dict[str, StreamView] = {}
+        self._views: dict[str, LoadedStream] = {}
         self._aside: dict[str, set[str]] = {name: set() for name in names}
         self._completing = asyncio.Lock()
         self._cut = asyncio.Event()
@@ -76,7 +76,7 @@ class StreamViews:
         """Forget all streams: ``complete`` loads them again. The other loop may do so at any await."""
         self._views.clear()
 
-    async def complete(self, store: Store) -> list[StreamView]:
+    async def complete(self, store: Store) -> list[LoadedStream]:
         """Return all streams; those that are not known are loaded once store and witness agree about them."""
         async with self._completing:
             views = []
@@ -89,14 +89,14 @@ class StreamViews:
                 views.append(view)
             return views
 
-    async def load(self, name: str, store: Store) -> StreamView:
+    async def load(self, name: str, store: Store) -> LoadedStream:
         """Learn from the store where a stream is. Raises: OperatorError for one that is not open."""
         state = await store.load(name)
         if state is None:
             raise OperatorError(f"stream {name}: it is not open; open it before its events are counted")
         strategy = Strategy.from_json(state.strategy)
         declaration = Declaration.of(strategy)
-        view = StreamView(
+        view = LoadedStream(
             name=name,
             strategy=strategy,
             declaration=declaration,

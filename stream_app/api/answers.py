@@ -34,7 +34,7 @@ from stream_app.core.alerts.states import State
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.ledger import in_words, statement
-from stream_app.core.query import QueryError, Series, StreamView
+from stream_app.core.query import QueryError, SeriesPoints, StreamView
 from stream_app.core.records import LedgerEntry
 from stream_app.core.visible import last_bin_of
 
@@ -303,7 +303,7 @@ def _estimated(estimate: Estimate, confidence: float) -> dict[str, object]:
     ).model_dump()
 
 
-def _note(found: Series) -> str:
+def _note(found: SeriesPoints) -> str:
     lines = []
     shown = len(found.spans)
     if shown + found.unmeasured < found.available:

@@ -17,7 +17,7 @@ from stream_app.api.promql import NAME_LABEL, Selector
 from stream_app.api.work import POINT_US, slices_us
 from stream_app.core.key_counts import counts_of_keys
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import Series as Points
+from stream_app.core.query import SeriesPoints as Points
 from stream_app.core.query import StreamView
 
 Quantity = Literal["running", "bin"]
@@ -54,7 +54,7 @@ KEY_METRICS = {
 
 
 @dataclass(frozen=True)
-class Series:
+class BinSeries:
     """One series: a part of a quantity of a stream, or of one of its keys.
 
     Args: place, the key's place in the list; None for all events.
@@ -83,7 +83,7 @@ def bin_at(view: StreamView, time_us: int, step_us: int = 0) -> int | None:
     return last if age_us < max(SHORTEST_LOOKBACK_US, patience_us, step_us) else None
 
 
-def values_of(view: StreamView, wanted: Sequence[Series], bins: Sequence[int]) -> list[dict[int, float]]:
+def values_of(view: StreamView, wanted: Sequence[BinSeries], bins: Sequence[int]) -> list[dict[int, float]]:
     """Return what each series of a view has at the ends of bins; those never measured are left out.
 
     Cost: ``reading_us``; a few keys are read one by one, many of a bin at once in the time of one.
@@ -103,7 +103,7 @@ def values_of(view: StreamView, wanted: Sequence[Series], bins: Sequence[int]) -
     return [dict(zip(known, found[one.quantity, one.part, one.place], strict=True)) for one in wanted]
 
 
-def reading_us(view: StreamView, wanted: Sequence[Series], bins: int) -> float:
+def reading_us(view: StreamView, wanted: Sequence[BinSeries], bins: int) -> float:
     """Return about how long it takes to read series of a view at the ends of so many bins."""
     groups: dict[Quantity, set[int | None]] = {}
     for one in wanted:
@@ -170,7 +170,7 @@ def part_of(estimates: Sequence[Estimate], part: Part, width: int) -> FloatArray
     return np.asarray(values - reach if part == "lower" else values + reach)
 
 
-def selected(views: Sequence[StreamView], selectors: Sequence[Selector]) -> Iterator[Series]:
+def selected(views: Sequence[StreamView], selectors: Sequence[Selector]) -> Iterator[BinSeries]:
     """Yield the series that any of the selectors wants; all without one.
 
     Cost: every label of a view is compared once with each selector, however many metrics there are.
@@ -183,12 +183,12 @@ def selected(views: Sequence[StreamView], selectors: Sequence[Selector]) -> Iter
         for name, (quantity, part, _) in METRICS.items():
             own = {NAME_LABEL: name, **common}
             if not selectors or any(one.matches(own) for one in selectors):
-                yield Series(view, None, quantity, part, own)
+                yield BinSeries(view, None, quantity, part, own)
         for name, (quantity, part, _) in KEY_METRICS.items():
             of_metric = {NAME_LABEL: name, **common}
             wanted = [places for of_others, places in of_keys if of_others.matches(of_metric)]
             for place in sorted(set().union(*wanted)) if selectors else range(len(labels)):
-                yield Series(view, place, quantity, part, of_metric | {"key": labels[place]})
+                yield BinSeries(view, place, quantity, part, of_metric | {"key": labels[place]})
 
 
 def _places(selector: Selector, labels: Sequence[str]) -> set[int]:

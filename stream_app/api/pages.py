@@ -53,11 +53,11 @@ class SafeHeaders:
 def install(app: FastAPI) -> None:
     """Add the pages and their files to the app."""
     app.include_router(router)
-    app.mount("/dashboard", _Unchanging(directory=DASHBOARD), name="dashboard")
+    app.mount("/dashboard", ImmutableFiles(directory=DASHBOARD), name="dashboard")
     app.add_middleware(SafeHeaders)
 
 
-class _Unchanging(StaticFiles):
+class ImmutableFiles(StaticFiles):
     """Files of the page: browsers ask whether they changed, so a new version is seen at once."""
 
     def file_response(self, *args: object, **kwargs: object) -> Response:

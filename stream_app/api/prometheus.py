@@ -18,7 +18,15 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
 from stream_app.api.access import may_read
-from stream_app.api.bin_samples import KEY_METRICS, METRICS, Series, bin_at, reading_us, selected, values_of
+from stream_app.api.bin_samples import (
+    KEY_METRICS,
+    METRICS,
+    BinSeries,
+    bin_at,
+    reading_us,
+    selected,
+    values_of,
+)
 from stream_app.api.promql import PromQLError, Selector, parse, parse_selector
 from stream_app.api.replica import Replicas
 from stream_app.api.replies import long_turn
@@ -53,7 +61,7 @@ class Reading:
     """
 
     kind: str
-    wanted: Sequence[Series]
+    wanted: Sequence[BinSeries]
     times_us: Sequence[int]
     step_us: int
     shown: Callable[[Mapping[str, str], Samples], dict[str, Any]]
@@ -249,7 +257,7 @@ def _labels_compared(views: Sequence[StreamView], asked: Parameters) -> int:
     return labels * max(1, sum(name == "match[]" for name, _ in asked))
 
 
-def _samples_of(reading: Reading, view: StreamView, wanted: Sequence[Series]) -> list[dict[str, Any]]:
+def _samples_of(reading: Reading, view: StreamView, wanted: Sequence[BinSeries]) -> list[dict[str, Any]]:
     """Read the wanted series of a view, all at once; those without a sample are left out."""
     at_times = [(at, bin_at(view, at, reading.step_us)) for at in reading.times_us]
     bins = [(at, bin) for at, bin in at_times if bin is not None]
@@ -304,11 +312,11 @@ def _line(labels: Mapping[str, str], samples: Samples) -> dict[str, Any]:
     return {"metric": labels, "values": [[at / 1e6, str(value)] for at, value in samples]}
 
 
-def _matched(views: list[StreamView], asked: Parameters) -> Iterator[Series]:
+def _matched(views: list[StreamView], asked: Parameters) -> Iterator[BinSeries]:
     return selected(views, [parse_selector(text) for name, text in asked if name == "match[]"])
 
 
-def _listed(views: list[StreamView], selectors: Sequence[Selector]) -> list[Series]:
+def _listed(views: list[StreamView], selectors: Sequence[Selector]) -> list[BinSeries]:
     """Return the series that are wanted. Raises: PromQLError where there are more than one answer holds."""
     found = list(islice(selected(views, selectors), MOST_VALUES + 1))
     if len(found) > MOST_VALUES:

@@ -25,7 +25,7 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
-from stream_app.core.kinds.tables import PUBLISHED, Answered, Float64Array, Known, Span
+from stream_app.core.kinds.tables import PUBLISHED, Float64Array, SeriesKind, SeriesView, Span
 from stream_app.core.ledger import Statement
 from stream_app.core.records import PublicState
 from stream_app.core.series_points import downsampled, point_ranges
@@ -57,7 +57,7 @@ class QueryError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class SeriesPoints:
     """Points of a series: the range that each one counts, its value, and the law and rounding of its error.
 
     ``available`` points were asked for; those left out are of no interest (downsampling keeps the least and
@@ -92,7 +92,7 @@ class StreamView:
         self.epochs: list[EpochView] = []
         self.visible_seq = 0
         self._strategy_text = strategy
-        self._running: dict[tuple[Answered, Known], Float64Array] = {}
+        self._running: dict[tuple[SeriesKind, SeriesView], Float64Array] = {}
         self._covers: EpochCovers | None = None
         self._consistent: dict[Method, Int64Array] = {}
         self._of_key: dict[str, StreamView] = {}
@@ -306,20 +306,20 @@ class StreamView:
                 "start",
             )
 
-    def running(self, view: Known = "unbiased", stop: int | None = None) -> Estimate:
+    def running(self, view: SeriesView = "unbiased", stop: int | None = None) -> Estimate:
         """Return the number of events from the stream's first bin to the edge ``stop`` (None: the last)."""
         span = Span(self.span.start, self.span.stop if stop is None else stop)
         return self._joined(self._estimates(span, view))
 
     def series(
         self,
-        kind: Answered,
+        kind: SeriesKind,
         span: Span,
         step: int = 1,
         window: int = 1,
-        view: Known = "unbiased",
+        view: SeriesView = "unbiased",
         points: int = 11_000,
-    ) -> Series:
+    ) -> SeriesPoints:
         """Return a series over a range, at most ``points`` of it.
 
         ``running`` counts from the stream's first bin to every step-th edge; ``bin`` counts step bins after
@@ -330,7 +330,7 @@ class StreamView:
         starts, stops = point_ranges(kind, span, step, window, self.span.start)
         return self._points(kind, view, starts, stops, points)
 
-    def at_ends(self, kind: Answered, bins: Sequence[int]) -> Series:
+    def at_ends(self, kind: SeriesKind, bins: Sequence[int]) -> SeriesPoints:
         """Return the running count, or the count of the bin, at the end of each of some measured bins.
 
         Cost: as ``series``, for the bins that are asked for.
@@ -340,8 +340,8 @@ class StreamView:
         return self._points(kind, "unbiased", starts, places + 1, max(2, len(places)))
 
     def _points(
-        self, kind: Answered, view: Known, starts: Int64Array, stops: Int64Array, points: int
-    ) -> Series:
+        self, kind: SeriesKind, view: SeriesView, starts: Int64Array, stops: Int64Array, points: int
+    ) -> SeriesPoints:
         """Return the measured ones of ranges, at most so many of them."""
         available = len(stops)
         keep = self._on_edge(stops) if kind == "running" else self._measured(starts, stops)
@@ -359,7 +359,7 @@ class StreamView:
         laws, roundings = (
             errors.sums(ends - starts) if own else errors.points(self.epochs, starts, ends, over)
         )
-        return Series(spans, values[shown], laws, roundings, available, available - len(stops))
+        return SeriesPoints(spans, values[shown], laws, roundings, available, available - len(stops))
 
     def _over_epochs(self) -> EpochCovers | None:
         """Return the nodes over epochs, where the stream has levels of them."""
@@ -372,7 +372,7 @@ class StreamView:
         """Return how many measured bins lie before each epoch, and in all."""
         return np.cumsum([0, *(epoch.bins for epoch in self.epochs)])
 
-    def _estimates(self, span: Span, view: Known) -> Iterable[Estimate]:
+    def _estimates(self, span: Span, view: SeriesView) -> Iterable[Estimate]:
         """Yield independent estimates of a range's parts: nodes over epochs, then what they leave."""
         over, counted = self._over_epochs(), set[int]()
         if over is not None:
@@ -403,9 +403,9 @@ class StreamView:
             rounding=width * sum(part.rounding for part in parts),
         )
 
-    def _running_values(self, kind: Answered, view: Known) -> Float64Array:
+    def _running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
         """Return the running count at every measured edge, shape (measured bins + 1,)."""
-        key: tuple[Answered, Known] = ("running" if kind == "running" else "bin", view)
+        key: tuple[SeriesKind, SeriesView] = ("running" if kind == "running" else "bin", view)
         if key not in self._running:
             columns = [np.zeros(1)]
             for epoch in self._measured_ones():

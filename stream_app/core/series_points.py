@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.kinds.tables import Answered, Float64Array, Span
+from stream_app.core.kinds.tables import Float64Array, SeriesKind, Span
 
 
 def downsampled(values: Float64Array, points: int) -> Int64Array:
@@ -30,7 +30,7 @@ def downsampled(values: Float64Array, points: int) -> Int64Array:
 
 
 def point_ranges(
-    kind: Answered, span: Span, step: int, window: int, first: int
+    kind: SeriesKind, span: Span, step: int, window: int, first: int
 ) -> tuple[Int64Array, Int64Array]:
     """Return where the range of each point of a series begins and ends, as ``StreamView.series`` says.
 

@@ -50,11 +50,8 @@ from stream_app.state.checks import (
 from stream_app.state.codec import decode_epoch, decode_epochs, decode_ledger, encode_epoch
 from stream_app.state.connection import SameServer, batch, connect, script, transaction
 from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
-<<<<<<< HEAD
 from stream_app.state.round_trips import Argument
-=======
 from stream_app.state.row_values import with_values
->>>>>>> d6d38d5 (Put back the history of every kind of stream from the witness)
 
 _BINS_PER_READ = 1_000
 _NAMES_PER_SCAN = 5_000

@@ -23,7 +23,7 @@ from stream_app.core.kinds import Kind, kind_of
 from stream_app.core.kinds.causal_errors import CausalTreeErrors
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import RowError
-from stream_app.core.kinds.tables import PUBLISHED, Answered, Block, Closed, Float64Array, Known, Span
+from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, Float64Array, SeriesKind, SeriesView, Span
 from stream_app.core.records import EpochRecord
 
 BINS, SHARES = 12, (Fraction(1, 6), Fraction(1, 3), Fraction(1, 2))
@@ -63,10 +63,10 @@ class ToyEpoch(EpochView):
     def bins(self) -> int:
         return len(self.published)
 
-    def running_values(self, kind: Answered, view: Known) -> Float64Array:
+    def running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
         return np.asarray(self.rows("counts").sum(axis=1).cumsum(), np.float64)
 
-    def _estimate(self, part: Span, view: Known) -> Estimate:
+    def _estimate(self, part: Span, view: SeriesView) -> Estimate:
         value = float(self.rows("counts")[part.start : part.stop].sum())
         found = Toy(self.design).errors().within(self.bins, np.array([part.start]), np.array([part.stop]))
         law = found.laws.law(0)
@@ -100,7 +100,7 @@ class Toy(Kind):
         laws, _ = self.errors().within(BINS, np.zeros_like(bins), bins + 1)
         return [(float(d) ** 2, 3 * float(d)) for d in laws.deviations()]
 
-    def errors(self, known: Known = "unbiased", key: int | None = None) -> CausalTreeErrors:
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> CausalTreeErrors:
         return CausalTreeErrors(self.design, known, 1)
 
     def running_variances(self, bins: int) -> Float64Array:

@@ -28,7 +28,7 @@ from stream_app.cutting import Cutter
 from stream_app.ingest import Ingest
 from stream_app.state.memory import MemoryStore
 from stream_app.state.redis_store import RedisStore
-from stream_app.stream_views import StreamViews
+from stream_app.stream_views import LoadedStreams
 from tests.contracts.conftest import SERVERS, Servers
 from tests.simulator.cap_mutants import FirstAppliedStore
 from tests.simulator.memory_sinks import MemoryDeadLetters, MemoryKeys, MemoryWitness
@@ -174,7 +174,7 @@ async def counts_of(inner: Any, log: Sequence[Event], day: int) -> Counter[Cell]
         return Closer(store, source, clock, clock, witness, SystemNoise(), keys, strategy)  # type: ignore[arg-type]
 
     def ingest() -> Ingest:
-        letters, views = MemoryDeadLetters(), StreamViews([strategy.stream])
+        letters, views = MemoryDeadLetters(), LoadedStreams([strategy.stream])
         cutter = Cutter(source, store, clock, letters, views)  # type: ignore[arg-type]
         return Ingest(source, store, clock, letters, cutter, views, user_key=bytes(32))  # type: ignore[arg-type]
 

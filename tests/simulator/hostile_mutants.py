@@ -15,7 +15,7 @@ from stream_app.core.bins import assign
 from stream_app.core.records import RecordBatch
 from stream_app.ingest import Ingest
 from stream_app.sources.schema_registry import SchemaRegistry
-from stream_app.stream_views import StreamView
+from stream_app.stream_views import LoadedStream
 from tests.simulator.pipeline import Pipeline, Ports
 from tests.simulator.schedule import Schedule
 
@@ -76,7 +76,7 @@ def held_up() -> AbstractContextManager[object]:
     return patch.object(Ingest, "_apply_batch", _up_to_the_future)
 
 
-async def _up_to_the_future(ingest: Ingest, stream: StreamView, batch: RecordBatch) -> StreamView:
+async def _up_to_the_future(ingest: Ingest, stream: LoadedStream, batch: RecordBatch) -> LoadedStream:
     state = stream.partitions.get(batch.partition)
     if state is not None:
         own = stream.declaration.binning.bin_of(batch.columns[stream.declaration.time_field])

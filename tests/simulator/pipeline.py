@@ -15,7 +15,7 @@ from stream_app.ingest import Ingest
 from stream_app.lease import Lease
 from stream_app.ports import Clock
 from stream_app.state.memory import MemoryStore
-from stream_app.stream_views import StreamViews
+from stream_app.stream_views import LoadedStreams
 from tests.simulator.schedule import STREAM, Schedule
 
 
@@ -63,7 +63,7 @@ class Pipeline:
             lease=Lease(ports.store, STREAM, ports.make_nonce()) if schedule.workers > 1 else None,
             make_nonce=ports.make_nonce,
         )
-        views = StreamViews([STREAM], agree=lambda _: closer.open())
+        views = LoadedStreams([STREAM], agree=lambda _: closer.open())
         cutter = Cutter(ports.source, ports.store, ports.clock, ports.dead_letters, views)
         ingest = Ingest(
             ports.source, ports.store, ports.clock, ports.dead_letters, cutter, views, user_key=bytes(32)

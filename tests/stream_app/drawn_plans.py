@@ -18,7 +18,7 @@ from dphist.workloads import Workload
 from stream_app.config import StreamSettings, load
 from stream_app.config.settings import KeySettings, UserSettings, ValueSettings, WindowSettings
 from stream_app.core.kinds import kind_of
-from stream_app.core.kinds.tables import OVER_EPOCHS, Answered, Known, Span
+from stream_app.core.kinds.tables import OVER_EPOCHS, SeriesKind, SeriesView, Span
 from stream_app.core.query import Missing, StreamView
 from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.release import CONFIDENCE, row_errors
@@ -142,8 +142,8 @@ def _first_epoch(view: StreamView) -> StreamView:
 
 
 def _series(view: StreamView, rng: random.Random, place: int | None) -> Iterator[Stated]:
-    kind: Answered = rng.choice(["running", "bin", "window"])
-    shown: Known = rng.choice(["unbiased", "first_published"])
+    kind: SeriesKind = rng.choice(["running", "bin", "window"])
+    shown: SeriesView = rng.choice(["unbiased", "first_published"])
     bins = view.span.stop - view.span.start
     step, window = rng.randint(1, min(bins, 9)), rng.randint(1, bins)
     series = view.series(kind, view.span, step, window, shown)

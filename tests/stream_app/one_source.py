@@ -21,7 +21,7 @@ from stream_app.ingest import Ingest, Start
 from stream_app.source_ledger import SourceLedger
 from stream_app.sources.file import FileSource
 from stream_app.state.memory import MemoryStore
-from stream_app.stream_views import StreamViews
+from stream_app.stream_views import LoadedStreams
 from stream_app.vault.key_files import KeyFiles
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
@@ -138,7 +138,7 @@ class OneSource:
         """Start to count events."""
         store = store or self.store
         source, clock = self.source(), clock or LiveClock(store)
-        views = StreamViews([strategy.stream for strategy in self.strategies])
+        views = LoadedStreams([strategy.stream for strategy in self.strategies])
         cutter = Cutter(source, store, clock, self.letters, views)
         ingest = Ingest(source, store, clock, self.letters, cutter, views, start, user_key=bytes(32))
         return Counting(source, cutter, ingest)

@@ -21,7 +21,7 @@ from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.estimate import ReleasedForest
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.over_epochs_cover import EpochNode
-from stream_app.core.kinds.tables import Known, Span
+from stream_app.core.kinds.tables import SeriesView, Span
 from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
 
@@ -46,7 +46,7 @@ class Noise(NamedTuple):
         return Noise(np.outer(used, self.weights).ravel(), np.tile(self.scales, len(used)))
 
 
-def of_answer(view: StreamView, span: Span, shown: Known, key: int | None = None) -> Noise:
+def of_answer(view: StreamView, span: Span, shown: SeriesView, key: int | None = None) -> Noise:
     """Return the noise of the count of a range of bins: of one key, or of all events."""
     return Noise.joined(_of_parts(view, span, shown, _columns(view.strategy, key)))
 
@@ -83,7 +83,7 @@ def _columns(strategy: Strategy, key: int | None) -> list[tuple[TreeDesign, Floa
 
 
 def _of_parts(
-    view: StreamView, span: Span, shown: Known, columns: Sequence[tuple[TreeDesign, FloatArray]]
+    view: StreamView, span: Span, shown: SeriesView, columns: Sequence[tuple[TreeDesign, FloatArray]]
 ) -> Iterable[Noise]:
     counted = set[int]()
     if view.strategy.kind.levels is not None:
@@ -121,7 +121,7 @@ def _of_node(levels: EpochLevels, level: int) -> Noise:
     )
 
 
-def over_time(design: TreeDesign, bins: int, part: Span, shown: Known) -> Noise:
+def over_time(design: TreeDesign, bins: int, part: Span, shown: SeriesView) -> Noise:
     """Return the noise of bins of one epoch's tree, of which ``bins`` are closed."""
     if design.release == "anticipating":
         weights = _published(design)

@@ -27,7 +27,7 @@ from stream_app.outage import Outage
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.replay import ReplaySource
 from stream_app.state.memory import MemoryStore
-from stream_app.stream_views import StreamViews
+from stream_app.stream_views import LoadedStreams
 from stream_app.vault.key_files import KeyFiles
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.files import AT, write_events
@@ -277,7 +277,7 @@ class Replay:
         try:
             state = await closer.open()
             clock.start_at((state.released_bin + 1) * BIN_US)
-            views = StreamViews([STREAM])
+            views = LoadedStreams([STREAM])
             cutter = Cutter(source, store, clock, DeadLetterList(), views)
             ingest = Ingest(source, store, clock, DeadLetterList(), cutter, views, "latest")
             counting = asyncio.create_task(ingest.run())

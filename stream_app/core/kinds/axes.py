@@ -40,11 +40,11 @@ from stream_app.core.kinds.kind import Kind, Vector, node_tables, values_hash
 from stream_app.core.kinds.published_errors import PublishedAxesErrors
 from stream_app.core.kinds.tables import (
     PUBLISHED,
-    Answered,
     Block,
     Closed,
     Float64Array,
-    Known,
+    SeriesKind,
+    SeriesView,
     Span,
     node_table,
 )
@@ -130,7 +130,7 @@ class CausalAxes(Axes):
         variances = np.array([error.variance for error in errors])
         return row_pairs(variances, halves + roundings + _ONCE_MORE)
 
-    def errors(self, known: Known = "unbiased", key: int | None = None) -> CausalAxesErrors:
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> CausalAxesErrors:
         """Return the errors of answers about the total, or about one key."""
         return CausalAxesErrors(self.design, known, column_sum(self.axes, key))
 
@@ -190,7 +190,7 @@ class AnticipatingAxes(Axes):
         halves, _ = half_widths(laws, CONFIDENCE)
         return row_pairs(laws.deviations() ** 2, halves + total.published_rounding(0) + _ONCE_MORE)
 
-    def errors(self, known: Known = "unbiased", key: int | None = None) -> PublishedAxesErrors:
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> PublishedAxesErrors:
         """Return the errors of answers about the total, or about one key."""
         return PublishedAxesErrors(self.design, column_sum(self.axes, key))
 
@@ -265,7 +265,7 @@ class CausalAxesEpoch(AxesEpoch):
         """Return all cells over a part of the epoch."""
         return self._columns.range(part.start, part.stop)
 
-    def running_values(self, kind: Answered, view: Known) -> Float64Array:
+    def running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
         """Return the running count after each bin; its differences are the values of a kind."""
         if view == "unbiased":
             return self._columns.running(self._sum.weights)
@@ -274,7 +274,7 @@ class CausalAxesEpoch(AxesEpoch):
         leaves = self._columns.nodes(self.design.shape.height)
         return np.asarray(np.cumsum(leaves @ self._sum.weights), dtype=np.float64)
 
-    def _estimate(self, part: Span, view: Known) -> Estimate:
+    def _estimate(self, part: Span, view: SeriesView) -> Estimate:
         if view == "unbiased":
             return self._sum.of_range(self.range(part))
         error = self._sum.live_error(part.stop)
@@ -304,7 +304,7 @@ class AnticipatingAxesEpoch(AxesEpoch):
         """Return all cells over a part of the epoch."""
         return published_range(self._axes, self.published, part.start, part.stop)
 
-    def running_values(self, kind: Answered, view: Known) -> Float64Array:
+    def running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
         """Return the running count after each bin: the same for every kind and view."""
         done, weights = len(self._running), self._sum.weights
         used = np.flatnonzero(weights)  # a key alone needs its own columns, and those of the total
@@ -315,5 +315,5 @@ class AnticipatingAxesEpoch(AxesEpoch):
         self._running = np.concatenate(fresh)
         return self._running
 
-    def _estimate(self, part: Span, view: Known) -> Estimate:
+    def _estimate(self, part: Span, view: SeriesView) -> Estimate:
         return self._sum.of_range(self.range(part))

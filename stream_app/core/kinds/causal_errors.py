@@ -21,7 +21,7 @@ from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
-from stream_app.core.kinds.tables import Answered, Float64Array, Known
+from stream_app.core.kinds.tables import Float64Array, SeriesKind, SeriesView
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class CausalErrors(Errors):
     """
 
     design: TreeDesign
-    known: Known
+    known: SeriesView
 
     @abstractmethod
     def _of_leaf(self) -> LawTable:
         """Return the law of one bin's own node, in one row."""
 
-    def of_own_nodes(self, kind: Answered) -> bool:
+    def of_own_nodes(self, kind: SeriesKind) -> bool:
         """Return whether points of this kind add up the bins' own nodes only, as first published."""
         return self.known == "first_published" and kind != "running"
 

@@ -11,7 +11,7 @@ from dphist.arrays import Int64Array
 from dphist.product.forest import RangeSum
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
-from stream_app.core.kinds.tables import PUBLISHED, Answered, Float64Array, Known, Span, node_table
+from stream_app.core.kinds.tables import PUBLISHED, Float64Array, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
 
 
@@ -26,7 +26,7 @@ class EpochView(ABC):
         self.design = design
         self.width = width
         self._rows: dict[str, list[Int64Array]] = defaultdict(list)
-        self._whole: tuple[int, dict[Known, Estimate]] = (0, {})
+        self._whole: tuple[int, dict[SeriesView, Estimate]] = (0, {})
 
     @property
     @abstractmethod
@@ -34,14 +34,14 @@ class EpochView(ABC):
         """Return the number of visible bins."""
 
     @abstractmethod
-    def running_values(self, kind: Answered, view: Known) -> Float64Array:
+    def running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
         """Return the running count after each bin, over all cells; its differences are the values of a kind.
 
         Cost: O(bins * width), in numpy.
         """
 
     @abstractmethod
-    def _estimate(self, part: Span, view: Known) -> Estimate: ...
+    def _estimate(self, part: Span, view: SeriesView) -> Estimate: ...
 
     @property
     def span(self) -> Span:
@@ -80,7 +80,7 @@ class EpochView(ABC):
         start, stop = (min(max(edge - first, 0), self.bins) for edge in span)
         return Span(start, stop)
 
-    def estimate(self, part: Span, view: Known) -> Estimate:
+    def estimate(self, part: Span, view: SeriesView) -> Estimate:
         """Return a count within the epoch. As first published it is the running count, so from bin 0 on."""
         if part != (0, self.bins):
             return self._estimate(part, view)

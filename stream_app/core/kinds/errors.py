@@ -14,7 +14,7 @@ from dphist.arrays import Int64Array
 from dphist.tree.forest_laws import RangeErrors
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
-from stream_app.core.kinds.tables import Answered
+from stream_app.core.kinds.tables import SeriesKind
 
 CONFIDENCE = 0.95  # of the intervals in rows of the chain
 RowError = tuple[float, float]  # variance and half width, in counts
@@ -40,7 +40,7 @@ class Errors(ABC):
         Args: absolute bins, half-open, shape (points,); over, nodes over epochs that stand for whole ones.
         """
 
-    def of_own_nodes(self, kind: Answered) -> bool:
+    def of_own_nodes(self, kind: SeriesKind) -> bool:
         """Return whether points of this kind add up the bins' own nodes only, as first published."""
         return False
 

@@ -24,7 +24,7 @@ from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors, RowError
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.pages import PageGeometry
-from stream_app.core.kinds.tables import PUBLISHED, Closed, Float64Array, Known, node_table
+from stream_app.core.kinds.tables import PUBLISHED, Closed, Float64Array, SeriesView, node_table
 from stream_app.core.records import EpochRecord
 
 Vector = tuple[Fraction, tuple[int, ...]]  # a scale and a shape of noise
@@ -129,7 +129,7 @@ class Kind(ABC):
         """Return variance and half width of the running count of each of some bins, as first published."""
 
     @abstractmethod
-    def errors(self, known: Known = "unbiased", key: int | None = None) -> Errors:
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
         """Return the errors of answers about the total, or about one key of the list."""
 
     @abstractmethod

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 
 Float64Array = NDArray[np.float64]
-Answered = Literal["running", "bin", "window"]  # what each point of a series counts
-Known = Literal["unbiased", "first_published"]  # as it is known now, or as it was first shown
+SeriesKind = Literal["running", "bin", "window"]  # what each point of a series counts
+SeriesView = Literal["unbiased", "first_published"]  # as it is known now, or as it was first shown
 
 PUBLISHED = "published"  # the running counts as first published: one row for each bin
 WINDOWS = "windows"  # the histograms of complete windows

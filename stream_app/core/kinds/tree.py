@@ -33,11 +33,11 @@ from stream_app.core.kinds.kind import Kind, node_tables
 from stream_app.core.kinds.published_errors import PublishedTreeErrors
 from stream_app.core.kinds.tables import (
     PUBLISHED,
-    Answered,
     Block,
     Closed,
     Float64Array,
-    Known,
+    SeriesKind,
+    SeriesView,
     Span,
     node_table,
 )
@@ -104,7 +104,7 @@ class CausalTree(Tree):
         variances = series_variance(design, so_far, "live", bins)
         return row_pairs(variances, halves[row_of_bin] + rounding / UNITS_PER_COUNT)
 
-    def errors(self, known: Known = "unbiased", key: int | None = None) -> CausalTreeErrors:
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> CausalTreeErrors:
         """Return the errors of answers about the total."""
         return CausalTreeErrors(self.design, known, self.width)
 
@@ -150,7 +150,7 @@ class AnticipatingTree(Tree):
         halves, _ = half_widths(laws, CONFIDENCE)
         return row_pairs(laws.deviations() ** 2, halves + published_rounding(self.design, 0))
 
-    def errors(self, known: Known = "unbiased", key: int | None = None) -> PublishedTreeErrors:
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> PublishedTreeErrors:
         """Return the errors of answers about the total."""
         return PublishedTreeErrors(self.design, self.width)
 
@@ -191,7 +191,7 @@ class CausalEpoch(EpochView):
         else:
             super().append(table, values)
 
-    def running_values(self, kind: Answered, view: Known) -> Float64Array:
+    def running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
         """Return the running count after each bin, over all cells."""
         if view == "unbiased":
             values = self._forest.series("running").sum(axis=1)
@@ -202,7 +202,7 @@ class CausalEpoch(EpochView):
             values = np.cumsum(leaves.sum(axis=1))
         return np.asarray(values, dtype=np.float64)
 
-    def _estimate(self, part: Span, view: Known) -> Estimate:
+    def _estimate(self, part: Span, view: SeriesView) -> Estimate:
         if view == "unbiased":
             return self._forest.range(part.start, part.stop)
         return live_estimate(self.design, part.stop, self.published[part.stop - 1])
@@ -216,11 +216,11 @@ class AnticipatingEpoch(EpochView):
         """Return the number of visible bins."""
         return len(self.published)
 
-    def running_values(self, kind: Answered, view: Known) -> Float64Array:
+    def running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
         """Return the running count after each bin, over all cells: the same for every kind and view."""
         return np.asarray(self.published.sum(axis=1) / UNITS_PER_COUNT, dtype=np.float64)
 
-    def _estimate(self, part: Span, view: Known) -> Estimate:
+    def _estimate(self, part: Span, view: SeriesView) -> Estimate:
         units = self.published[part.stop - 1].copy()
         if part.start:
             units -= self.published[part.start - 1]

@@ -14,7 +14,7 @@ from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors, RowError
 from stream_app.core.kinds.kind import Kind
 from stream_app.core.kinds.pages import PageGeometry
-from stream_app.core.kinds.tables import Float64Array, Known
+from stream_app.core.kinds.tables import Float64Array, SeriesView
 from stream_app.core.kinds.tree import Tree
 from stream_app.core.records import EpochRecord
 
@@ -57,7 +57,7 @@ class Wrapper(Kind):
         """Return the errors of the running counts as first published."""
         return self.tree.row_errors(bins)
 
-    def errors(self, known: Known = "unbiased", key: int | None = None) -> Errors:
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
         """Return the errors of answers about the total."""
         return self.tree.errors(known, key)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dphist.tree.estimate import ReleasedForest
 from dphist.tree.release import BinRelease, NodeRelease
-from stream_app.core.kinds.tables import Answered, Span
+from stream_app.core.kinds.tables import SeriesKind, Span
 from stream_app.core.query import QueryError, StreamView, downsampled
 from stream_app.state.memory import MemoryStore
 from tests.dphist.tree.dense import published_variance
@@ -326,7 +326,7 @@ def test_a_long_series_is_shortened_and_keeps_its_peak() -> None:
     counts = [0] * 500
     counts[321] = 10_000
     view = view_of([counts], 500)
-    kinds: tuple[Answered, ...] = ("bin", "window")
+    kinds: tuple[SeriesKind, ...] = ("bin", "window")
     for kind in kinds:
         series = view.series(kind, view.span, points=50)
         assert len(series.spans) <= 50 < series.available
