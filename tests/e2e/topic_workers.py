@@ -87,7 +87,7 @@ class Cell:
     async def _rows(self) -> list[dict[str, object]]:
         witness = await WitnessTopic.open(Cluster(self.topic.servers), f"{self.topic.name}.private")
         try:
-            return [json.loads(row) for _, row in await witness.rows("clicks", 0)]
+            return [json.loads(row.row) for row in await witness.rows("clicks", 0)]
         finally:
             await witness.close()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stream_app.core.kinds.tables import PUBLISHED
-from stream_app.core.records import Apply, Cut, EpochRecord, Release, Reply, StreamState
+from stream_app.core.records import Apply, Cut, EpochRecord, Release, Reply, StreamState, WitnessRow
+from stream_app.core.row_values import unpacked
 from tests.simulator.checks import (
     Broken,
     History,
@@ -118,13 +121,27 @@ class Observer:
     async def _witnessed(self) -> None:
         """Check what the witness has: one value a row, nothing that the store does not hold."""
         rows = await self.world.witness.rows(STREAM, self._witnessed_seq)
-        self.watch.see_rows(rows, "witness")
+        self.watch.see_rows((row[:2] for row in rows), "witness")
+        self._check_values(rows)
         if not rows:
             return
         self._witnessed_seq = rows[-1][0]
         state = await self._state()
         if rows[-1][0] > state.seq:
             raise Broken(f"the witness has row {rows[-1][0]}, the store has released {state.seq}")
+
+    def _check_values(self, rows: Sequence[WitnessRow]) -> None:
+        """Check that a lost store could be given back what these rows made public."""
+        strategy = self.world.schedule.strategy
+        if strategy.kind.rows_hold_values:
+            return
+        epochs = {epoch.epoch: epoch for epoch in self.history.epochs}
+        for row in rows:
+            epoch = epochs[json.loads(row.row)["epoch"]]
+            for block in unpacked(strategy, epoch, row.row, row.values):
+                first = epoch.first_bin if block.table == PUBLISHED else 0
+                for index, values in enumerate(block.values.tolist(), start=first + block.first):
+                    self.watch.see_node(epoch.epoch, block.table, index, values, "witness")
 
     async def _after_publish(self, args: tuple[Any, ...], reply: None) -> None:
         """Check what became visible: witnessed before, one value a row and a node, tiles equal to rows."""

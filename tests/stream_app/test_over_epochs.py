@@ -98,7 +98,7 @@ def test_nodes_are_released_with_the_last_bin_and_equal_a_recount(one: OneSource
             expected[2 * EPOCH * (number + 1) - 1] = [[1, number, [exact]]]
         expected[6 * EPOCH - 1].append([2, 0, [true_count(FIRST_BIN, FIRST_BIN + 6 * EPOCH)]])
         assert await nodes_in_rows(one) == expected
-        witnessed = [row for _, row in await one.witness.rows(STREAM, 0)]
+        witnessed = [row.row for row in await one.witness.rows(STREAM, 0)]
         assert witnessed == [row for _, row in await one.store.rows(STREAM, 0, 1000)]
         view = await view_of(one.store)
         for span in (
@@ -220,7 +220,7 @@ def test_a_store_that_was_set_back_begins_new_nodes(one: OneSource) -> None:
         await run_until(one, FIRST_BIN + 2 * EPOCH)  # the first node of two is out
         one.store.restore(backup)
         await run_until(one, FIRST_BIN + 4 * EPOCH)
-        witnessed = [json.loads(row) for _, row in await one.witness.rows(STREAM, 0)]
+        witnessed = [json.loads(row.row) for row in await one.witness.rows(STREAM, 0)]
         told = [(row["bin"] - FIRST_BIN, row["over_epochs"]) for row in witnessed if row["over_epochs"]]
         later = true_count(FIRST_BIN + 2 * EPOCH, FIRST_BIN + 4 * EPOCH)
         assert [bin for bin, _ in told] == [2 * EPOCH - 1, 4 * EPOCH - 1]
