@@ -13,19 +13,18 @@ from typing import Literal
 
 import numpy as np
 
-from dphist.arrays import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.consistency.isotonic import isotonic
 from dphist.consistency.top_down import top_down
 from dphist.tree.decoder import node_variances
 from stream_app.core.kinds.epoch import EpochView
-from stream_app.core.kinds.tables import Float64Array
 from stream_app.core.strategy import Strategy
 
 Method = Literal["top_down", "isotonic"]
 
 
 def consistent_running(
-    strategy: Strategy, epochs: Sequence[EpochView], values: Float64Array, method: Method
+    strategy: Strategy, epochs: Sequence[EpochView], values: FloatArray, method: Method
 ) -> Int64Array:
     """Return running counts at every measured edge, whole and never falling: (measured bins + 1,).
 
@@ -38,7 +37,7 @@ def consistent_running(
     return _whole(_settled_top_down(strategy, epochs, values, variances))
 
 
-def closest_rising(values: Float64Array, variances: Float64Array) -> Int64Array:
+def closest_rising(values: FloatArray, variances: FloatArray) -> Int64Array:
     """Return the closest non-decreasing whole numbers from 0 on, shape as the values'.
 
     Args: values, estimated running counts; variances of their errors, zero where there is none.
@@ -50,19 +49,19 @@ def closest_rising(values: Float64Array, variances: Float64Array) -> Int64Array:
     return _whole(_rising(values, variances))
 
 
-def _rising(values: Float64Array, variances: Float64Array) -> Float64Array:
+def _rising(values: FloatArray, variances: FloatArray) -> FloatArray:
     # A value without error weighs as much as doubles can tell apart, but no weight is infinite.
     least = 1e-9 * max(float(variances.max(initial=0.0)), 1e-9)
     return isotonic(values, 1.0 / np.maximum(variances, least), lower=0.0)
 
 
-def _whole(values: Float64Array) -> Int64Array:
+def _whole(values: FloatArray) -> Int64Array:
     return np.floor(values + 0.5).astype(np.int64)
 
 
 def _settled_top_down(
-    strategy: Strategy, epochs: Sequence[EpochView], values: Float64Array, variances: Float64Array
-) -> Float64Array:
+    strategy: Strategy, epochs: Sequence[EpochView], values: FloatArray, variances: FloatArray
+) -> FloatArray:
     """Take the closest rising counts where epochs end, and settle every epoch's bins within its own."""
     edges = np.cumsum([0, *(epoch.bins for epoch in epochs)])
     settled = _rising(values, variances)[edges]
@@ -77,7 +76,7 @@ def _settled_top_down(
     return np.maximum.accumulate(found)  # sums of doubles may fall by their last bit
 
 
-def _own_variances(strategy: Strategy, bins: int) -> list[Float64Array]:
+def _own_variances(strategy: Strategy, bins: int) -> list[FloatArray]:
     """Return the variance of each node's noise among the first bins, infinite where one is not complete.
 
     Up to a factor: columns of keys and buckets share the proportions of the tree over time.
@@ -91,7 +90,7 @@ def _own_variances(strategy: Strategy, bins: int) -> list[Float64Array]:
     return own
 
 
-def running_variances(strategy: Strategy, epochs: Sequence[EpochView]) -> Float64Array:
+def running_variances(strategy: Strategy, epochs: Sequence[EpochView]) -> FloatArray:
     """Return the variance of the running count at every measured edge, as now known: (measured bins + 1,)."""
     columns = [np.zeros(1)]
     for epoch in (one for one in epochs if one.bins):

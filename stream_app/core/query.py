@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.arrays import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.product.columns import ColumnSum
 from dphist.product.forest import RangeSum
@@ -25,7 +25,7 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
-from stream_app.core.kinds.tables import PUBLISHED, Float64Array, SeriesKind, SeriesView, Span
+from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
 from stream_app.core.ledger import Statement
 from stream_app.core.records import PublicState
 from stream_app.core.series_points import downsampled, point_ranges
@@ -65,9 +65,9 @@ class SeriesPoints:
     """
 
     spans: Sequence[Span]
-    values: Float64Array
+    values: FloatArray
     laws: LawTable
-    roundings: Float64Array
+    roundings: FloatArray
     available: int
     unmeasured: int
 
@@ -92,7 +92,7 @@ class StreamView:
         self.epochs: list[EpochView] = []
         self.visible_seq = 0
         self._strategy_text = strategy
-        self._running: dict[tuple[SeriesKind, SeriesView], Float64Array] = {}
+        self._running: dict[tuple[SeriesKind, SeriesView], FloatArray] = {}
         self._covers: EpochCovers | None = None
         self._consistent: dict[Method, Int64Array] = {}
         self._of_key: dict[str, StreamView] = {}
@@ -403,7 +403,7 @@ class StreamView:
             rounding=width * sum(part.rounding for part in parts),
         )
 
-    def _running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
+    def _running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count at every measured edge, shape (measured bins + 1,)."""
         key: tuple[SeriesKind, SeriesView] = ("running" if kind == "running" else "bin", view)
         if key not in self._running:

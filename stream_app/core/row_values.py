@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dphist.noise import Int64Array
+from dphist.arrays import Int64Array
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.tables import PUBLISHED, Block, Closed
 from stream_app.core.records import EpochRecord, WitnessRow

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from dphist.arrays import Int64Array
-from stream_app.core.kinds.tables import Float64Array, SeriesKind, Span
+from dphist.arrays import FloatArray, Int64Array
+from stream_app.core.kinds.tables import SeriesKind, Span
 
 
-def downsampled(values: Float64Array, points: int) -> Int64Array:
+def downsampled(values: FloatArray, points: int) -> Int64Array:
     """Return which of the values to show, at most ``points``, rising: the first, the last, and the least and
     the greatest of every stretch between them.
 

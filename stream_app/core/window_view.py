@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dphist.arrays import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.units import UNITS_PER_COUNT
-from stream_app.core.kinds.tables import WINDOWS, Float64Array, Span
+from stream_app.core.kinds.tables import WINDOWS, Span
 from stream_app.core.query import QueryError, StreamView
 
 
@@ -20,7 +20,7 @@ class Window(NamedTuple):
     """
 
     span: Span
-    counts: Float64Array
+    counts: FloatArray
     earlier: int | None
     later: int | None
     available: int

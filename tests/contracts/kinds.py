@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dphist.arrays import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource
 from dphist.product.axis import KeyAxis, ValueAxis
@@ -23,7 +23,7 @@ from stream_app.core.kinds import Kind, kind_of
 from stream_app.core.kinds.causal_errors import CausalTreeErrors
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import RowError
-from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, Float64Array, SeriesKind, SeriesView, Span
+from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span
 from stream_app.core.records import EpochRecord
 
 BINS, SHARES = 12, (Fraction(1, 6), Fraction(1, 3), Fraction(1, 2))
@@ -63,7 +63,7 @@ class ToyEpoch(EpochView):
     def bins(self) -> int:
         return len(self.published)
 
-    def running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
+    def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         return np.asarray(self.rows("counts").sum(axis=1).cumsum(), np.float64)
 
     def _estimate(self, part: Span, view: SeriesView) -> Estimate:
@@ -103,7 +103,7 @@ class Toy(Kind):
     def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> CausalTreeErrors:
         return CausalTreeErrors(self.design, known, 1)
 
-    def running_variances(self, bins: int) -> Float64Array:
+    def running_variances(self, bins: int) -> FloatArray:
         return self.design.variances[0] * np.arange(1, bins + 1)
 
     def epoch(self, record: EpochRecord) -> EpochView:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dphist import plan_product
-from dphist.arrays import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.interval import half_widths
 from dphist.laws.law import LawTable
 from dphist.noise import NoiseSource
@@ -38,16 +38,7 @@ from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import CONFIDENCE, RowError, row_pairs
 from stream_app.core.kinds.kind import Kind, Vector, node_tables, values_hash
 from stream_app.core.kinds.published_errors import PublishedAxesErrors
-from stream_app.core.kinds.tables import (
-    PUBLISHED,
-    Block,
-    Closed,
-    Float64Array,
-    SeriesKind,
-    SeriesView,
-    Span,
-    node_table,
-)
+from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
 
 _ROWS_AT_ONCE = 1024  # as doubles, for a weighted sum
@@ -134,7 +125,7 @@ class CausalAxes(Axes):
         """Return the errors of answers about the total, or about one key."""
         return CausalAxesErrors(self.design, known, column_sum(self.axes, key))
 
-    def running_variances(self, bins: int) -> Float64Array:
+    def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the running count after each bin, up to a factor for all columns."""
         return series_variance(self.design, bins, "running", np.arange(bins))
 
@@ -194,7 +185,7 @@ class AnticipatingAxes(Axes):
         """Return the errors of answers about the total, or about one key."""
         return PublishedAxesErrors(self.design, column_sum(self.axes, key))
 
-    def running_variances(self, bins: int) -> Float64Array:
+    def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the running count after each bin, up to a factor for all columns."""
         return published_prefix_variances(self.design)[:bins]
 
@@ -265,7 +256,7 @@ class CausalAxesEpoch(AxesEpoch):
         """Return all cells over a part of the epoch."""
         return self._columns.range(part.start, part.stop)
 
-    def running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
+    def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count after each bin; its differences are the values of a kind."""
         if view == "unbiased":
             return self._columns.running(self._sum.weights)
@@ -304,7 +295,7 @@ class AnticipatingAxesEpoch(AxesEpoch):
         """Return all cells over a part of the epoch."""
         return published_range(self._axes, self.published, part.start, part.stop)
 
-    def running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
+    def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count after each bin: the same for every kind and view."""
         done, weights = len(self._running), self._sum.weights
         used = np.flatnonzero(weights)  # a key alone needs its own columns, and those of the total

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dphist.arrays import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable
 from dphist.product.columns import ColumnSum
 from dphist.tree.design import TreeDesign
@@ -21,7 +21,7 @@ from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
-from stream_app.core.kinds.tables import Float64Array, SeriesKind, SeriesView
+from stream_app.core.kinds.tables import SeriesKind, SeriesView
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,10 @@ def causal_points(
 
 
 def _with_whole(
-    errors: CausalErrors, whole: dict[int, Int64Array], tables: list[LawTable], roundings: Float64Array
+    errors: CausalErrors, whole: dict[int, Int64Array], tables: list[LawTable], roundings: FloatArray
 ) -> RangeErrors:
     """Join what the ranges hold of whole epochs: few groups, however many different epochs there are."""
-    copies: dict[tuple[float, float], Float64Array] = {}
+    copies: dict[tuple[float, float], FloatArray] = {}
     for bins, times in whole.items():
         one, rounding = errors.within(bins, np.array([0]), np.array([bins]))
         roundings = roundings + times * rounding[0]

@@ -7,11 +7,11 @@ from collections import defaultdict
 
 import numpy as np
 
-from dphist.arrays import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.product.forest import RangeSum
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
-from stream_app.core.kinds.tables import PUBLISHED, Float64Array, SeriesKind, SeriesView, Span, node_table
+from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
 
 
@@ -34,7 +34,7 @@ class EpochView(ABC):
         """Return the number of visible bins."""
 
     @abstractmethod
-    def running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
+    def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count after each bin, over all cells; its differences are the values of a kind.
 
         Cost: O(bins * width), in numpy.

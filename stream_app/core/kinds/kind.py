@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from dphist.arrays import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource
 from dphist.product.design import ProductDesign
@@ -24,7 +24,7 @@ from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors, RowError
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.pages import PageGeometry
-from stream_app.core.kinds.tables import PUBLISHED, Closed, Float64Array, SeriesView, node_table
+from stream_app.core.kinds.tables import PUBLISHED, Closed, SeriesView, node_table
 from stream_app.core.records import EpochRecord
 
 Vector = tuple[Fraction, tuple[int, ...]]  # a scale and a shape of noise
@@ -133,7 +133,7 @@ class Kind(ABC):
         """Return the errors of answers about the total, or about one key of the list."""
 
     @abstractmethod
-    def running_variances(self, bins: int) -> Float64Array:
+    def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the total's running count after each of ``bins`` closed bins: (bins,)."""
 
     # -- reading ------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dphist.arrays import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.epochs.levels import EpochLevels
 from dphist.laws.law import LawTable
 from dphist.tree.estimate import Estimate
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import EpochView
-from stream_app.core.kinds.tables import OVER_EPOCHS, Float64Array
+from stream_app.core.kinds.tables import OVER_EPOCHS
 
 
 class EpochNode(NamedTuple):
@@ -105,7 +105,7 @@ class EpochCovers:
         pairs = (divmod(place, len(self._first_bins) + 1) for place in places.tolist())
         return Covers([tuple(self._covering(*pair)) for pair in pairs], of)
 
-    def gains(self, covers: Covers, totals: Float64Array) -> Float64Array:
+    def gains(self, covers: Covers, totals: FloatArray) -> FloatArray:
         """Return what nodes change in the sums of epochs' totals, one number a range, in counts.
 
         Args: totals, the running sum of the epochs' counts before each and after the last: (epochs + 1,).
@@ -124,7 +124,7 @@ class EpochCovers:
                 row[node.level] += 1
         return digits[covers.of]
 
-    def law_table(self, digits: Int64Array) -> tuple[list[LawTable], Float64Array]:
+    def law_table(self, digits: Int64Array) -> tuple[list[LawTable], FloatArray]:
         """Return the laws of the nodes' errors, to be joined, and the bounds on their rounding, in counts."""
         tables, rounding = [], np.zeros(len(digits))
         rows = np.zeros(len(digits), np.int64)

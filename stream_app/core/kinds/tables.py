@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dphist.arrays import Int64Array
 
-Float64Array = NDArray[np.float64]
 SeriesKind = Literal["running", "bin", "window"]  # what each point of a series counts
 SeriesView = Literal["unbiased", "first_published"]  # as it is known now, or as it was first shown
 

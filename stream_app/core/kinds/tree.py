@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dphist import plan_tree
-from dphist.arrays import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.interval import half_widths
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import AnticipatingSnapshot, BinsNoise, bins_noise, release_bins
@@ -31,16 +31,7 @@ from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import CONFIDENCE, RowError, row_pairs
 from stream_app.core.kinds.kind import Kind, node_tables
 from stream_app.core.kinds.published_errors import PublishedTreeErrors
-from stream_app.core.kinds.tables import (
-    PUBLISHED,
-    Block,
-    Closed,
-    Float64Array,
-    SeriesKind,
-    SeriesView,
-    Span,
-    node_table,
-)
+from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
 
 
@@ -108,7 +99,7 @@ class CausalTree(Tree):
         """Return the errors of answers about the total."""
         return CausalTreeErrors(self.design, known, self.width)
 
-    def running_variances(self, bins: int) -> Float64Array:
+    def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the total's running count after each bin, as known now."""
         return self.width * series_variance(self.design, bins, "running", np.arange(bins))
 
@@ -154,7 +145,7 @@ class AnticipatingTree(Tree):
         """Return the errors of answers about the total."""
         return PublishedTreeErrors(self.design, self.width)
 
-    def running_variances(self, bins: int) -> Float64Array:
+    def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the total's running count after each bin."""
         return self.width * published_prefix_variances(self.design)[:bins]
 
@@ -191,7 +182,7 @@ class CausalEpoch(EpochView):
         else:
             super().append(table, values)
 
-    def running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
+    def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count after each bin, over all cells."""
         if view == "unbiased":
             values = self._forest.series("running").sum(axis=1)
@@ -216,7 +207,7 @@ class AnticipatingEpoch(EpochView):
         """Return the number of visible bins."""
         return len(self.published)
 
-    def running_values(self, kind: SeriesKind, view: SeriesView) -> Float64Array:
+    def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count after each bin, over all cells: the same for every kind and view."""
         return np.asarray(self.published.sum(axis=1) / UNITS_PER_COUNT, dtype=np.float64)
 

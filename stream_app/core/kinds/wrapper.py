@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from dphist.arrays import Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.noise import NoiseSource
 from dphist.tree.design import TreeDesign
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors, RowError
 from stream_app.core.kinds.kind import Kind
 from stream_app.core.kinds.pages import PageGeometry
-from stream_app.core.kinds.tables import Float64Array, SeriesView
+from stream_app.core.kinds.tables import SeriesView
 from stream_app.core.kinds.tree import Tree
 from stream_app.core.records import EpochRecord
 
@@ -61,7 +61,7 @@ class Wrapper(Kind):
         """Return the errors of answers about the total."""
         return self.tree.errors(known, key)
 
-    def running_variances(self, bins: int) -> Float64Array:
+    def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the running count after each bin."""
         return self.tree.running_variances(bins)
 

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from dphist import plan_tree
+from dphist.arrays import FloatArray
 from dphist.consistency.isotonic import isotonic
 from dphist.tree.design import Release
 from stream_app.core.consistent import Method, closest_rising, consistent_running, running_variances
 from stream_app.core.kinds import kind_of
-from stream_app.core.kinds.tables import PUBLISHED, Float64Array, Span
+from stream_app.core.kinds.tables import PUBLISHED, Span
 from stream_app.core.records import EpochRecord
 from tests.dphist.tree.dense import published_variance
 from tests.examples import examples
@@ -112,7 +113,7 @@ def test_bins_are_the_closest_with_the_sums_settled_above_them(release: Release)
             assert np.abs(settled - expected).max() <= 1.01  # both ends are rounded
 
 
-def closest_with_sum(values: Float64Array, variances: Float64Array, total: float) -> Float64Array:
+def closest_with_sum(values: FloatArray, variances: FloatArray, total: float) -> FloatArray:
     """Lawson and Hanson's active set, the sum as a row of great weight."""
     rows = np.vstack([np.diag(variances**-0.5), np.full(len(values), 1e4)])
     return np.asarray(nnls(rows, np.append(values * variances**-0.5, 1e4 * total))[0])
