@@ -422,7 +422,10 @@ class MemoryStore:
         if strategy.kind.rows_hold_values or not rows:
             return [WitnessRow(seq, row) for seq, row in rows]
         state = self._opened(stream)
-        return [witness_row(strategy, state.epochs, seq, row, state.part_of_tile) for seq, row in rows]
+        try:
+            return [witness_row(strategy, state.epochs, seq, row, state.part_of_tile) for seq, row in rows]
+        except (LookupError, ValueError):
+            raise ConnectionError(f"stream {stream}: its last rows changed while they were read") from None
 
     def _opened(self, stream: str) -> MemoryStream:
         """Return a stream's record. Raises: LookupError for one never opened."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redis.asyncio import Redis
-
 from stream_app.core.records import WitnessRow
 from stream_app.core.row_values import place_of, rows_of_bin, witness_row
 from stream_app.core.strategy import Strategy
 from stream_app.state.codec import decode_epochs
 from stream_app.state.connection import batch
 from stream_app.state.keys import StreamKeys
+from stream_app.state.round_trips import RoundTrips
 
 
 async def with_values(
-    redis: Redis, stream: str, strategy: Strategy, rows: Sequence[tuple[int, bytes]]
+    redis: RoundTrips, stream: str, strategy: Strategy, rows: Sequence[tuple[int, bytes]]
 ) -> list[WitnessRow]:
     """Return rows with their values, in two round trips.
 

@@ -19,7 +19,7 @@ from dphist.arrays import Int64Array
 from dphist.noise import Scale
 from stream_app import cutting, ingest
 from stream_app.core.bins import Assignment, BinRules, assign
-from stream_app.core.records import Apply, Cut, PartitionState, Release, Reply
+from stream_app.core.records import Apply, Cut, PartitionState, Release, Reply, WitnessRow
 from stream_app.ports import Clock
 from stream_app.state.memory import MemoryStore
 from stream_app.state.memory_stream import MemoryStream
@@ -265,7 +265,7 @@ class _Eager:
 
     async def release(self, stream: str, release: Release) -> Reply:
         """Show, then write."""
-        rows = [(release.expected_seq + 1 + i, row) for i, row in enumerate(release.rows)]
+        rows = [WitnessRow(release.expected_seq + 1 + i, row) for i, row in enumerate(release.rows)]
         await self._witness.append(stream, rows)
         reply: Reply = await self._store.release(stream, release)
         return reply

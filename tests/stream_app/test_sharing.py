@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from stream_app.closer import Closer
+from stream_app.core.records import WitnessRow
 from stream_app.lease import Lease
 from stream_app.ports import OperatorError
 from stream_app.vault.key_files import KeyFiles
@@ -51,7 +52,7 @@ class _Door:
     async def resign(self, stream: str) -> None:
         self._claim = 0
 
-    async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
+    async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
         if self._claim != self._witness.claims:
             raise ConnectionError("fenced")
         await self._witness.append(stream, rows)
@@ -83,7 +84,8 @@ async def count_to(one: OneSource, closer: Closer, bin: int, *events: float) -> 
 
 
 def witnessed(one: OneSource) -> list[tuple[int, int]]:
-    return [(json.loads(row)["epoch"], json.loads(row)["bin"]) for _, row in one.witness.kept.get(STREAM, [])]
+    rows = [json.loads(row.row) for row in one.witness.kept.get(STREAM, [])]
+    return [(row["epoch"], row["bin"]) for row in rows]
 
 
 def test_rows_reach_a_public_witness_at_public_instants_only(one: OneSource) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stream_app.core.ledger import statement
-from stream_app.core.records import EpochRecord
+from stream_app.core.records import EpochRecord, WitnessRow
 from stream_app.core.restored import ENDED_EARLY, epochs_of
 from stream_app.ports import OperatorError
 from stream_app.state.memory import MemoryStore
@@ -172,7 +172,7 @@ async def records(one: OneSource) -> tuple[EpochRecord, ...]:
 def test_an_epoch_over_two_windows_is_an_older_version_s() -> None:
     places = [(0, 100), (0, 101), *((1, bin) for bin in range(102, 108)), (2, 108)]
     rows = [
-        (seq, json.dumps({"epoch": epoch, "bin": bin, "strategy": "h"}).encode())
+        WitnessRow(seq, json.dumps({"epoch": epoch, "bin": bin, "strategy": "h"}).encode())
         for seq, (epoch, bin) in enumerate(places, 1)
     ]
     found = epochs_of(strategy_of(max_events=MOST), rows)
