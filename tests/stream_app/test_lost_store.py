@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from dphist.epochs.levels import EpochLevels
 from dphist.tree.design import Release
-from dphist.tree.epoch_levels import EpochLevels
-from dphist.window import WindowDesign
+from dphist.windows.design import WindowDesign
 from stream_app.api.replica import StreamReplica
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import Span
