@@ -14,6 +14,12 @@ class SharedAnswer(Generic[T]):
 
     Guarantee: the question is put after each of its askers has asked, so nobody gets an answer from before.
         Who asks while it is under way waits for it to be put once more.
+
+    Only an answer that is the same for all askers may be shared, and only because it is not older than their
+    questions. Each asker has seen something first, and concludes from the order: the clock is read after
+    the log's end is known, so what is in a cut arrived by then; partitions are listed after a bin has closed,
+    so one that was born earlier holds its seal; a ledger is read after a row was visible, so it knows all
+    that the row may reveal. What is a stream's own, its state above all, is never shared.
     """
 
     def __init__(self, put: Callable[[], Awaitable[T]]) -> None:

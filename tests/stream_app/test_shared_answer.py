@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stream_app.clocks import SharedClock
+from stream_app.core.records import Cut
+from stream_app.cutting import Cutter
 from stream_app.shared_answer import SharedAnswer
 from stream_app.state.memory import MemoryStore
+from stream_app.stream_views import StreamViews
+from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
+from tests.stream_app.one_source import OneSource
 
 
 class Oracle:
@@ -112,3 +121,56 @@ def test_streams_that_ask_the_clock_together_ask_the_store_once() -> None:
 
     assert asyncio.run(ask()) == [7] * 20
     assert asked == 1
+
+
+class HeldClock:
+    """A store of which an answer about the time can be held on its way."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.way_is_free = asyncio.Event()
+        self.way_is_free.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
+        answer = await self._store.now_us(latest_us)
+        await self.way_is_free.wait()
+        return answer
+
+
+def test_a_cut_never_takes_the_time_from_a_question_of_before_the_log_was_asked(tmp_path: Path) -> None:
+    """A record that arrived while the process stood still would be refused as one from the future."""
+    with closing(OneSource(tmp_path, strategy_of(design_of((2, 3))))) as one:
+
+        async def run() -> list[Cut]:
+            await one.closer().open()
+            await one.ingest().step()
+            store = HeldClock(one.store)
+            clock, source = SharedClock(store), one.source()  # type: ignore[arg-type]
+            ends_of = source.positions_at
+            siblings: list[asyncio.Task[int]] = []
+
+            async def positions_at(
+                partitions: Sequence[str], instants_us: Sequence[int]
+            ) -> Mapping[str, Sequence[int]]:
+                store.way_is_free.clear()
+                siblings.append(asyncio.create_task(clock.now_us()))  # another stream's loop
+                await asyncio.sleep(0.01)  # the store has read its clock
+                one.clock.set_bin(FIRST_BIN + 4)
+                asyncio.get_running_loop().call_later(0.01, store.way_is_free.set)
+                return await ends_of(partitions, instants_us)
+
+            source.positions_at = positions_at  # type: ignore[method-assign]
+            views = StreamViews([STREAM])
+            cutter = Cutter(source, store, clock, one.letters, views)  # type: ignore[arg-type]
+            one.append(FIRST_BIN)
+            one.clock.set_bin(FIRST_BIN + 1)
+            await cutter.take_due(await source.owned())
+            await asyncio.gather(*siblings)
+            [view] = await views.complete(one.store)
+            return [cut for state in view.partitions.values() for cut in state.cuts]
+
+        first, *_ = asyncio.run(run())
+        assert (first.bin, first.overdue) == (FIRST_BIN, 3)
