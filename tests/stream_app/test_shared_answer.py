@@ -16,7 +16,7 @@ from stream_app.core.records import Cut
 from stream_app.cutting import Cutter
 from stream_app.shared_answer import SharedAnswer
 from stream_app.state.memory import MemoryStore
-from stream_app.stream_views import StreamViews
+from stream_app.stream_views import LoadedStreams
 from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
 
@@ -163,7 +163,7 @@ def test_a_cut_never_takes_the_time_from_a_question_of_before_the_log_was_asked(
                 return await ends_of(partitions, instants_us)
 
             source.positions_at = positions_at  # type: ignore[method-assign]
-            views = StreamViews([STREAM])
+            views = LoadedStreams([STREAM])
             cutter = Cutter(source, store, clock, one.letters, views)  # type: ignore[arg-type]
             one.append(FIRST_BIN)
             one.clock.set_bin(FIRST_BIN + 1)
