@@ -43,7 +43,7 @@ from stream_app.core.query import StreamView
 from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import visible_epochs
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.stream_app.published import HOUR_US, Published, declared
 
 RESULTS = Path(__file__).parent / "results" / "alerts.json"

@@ -19,17 +19,17 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from dphist import SystemNoise
-from stream_app.clocks import LiveClock
-from stream_app.closer import Closer
-from stream_app.cutting import Cutter
-from stream_app.ingest import Ingest
+from stream_app.loops.clocks import LiveClock
+from stream_app.loops.closer import Closer
+from stream_app.loops.cutting import Cutter
+from stream_app.loops.ingest import Ingest
+from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.sinks.dead_letter_file import DeadLetterFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
-from stream_app.stream_views import LoadedStreams
 from stream_app.vault.key_files import KeyFiles
 from tests.stream_app.declared import STREAM, strategy_of
 

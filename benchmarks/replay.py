@@ -20,9 +20,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from stream_app.bootstrap import run_worker
 from stream_app.config import Settings, load_text
-from stream_app.shell.flights import write_flights
+from stream_app.shell.demo.flights import write_flights
+from stream_app.wiring.workers import run_worker
 
 RESULTS = Path(__file__).parent / "results" / "replay.json"
 RUNS = 3

@@ -15,12 +15,14 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from stream_app.api import errors, flat_rows, pages, panel_routes, prometheus, routes
-from stream_app.api.access import Access, AccessRules
-from stream_app.api.connections import BoundedProtocol, Entrance, Limits
+from stream_app.api import errors, flat_rows, pages, routes
+from stream_app.api.admission.access import Access, AccessRules
+from stream_app.api.admission.connections import BoundedProtocol, Entrance, Limits
+from stream_app.api.admission.turns import LongTurns, Places
 from stream_app.api.overview import Glances
+from stream_app.api.panels import routes as panel_routes
+from stream_app.api.prometheus import routes as prometheus
 from stream_app.api.replica import Replicas
-from stream_app.api.turns import LongTurns, Places
 from stream_app.ports import OperatorError, PublicReader
 
 ReaderFactory = Callable[[], AbstractAsyncContextManager[PublicReader]]

@@ -11,8 +11,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from stream_app.api.admission.turns import TooManyError
 from stream_app.api.schemas import ErrorAnswer
-from stream_app.api.turns import TooManyError
 from stream_app.core.instants import format_instant
 from stream_app.core.query import QueryError
 

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from dphist.laws.interval import half_widths
 from stream_app.api.answers import DEFAULT_CONFIDENCE, summary
-from stream_app.api.panel_schemas import Overview, OverviewStream, Sparkline
+from stream_app.api.panels.schemas import Overview, OverviewStream, Sparkline
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
 from stream_app.core.alerts.states import State

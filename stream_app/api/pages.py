@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stream_app.api import errors, metrics
-from stream_app.api.access import may_read
+from stream_app.api.admission.access import may_read
 from stream_app.api.replica import STALE_AFTER_S, Replicas
 from stream_app.api.replies import long_turn
 from stream_app.api.schemas import Health, NoQuery

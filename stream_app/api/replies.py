@@ -12,9 +12,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from stream_app.api import formats
-from stream_app.api.access import reader_of
+from stream_app.api.admission.access import reader_of
+from stream_app.api.admission.turns import LongTurns
 from stream_app.api.replica import StreamReplica
-from stream_app.api.turns import LongTurns
 from stream_app.core.query import StreamView
 
 KEPT_ANSWERS = 64  # rendered answers per stream, forgotten at the next release

@@ -10,7 +10,8 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from stream_app.api import answers, distribution, errors, formats, sse, windows
-from stream_app.api.access import may_read, reader_of
+from stream_app.api.admission.access import may_read, reader_of
+from stream_app.api.admission.turns import Places
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import answered, answered_soon, making_turn, rendered
 from stream_app.api.schemas import (
@@ -32,7 +33,6 @@ from stream_app.api.schemas import (
     StreamDetail,
     StreamList,
 )
-from stream_app.api.turns import Places
 from stream_app.api.window_schemas import WindowAnswer, WindowQuery
 from stream_app.core.query import StreamView
 

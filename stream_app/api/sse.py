@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterable
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from stream_app.api.admission.turns import Places
 from stream_app.api.replica import StreamReplica
-from stream_app.api.turns import Places
 
 HEARTBEAT_S = 15.0
 RETRY_MS = 2_000

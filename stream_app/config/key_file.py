@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Never
 
-from stream_app.api.access import ApiKey, digest_of
+from stream_app.api.admission.access import ApiKey, digest_of
 from stream_app.config import values
 from stream_app.ports import OperatorError
 

@@ -7,11 +7,11 @@ import logging
 import os
 import sys
 
-from stream_app.bootstrap import run_worker
-from stream_app.bootstrap_public import run_alerts, run_api
 from stream_app.monitoring.logs import LOG_LEVEL, configure
 from stream_app.shell.ending import exit_status
 from stream_app.shell.processes import STOP_S, read_orders, until_stopped
+from stream_app.wiring.public import run_alerts, run_api
+from stream_app.wiring.workers import run_worker
 
 ROLES = {"worker": run_worker, "api": run_api, "alerts": run_alerts}
 

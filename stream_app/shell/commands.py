@@ -12,10 +12,10 @@ import click
 from rich.console import Console
 
 from stream_app.config import load
+from stream_app.shell.alerts import api_key, export_alerts, plan_alert
 from stream_app.shell.options import Finite, config_option, load_to_begin, refusals_in_one_line
 from stream_app.shell.processes import STOP_S, until_stopped
 from stream_app.shell.readers import query, watch
-from stream_app.shell.watching import api_key, export_alerts, plan_alert
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -49,7 +49,7 @@ def run(config: Path, seconds: float, until_complete: bool) -> int:
     Example:
       stream-app run --config examples/flights.yaml
     """
-    from stream_app.shell.progress import open_report
+    from stream_app.shell.demo.progress import open_report
     from stream_app.shell.supervision import Ending, run_service
 
     report = open_report()
@@ -73,7 +73,7 @@ def worker(config: Path) -> int:
     Example:
       STREAM_APP_REDIS_URL=redis://worker:secret@db/0 stream-app worker --config app.yaml
     """
-    from stream_app.bootstrap import run_worker
+    from stream_app.wiring.workers import run_worker
 
     asyncio.run(until_stopped(run_worker(load(config)), within_s=STOP_S))
     return 0
@@ -89,7 +89,7 @@ def api(config: Path) -> int:
     Example:
       STREAM_APP_REDIS_API_URL=redis://api:secret@db/0 stream-app api --config app.yaml
     """
-    from stream_app.bootstrap_public import run_api
+    from stream_app.wiring.public import run_api
 
     asyncio.run(until_stopped(run_api(load(config)), within_s=STOP_S))
     return 0
@@ -105,7 +105,7 @@ def alerts(config: Path) -> int:
     Example:
       STREAM_APP_REDIS_ALERTS_URL=redis://alerts:secret@db/0 stream-app alerts --config app.yaml
     """
-    from stream_app.bootstrap_public import run_alerts
+    from stream_app.wiring.public import run_alerts
 
     asyncio.run(until_stopped(run_alerts(load(config)), within_s=STOP_S))
     return 0
@@ -121,7 +121,7 @@ def check_config(config: Path) -> int:
     Example:
       stream-app check-config --config examples/flights.yaml
     """
-    from stream_app.shell.on_this_machine import check_here
+    from stream_app.shell.doctor.on_this_machine import check_here
 
     settings = load_to_begin(config)
     check_here(settings)
@@ -142,7 +142,7 @@ def new_ledger(config: Path) -> int:
     Example:
       stream-app new-ledger --config app.yaml
     """
-    from stream_app.bootstrap import new_ledger as begin
+    from stream_app.wiring.workers import new_ledger as begin
 
     click.echo(f"{asyncio.run(begin(load(config)))}: begun; keep it as long as anything that was released")
     return 0
@@ -170,10 +170,10 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
       stream-app plan --config examples/flights.yaml --stream departures --plot error.png
     """
     from dphist.planning.report import print_whole
-    from stream_app.shell.axes import axes_table, windows_table
-    from stream_app.shell.epochs import epochs_table
-    from stream_app.shell.explain import plan_table
-    from stream_app.shell.plan import chosen_streams, comparisons, epsilons_for
+    from stream_app.shell.planning.axes import axes_table, windows_table
+    from stream_app.shell.planning.epochs import epochs_table
+    from stream_app.shell.planning.explain import plan_table
+    from stream_app.shell.planning.plan import chosen_streams, comparisons, epsilons_for
 
     settings = load_to_begin(config)
     streams = chosen_streams(settings, stream)
@@ -200,7 +200,7 @@ def privacy(config: Path) -> int:
     Example:
       stream-app privacy --config examples/flights.yaml
     """
-    from stream_app.shell.explain import promises
+    from stream_app.shell.planning.explain import promises
 
     for line in promises(load_to_begin(config), time.time_ns() // 1_000):
         click.echo(line)
@@ -220,8 +220,8 @@ def doctor(config: Path) -> int:
     Example:
       stream-app doctor --config examples/flights.yaml
     """
-    from stream_app.shell.doctor import examine
-    from stream_app.shell.findings import show
+    from stream_app.shell.doctor.checks import examine
+    from stream_app.shell.doctor.findings import show
 
     findings = asyncio.run(examine(load(config)))
     show(findings, Console())
@@ -258,10 +258,10 @@ def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
     if kafka:
         if fresh:
             raise click.UsageError("--fresh and --kafka do not go together; leave one out")
-        from stream_app.shell import demo_kafka
+        from stream_app.shell.demo import kafka as demo_kafka
 
         return demo_kafka.run(seconds or None, **options)
-    from stream_app.shell import demo as flights_demo
+    from stream_app.shell.demo import flights_demo as flights_demo
 
     return flights_demo.run(seconds or None, fresh=fresh, **options)
 
@@ -289,7 +289,7 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
       stream-app replay events.ndjson --field at --bin 1d \\
         --from 2024-01-01T00:00:00Z --to 2025-01-01T00:00:00Z --epsilon 1
     """
-    from stream_app.shell.one_file import run_replay
+    from stream_app.shell.demo.one_file import run_replay
 
     return run_replay(file, serve, **options)
 

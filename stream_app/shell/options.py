@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from stream_app.config import Settings, load, values
-from stream_app.config.measured_again import check_measurements
+from stream_app.config.second_measurement import check_measurements
 from stream_app.ports import OperatorError
 from stream_app.shell.ending import exit_status
 

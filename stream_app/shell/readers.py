@@ -20,9 +20,9 @@ from rich.table import Table
 
 from stream_app.client import Cdf, Client, ClientError, Count, Quantiles, Release, Series, Window
 from stream_app.ports import OperatorError
+from stream_app.shell.demo.terminal_chart import RunningChart
 from stream_app.shell.options import Finite, refusals_in_one_line, service_options
 from stream_app.shell.spans import days_in_words, span_in_words
-from stream_app.shell.terminal_chart import RunningChart
 
 Form = Literal["table", "csv", "json"]
 MOST_KEPT = 512

@@ -10,18 +10,18 @@ import socket
 from dataclasses import dataclass, replace
 
 from stream_app.addresses import once_free
-from stream_app.bootstrap import redis_server
-from stream_app.bootstrap_public import open_reader
 from stream_app.config import AlertSettings, ApiSettings, Settings, StreamSettings
 from stream_app.config.access import is_loopback
 from stream_app.config.operator import check_operator
 from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
-from stream_app.event_logs import check_files
 from stream_app.ports import OperatorError, PublicReader
+from stream_app.shell.demo.progress import Report, StreamProgress
 from stream_app.shell.ending import COMPLETE
 from stream_app.shell.processes import Role, run_child, until_stopped
-from stream_app.shell.progress import Report, StreamProgress
+from stream_app.wiring.event_logs import check_files
+from stream_app.wiring.public import open_reader
+from stream_app.wiring.workers import redis_server
 
 _LOOK_EVERY_S = 0.25
 _PREDECESSOR_S = 3.0  # a port that is really taken is told soon; the API itself has more patience

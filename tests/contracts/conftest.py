@@ -11,10 +11,10 @@ import pytest
 
 from stream_app.ports import PublicReader, Store
 from stream_app.state.embedded import EmbeddedRedis
-from stream_app.state.memory import MemoryStore
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.servers import running, server_paths
+from tests.models.memory import MemoryStore
 
 SERVERS = [pytest.param(name, marks=pytest.mark.redis) for name in server_paths()]
 

@@ -13,9 +13,9 @@ from stream_app.ports import AlertStore
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.connection import connect, execute
 from stream_app.state.keys import ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD, transitions_key
-from stream_app.state.memory_alerts import MemoryAlertStore
 from stream_app.state.reader import RedisReader
 from tests.contracts.conftest import SERVERS, Servers
+from tests.models.memory_alerts import MemoryAlertStore
 
 
 @pytest.fixture(params=["memory", *SERVERS])

@@ -12,9 +12,8 @@ import pytest
 
 from stream_app.core.bounding import counted, user_fields, user_ids
 from stream_app.core.records import Cut, Reply, StreamState, Users
-from stream_app.state import memory_stream, redis_store
+from stream_app.state import redis_store
 from stream_app.state.connection import execute
-from stream_app.state.memory import MemoryStore
 from stream_app.state.round_trips import RoundTrips
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
@@ -30,6 +29,8 @@ from tests.contracts.examples import (
     release_of,
 )
 from tests.contracts.test_store import cut_and_seal, loaded, opened
+from tests.models import memory_stream
+from tests.models.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 LAST = FIRST_BIN + BINS - 1

@@ -21,15 +21,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphist.noise import SystemNoise
-from stream_app.closer import Closer
 from stream_app.core.records import RecordBatch
 from stream_app.core.strategy import Strategy
-from stream_app.cutting import Cutter
-from stream_app.ingest import Ingest
-from stream_app.state.memory import MemoryStore
+from stream_app.loops.closer import Closer
+from stream_app.loops.cutting import Cutter
+from stream_app.loops.ingest import Ingest
+from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.state.redis_store import RedisStore
-from stream_app.stream_views import LoadedStreams
 from tests.contracts.conftest import SERVERS, Servers
+from tests.models.memory import MemoryStore
 from tests.simulator.cap_mutants import FirstAppliedStore
 from tests.simulator.memory_sinks import MemoryDeadLetters, MemoryKeys, MemoryWitness
 from tests.simulator.schedule import BIN_US, FIRST_BIN, KEYS, Schedule

@@ -22,7 +22,6 @@ from hypothesis.stateful import (
 
 from stream_app.core.records import GENESIS, Cut, EpochRecord, LedgerEntry, Release, StoredNoise, StreamState
 from stream_app.ports import PublicReader, Store
-from stream_app.state.memory import MemoryStore
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import SERVERS, Servers
@@ -40,6 +39,7 @@ from tests.contracts.examples import (
     release_of,
     setting_aside,
 )
+from tests.models.memory import MemoryStore
 
 PARTITIONS = ("0", "1")
 bins = st.integers(FIRST_BIN - 1, FIRST_BIN + 2 * BINS)

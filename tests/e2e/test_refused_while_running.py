@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from stream_app.bootstrap import run_worker
 from stream_app.config import load
 from stream_app.shell.ending import COMPLETE, REFUSED, exit_status
 from stream_app.shell.processes import until_stopped
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
 from stream_app.state.reader import RedisReader
+from stream_app.wiring.workers import run_worker
 from tests.e2e.topic_workers import Cell, running_cell
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]

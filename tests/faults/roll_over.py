@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from dphist.arrays import Int64Array
 from dphist.noise import Scale, SystemNoise
-from stream_app.closer import Closer
 from stream_app.core.kinds import pages as noise_pages
 from stream_app.core.records import Cut
 from stream_app.core.strategy import Strategy
+from stream_app.loops.closer import Closer
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles

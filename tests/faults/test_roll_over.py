@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from dphist.tree.decoder import decode_noise
-from stream_app.closer import NOISE_LOST
+from stream_app.loops.closer import NOISE_LOST
 from stream_app.ports import OperatorError
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.connection import connect, execute

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import Apply, Reply
 from stream_app.core.strategy import Strategy
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.simulator.pipeline import Pipeline
 
 

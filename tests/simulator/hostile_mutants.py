@@ -13,9 +13,9 @@ import numpy as np
 
 from stream_app.core.bins import assign
 from stream_app.core.records import RecordBatch
-from stream_app.ingest import Ingest
+from stream_app.loops.ingest import Ingest
+from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.sources.schema_registry import SchemaRegistry
-from stream_app.stream_views import LoadedStream
 from tests.simulator.pipeline import Pipeline, Ports
 from tests.simulator.schedule import Schedule
 

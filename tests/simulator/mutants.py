@@ -17,12 +17,12 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.noise import Scale
-from stream_app import cutting, ingest
 from stream_app.core.bins import Assignment, BinRules, assign
 from stream_app.core.records import Apply, Cut, PartitionState, Release, Reply, WitnessRow
+from stream_app.loops import cutting, ingest
 from stream_app.ports import Clock
-from stream_app.state.memory import MemoryStore
-from stream_app.state.memory_stream import MemoryStream
+from tests.models.memory import MemoryStore
+from tests.models.memory_stream import MemoryStream
 from tests.simulator.given_noise import RememberedNoise
 from tests.simulator.pipeline import Pipeline, Ports
 from tests.simulator.schedule import BIN_US, Schedule

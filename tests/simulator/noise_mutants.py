@@ -8,15 +8,15 @@ from typing import Any
 from unittest.mock import patch
 
 from dphist.tree.anticipating_step import BinsNoise
-from stream_app import noise_ahead, opening
 from stream_app.core.kinds.over_epochs import EpochsState
 from stream_app.core.kinds.pages import PageGeometry, read_page
 from stream_app.core.kinds.tree import AnticipatingTree
 from stream_app.core.records import StoredNoise, StreamState
 from stream_app.core.strategy import Strategy
-from stream_app.noise_ahead import NoiseAhead
-from stream_app.state.memory import MemoryStore
+from stream_app.loops import noise_ahead, opening
+from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.vault.cipher import decrypt_page
+from tests.models.memory import MemoryStore
 from tests.simulator.mutants import _MutantStore
 from tests.simulator.pipeline import Pipeline
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dphist.noise import NoiseSource
-from stream_app.clocks import LiveClock
-from stream_app.closer import Closer
-from stream_app.cutting import Cutter
-from stream_app.ingest import Ingest
-from stream_app.lease import Lease
+from stream_app.loops.clocks import LiveClock
+from stream_app.loops.closer import Closer
+from stream_app.loops.cutting import Cutter
+from stream_app.loops.ingest import Ingest
+from stream_app.loops.lease import Lease
+from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.ports import Clock
-from stream_app.state.memory import MemoryStore
-from stream_app.stream_views import LoadedStreams
+from tests.models.memory import MemoryStore
 from tests.simulator.schedule import STREAM, Schedule
 
 

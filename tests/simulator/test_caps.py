@@ -33,7 +33,7 @@ def capped(seed: int) -> Schedule:
 @pytest.fixture(autouse=True)
 def _one_shard_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tally in many steps, so that faults strike between them."""
-    monkeypatch.setattr("stream_app.state.memory_stream.LARGEST_TALLY_SHARDS", 1)
+    monkeypatch.setattr("tests.models.memory_stream.LARGEST_TALLY_SHARDS", 1)
 
 
 @pytest.mark.parametrize("seed", seeds(quick=8, all=24))

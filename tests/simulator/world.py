@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from stream_app import noise_ahead
 from stream_app.core.kinds import pages as noise_pages
-from stream_app.state.memory import MemoryStore
+from stream_app.loops import noise_ahead
+from tests.models.memory import MemoryStore
 from tests.simulator.checks import Broken
 from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Stalls, Weather
 from tests.simulator.given_noise import RememberedNoise

@@ -16,6 +16,7 @@ from dphist.product.answers import Histogram
 from dphist.tree.estimate import Estimate
 from dphist.workloads import Workload
 from stream_app.config import StreamSettings, load
+from stream_app.config.plans import planned
 from stream_app.config.settings import KeySettings, UserSettings, ValueSettings, WindowSettings
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import OVER_EPOCHS, SeriesKind, SeriesView, Span
@@ -23,7 +24,6 @@ from stream_app.core.query import Missing, StreamView
 from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.release import CONFIDENCE, row_errors
 from stream_app.core.strategy import Strategy
-from stream_app.plans import planned
 from stream_app.ports import OperatorError
 from tests.dphist.tree.convolved import CELLS, Convolved
 from tests.stream_app.plan_noise import Noise, of_answer, of_buckets, of_own_bins

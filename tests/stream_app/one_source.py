@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from dphist.noise import NoiseSource, SystemNoise
-from stream_app.clocks import LiveClock
-from stream_app.closer import Closer
 from stream_app.core.records import Refusal
 from stream_app.core.strategy import Strategy
-from stream_app.cutting import Cutter
-from stream_app.ingest import Ingest, Start
+from stream_app.loops.clocks import LiveClock
+from stream_app.loops.closer import Closer
+from stream_app.loops.cutting import Cutter
+from stream_app.loops.ingest import Ingest, Start
+from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.source_ledger import SourceLedger
 from stream_app.sources.file import FileSource
-from stream_app.state.memory import MemoryStore
-from stream_app.stream_views import LoadedStreams
 from stream_app.vault.key_files import KeyFiles
+from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
 from tests.stream_app.files import AT, USER, event_line

@@ -20,7 +20,7 @@ from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
 from stream_app.sources.decode import PlainField
 from stream_app.sources.file import FileSource
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, NO_NOISE, STREAM, strategy_of
 from tests.stream_app.files import AT
 from tests.stream_app.one_source import OneSource

@@ -26,7 +26,7 @@ from stream_app.core.records import (
 )
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 
 HOUR_US = 3_600_000_000
 FIRST_BIN = 376_944  # 2013-01-01T00:00:00Z in hours

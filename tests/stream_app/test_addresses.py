@@ -12,9 +12,9 @@ import pytest
 from deploy.ports import free_port
 from stream_app.addresses import once_free
 from stream_app.api.app import listen
-from stream_app.bootstrap_public import run_api
 from stream_app.config import Settings, load
 from stream_app.ports import OperatorError
+from stream_app.wiring.public import run_api
 
 CONFIGURATION = """
 redis: {{url: "redis://127.0.0.1:{redis}/0", api_url: "redis://127.0.0.1:{redis}/0"}}

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from stream_app.alert_delivery import tell_waiting
-from stream_app.alert_watch import AlertWatcher
 from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.loops.alert_delivery import tell_waiting
+from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.ports import NotDelivered
-from stream_app.state.memory import MemoryStore
-from stream_app.state.memory_alerts import MemoryAlertStore
+from tests.models.memory import MemoryStore
+from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.published import HOUR_US, Published
 
 EXACT = "1000000000"

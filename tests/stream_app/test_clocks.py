@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from stream_app import clocks
-from stream_app.clocks import LiveClock, ReplayClock
-from stream_app.state.memory import MemoryStore
+from stream_app.loops import clocks
+from stream_app.loops.clocks import LiveClock, ReplayClock
+from tests.models.memory import MemoryStore
 
 
 def test_the_live_clock_is_the_store_s_and_never_goes_back() -> None:

@@ -17,18 +17,18 @@ import numpy as np
 import pytest
 
 from dphist.noise import SystemNoise
-from stream_app.clocks import LiveClock, ReplayClock
-from stream_app.closer import Closer
 from stream_app.core.records import Release, Reply
 from stream_app.core.strategy import Strategy
-from stream_app.cutting import Cutter
-from stream_app.ingest import Ingest
+from stream_app.loops.clocks import LiveClock, ReplayClock
+from stream_app.loops.closer import Closer
+from stream_app.loops.cutting import Cutter
+from stream_app.loops.ingest import Ingest
+from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.outage import Outage
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.replay import ReplaySource
-from stream_app.state.memory import MemoryStore
-from stream_app.stream_views import LoadedStreams
 from stream_app.vault.key_files import KeyFiles
+from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.files import AT, write_events
 from tests.stream_app.one_source import DeadLetterList, OneSource

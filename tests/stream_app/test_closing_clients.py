@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from stream_app import bootstrap
 from stream_app.ports import OperatorError
+from stream_app.wiring import workers as bootstrap
 
 
 async def never_closes() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from stream_app.config import SourceSettings, StreamSettings, load
 from stream_app.durable import secret_directory
-from stream_app.event_logs import check_file, named_by
 from stream_app.ports import OperatorError
 from stream_app.sources.file import FileSource
+from stream_app.wiring.event_logs import check_file, named_by
 from tests.stream_app.declared import strategy_of
 
 TEXT = """

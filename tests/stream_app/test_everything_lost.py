@@ -14,9 +14,9 @@ from uuid import uuid4
 
 import pytest
 
-from stream_app.bootstrap import new_ledger, run_worker
 from stream_app.config import load
 from stream_app.ports import OperatorError
+from stream_app.wiring.workers import new_ledger, run_worker
 
 pytestmark = pytest.mark.redis
 

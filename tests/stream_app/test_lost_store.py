@@ -27,8 +27,8 @@ from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sources.file import FileSource
-from stream_app.starting import compare
-from stream_app.state.memory import MemoryStore
+from stream_app.wiring.starting import compare
+from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
 from tests.stream_app.product_stream import BUCKETS, ProductSource, product_strategy
@@ -66,7 +66,7 @@ class Departures(ProductSource):
 @pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[OneSource]:
     """Yield a service with one noisy stream, its first bin 100 and six bins in an epoch."""
-    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     kind = OneSource if request.param.cells.width == 1 else Departures
     with closing(kind(tmp_path, request.param)) as one:
         yield one

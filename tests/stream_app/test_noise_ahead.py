@@ -20,13 +20,13 @@ from dphist.product.published import draw_errors
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
-from stream_app.closer import NOISE_LOST
+from stream_app.config.plans import can_draw_ahead
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds import pages as noise_pages
 from stream_app.core.kinds.pages import PageGeometry, part_of_page, read_page
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
-from stream_app.plans import can_draw_ahead
+from stream_app.loops.closer import NOISE_LOST
 from tests.oracles import KeyedNoise
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
@@ -61,7 +61,7 @@ class Remembering:
 @pytest.fixture
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
     """Yield a service over one anticipating stream: four bins in an epoch, two in a page, no events."""
-    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 2)
     with closing(OneSource(tmp_path, ANTICIPATING)) as one:
         yield one
@@ -136,7 +136,7 @@ def test_a_worker_stopped_at_any_call_uses_no_noise_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_effect: bool
 ) -> None:
     """From the first opening over a roll-over: the same bins, each once, and no epoch ended for it."""
-    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 2)
     stop, ended_alone = 0, False
     while not ended_alone:

@@ -11,9 +11,9 @@ from dphist import SeededNoise, SystemNoise, plan_product
 from dphist.arrays import Int64Array
 from dphist.noise import Scale
 from dphist.product.counter import ProductCounter
-from stream_app import noise_pool
 from stream_app.core.kinds import kind_of
-from stream_app.noise_pool import NoisePool
+from stream_app.loops import noise_pool
+from stream_app.loops.noise_pool import NoisePool
 
 DESIGN = plan_product(12, 1, keys=3, buckets=6, branching=(2, 2, 3))
 

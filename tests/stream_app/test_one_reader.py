@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.bootstrap import run_worker
 from stream_app.config import Settings, load
 from stream_app.ports import OperatorError
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
+from stream_app.wiring.workers import run_worker
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from stream_app.core.kinds import kind_of
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.stream_app.declared import design_of, strategy_of
 from tests.stream_app.one_source import OneSource
 
@@ -26,7 +26,7 @@ from tests.stream_app.one_source import OneSource
 @pytest.fixture
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
     """Yield a service with one stream, its first bin 100 and six bins in an epoch."""
-    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(OneSource(tmp_path, strategy_of())) as one:
         yield one
 

@@ -21,7 +21,6 @@ from dphist.epochs.levels import EpochLevels
 from dphist.tree.design import Release as ReleaseKind
 from dphist.tree.design import TreeDesign
 from stream_app.api.app import create_app
-from stream_app.closer import NOISE_LOST
 from stream_app.core import release
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.over_epochs import EpochsState
@@ -29,9 +28,10 @@ from stream_app.core.kinds.tables import OVER_EPOCHS, Span
 from stream_app.core.query import StreamView
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
-from stream_app.opening import _next
-from stream_app.state.memory import MemoryStore
+from stream_app.loops.closer import NOISE_LOST
+from stream_app.loops.opening import _next
 from tests.examples import examples
+from tests.models.memory import MemoryStore
 from tests.oracles import KeyedNoise
 from tests.stream_app.core.test_release import after, state_of
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, design_of, strategy_of
@@ -57,7 +57,7 @@ def one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[OneSource]:
     """Yield a service with one stream without noise."""
-    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(OneSource(tmp_path, over_epochs(kind=request.param))) as one:
         yield one
 
@@ -165,7 +165,7 @@ def test_a_worker_stopped_at_any_call_of_a_roll_over_leaves_each_node_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_effect: bool
 ) -> None:
     """From the last bins of the second epoch into the third: one value a node, whatever was lost."""
-    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     stop, ended_alone = 0, False
     while not ended_alone:
         stop += 1
@@ -329,7 +329,7 @@ def nine_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> StreamView:
     """Return a view over nine complete epochs and half of one."""
-    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     return noisy_view(tmp_path, request.param, 9)
 
 

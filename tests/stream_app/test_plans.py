@@ -14,9 +14,9 @@ from dphist.epochs.levels import EpochLevels
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from stream_app.config import StreamSettings, load
+from stream_app.config.plans import planned
 from stream_app.config.settings import KeySettings, UserSettings, ValueSettings, WindowSettings
 from stream_app.core.strategy import Strategy
-from stream_app.plans import planned
 from stream_app.ports import OperatorError
 from tests.simulator.given_noise import Draw, RememberedNoise, drawn_together
 

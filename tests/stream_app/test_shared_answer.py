@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from stream_app.clocks import SharedClock
 from stream_app.core.records import Cut
-from stream_app.cutting import Cutter
+from stream_app.loops.clocks import SharedClock
+from stream_app.loops.cutting import Cutter
+from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.shared_answer import SharedAnswer
-from stream_app.state.memory import MemoryStore
-from stream_app.stream_views import LoadedStreams
+from tests.models.memory import MemoryStore
 from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
 

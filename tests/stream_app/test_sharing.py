@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from stream_app.closer import Closer
 from stream_app.core.records import WitnessRow
-from stream_app.lease import Lease
+from stream_app.loops.closer import Closer
+from stream_app.loops.lease import Lease
 from stream_app.ports import OperatorError
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
@@ -210,8 +210,8 @@ AHEAD = strategy_of(replace(design_of((2, 3)), release="anticipating"))
 @pytest.fixture
 def ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
     """Yield a service with one stream whose noise is drawn ahead, and workers of little patience."""
-    monkeypatch.setattr("stream_app.closer.FOLLOW_S", 0.01)
-    monkeypatch.setattr("stream_app.closer.PATIENCE_S", 0.03)
+    monkeypatch.setattr("stream_app.loops.closer.FOLLOW_S", 0.01)
+    monkeypatch.setattr("stream_app.loops.closer.PATIENCE_S", 0.03)
     with closing(OneSource(tmp_path, AHEAD)) as one:
         one.witness = OneWriter()
         yield one
@@ -261,7 +261,7 @@ def test_who_lacks_the_keys_of_a_worker_that_is_gone_takes_over_and_ends_its_epo
     ahead: OneSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is nobody to agree with: the noise is lost, and the epoch's record says so."""
-    monkeypatch.setattr("stream_app.closer.PATIENCE_S", 5.0)
+    monkeypatch.setattr("stream_app.loops.closer.PATIENCE_S", 5.0)
 
     async def run() -> None:
         ahead.keys = KeyFiles(tmp_path / "a")

@@ -16,7 +16,7 @@ from stream_app.core.ledger import ACCEPTED, statement
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.ports import OperatorError
 from stream_app.source_ledger import SourceLedger, measured
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
 

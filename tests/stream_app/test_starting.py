@@ -14,11 +14,11 @@ import pytest
 from stream_app.config import ConfigError, Settings, load_text
 from stream_app.core.instants import parse_instant
 from stream_app.core.ledger import statement
-from stream_app.core.records import LedgerEntry
+from stream_app.core.records import LedgerEntry, WitnessRow
 from stream_app.ports import OperatorError
 from stream_app.sinks.ledger_file import LedgerFile
-from stream_app.starting import check_start
-from stream_app.state.memory import MemoryStore
+from stream_app.wiring.starting import check_start
+from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 
 NOW_US = parse_instant("2024-06-15T12:00:00Z")
@@ -46,11 +46,11 @@ def epoch_of(stream: str, epoch: int) -> LedgerEntry:
     return LedgerEntry(SOURCE, stream, epoch, start_us, start_us + 24 * HOUR_US, "1", "event", "h")
 
 
-def row_of(epoch: int) -> tuple[int, bytes]:
+def row_of(epoch: int) -> WitnessRow:
     """Return the first row of an epoch of a stream with bins of an hour."""
     bin = FIRST_US // HOUR_US + 24 * epoch
     facts = {"seq": 1 + 24 * epoch, "epoch": epoch, "bin": bin, "strategy": "h", "prev": "0" * 64}
-    return 1 + 24 * epoch, json.dumps(facts).encode()
+    return WitnessRow(1 + 24 * epoch, json.dumps(facts).encode())
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from stream_app.alert_delivery import deliver
+from stream_app.loops.alert_delivery import deliver
 from stream_app.ports import OperatorError
 from stream_app.sinks.alert_targets import LogTarget
 from stream_app.together import until_all_end, until_one_ends

@@ -16,7 +16,7 @@ from stream_app.core.ledger import statement
 from stream_app.core.records import EpochRecord, WitnessRow
 from stream_app.core.restored import ENDED_EARLY, epochs_of
 from stream_app.ports import OperatorError
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, SOURCE, STREAM, strategy_of
 from tests.stream_app.one_source import OneSource
 
@@ -29,7 +29,7 @@ Event = tuple[float, int, str | None]  # its time in bins, the bin in which it a
 @pytest.fixture
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
     """Yield a service with one stream: two events of a user count in an epoch of six bins."""
-    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(OneSource(tmp_path, strategy_of(max_events=MOST))) as one:
         yield one
 
@@ -64,7 +64,7 @@ def drawn(rng: random.Random) -> list[Event]:
 def test_a_user_less_changes_so_many_counts_of_each_epoch(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     rng = random.Random(seed)
     events = drawn(rng)
     neighbours = [event for event in events if event[2] != "ann"]

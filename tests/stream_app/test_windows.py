@@ -288,7 +288,7 @@ def test_a_slow_mechanism_holds_up_nothing_else(tmp_path: Path, monkeypatch: pyt
         assert may_end.wait(10), "the loop stood still"
         return make_release(*arguments)
 
-    monkeypatch.setattr("stream_app.closer.make_release", slow)
+    monkeypatch.setattr("stream_app.loops.closer.make_release", slow)
 
     async def close() -> None:
         closer = one.closer()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.clocks import Agreement, LiveClock
-from stream_app.lease import Lease
+from stream_app.loops.clocks import Agreement, LiveClock
+from stream_app.loops.lease import Lease
 from stream_app.ports import ClockDoubt
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, strategy_of
 from tests.stream_app.one_source import OneSource
 
@@ -101,7 +101,7 @@ def test_an_answer_that_took_too_long_compares_nothing() -> None:
 @pytest.fixture
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
     """Yield a service with one stream whose noise is zero."""
-    monkeypatch.setattr("stream_app.ingest.READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(OneSource(tmp_path, strategy_of())) as one:
         yield one
 

@@ -13,13 +13,13 @@ from typing import Any
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from deploy.ports import free_port
-from stream_app.alert_watch import AlertWatcher
-from stream_app.api.access import AccessRules
+from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import EVERYBODY, listen, serve_on
 from stream_app.core.alerts.rules import Rule
+from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.ports import PublicReader
-from stream_app.state.memory import MemoryStore
-from stream_app.state.memory_alerts import MemoryAlertStore
+from tests.models.memory import MemoryStore
+from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.published import Published
 
 ARTIFACTS = Path(__file__).parents[3] / "artifacts"  # pictures that a run leaves to be looked at

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from stream_app.api.app import create_app
 from stream_app.api.replica import StreamReplica
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.stream_app.published import Published
 
 EXACT = "1000000000"  # so large that noise is zero

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from stream_app.api.access import AccessRules
-from stream_app.state.memory import MemoryStore
+from stream_app.api.admission.access import AccessRules
+from tests.models.memory import MemoryStore
 from tests.stream_app.api.browsing import Backstage, opened, panel, photograph
 from tests.stream_app.published import Published
 

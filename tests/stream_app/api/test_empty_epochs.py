@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dphist.tree.design import Release
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import Api, api_at
 from tests.stream_app.published import FIRST_BIN, Published
 

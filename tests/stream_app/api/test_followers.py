@@ -13,7 +13,7 @@ from stream_app.api import replica as replica_module
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.sse import follow, frames
 from stream_app.core.records import EpochRecord, PublicState
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import Api, with_api
 from tests.stream_app.published import Published
 

@@ -16,11 +16,11 @@ import httpx
 import pytest
 
 from stream_app.api import windows
-from stream_app.api.access import AccessRules
+from stream_app.api.admission.access import AccessRules
+from stream_app.api.admission.connections import BoundedProtocol, Entrance, Limits
 from stream_app.api.app import listen, serve_on
-from stream_app.api.connections import BoundedProtocol, Entrance, Limits
-from stream_app.api.promql import PromQLError, parse_selector
-from stream_app.state.memory import MemoryStore
+from stream_app.api.prometheus.promql import PromQLError, parse_selector
+from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import Api, api_at, with_api
 from tests.stream_app.published import FIRST_BIN, Published
 from tests.stream_app.published_axes import PublishedAxes

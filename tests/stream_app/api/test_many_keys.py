@@ -13,10 +13,10 @@ from dphist.laws.interval import half_widths
 from dphist.laws.law import LawTable
 from dphist.product.columns import column_sum
 from dphist.tree.estimate import Estimate
-from stream_app.api import panels
-from stream_app.api.bin_samples import Part, Quantity, selected, values_of
-from stream_app.api.panel_schemas import KeysQuery
-from stream_app.api.promql import parse_selector
+from stream_app.api.panels import answers as panels
+from stream_app.api.panels.schemas import KeysQuery
+from stream_app.api.prometheus.bin_samples import Part, Quantity, selected, values_of
+from stream_app.api.prometheus.promql import parse_selector
 from stream_app.core.key_counts import counts_of_keys
 from stream_app.core.kinds.axes import AnticipatingAxesEpoch, AxesEpoch, CausalAxesEpoch
 from stream_app.core.kinds.tables import Span

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from stream_app.api.access import LARGEST_BODY_BYTES
+from stream_app.api.admission.access import LARGEST_BODY_BYTES
 from tests.stream_app.api.client import Api, api_over, with_api
 from tests.stream_app.api.test_panels import api_over_axes
 

@@ -12,16 +12,16 @@ import httpx
 import numpy as np
 import pytest
 
-from stream_app import alert_watch
-from stream_app.alert_watch import AlertWatcher
 from stream_app.api.app import create_app
 from stream_app.api.overview import Glances
-from stream_app.api.preview import replanned
+from stream_app.api.panels.preview import replanned
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import State, evaluate
 from stream_app.core.query import QueryError
-from stream_app.state.memory import MemoryStore
-from stream_app.state.memory_alerts import MemoryAlertStore
+from stream_app.loops import alert_watch
+from stream_app.loops.alert_watch import AlertWatcher
+from tests.models.memory import MemoryStore
+from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.api.browsing import WithAlerts
 from tests.stream_app.api.client import EXACT, Api, with_api
 from tests.stream_app.product_stream import view_of

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from stream_app.alert_watch import AlertWatcher
 from stream_app.api.sse import follow
 from stream_app.core.alerts.rules import Rule, parse_condition
-from stream_app.state.memory import MemoryStore
-from stream_app.state.memory_alerts import MemoryAlertStore
+from stream_app.loops.alert_watch import AlertWatcher
+from tests.models.memory import MemoryStore
+from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.api.client import EXACT, Api, api_at
 from tests.stream_app.published import Published
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream_app.api.promql import PromQLError, Selector, parse
+from stream_app.api.prometheus.promql import PromQLError, Selector, parse
 from tests.stream_app.api.client import EXACT, Api, with_api
 from tests.stream_app.published import FIRST_BIN
 

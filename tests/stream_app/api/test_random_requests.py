@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from stream_app.api.app import listen, serve_on
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedAxes
 from tests.stream_app.published_windows import PublishedWindows

@@ -18,7 +18,7 @@ from stream_app.api.app import listen, serve_on
 from stream_app.config import load
 from stream_app.core.alerts.states import evaluate
 from stream_app.shell.commands import main
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.services import prometheus, required
 from tests.stream_app.api.test_server import served
 from tests.stream_app.declared import FIRST_BIN, STREAM

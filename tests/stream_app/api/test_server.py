@@ -19,7 +19,7 @@ import pytest
 from deploy.ports import free_port
 from stream_app.api.app import create_app, listen, serve_on
 from stream_app.api.pages import DASHBOARD
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import Api, with_api
 from tests.stream_app.api.test_followers import events_of
 from tests.stream_app.published import Published
@@ -91,7 +91,7 @@ SERVE = """
 import asyncio, sys
 from contextlib import asynccontextmanager
 from stream_app.api.app import listen, serve_on
-from stream_app.state.memory import MemoryStore
+from tests.models.memory import MemoryStore
 from tests.stream_app.published import Published
 
 @asynccontextmanager

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from stream_app.api import answers, panel_routes
-from stream_app.api.preview import replanned
+from stream_app.api import answers
+from stream_app.api.panels import routes as panel_routes
+from stream_app.api.panels.preview import replanned
 from stream_app.api.sse import follow
 from stream_app.core.query import QueryError
 from tests.stream_app.api.client import Api, api_over, with_api

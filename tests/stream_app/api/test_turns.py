@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from stream_app.api.hosts import Hosts
-from stream_app.api.turns import LongTurns, Places, TooManyError, Turnstile
+from stream_app.api.admission.hosts import Hosts
+from stream_app.api.admission.turns import LongTurns, Places, TooManyError, Turnstile
 
 
 def test_a_crowd_lets_another_reader_in_at_once() -> None:

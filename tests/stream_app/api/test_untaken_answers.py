@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from stream_app.api.access import AccessRules
+from stream_app.api.admission.access import AccessRules
+from stream_app.api.admission.connections import Limits
 from stream_app.api.app import listen, serve_on
-from stream_app.api.connections import Limits
-from stream_app.state.memory import MemoryStore
 from tests.certificates import write_certificates
+from tests.models.memory import MemoryStore
 
 LIMITS = Limits(connections_per_address=1, idle_s=0.3, slow_s=0.5)
 PAGE = b"GET /dashboard/vendor/uplot/uPlot.iife.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"  # 51 kB

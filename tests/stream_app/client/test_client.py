@@ -18,8 +18,8 @@ from stream_app.api.app import listen, serve_on
 from stream_app.client import AsyncClient, Client, ClientError, Release
 from stream_app.client.questions import EventReader
 from stream_app.shell.commands import main
-from stream_app.shell.terminal_chart import RunningChart
-from stream_app.state.memory import MemoryStore
+from stream_app.shell.demo.terminal_chart import RunningChart
+from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import EXACT, Api, with_api
 from tests.stream_app.published import FIRST_BIN, Published
 from tests.stream_app.published_axes import delays

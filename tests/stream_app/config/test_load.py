@@ -10,7 +10,7 @@ import pytest
 
 from stream_app.config import ConfigError, declared, documented_keys, load
 from stream_app.config.operator import OPERATOR_TOKEN, check_operator
-from stream_app.plans import planned
+from stream_app.config.plans import planned
 from stream_app.ports import OperatorError
 
 REPOSITORY = Path(__file__).parents[3]

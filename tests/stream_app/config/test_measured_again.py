@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from stream_app.config import ConfigError, load_text
-from stream_app.config.measured_again import check_measurements, first_measurement
+from stream_app.config.second_measurement import check_measurements, first_measurement
 from stream_app.config.source import by_log
 from stream_app.core.instants import parse_instant
 from stream_app.core.ledger import check_measurement, statement

@@ -17,8 +17,8 @@ from dphist.tree.estimate import ReleasedForest
 from dphist.tree.release import BinRelease, NodeRelease
 from stream_app.core.kinds.tables import SeriesKind, Span
 from stream_app.core.query import QueryError, StreamView, downsampled
-from stream_app.state.memory import MemoryStore
 from tests.dphist.tree.dense import published_variance
+from tests.models.memory import MemoryStore
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 
 EXACT = "1000000000"  # so large that noise is zero

@@ -21,8 +21,8 @@ from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.ports import OperatorError
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
-from stream_app.state.memory import MemoryStore
 from tests.contracts.examples import EPOCH, FIRST_BIN, HASH, TEXT, apply, release_of
+from tests.models.memory import MemoryStore
 
 BIN_US = 60_000_000
 CLOSING = Closing(Binning(BIN_US), grace_us=5_000_000)

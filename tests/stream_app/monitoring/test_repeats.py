@@ -13,7 +13,9 @@ from stream_app.monitoring.repeats import NEWS_AFTER_S, PAUSES_S, Repeats
 from stream_app.outage import Outage
 
 
-def record(at_s: float, message: str = "ingest: gone", name: str = "stream_app.ingest") -> logging.LogRecord:
+def record(
+    at_s: float, message: str = "ingest: gone", name: str = "stream_app.loops.ingest"
+) -> logging.LogRecord:
     return logging.makeLogRecord(
         {"name": name, "msg": message, "created": 1e9 + at_s, "levelno": logging.WARNING}
     )
@@ -57,7 +59,7 @@ def test_other_words_other_loops_and_errors_with_a_place_are_told() -> None:
     told = [
         record(0),
         record(1, "ingest: full"),
-        record(2, name="stream_app.closer"),
+        record(2, name="stream_app.loops.closer"),
         crash,
         record(4, name="x"),
     ]

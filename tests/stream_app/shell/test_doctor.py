@@ -17,13 +17,14 @@ import pytest
 from rich.console import Console
 
 from deploy.ports import free_port
-from stream_app.bootstrap import new_ledger
 from stream_app.config import load
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
-from stream_app.shell import doctor, doctor_redis
-from stream_app.shell.findings import Finding, show
+from stream_app.shell.doctor import checks as doctor
+from stream_app.shell.doctor import redis as doctor_redis
+from stream_app.shell.doctor.findings import Finding, show
 from stream_app.state.safety import ACCEPT_LOSS
+from stream_app.wiring.workers import new_ledger
 from tests.contracts.servers import server_paths
 from tests.deployment.test_redis import deployed
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stream_app.ports import OperatorError
-from stream_app.shell.one_file import replay_settings
+from stream_app.shell.demo.one_file import replay_settings
 
 OPTIONS = {
     "field": "at",

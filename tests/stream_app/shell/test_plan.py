@@ -16,7 +16,7 @@ from dphist import plan_tree
 from dphist.laws.law import discrete_laplace_variance
 from dphist.planning.report import in_decimals
 from stream_app.config import StreamSettings, load
-from stream_app.plans import planned
+from stream_app.config.plans import planned
 from stream_app.shell.commands import main
 
 pytestmark = pytest.mark.slow  # many designs: left to make test

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stream_app.ports import OperatorError
+from stream_app.shell.demo.one_file import replay_settings
 from stream_app.shell.ending import COMPLETE
-from stream_app.shell.one_file import replay_settings
 from stream_app.shell.processes import Role, run_child, until_stopped
 from tests.stream_app.shell.test_one_file import OPTIONS
 

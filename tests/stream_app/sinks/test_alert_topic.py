@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from deploy.ports import free_port
-from stream_app.alert_delivery import tell_waiting
 from stream_app.kafka_cluster import Cluster
+from stream_app.loops.alert_delivery import tell_waiting
 from stream_app.ports import NotDelivered
 from stream_app.sinks.alert_topic import TopicTarget, cloud_event
-from stream_app.state.memory_alerts import MemoryAlertStore
 from tests.brokers import Topic
 from tests.e2e.test_alerts import told
+from tests.models.memory_alerts import MemoryAlertStore
 
 TOLD: dict[str, Any] = {
     "key": "k1",

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from stream_app import retention
 from stream_app.core.records import Reason, Refusal, WitnessRow
 from stream_app.ports import OperatorError
-from stream_app.sinks import dead_letter_file
+from stream_app.sinks import dead_letter_file, retention
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expire
 from stream_app.sinks.witness_file import WitnessFile
 

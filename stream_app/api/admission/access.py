@@ -1,0 +1,266 @@
+"""Who may ask, and by which name: API keys with the streams they open, a trusted proxy, limits for everybody.
+
+Without keys and without a proxy everybody who reaches the port may read; the configuration allows that on
+loopback, and elsewhere only where it was accepted in words.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stream_app.api.admission.connections import Limits, client_of
+from stream_app.api.admission.hosts import Hosts
+from stream_app.api.admission.turns import Turnstile
+from stream_app.api.errors import reply
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+PAGE_FILES = "/dashboard/"  # many to a page, cheap, and no question about anything
+LARGEST_BODY_BYTES = 16_384
+LARGEST_QUERY_BYTES = 8_192
+_TOO_LARGE = f"the body is larger than {LARGEST_BODY_BYTES:,} bytes; shorten it"
+_MOST_DIGITS = 18  # of a length that is looked at as a number
+_MOST_CLIENTS = 10_000
+_BURST_S = 2.0  # a client that was quiet may send what this long allows, at once
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """One key, known by the SHA-256 of its text: 256 random bits need no slow hash.
+
+    Args: streams that it opens; None for all.
+    """
+
+    name: str
+    sha256: str
+    streams: frozenset[str] | None
+
+
+@dataclass(slots=True)
+class AccessRules:
+    """What is asked of a request.
+
+    Args:
+        keys: any of them opens its streams; None asks for none, an empty tuple lets nobody in. They may be
+            replaced at any time: a key that is gone opens nothing more, and what it had opened ends.
+        proxy_header, proxies: a request from one of these addresses with this header was let in by a proxy.
+        origins: pages of these origins may ask from a browser.
+        requests_per_s: for each key or address; None: no limit.
+        hosts: the names by which the service may be asked.
+        limits: what readers may hold open, and for how long.
+    """
+
+    keys: tuple[ApiKey, ...] | None = None
+    proxy_header: str | None = None
+    proxies: frozenset[str] = frozenset()
+    origins: tuple[str, ...] = ()
+    requests_per_s: float | None = None
+    hosts: Hosts = field(default_factory=Hosts)
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a request has to say who it is."""
+        return self.keys is not None or self.proxy_header is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who asks, and what they may read; None for all streams."""
+
+    name: str
+    streams: frozenset[str] | None = None
+
+
+def reader_of(request: Request) -> str:
+    """Return the name under which whoever asks is counted."""
+    reader: Reader | None = getattr(request.state, "reader", None)
+    return "" if reader is None else reader.name
+
+
+def may_read(request: Request, stream: str) -> bool:
+    """Return whether whoever asks may read a stream."""
+    reader: Reader | None = getattr(request.state, "reader", None)
+    return reader is None or reader.streams is None or stream in reader.streams
+
+
+def digest_of(key: str) -> str:
+    """Return the form in which a key is kept."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+class Access:
+    """Let a request through, or answer it in one line: 400, 401, 413, 414, 421 or 429."""
+
+    def __init__(
+        self, app: ASGIApp, rules: AccessRules, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.app = app
+        self._rules = rules
+        self._budgets = Budgets(rules.requests_per_s, clock_s)
+        self._turnstile = Turnstile()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; no answer is buffered, so server-sent events flow."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        exchange = _Exchange(headers, receive, send)
+        address = scope["client"][0] if scope.get("client") else ""
+        reader = self._reader(headers, address)
+        await self._turnstile.passed(reader.name if reader else client_of(address))
+        refusal = self._refusal(scope, headers, reader, address)
+        if refusal is not None:
+            status, line, more = refusal
+            answer = reply(status, line)
+            answer.headers.update(more)
+            await answer(scope, receive, exchange.send)
+            return
+        scope.setdefault("state", {})["reader"] = reader
+        still_in = partial(self._is_still, reader, self._rules.keys, headers, address)
+        await self.app(scope, exchange.receive, _while_let_in(exchange.send, still_in))
+
+    def _is_still(
+        self, reader: Reader | None, keys: tuple[ApiKey, ...] | None, headers: Headers, address: str
+    ) -> bool:
+        """Say whether a request made now would be let in as the same reader. Args: keys, those of then."""
+        return self._rules.keys is keys or self._reader(headers, address) == reader
+
+    def _refusal(
+        self, scope: Scope, headers: Headers, reader: Reader | None, address: str
+    ) -> tuple[int, str, dict[str, str]] | None:
+        if not self._rules.hosts.know(headers.get("host", "")):
+            line = (
+                f"{headers.get('host', '')[:80]!r} is not known as a name of this service; ask for localhost "
+                "or an address, or add the name to api.hosts"
+            )
+            return 421, line, {}
+        if len(scope.get("query_string", b"")) > LARGEST_QUERY_BYTES:
+            return 414, f"the question is longer than {LARGEST_QUERY_BYTES:,} bytes; shorten it", {}
+        length = headers.get("content-length", "0")
+        if not (length.isascii() and length.isdecimal()):
+            return (
+                400,
+                "Content-Length is not a number of bytes; leave it out, or send how many there are",
+                {},
+            )
+        if int(length[-_MOST_DIGITS:]) > LARGEST_BODY_BYTES or length[:-_MOST_DIGITS].strip("0"):
+            return 413, _TOO_LARGE, {}
+        counted = not scope["path"].startswith(PAGE_FILES)
+        wait_s = self._budgets.take(reader.name if reader else client_of(address)) if counted else 0.0
+        if wait_s > 0:
+            more = {"Retry-After": str(max(1, round(wait_s)))}
+            return 429, f"more than {self._rules.requests_per_s:g} requests a second; ask more slowly", more
+        if reader is None and scope["path"] not in OPEN_PATHS:
+            more = {"WWW-Authenticate": 'Basic realm="private counts", charset="UTF-8"'}
+            line = "a key is needed: Authorization: Bearer KEY, or as the password of a browser's prompt"
+            return 401, line, more
+        return None
+
+    def _reader(self, headers: Headers, address: str) -> Reader | None:
+        """Return who asks, or None for somebody who has to say it and did not."""
+        rules = self._rules
+        if not rules.asks:
+            return Reader(client_of(address))
+        if rules.proxy_header and address in rules.proxies:
+            user = headers.get(rules.proxy_header)
+            if user:
+                return Reader(f"proxy:{user}")
+        digest = digest_of(_key_in(headers.get("authorization", "")))
+        found = None
+        for key in rules.keys or ():  # all of them: how long it takes says nothing about which one it is
+            if hmac.compare_digest(key.sha256, digest):
+                found = Reader(f"key:{key.name}", key.streams)
+        return found
+
+
+def _while_let_in(send: Send, still_in: Callable[[], bool]) -> Send:
+    """Return a door for one answer that shuts when who asked is no longer let in: followers stay for long."""
+    ended = False
+
+    async def sent(message: Message) -> None:
+        nonlocal ended
+        if ended:
+            return
+        ended = message["type"] == "http.response.body" and not still_in()
+        await send({"type": message["type"], "body": b"", "more_body": False} if ended else message)
+
+    return sent
+
+
+class Budgets:
+    """A budget of requests for each client: it fills steadily and holds what ``_BURST_S`` allows."""
+
+    def __init__(self, per_s: float | None, clock_s: Callable[[], float]) -> None:
+        self._per_s, self._clock_s = per_s, clock_s
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> float:
+        """Take one request; return 0, or how many seconds to wait where there is none left."""
+        if self._per_s is None:
+            return 0.0
+        now_s, most = self._clock_s(), max(1.0, self._per_s * _BURST_S)
+        left, then_s = self._left.pop(client, (most, now_s))
+        left = min(most, left + (now_s - then_s) * self._per_s)
+        granted = left >= 1.0
+        self._left[client] = (left - 1.0 if granted else left, now_s)
+        if len(self._left) > _MOST_CLIENTS:
+            self._left.popitem(last=False)
+        return 0.0 if granted else (1.0 - left) / self._per_s
+
+
+def _key_in(authorization: str) -> str:
+    """Return the key of a header: the token, or the password that a browser asked for."""
+    scheme, _, rest = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return rest.strip()
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(rest, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+    return ""
+
+
+class _Exchange:
+    """One request and its answer. No body is long, and none is read on behind an answer.
+
+    A server reads for as long as a client sends, and throws it away: a connection whose body was left unread
+    is closed with the answer. Whoever is being answered while still sending is taken for gone: for a refusal
+    it is too late.
+    """
+
+    def __init__(self, headers: Headers, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self._is_unread = "transfer-encoding" in headers or bool(headers.get("content-length", "").strip("0"))
+        self._taken, self._begun = 0, False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._is_unread = self._is_unread and bool(message.get("more_body"))
+        self._taken += len(message.get("body", b""))
+        if self._taken <= LARGEST_BODY_BYTES:
+            return message
+        if self._begun:
+            return {"type": "http.disconnect"}
+        self._is_unread = True
+        raise HTTPException(413, _TOO_LARGE)
+
+    async def send(self, message: Message) -> None:
+        if not self._begun and self._is_unread:
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        self._begun = True
+        await self._send(message)

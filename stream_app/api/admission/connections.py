@@ -1,0 +1,270 @@
+"""Connections: how many there may be, how long a request may take to arrive, how long silence may last.
+
+uvicorn limits none of it but the silence between two requests. Here a connection is counted when it is
+accepted, before TLS or HTTP are spoken over it, and a request that does not arrive is answered 408.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import socket
+import ssl
+from asyncio import TimerHandle
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from stream_app.api.admission.turns import Places, TooManyError
+
+_MOST_HEAD_BYTES = 16_384  # of a request; uvicorn's own limit is checked after all that has arrived was read
+_NO_DESCRIPTOR_S = 0.1
+_ACCEPTED_A_TURN = 4  # connections in one turn of the loop: each is some calls of the system
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What readers may hold open, and for how long.
+
+    Args:
+        connections, connections_per_address: at once; those of the proxy count in all only.
+        followers: streams of events that one reader may follow at once.
+        idle_s: how long a connection may be silent between two requests.
+        slow_s: how long a request may take to arrive, and a part of an answer to be taken.
+    """
+
+    connections: int = 1_000
+    connections_per_address: int = 64
+    followers: int = 50
+    idle_s: float = 5.0
+    slow_s: float = 10.0
+
+
+def client_of(address: str) -> str:
+    """Return under which name an address is counted: of IPv6 its network, for one host has all of it.
+
+    >>> client_of("10.0.0.7"), client_of("2001:db8::1:2:3:4"), client_of("::ffff:10.0.0.7")
+    ('10.0.0.7', '2001:db8::/64', '10.0.0.7')
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped:
+            return str(parsed.ipv4_mapped)
+        if not parsed.is_loopback:
+            return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
+
+
+def raw_reply(status: HTTPStatus, line: str) -> bytes:
+    """Return an answer to a request that no application sees, and the end of its connection."""
+    body = json.dumps({"error": line}).encode()
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class Entrance:
+    """Accepts connections, and turns away those that are too many.
+
+    Args: proxies, addresses whose connections are many readers'; make, a protocol for a connection.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        limits: Limits,
+        proxies: frozenset[str],
+        make: Callable[[], BoundedProtocol],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._listener, self._limits, self._proxies, self._make, self._tls = (
+            *(listener, limits, proxies, make, tls),
+        )
+        self._places = Places(
+            "connections",
+            limits.connections,
+            limits.connections_per_address,
+            ("api.limits.connections", "api.limits.connections_per_address"),
+        )
+        self._serving: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """Begin to accept."""
+        self._listener.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def close(self) -> None:
+        """Accept no more. Connections stay."""
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        """Take what waits. Whoever is turned away costs little, and holds back nobody who comes behind."""
+        for _ in range(_ACCEPTED_A_TURN):
+            try:
+                connection, peer = self._listener.accept()
+            except BlockingIOError:
+                break
+            except OSError:  # no descriptor is left, or whoever came has gone again
+                self._pause()
+                break
+            address = str(peer[0])
+            client = None if address in self._proxies else client_of(address)
+            try:
+                self._places.take(client)
+            except TooManyError as refusal:
+                self._turn_away(connection, str(refusal))
+                continue
+            connection.setblocking(False)
+            task = asyncio.get_running_loop().create_task(self._serve(connection, client))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+
+    def _pause(self) -> None:
+        """Wait a moment: to try at once again would take all time from those who are in."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listener)
+        loop.call_later(_NO_DESCRIPTOR_S, self._resume)
+
+    def _resume(self) -> None:
+        if self._listener.fileno() >= 0:
+            self.open()
+
+    async def _serve(self, connection: socket.socket, client: str | None) -> None:
+        try:
+            protocol = self._make()
+            tls_s = None if self._tls is None else self._limits.slow_s
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: protocol,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=tls_s,
+                ssl_shutdown_timeout=tls_s,  # also for the part of an answer that is not taken at the end
+            )
+            await protocol.lost.wait()
+        except OSError:  # no TLS, or not in time
+            connection.close()
+        finally:
+            self._places.give_back(client)
+
+    def _turn_away(self, connection: socket.socket, line: str) -> None:
+        with connection, suppress(OSError):
+            if self._tls is None:
+                connection.setblocking(False)
+                connection.send(raw_reply(HTTPStatus.TOO_MANY_REQUESTS, line))
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP/1.1 with an end to waiting: for a request to arrive, and for an answer to be taken."""
+
+    slow_s: float
+    conn: _Wire
+    lost: asyncio.Event
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin: the first request has to arrive in time."""
+        self.lost = asyncio.Event()
+        self._arriving: TimerHandle | None = None
+        self._taking: TimerHandle | None = None
+        self._leaving: TimerHandle | None = None
+        super().connection_made(transport)
+        self.conn = _Wire(h11.SERVER, _MOST_HEAD_BYTES)
+        if self.scheme == "http":  # TLS ends by its own time limit, and takes a limit of 0 otherwise
+            transport.set_write_buffer_limits(high=0)
+        self._arriving = self.loop.call_later(self.slow_s, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End all waiting."""
+        self._stop_timers()
+        super().connection_lost(exc)
+        self.lost.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived, little by little: a head that is too large ends before all of it is read."""
+        for start in range(0, len(data), _MOST_HEAD_BYTES):
+            if not self.transport.is_closing():
+                super().data_received(data[start : start + _MOST_HEAD_BYTES])
+        self._watch_arrival()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, which may have begun to arrive."""
+        super().on_response_complete()
+        self._watch_arrival()
+
+    def eof_received(self) -> None:
+        """Give the reader, which asks no more, a while to take what was sent: TLS waits for ever."""
+        self._leaving = self._leaving or self.loop.call_later(self.slow_s, self._not_taken)
+
+    def pause_writing(self) -> None:
+        """Give the reader a while to take all that was sent: a closed connection waits for that too."""
+        super().pause_writing()
+        self._taking = self._taking or self.loop.call_later(self.slow_s, self._not_taken)
+
+    def resume_writing(self) -> None:
+        """Note that the reader took it."""
+        super().resume_writing()
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, in one line as all refusals are."""
+        self._end_with(HTTPStatus.BAD_REQUEST, self.conn.complaint or msg)
+
+    def _watch_arrival(self) -> None:
+        """Let the clock run while a request is on its way, and no longer."""
+        if self.transport.is_closing():
+            return
+        trailing, _ = self.conn.trailing_data
+        begun = self.conn.their_state is h11.IDLE and bool(trailing)
+        if not (begun or self.conn.their_state is h11.SEND_BODY):
+            if self._arriving is not None and self.cycle is not None:
+                self._arriving.cancel()
+                self._arriving = None
+        elif self._arriving is None:
+            self._arriving = self.loop.call_later(self.slow_s, self._too_slow)
+
+    def _too_slow(self) -> None:
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.abort()
+            return
+        line = f"the request did not arrive within {self.slow_s:g} s; send it at once (api.limits.slow)"
+        self._end_with(HTTPStatus.REQUEST_TIMEOUT, line)
+
+    def _not_taken(self) -> None:
+        self.transport.abort()
+
+    def _end_with(self, status: HTTPStatus, line: str) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(raw_reply(status, line))
+            self.transport.close()
+
+    def _stop_timers(self) -> None:
+        for timer in (self._arriving, self._taking, self._leaving):
+            if timer is not None:
+                timer.cancel()
+        self._unset_keepalive_if_required()
+
+
+class _Wire(h11.Connection):
+    """HTTP/1.1 without chunked bodies: every body says how long it is before any of it is read."""
+
+    complaint = ""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Return what arrived. Raises: h11.RemoteProtocolError for what is no request, or has no length."""
+        event = super().next_event()
+        if isinstance(event, h11.Request) and any(name == b"transfer-encoding" for name, _ in event.headers):
+            self.complaint = "Transfer-Encoding is not taken; send the body with its Content-Length"
+            raise h11.RemoteProtocolError(self.complaint, HTTPStatus.LENGTH_REQUIRED)
+        return event

@@ -1,0 +1,1 @@
+"""What the pages show: panels of keys and of values, previews at another epsilon."""

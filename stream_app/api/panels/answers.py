@@ -1,0 +1,286 @@
+"""What the panels of a stream's page show beyond series and distributions. Pure, as ``answers.py``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.laws.interval import half_widths
+from dphist.laws.law import LawTable
+from dphist.product.answers import Histogram
+from dphist.product.columns import key_counts
+from dphist.tree.estimate import Estimate
+from stream_app.api.admission.work import check_work, slices_us
+from stream_app.api.distribution import in_values
+from stream_app.api.panels.schemas import (
+    MOST_SLICES,
+    AlertMark,
+    AlertMarks,
+    AlertTransitions,
+    HeatAnswer,
+    HeatQuery,
+    KeyCounts,
+    KeysAnswer,
+    KeysQuery,
+    QuantileOverTime,
+    QuantileSlicesAnswer,
+    QuantileSlicesQuery,
+    SlicesQuery,
+)
+from stream_app.api.ranges import released, span_of
+from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
+from stream_app.core.alerts.states import KEPT_FOR_READERS, State
+from stream_app.core.cells import Buckets
+from stream_app.core.key_counts import declared_keys
+from stream_app.core.kinds.tables import Span
+from stream_app.core.query import QueryError, StreamView
+
+_OF_EVENTS = ("count", "sum", "rate")
+_OWN_POINT = "Each interval holds for its own point, not for the worst of many."
+
+
+def slices_of(view: StreamView, query: SlicesQuery) -> list[Span]:
+    """Return the slices that a query asks for, without those that were never measured.
+
+    Raises: QueryError where there are too many or none.
+    """
+    span = span_of(view, query)
+    least = -(-(span.stop - span.start) // MOST_SLICES)
+    step = least if query.step is None else query.step
+    starts = range(span.start, span.stop - step + 1, step)
+    if not starts:
+        raise QueryError("step: longer than the range; ask for a shorter step or a longer range", "step")
+    if len(starts) > MOST_SLICES:
+        raise QueryError(f"step: at most {MOST_SLICES} slices; write {least} or more bins", "step")
+    slices = [one for start in starts if _measured(view, one := Span(start, start + step))]
+    check_work(slices_us(view, len(slices)), "step", "this", "ask for longer slices, or one /count for all")
+    if not slices:
+        raise QueryError("start, end: no slice between them was measured whole; ask for others", "start")
+    return slices
+
+
+def edges_s(view: StreamView, slices: Sequence[Span]) -> dict[str, object]:
+    """Return where slices start and end, in seconds since 1970."""
+    return {
+        "start": [view.binning.start_us(one.start) / 1e6 for one in slices],
+        "end": [view.binning.start_us(one.stop) / 1e6 for one in slices],
+    }
+
+
+def keys(view: StreamView, query: KeysQuery) -> KeysAnswer:
+    """Return the keys with the largest estimates, each over the range and in every slice."""
+    declared = declared_keys(view, "configure keys, and start another stream")
+    slices = slices_of(view, query)
+    totals = key_counts(view.cells(Span(slices[0].start, slices[-1].stop)))
+    largest_first = np.argsort(-np.asarray(totals.value), kind="stable")
+    order = largest_first[: query.limit].tolist()
+    # One slice after the other, and of each only what is shown: all at once may not fit.
+    counts = [_at(key_counts(view.cells(one)), order) for one in slices]
+    values, halves = np.array([one.value for one in counts]), reach(counts, query.confidence)
+    left_out = len(declared.labels) - len(order)
+    note = f"{left_out:,} keys with smaller estimates are not shown. " if left_out else ""
+    return KeysAnswer.model_validate(
+        released(view)
+        | edges_s(view, slices)
+        | {
+            "keys": [
+                _key_counts(declared.labels[place], _at(totals, place), of_key, halves, query.confidence)
+                for place, of_key in zip(order, values.T, strict=True)
+            ],
+            "keys_available": len(declared.labels),
+            "note": note + _OWN_POINT,
+        }
+    )
+
+
+def heat(view: StreamView, query: HeatQuery) -> HeatAnswer:
+    """Return counts by ranges of the value and slices of time, with the standard error of each."""
+    buckets, slices = _buckets(view), slices_of(view, query)
+    place = view.place_of(query.key)
+    edges = _row_edges(buckets, query.rows)
+    counts, stderr = [], []
+    for one in slices:
+        histogram = Histogram.of(view.cells(one), place)
+        cells = [histogram.count(start, stop) for start, stop in pairwise(edges)]
+        counts.append([float(cell.value) for cell in cells])
+        stderr.append([cell.stderr for cell in cells])
+    joined = len(edges) - 1 < buckets.count
+    note = f"Ranges of the value join up to {edges[1]} of {buckets.count} buckets. " if joined else ""
+    return HeatAnswer.model_validate(
+        released(view)
+        | edges_s(view, slices)
+        | {
+            "key": query.key,
+            "edges": [float(buckets.edges[edge]) for edge in edges],
+            "counts": counts,
+            "stderr": stderr,
+            "note": note + "Counts are unbiased, so some of nearly empty cells are below zero.",
+        }
+    )
+
+
+def quantile_slices(view: StreamView, query: QuantileSlicesQuery) -> QuantileSlicesAnswer:
+    """Return quantiles in every slice of time, read off the band of that slice."""
+    if not all(0.0 < q < 1.0 for q in query.q):
+        raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
+    buckets, slices = _buckets(view), slices_of(view, query)
+    place = view.place_of(query.key)
+    bands = [Histogram.of(view.cells(one), place).cdf(query.confidence) for one in slices]
+    over_time = []
+    for q in query.q:
+        found = [in_values(band, band.quantile(q), buckets) for band in bands]
+        over_time.append(
+            QuantileOverTime(
+                q=q,
+                value=[one.value for one in found],
+                lower=[one.interval[0] for one in found],
+                upper=[one.interval[1] for one in found],
+            )
+        )
+    return QuantileSlicesAnswer.model_validate(
+        released(view)
+        | edges_s(view, slices)
+        | {
+            "key": query.key,
+            "confidence": query.confidence,
+            "low": float(buckets.edges[0]),
+            "high": float(buckets.edges[-1]),
+            "quantiles": [one.model_dump() for one in over_time],
+            "note": "In each slice all intervals hold together; over many slices some may not.",
+        }
+    )
+
+
+def marks(view: StreamView, states: Mapping[str, State]) -> AlertMarks:
+    """Return the rules over a stream: what they compare, and when they last changed."""
+    name = view.strategy.stream
+    found = [
+        _mark(view, rule, state)
+        for rule, state in sorted(states.items())
+        if state.last is not None and state.last["stream"] == name
+    ]
+    return AlertMarks.model_validate(released(view) | {"alerts": [one.model_dump() for one in found]})
+
+
+def transitions(view: StreamView, kept: Sequence[bytes], states: Mapping[str, State]) -> AlertTransitions:
+    """Return how the rules over a stream changed, up to the release that the view shows.
+
+    Args: kept, the stream's last transitions, oldest first. A store that an older version wrote keeps none:
+        there each rule's last one is known from its state.
+    """
+    told = [json.loads(text) for text in kept]
+    known = {(one["rule"], one["seq"], one["kind"]) for one in told}
+    lasts = [state.last for state in states.values() if state.last is not None]
+    forgotten = [
+        last
+        for last in lasts
+        if last["stream"] == view.strategy.stream and (last["rule"], last["seq"], last["kind"]) not in known
+    ]
+    found = sorted(
+        (one for one in [*forgotten, *told] if one["seq"] <= view.visible_seq), key=lambda one: one["seq"]
+    )
+    return AlertTransitions.model_validate(
+        released(view)
+        | {
+            "transitions": [
+                {name: one[name] for name in ("rule", "kind", "condition", "seq", "value", "stderr")}
+                | {"at": one["at_us"] / 1e6}
+                for one in found
+            ],
+            "kept": KEPT_FOR_READERS,
+        }
+    )
+
+
+def _measured(view: StreamView, span: Span) -> bool:
+    parts = (epoch.within(span) for epoch in view.epochs)
+    return sum(part.stop - part.start for part in parts) == span.stop - span.start
+
+
+def _mark(view: StreamView, rule: str, state: State) -> AlertMark:
+    assert state.last is not None
+    last, condition = state.last, _condition(state.last["condition"])
+    window_us = condition.window_us if condition else None
+    events = None
+    if condition is not None and condition.threshold is not None and condition.measure in _OF_EVENTS:
+        events = condition.events(condition.threshold)
+    return AlertMark(
+        rule=rule,
+        phase=state.phase,
+        condition=last["condition"],
+        confidence=last["confidence"],
+        summary=last["summary"],
+        measure=condition.measure if condition else last["condition"].partition("(")[0],
+        window_bins=None if window_us is None else window_us // view.binning.bin_us,
+        comparison=condition.comparison if condition else None,
+        threshold=condition.threshold if condition else None,
+        threshold_events=events,
+        keys=list(condition.keys) if condition else [],
+        level=condition.level if condition else None,
+        since=state.since_us / 1e6,
+        changed=last["at_us"] / 1e6,
+        kind=last["kind"],
+        value=last["value"],
+        stderr=last["stderr"],
+    )
+
+
+def _condition(text: str) -> Condition | None:
+    """Read a rule's text; None for one that this version does not know."""
+    try:
+        return parse_condition(text)
+    except RuleError:
+        return None
+
+
+def _buckets(view: StreamView) -> Buckets:
+    buckets = view.strategy.axes.buckets
+    if buckets is None:
+        raise QueryError("this stream has no value, so no distribution; ask for /count", "stream")
+    return buckets
+
+
+def _row_edges(buckets: Buckets, rows: int) -> list[int]:
+    """Return which edges of buckets bound the rows: equal runs of buckets, the last one maybe shorter."""
+    joined = -(-buckets.count // rows)
+    return [*range(0, buckets.count, joined), buckets.count]
+
+
+def _at(counts: Estimate, places: int | list[int]) -> Estimate:
+    """Return the counts of the keys at places; of one place, a number."""
+    found = np.asarray(counts.value)[places]
+    return replace(counts, value=float(found) if isinstance(places, int) else found)
+
+
+def _key_counts(
+    label: str,
+    total: Estimate,
+    values: NDArray[np.float64],
+    halves: NDArray[np.float64],
+    confidence: float,
+) -> KeyCounts:
+    interval = total.interval(confidence)
+    return KeyCounts(
+        key=label,
+        value=float(total.value),
+        stderr=total.stderr,
+        interval=(float(interval.lower), float(interval.upper)),
+        confidence=confidence,
+        counts=values.tolist(),
+        lower=(values - halves).tolist(),
+        upper=(values + halves).tolist(),
+    )
+
+
+def reach(estimates: Sequence[Estimate], confidence: float) -> NDArray[np.float64]:
+    """Return half the width of every estimate's interval; equal laws are inverted once."""
+    laws = list(dict.fromkeys(one.law for one in estimates))
+    place = {law: row for row, law in enumerate(laws)}
+    halves, _ = half_widths(LawTable.of(laws), confidence)
+    roundings = np.array([one.rounding for one in estimates])
+    return np.asarray(halves[[place[one.law] for one in estimates]] + roundings)

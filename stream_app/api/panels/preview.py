@@ -1,0 +1,115 @@
+"""What the same answers would look like at another epsilon: planned anew, nothing is measured. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from dphist.laws.interval import half_widths
+from dphist.privacy import exact
+from stream_app.api.panels.answers import edges_s, slices_of
+from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
+from stream_app.api.ranges import released
+from stream_app.core.bounding import PerUser
+from stream_app.core.kinds.tables import Span
+from stream_app.core.ledger import in_words
+from stream_app.core.query import QueryError, StreamView
+from stream_app.core.strategy import Strategy
+
+_DAY_US = 86_400_000_000
+
+
+def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
+    """Set the intervals of a range's slices, and of some questions, beside those of another epsilon."""
+    slices, place = slices_of(view, query), view.place_of(query.key)
+    then = replanned(view.strategy, query.epsilon)
+    released_counts = view.of_key(query.key)
+    values = [float(released_counts.count(one).value) for one in slices]
+    widths = [_half_widths(view, one, place, slices, query.confidence) for one in (view.strategy, then)]
+    return PreviewAnswer.model_validate(
+        released(view)
+        | edges_s(view, slices)
+        | {
+            "epsilon": in_words(view.strategy.epsilon),
+            "preview_epsilon": f"{query.epsilon:g}",
+            "confidence": query.confidence,
+            "value": values,
+            "half_width": widths[0],
+            "preview_half_width": widths[1],
+            "questions": _questions(view, then, place, query.confidence),
+        }
+    )
+
+
+def replanned(strategy: Strategy, epsilon: float) -> Strategy:
+    """Return what the planner would choose for the same declaration at another epsilon.
+
+    Where the plan leaves a part of epsilon to windows, the stream's own shares are kept.
+    Raises: QueryError for an epsilon that no plan fits.
+    """
+    other = exact(f"{epsilon:.3g}")  # few of them, so that plans are remembered
+    try:
+        return _replanned(strategy.to_json(), other)
+    except ValueError as refusal:
+        raise QueryError(f"epsilon: {epsilon:g} has no plan here ({refusal})", "epsilon") from None
+
+
+@lru_cache(maxsize=256)
+def _replanned(text: bytes, other: Fraction) -> Strategy:
+    strategy = Strategy.from_json(text)
+    design, tree, per_user = strategy.design, strategy.declared["tree"], PerUser.of(strategy.declared)
+    asked = {
+        "horizon": design.horizon,
+        "epsilon": other,
+        "workload": tree["workload"],
+        "release": design.release,
+        "neighbours": design.neighbours,
+        "max_events": 1 if per_user is None else per_user.max_events,
+        "branching": tree["branching"],
+        "shares": tree["shares"] if isinstance(tree["shares"], list) else None,
+    }
+    return replace(strategy, kind=strategy.kind.at_epsilon(other, asked))
+
+
+def _half_widths(
+    view: StreamView, strategy: Strategy, place: int | None, slices: Sequence[Span], confidence: float
+) -> list[float]:
+    """Return half the width of intervals of ranges, as if the visible epochs had had this strategy."""
+    starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*slices, strict=True))
+    covers = strategy.kind.covers()
+    over = covers and covers.grow(view.epochs)
+    laws, _ = strategy.kind.errors(key=place).points(view.epochs, starts, stops, over)
+    halves, _ = half_widths(laws, confidence)
+    return [float(half) for half in halves]
+
+
+def _questions(
+    view: StreamView, then: Strategy, place: int | None, confidence: float
+) -> list[PreviewQuestion]:
+    """Ask what people ask: a bin, a day, the running count, each at the end of a whole epoch."""
+    horizon = then.design.horizon
+    day = 1 if view.binning.timezone else _DAY_US // view.binning.bin_us
+    asked = {"the last bin of an epoch": 1}
+    if 1 < day < horizon:
+        asked["the last day of an epoch"] = day
+    asked["a whole epoch, its running count at the end"] = horizon
+    spans = [Span(horizon - bins, horizon) for bins in asked.values()]
+    widths = [_whole_epoch(one, place, spans, confidence) for one in (view.strategy, then)]
+    return [
+        PreviewQuestion(question=words, half_width=now, preview_half_width=other)
+        for words, now, other in zip(asked, *widths, strict=True)
+    ]
+
+
+def _whole_epoch(
+    strategy: Strategy, place: int | None, spans: Sequence[Span], confidence: float
+) -> list[float]:
+    """Return half the width of intervals of ranges within an epoch that is complete."""
+    starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*spans, strict=True))
+    laws, _ = strategy.kind.errors(key=place).within(strategy.design.horizon, starts, stops)
+    halves, _ = half_widths(laws, confidence)
+    return [float(half) for half in halves]

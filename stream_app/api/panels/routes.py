@@ -1,0 +1,111 @@
+"""Addresses that the pages ask besides those of ``routes.py``: pictures of many numbers, and the overview."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from stream_app.api import errors
+from stream_app.api.admission.access import may_read
+from stream_app.api.overview import Glances
+from stream_app.api.panels import answers as panels
+from stream_app.api.panels.preview import preview, replanned
+from stream_app.api.panels.running_cdfs import CdfsAnswer, running_cdfs
+from stream_app.api.panels.schemas import (
+    AlertMarks,
+    AlertTransitions,
+    HeatAnswer,
+    HeatQuery,
+    KeysAnswer,
+    KeysQuery,
+    Overview,
+    PreviewAnswer,
+    PreviewQuery,
+    QuantileSlicesAnswer,
+    QuantileSlicesQuery,
+    SlicesQuery,
+)
+from stream_app.api.replies import answered, making_turn
+from stream_app.api.routes import Known, Nothing, all_replicas, followed
+from stream_app.core.alerts.states import State
+
+router = APIRouter(prefix="/v1", responses=errors.REPLIES)
+
+
+def glances(request: Request) -> Glances:
+    """Return the process's overview."""
+    found: Glances = request.app.state.glances
+    return found
+
+
+@router.get("/overview", response_model=Overview)
+async def show_overview(request: Request, _query: Nothing) -> Overview:
+    """All streams at a glance: count, last bins, next release, alerts."""
+    return await glances(request).all(lambda stream: may_read(request, stream))
+
+
+@router.get(
+    "/overview/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "one event per changed stream"}},
+)
+async def overview_events(request: Request, _query: Nothing) -> StreamingResponse:
+    """Every stream as in /v1/overview, now and whenever it changes; ``gone`` names one that left."""
+    return followed(request, glances(request).follow(lambda stream: may_read(request, stream)))
+
+
+@router.get("/streams/{stream}/keys", response_model=KeysAnswer)
+async def keys(request: Request, replica: Known, query: Annotated[KeysQuery, Query()]) -> Response:
+    """The keys with the largest estimates, over the range and in slices of it."""
+    return await answered(request, replica, lambda view: panels.keys(view, query))
+
+
+@router.get("/streams/{stream}/heat", response_model=HeatAnswer)
+async def heat(request: Request, replica: Known, query: Annotated[HeatQuery, Query()]) -> Response:
+    """Events by value and time."""
+    return await answered(request, replica, lambda view: panels.heat(view, query))
+
+
+@router.get("/streams/{stream}/quantiles", response_model=QuantileSlicesAnswer)
+async def quantiles(
+    request: Request, replica: Known, query: Annotated[QuantileSlicesQuery, Query()]
+) -> Response:
+    """Quantiles of the value in slices of time."""
+    return await answered(request, replica, lambda view: panels.quantile_slices(view, query))
+
+
+@router.get("/streams/{stream}/cdfs", response_model=CdfsAnswer)
+async def cdfs(request: Request, replica: Known, query: Annotated[SlicesQuery, Query()]) -> Response:
+    """The distribution of the value from start to the end of every step, rising over value and time."""
+    return await answered(request, replica, lambda view: running_cdfs(view, query))
+
+
+@router.get("/streams/{stream}/preview", response_model=PreviewAnswer)
+async def show_preview(request: Request, replica: Known, query: Annotated[PreviewQuery, Query()]) -> Response:
+    """The same intervals at another epsilon, by the planner; nothing is measured."""
+    assert replica.view is not None
+    async with making_turn(request):  # before the view is held; the plan is remembered
+        await run_in_threadpool(replanned, replica.view.strategy, query.epsilon)
+    return await answered(request, replica, lambda view: preview(view, query))
+
+
+@router.get("/streams/{stream}/marks", response_model=AlertMarks)
+async def marks(request: Request, replica: Known, _query: Nothing) -> AlertMarks:
+    """Alert rules over a stream, with their thresholds in events."""
+    assert replica.view is not None
+    return panels.marks(replica.view, _states(request))
+
+
+@router.get("/streams/{stream}/transitions", response_model=AlertTransitions)
+async def transitions(request: Request, replica: Known, _query: Nothing) -> AlertTransitions:
+    """How the alert rules over a stream changed: the last 1,000 times, each a function of released rows."""
+    assert replica.view is not None
+    kept = all_replicas(request).transitions.get(replica.stream, ())
+    return panels.transitions(replica.view, kept, _states(request))
+
+
+def _states(request: Request) -> dict[str, State]:
+    return {name: State.from_json(text) for name, text in all_replicas(request).alerts.items()}

@@ -1,0 +1,197 @@
+"""Released history as Prometheus sees it: one sample a bin, at the instant at which the bin ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from dphist.arrays import FloatArray
+from dphist.laws.interval import half_widths
+from dphist.laws.law import LawTable
+from dphist.tree.estimate import Estimate
+from stream_app.api.admission.work import POINT_US, slices_us
+from stream_app.api.answers import DEFAULT_CONFIDENCE
+from stream_app.api.prometheus.promql import NAME_LABEL, Selector
+from stream_app.core.key_counts import counts_of_keys
+from stream_app.core.kinds.tables import Span
+from stream_app.core.query import SeriesPoints as Points
+from stream_app.core.query import StreamView
+
+Quantity = Literal["running", "bin"]
+Part = Literal["value", "lower", "upper", "stderr"]
+
+FEW_KEYS = 2
+SHORTEST_LOOKBACK_US = 300_000_000  # Prometheus' own
+
+_QUANTITIES: dict[Quantity, str] = {
+    "running": "events since the stream's first bin",
+    "bin": "events in the bin that ended",
+}
+_PARTS: dict[Part, str] = {
+    "value": "Estimated",
+    "lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval of",
+    "upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval of",
+    "stderr": "Standard error of",
+}
+# Name: what it is. All are gauges: a noisy count may fall, so ``rate()`` does not apply.
+METRICS: dict[str, tuple[Quantity, Part, str]] = {
+    f"private_counts_{quantity}" + ("" if part == "value" else f"_{part}"): (
+        quantity,
+        part,
+        f"{words} {what}",
+    )
+    for quantity, what in _QUANTITIES.items()
+    for part, words in _PARTS.items()
+}
+# The same of each key, under names of their own: whoever adds up a metric must not count events twice.
+KEY_METRICS = {
+    name.replace("private_counts_", "private_counts_key_"): (quantity, part, f"{text}, of one key")
+    for name, (quantity, part, text) in METRICS.items()
+}
+
+
+@dataclass(frozen=True)
+class BinSeries:
+    """One series: a part of a quantity of a stream, or of one of its keys.
+
+    Args: place, the key's place in the list; None for all events.
+    """
+
+    view: StreamView
+    place: int | None
+    quantity: Quantity
+    part: Part
+    labels: dict[str, str]
+
+
+def bin_at(view: StreamView, time_us: int, step_us: int = 0) -> int | None:
+    """Return the last bin that had ended at a time; None before the first and long after the last.
+
+    A sample holds until the next one, and the last one for as long as the next may take: two bins and
+    the grace; never less than Prometheus' five minutes, nor than the step of the question.
+    """
+    binning, (first, stop) = view.binning, view.span
+    bin = int(binning.bin_of(np.array([time_us], dtype=np.int64))[0]) - 1
+    last = min(bin, stop - 1)
+    if last < first:
+        return None
+    patience_us = 2 * binning.bin_us + view.declaration.closing.grace_us
+    age_us = time_us - binning.end_us(last)
+    return last if age_us < max(SHORTEST_LOOKBACK_US, patience_us, step_us) else None
+
+
+def values_of(view: StreamView, wanted: Sequence[BinSeries], bins: Sequence[int]) -> list[dict[int, float]]:
+    """Return what each series of a view has at the ends of bins; those never measured are left out.
+
+    Cost: ``reading_us``; a few keys are read one by one, many of a bin at once in the time of one.
+    """
+    spans = [epoch.span for epoch in view.epochs]
+    known = [bin for bin in bins if any(span.start <= bin < span.stop for span in spans)]
+    places: dict[tuple[Quantity, bool], dict[int | None, None]] = {}
+    parts: dict[tuple[Quantity, bool], dict[Part, None]] = {}
+    for one in wanted:
+        group = (one.quantity, one.place is not None)
+        places.setdefault(group, {})[one.place] = None
+        parts.setdefault(group, {})[one.part] = None
+    found: dict[tuple[Quantity, Part, int | None], list[float]] = {}
+    for group, of_group in places.items():
+        for part, columns in _columns(view, group[0], list(of_group), list(parts[group]), known).items():
+            found |= {(group[0], part, place): row for place, row in zip(of_group, columns, strict=True)}
+    return [dict(zip(known, found[one.quantity, one.part, one.place], strict=True)) for one in wanted]
+
+
+def reading_us(view: StreamView, wanted: Sequence[BinSeries], bins: int) -> float:
+    """Return about how long it takes to read series of a view at the ends of so many bins."""
+    groups: dict[Quantity, set[int | None]] = {}
+    for one in wanted:
+        groups.setdefault(one.quantity, set()).add(one.place)
+    us = 0.0
+    for places in groups.values():
+        keys = len(places - {None})
+        apart = bins * POINT_US * ((None in places) + (keys if keys <= FEW_KEYS else 0))
+        us += apart + (slices_us(view, bins) if keys > FEW_KEYS else 0.0)
+    return us
+
+
+def _columns(
+    view: StreamView,
+    quantity: Quantity,
+    places: Sequence[int | None],
+    parts: Sequence[Part],
+    bins: Sequence[int],
+) -> dict[Part, list[list[float]]]:
+    """Return parts of a quantity at the ends of bins: a list for each place, None being all events."""
+    if len(places) > FEW_KEYS:
+        estimates = _of_keys(view, quantity, [place for place in places if place is not None], bins)
+        return {part: part_of(estimates, part, len(places)).T.tolist() for part in parts}
+    keys = view.strategy.axes.keys
+    views = [view if place is None or keys is None else view.of_key(keys.labels[place]) for place in places]
+    read = [one.at_ends(quantity, bins) for one in views]
+    return {part: [_part_of_points(points, part) for points in read] for part in parts}
+
+
+def _part_of_points(points: Points, part: Part) -> list[float]:
+    found: FloatArray = points.values
+    if part == "stderr":
+        found = points.laws.deviations()
+    elif part != "value":
+        reach = half_widths(points.laws, DEFAULT_CONFIDENCE)[0] + points.roundings
+        found = points.values - reach if part == "lower" else points.values + reach
+    return [float(one) for one in found]
+
+
+def _of_keys(
+    view: StreamView, quantity: Quantity, places: Sequence[int], bins: Sequence[int]
+) -> list[Estimate]:
+    """Return a quantity of many keys at the end of each bin, all of a bin at once."""
+    first, estimates = view.span.start, []
+    for bin in bins:
+        all_keys = counts_of_keys(view, Span(first if quantity == "running" else bin, bin + 1))
+        # The few that are wanted, at once: many bins of many keys would not fit.
+        estimates.append(replace(all_keys, value=np.asarray(all_keys.value)[list(places)]))
+    return estimates
+
+
+def part_of(estimates: Sequence[Estimate], part: Part, width: int) -> FloatArray:
+    """Return one part of estimates that are each of so many keys: shape (estimates, width).
+
+    Cost: 50 microseconds an estimate for ends of intervals, however many keys.
+    """
+    values = np.array([one.value for one in estimates], dtype=np.float64).reshape(len(estimates), width)
+    if part == "value" or not estimates:
+        return values
+    if part == "stderr":
+        return np.broadcast_to(np.array([[one.stderr] for one in estimates]), values.shape)
+    halves, _ = half_widths(LawTable.of([one.law for one in estimates]), DEFAULT_CONFIDENCE)
+    reach = (halves + np.array([one.rounding for one in estimates]))[:, np.newaxis]
+    return np.asarray(values - reach if part == "lower" else values + reach)
+
+
+def selected(views: Sequence[StreamView], selectors: Sequence[Selector]) -> Iterator[BinSeries]:
+    """Yield the series that any of the selectors wants; all without one.
+
+    Cost: every label of a view is compared once with each selector, however many metrics there are.
+    """
+    for view in views:
+        common = {"stream": view.strategy.stream, "private": str(view.private).lower()}
+        keys = view.strategy.axes.keys
+        labels = () if keys is None else keys.labels
+        of_keys = [(one.without("key"), _places(one, labels)) for one in selectors]
+        for name, (quantity, part, _) in METRICS.items():
+            own = {NAME_LABEL: name, **common}
+            if not selectors or any(one.matches(own) for one in selectors):
+                yield BinSeries(view, None, quantity, part, own)
+        for name, (quantity, part, _) in KEY_METRICS.items():
+            of_metric = {NAME_LABEL: name, **common}
+            wanted = [places for of_others, places in of_keys if of_others.matches(of_metric)]
+            for place in sorted(set().union(*wanted)) if selectors else range(len(labels)):
+                yield BinSeries(view, place, quantity, part, of_metric | {"key": labels[place]})
+
+
+def _places(selector: Selector, labels: Sequence[str]) -> set[int]:
+    """Return the places of the keys that fulfil what a selector asks of a key."""
+    of_key = [one for one in selector.matchers if one.label == "key"]
+    return {place for place, key in enumerate(labels) if all(one.matches({"key": key}) for one in of_key)}

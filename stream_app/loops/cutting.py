@@ -1,0 +1,154 @@
+"""Cuts: one loop a source that fixes, at each closing instant, where every partition's log has come to.
+
+    clock -> where the logs end -> clock again -> store the cuts
+
+A cut is two statements about arrival, and each is known by one reading of the clock. Bins that had closed
+*before* the log was asked: what is not in the answer arrived after them, so it is late for them. The bin that
+was next to close *after* the answer came: what is in the answer arrived before that one closed, so it may be
+dated that far ahead. Between the two readings the process may stand still for any time; the statements hold.
+
+Nothing that reads, decodes or applies is waited for: when a cut is taken must not depend on records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stream_app.core.records import Cut, Reason, Refusal, Reply
+from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, check_strategy
+from stream_app.outage import Outage
+from stream_app.ports import Clock, DeadLetters, Source, Store
+
+RETRY_S = 0.5
+# Partitions come and go with the consumer group; whoever gets one looks for its cuts this soon.
+LONGEST_WAIT_US = 500_000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """The bins of one stream that one partition has no cut for although they have closed."""
+
+    view: LoadedStream
+    partition: str
+    last_cut_bin: int
+    bins: Sequence[tuple[int, int]]  # (bin, closing instant)
+
+
+class Cutter:
+    """Take the cuts of one source for all its streams.
+
+    Args: the views that the reader shares.
+    Raises: OperatorError from ``run`` and ``take_due``; neither that nor a log line holds a position.
+    """
+
+    def __init__(
+        self, source: Source, store: Store, clock: Clock, dead_letters: DeadLetters, views: LoadedStreams
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._clock = clock
+        self._dead_letters = dead_letters
+        self._views = views
+        self._one_at_a_time = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Take each cut at its instant until cancelled, which may happen at any await.
+
+        Under a virtual clock nothing is done: the reader asks for cuts before it applies, and time waits.
+        """
+        outage = Outage(log, "cuts")
+        while not self._clock.virtual:
+            try:
+                await self._wait_until_due()
+                await self.take_due(await self._source.owned())
+                outage.over()
+            except OSError as failure:
+                outage.failed(failure)
+                self._views.forget()
+                await asyncio.sleep(RETRY_S)
+
+    async def take_due(self, partitions: Sequence[str]) -> None:
+        """Store a cut for every bin whose closing instant has passed by now."""
+        async with self._one_at_a_time:
+            while due := await self._due(partitions, now_us := await self._clock.now_us()):
+                await self._take(due)
+                if all(one.bins[-1][0] >= _last_due_bin(one.view, now_us) for one in due):
+                    break  # bins that have closed meanwhile are the next call's: else this might never end
+
+    async def _wait_until_due(self) -> None:
+        views = await self._views.complete(self._store)
+        owned = await self._source.owned()
+        now_us = await self._clock.now_us()
+        instants = [
+            view.declaration.closing.instant_us(view.partitions[partition].last_cut_bin + 1)
+            for view in views
+            for partition in owned
+            if partition in view.partitions
+        ]
+        await self._clock.sleep_until_us(min([*instants, now_us + LONGEST_WAIT_US]))
+
+    async def _due(self, partitions: Sequence[str], now_us: int) -> list[_Due]:
+        found = []
+        for view in await self._views.complete(self._store):
+            for partition in partitions:
+                state = view.partitions.get(partition)
+                if state is not None and (bins := view.declaration.closing.due(state.last_cut_bin, now_us)):
+                    found.append(_Due(view, partition, state.last_cut_bin, bins))
+        return found
+
+    async def _take(self, due: Sequence[_Due]) -> None:
+        """Ask once where the logs end, and store what that says for every stream."""
+        partitions = sorted({one.partition for one in due})
+        instants_us = sorted({instant_us for one in due for _, instant_us in one.bins})
+        ends = await self._source.positions_at(partitions, instants_us)
+        answered_us = await self._clock.now_us()
+        cuts = [_cuts(one, instants_us, ends[one.partition], answered_us) for one in due]
+        # Side by side: what is set aside in one partition must not hold up the cut of another.
+        stored = await asyncio.gather(*map(self._store_cuts, due, cuts), return_exceptions=True)
+        self._views.tell_cuts()
+        for failure in filter(None, stored):
+            raise failure
+        for one in due:
+            await self._write_letters(one.view, one.partition)
+
+    async def _store_cuts(self, due: _Due, cuts: Sequence[Cut]) -> None:
+        view, partition = due.view, due.partition
+        reply = await self._store.take_cuts(
+            view.name, view.strategy.hash, partition, due.last_cut_bin, cuts, view.rules.max_ahead_bins
+        )
+        check_strategy(view.name, reply)
+        if reply is Reply.DONE:
+            view.partitions[partition] = view.partitions[partition].with_cuts(cuts)
+        else:
+            await self._views.load(view.name, self._store)
+
+    async def _write_letters(self, view: LoadedStream, partition: str) -> None:
+        """Write a dead letter for each record from the future that a cut refused and that is known."""
+        if partition not in view.aside:
+            return
+        positions = await self._store.refused_ahead(view.name, partition)
+        if positions:
+            letters = [Refusal(partition, position, Reason.FUTURE, b"") for position in positions]
+            await self._dead_letters.write(letters, view.name)
+            await self._store.forget_refused(view.name, partition, len(positions))
+        view.aside.discard(partition)
+
+
+def _cuts(due: _Due, instants_us: Sequence[int], ends: Sequence[int], answered_us: int) -> list[Cut]:
+    """Return one cut for each position, of the last bin that has it; all bins before take it too."""
+    positions = dict(zip(instants_us, ends, strict=True))
+    last_of = {positions[instant_us]: bin for bin, instant_us in due.bins}
+    cuts = [Cut(bin, position) for position, bin in last_of.items()]
+    last = cuts[-1]
+    # Only the last answer may have come late: those before it lie between two instants of a replay.
+    overdue = max(_last_due_bin(due.view, answered_us) - last.bin, 0)
+    return [*cuts[:-1], Cut(last.bin, last.position, overdue)]
+
+
+def _last_due_bin(view: LoadedStream, now_us: int) -> int:
+    return view.declaration.closing.last_due_bin(now_us)

@@ -1,0 +1,335 @@
+"""Events in: one loop a source, from its batches to exactly one atomic apply for every record.
+
+    read -> dead letters -> bins -> apply
+
+When cuts are taken has nothing to do with this loop (``cutting.py``): the store refuses an apply that was
+binned against older cuts, or while a cut is due, and the slice is binned again. This loop keeps nothing that
+the store does not know better: after any doubt it forgets what it knew and loads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.arrays import Int64Array
+from stream_app.core.bins import Assignment, BinRules, aggregate, assign, refusing, split
+from stream_app.core.bounding import UserRecords
+from stream_app.core.records import Ahead, Apply, PartitionState, Reason, RecordBatch, Refusal, Reply, Users
+from stream_app.loops.cutting import Cutter
+from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, check_strategy
+from stream_app.outage import Outage
+from stream_app.ports import Clock, DeadLetters, Source, Store
+from stream_app.together import each_to_its_end
+
+READ_TIMEOUT_S = 0.1
+RETRY_S = 0.5
+READ_EVERY_S = 0.05  # while a read brings few records: each read costs every stream an apply
+FEW_RECORDS = 1_000
+CUT_WAIT_S = 0.05  # for a cut that is due; then the store is asked what has become of it
+MOST_TOGETHER = 20_000  # records times streams that are binned in one turn of the loop: cuts need turns too
+MOST_NAMED_AHEAD = 100  # of a slice: records from the future that get a dead letter if they are refused
+Start = Literal["earliest", "latest"] | int  # an instant in microseconds since 1970
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """The part of a batch that a stream has not applied yet, with what becomes of every record."""
+
+    batch: RecordBatch
+    first: int  # the index in the batch of its first record
+    state: PartitionState
+    assignment: Assignment
+    cells: Int64Array  # of each record
+    users: NDArray[Any] | None = None  # of each record, where the unit is the user
+
+
+class Ingest:
+    """Count the events of one source in the cells of its streams.
+
+    Args:
+        cutter: takes the cuts of the same streams. This loop asks it under a virtual clock only, where time
+            waits for cuts; a live cutter runs beside it.
+        views: shared with the cutter. The streams must be open and agree with the witness (``Closer.open``)
+            before this loop starts; what each counts, and how, is the strategy under which it is open.
+        start: where a stream that has never read a partition begins.
+        user_key: of the hashes of users, for streams with a cap on the events of each; 32 bytes.
+    Raises: OperatorError from ``run`` and ``step``; neither that nor a log line holds a count or a position.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        store: Store,
+        clock: Clock,
+        dead_letters: DeadLetters,
+        cutter: Cutter,
+        views: LoadedStreams,
+        start: Start = "earliest",
+        user_key: bytes = b"",
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._clock = clock
+        self._dead_letters = dead_letters
+        self._cutter = cutter
+        self._views = views
+        self._start = start
+        self._owned: Sequence[str] = ()
+        self._user_key = user_key
+
+    async def run(self) -> None:
+        """Count until cancelled, which may happen at any await."""
+        outage = Outage(log, "ingest")
+        while True:
+            try:
+                records = await self.step()
+                outage.over()
+                if records < FEW_RECORDS and not self._clock.virtual:
+                    await self._pause()
+            except OSError as failure:
+                outage.failed(failure)
+                self._views.forget()
+                await asyncio.sleep(RETRY_S)
+
+    async def _pause(self) -> None:
+        """Let records gather until the next multiple of ``READ_EVERY_S``, unless a bin waits for them.
+
+        The clock and the cuts say when is read, not the records: what one more of them costs ends here.
+        """
+        if self._views.reached_cuts(self._owned):
+            now_s = asyncio.get_running_loop().time()
+            await self._views.cuts_within(READ_EVERY_S - now_s % READ_EVERY_S)
+
+    async def step(self) -> int:
+        """Read once and apply what was read; return the number of records.
+
+        Raises: OSError where it is not known whether a call happened; calling again is always safe.
+        """
+        partitions = await self._source.owned()
+        if partitions != self._owned:
+            self._views.forget()  # somebody else may have moved what is owned now
+        streams = await self._views.complete(self._store)
+        streams = [await self._with_partitions(stream, partitions) for stream in streams]
+        self._owned = partitions
+        batches = await self._source.read(_positions(streams, partitions), READ_TIMEOUT_S)
+        if self._clock.virtual:
+            await self._cutter.take_due(partitions)
+        for batch in batches:
+            letters = [refusal for refusal in batch.refused if refusal.reason != Reason.TOMBSTONE]
+            if letters:
+                await self._dead_letters.write(letters)
+            streams = await self._apply_to_all(streams, batch)
+        return sum(len(batch.positions) + len(batch.refused) for batch in batches)
+
+    async def _with_partitions(self, stream: LoadedStream, partitions: Sequence[str]) -> LoadedStream:
+        """Return the stream after it has begun the partitions that it has never read."""
+        new = [partition for partition in partitions if partition not in stream.partitions]
+        # A partition that appears later is read from its beginning, or its first events would be lost. So
+        # whoever begins the stream begins all partitions, its own and those of others.
+        start: Start = "earliest" if stream.partitions else self._begins(stream)
+        if new and not stream.partitions:
+            new = list(await self._source.partitions())
+        for partition in new:
+            position = await self._start_position(stream, partition, start)
+            reply = await self._store.start_partition(stream.name, stream.strategy.hash, partition, position)
+            check_strategy(stream.name, reply)
+        return await self._views.load(stream.name, self._store) if new else stream
+
+    def _begins(self, stream: LoadedStream) -> Start:
+        """Return where a stream begins that has no positions.
+
+        A stream with epochs behind it lost them with the store: it reads again what its epoch may count.
+        """
+        if stream.epoch == 0:
+            return self._start
+        earliest_bin = stream.rules.first_bin - stream.declaration.max_ahead_bins - 1
+        return stream.declaration.binning.start_us(earliest_bin)
+
+    async def _start_position(self, stream: LoadedStream, partition: str, start: Start) -> int:
+        if start == "latest":
+            # Where the log ends now; in a replay, where the stream's first bin begins.
+            start_us = stream.declaration.binning.end_us(stream.sealed_bin)
+            return (await self._source.positions_at([partition], [start_us]))[partition][0]
+        return await self._source.first_position(partition, start if isinstance(start, int) else None)
+
+    async def _apply_to_all(self, streams: Sequence[LoadedStream], batch: RecordBatch) -> list[LoadedStream]:
+        """Apply a batch to all streams, as many side by side as its size allows; return them as they are."""
+        applied: list[LoadedStream] = []
+        while rest := streams[len(applied) :]:
+            together = rest[: max(MOST_TOGETHER // max(len(batch.positions), 1), 1)]
+            applied += await each_to_its_end(*(self._apply_batch(stream, batch) for stream in together))
+        return applied
+
+    async def _apply_batch(self, stream: LoadedStream, batch: RecordBatch) -> LoadedStream:
+        """Apply what this stream has not applied of a batch; bin it again when the store knows better.
+
+        Returns: the stream as the store told it last.
+        """
+        while True:
+            state = stream.partitions.get(batch.partition)
+            if state is None or not batch.start <= state.position < batch.end:
+                return stream  # somebody else is past it, or the store was set back: it is read again
+            part = self._binned(stream, batch, state)
+            reply = await self._apply_slice(stream, part)
+            if reply in (Reply.DONE, Reply.ALREADY):
+                await self._count_refused(stream.name, part)
+                return stream
+            if reply is not Reply.CUTS_CHANGED or not await self._sees_cut(stream, part):
+                stream = await self._views.load(stream.name, self._store)
+
+    async def _sees_cut(self, stream: LoadedStream, part: _Slice) -> bool:
+        """Wait a little for a cut that is due: records have no say in when it is taken.
+
+        Returns: whether the view knows another cut than the slice was binned against.
+        """
+        partition, known_bin = part.batch.partition, part.state.last_cut_bin
+        if self._clock.virtual:
+            await self._cutter.take_due([partition])
+        elif stream.partitions[partition].last_cut_bin == known_bin:
+            await self._views.cuts_within(CUT_WAIT_S)
+        return stream.partitions[partition].last_cut_bin != known_bin
+
+    def _binned(self, stream: LoadedStream, batch: RecordBatch, state: PartitionState) -> _Slice:
+        first = int(np.searchsorted(batch.positions, state.position))
+        events = slice(first, len(batch.positions))
+        own = stream.declaration.binning.bin_of(batch.columns[stream.declaration.time_field][first:])
+        assignment = assign(own, batch.positions[first:], state, stream.rules)
+        cells, refused = stream.declaration.cells.assign(batch.columns, events)
+        users, per_user = None, stream.declaration.per_user
+        if per_user is not None:
+            users = batch.columns[per_user.field][events]
+            refused |= {Reason.NO_USER: per_user.without_user(users)}
+        return _Slice(batch, first, state, refusing(assignment, refused), cells, users)
+
+    async def _apply_slice(self, stream: LoadedStream, part: _Slice) -> Reply:
+        """Apply a slice in order; return the first reply that says that not all of it is applied."""
+        refusals = list(_refusals(part, stream.rules))
+        if refusals:
+            await self._dead_letters.write(refusals, stream.name)
+        reply = Reply.DONE
+        for change in self._changes(stream, part):
+            if change.ahead is not None:
+                stream.aside.add(change.partition)  # before the call: it may happen without a reply
+            reply = await self._store.apply(stream.name, change)
+            check_strategy(stream.name, reply)
+            if reply not in (Reply.DONE, Reply.ALREADY):
+                return reply
+            state = stream.partitions[change.partition]
+            stream.partitions[change.partition] = state.moved(change.new)
+        return reply
+
+    def _changes(self, stream: LoadedStream, part: _Slice) -> Iterator[Apply]:
+        """Yield the applies of a slice: each moves the position over the records that it counts."""
+        assignment = part.assignment
+        counted = assignment.kept | assignment.ahead
+        rows = _Rows(
+            bins=assignment.bins[counted],
+            cells=part.cells[counted],
+            width=stream.strategy.width,
+            users=self._users(stream, part, counted),
+        )
+        ahead = assignment.ahead[counted]
+        positions = part.batch.positions[part.first :][counted]
+        last_cut_bin = part.state.last_cut_bin
+        due_us = None if self._clock.virtual else stream.declaration.closing.instant_us(last_cut_bin + 1)
+        expected = part.state.position
+        for run in split(rows.keys):
+            new = part.batch.end if run.stop == len(ahead) else int(positions[run.stop])
+            far = np.flatnonzero(ahead[run]) + run.start
+            near = np.setdiff1d(np.arange(run.start, run.stop), far) if len(far) else run
+            bins, cells, deltas, users = rows.aggregated(near)
+            aside = None
+            if len(far):
+                aside = Ahead(*rows.aggregated(far), _named(rows.bins[far], positions[far]))
+            yield Apply(
+                strategy_hash=stream.strategy.hash,
+                partition=part.batch.partition,
+                expected=expected,
+                new=new,
+                last_cut_bin=last_cut_bin,
+                due_us=due_us,
+                bins=bins,
+                cells=cells,
+                deltas=deltas,
+                users=users,
+                ahead=aside,
+            )
+            expected = new
+
+    def _users(self, stream: LoadedStream, part: _Slice, counted: NDArray[np.bool_]) -> UserRecords | None:
+        """Return whose the counted records are, where only so many of a user count."""
+        if part.users is None:
+            return None
+        users = [str(user) for user in part.users[counted].tolist()]
+        return UserRecords.of(users, stream.windows.of(part.assignment.bins[counted]), self._user_key)
+
+    async def _count_refused(self, name: str, part: _Slice) -> None:
+        """Tell the operator how many records were refused, and why. A crash may lose a count or repeat it."""
+        counts: Counter[str] = Counter()
+        for reason, mask in part.assignment.refused.items():
+            counts[reason] += int(mask.sum())
+        for refusal in part.batch.refused:
+            counts[refusal.reason] += part.state.position <= refusal.position
+        for counter, count in counts.items():
+            await self._store.count_for_operator(name, counter, count)
+
+
+def _positions(streams: Sequence[LoadedStream], partitions: Sequence[str]) -> dict[str, int]:
+    """Return where to read each partition: at the position of the stream that is furthest behind."""
+    wanted: dict[str, int] = {}
+    for stream in streams:
+        for partition in partitions:
+            if (state := stream.partitions.get(partition)) is not None:
+                wanted[partition] = min(state.position, wanted.get(partition, state.position))
+    return wanted
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Records that have a bin, and whose they are where only so many of a user count."""
+
+    bins: Int64Array
+    cells: Int64Array
+    width: int
+    users: UserRecords | None
+
+    @cached_property
+    def keys(self) -> Int64Array:
+        """Return a number for each record: equal where the store counts them together."""
+        keys = self.bins * self.width + self.cells
+        return keys if self.users is None else self.users.keys(keys)
+
+    def aggregated(self, some: Int64Array | slice) -> tuple[Int64Array, Int64Array, Int64Array, Users | None]:
+        """Return bins, cells, deltas and users of some records, those that count together in one row."""
+        if self.users is None:
+            return *aggregate(self.bins[some], self.cells[some], self.width), None
+        _, firsts, deltas = np.unique(self.keys[some], return_index=True, return_counts=True)
+        rows = np.arange(len(self.bins))[some][firsts]
+        return self.bins[rows], self.cells[rows], deltas, self.users.users(rows)
+
+
+def _named(bins: Int64Array, positions: Int64Array) -> list[tuple[int, int]]:
+    """Return (own bin, position) of the first records that are set aside, for their dead letters."""
+    first = slice(MOST_NAMED_AHEAD)
+    return list(zip(bins[first].tolist(), positions[first].tolist(), strict=True))
+
+
+def _refusals(part: _Slice, rules: BinRules) -> Iterator[Refusal]:
+    """Yield a dead letter for each record that has no bin, unless late ones are to be dropped silently."""
+    for reason, mask in part.assignment.refused.items():
+        if reason is Reason.LATE and rules.late == "drop":
+            continue
+        for index in (np.flatnonzero(mask) + part.first).tolist():
+            record = part.batch.records[index] if part.batch.records else b""
+            yield Refusal(part.batch.partition, int(part.batch.positions[index]), reason, record)

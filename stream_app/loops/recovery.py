@@ -1,0 +1,100 @@
+"""What follows a store that was lost or set back: its history is put back, and the operator is notified."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from stream_app.core.declaration import Declaration
+from stream_app.core.instants import format_instant
+from stream_app.core.records import Ending, EpochRecord, Reply, StreamState, WitnessRow
+from stream_app.core.release import RowLink
+from stream_app.core.restored import restored
+from stream_app.core.strategy import Strategy
+from stream_app.loops import noise_ahead
+from stream_app.ports import Store, Witness
+
+OnEnd = Callable[[Ending, int], None]  # why an epoch ended early, and how many bins nobody will count
+
+log = logging.getLogger(__name__)
+
+
+def tell_loss(strategy: Strategy, ending: Ending, head: RowLink, begun: EpochRecord) -> None:
+    """Log that an epoch ended because the store was lost or set back, and what that means.
+
+    Args: head, the witness's last row; begun, the epoch that begins.
+    """
+    start_us, name = Declaration.of(strategy).binning.start_us, strategy.stream
+    first = format_instant(start_us(begun.first_bin))
+    what = "lost" if ending is Ending.STORE_LOST else "set back"
+    log.error(
+        "stream %s: the store was %s: epoch %d has ended, epoch %d begins at %s",
+        *(name, what, head.epoch, begun.epoch, first),
+    )
+    if begun.first_bin > head.bin + 1:
+        log.error(
+            "stream %s: the bins from %s to %s are missing: some of their records are no longer in the log",
+            *(name, format_instant(start_us(head.bin + 1)), first),
+        )
+
+
+class Recovery:
+    """What a lost store gets back of one stream from the witness.
+
+    Args: on_end, notified when an epoch has ended early, with the reason and the bins that nobody will count.
+    """
+
+    def __init__(self, on_end: OnEnd = lambda ending, skipped_bins: None) -> None:
+        self.on_end = on_end
+        self._given_up = ""  # the hash of the witness's last row when nothing could be put back
+
+    async def put_back(
+        self, store: Store, witness: Witness, strategy: Strategy, state: StreamState, head: RowLink
+    ) -> None:
+        """Put back the rows of earlier epochs that the witness holds and the store lost.
+
+        Guarantee: they go in before the running epoch releases a row, in steps that may be interrupted and
+            repeated. Rows that are there stay as they are.
+        Cost: one question to the store until the epoch's first release, and nothing after it.
+        """
+        stream = strategy.stream
+        if (
+            state.released_bin >= state.epoch.first_bin
+            or head.seq >= state.epoch.first_seq
+            or self._given_up == head.hash
+            or await _holds(store, stream, head.seq)
+        ):
+            return
+        rows = await witness.rows(stream, 0)
+        kept = await _kept(store, stream, rows)
+        try:
+            steps = restored(strategy, rows, rows[kept - 1].seq if kept else 0)
+            while (step := await noise_ahead.in_thread(next, steps, None)) is not None:
+                if await store.put_back(stream, step) not in (Reply.DONE, Reply.ALREADY):
+                    self._give_up(head, stream, "the store holds other rows than the witness; these stay")
+                    return
+        except ValueError as refusal:
+            self._give_up(head, stream, f"{refusal}; restore a newer backup of the store if there is one")
+            return
+        log.warning("stream %s: %d bins were put back from the witness", stream, len(rows) - kept)
+
+    def _give_up(self, head: RowLink, stream: str, why: str) -> None:
+        self._given_up = head.hash
+        log.error("stream %s: what the store lost cannot be put back: %s", stream, why)
+
+
+async def _kept(store: Store, stream: str, rows: Sequence[WitnessRow]) -> int:
+    """Return how many of the rows the store still holds: the first ones."""
+    kept, end = 0, len(rows)
+    while kept < end:
+        middle = (kept + end) // 2
+        if await _holds(store, stream, rows[middle].seq):
+            kept = middle + 1
+        else:
+            end = middle
+    return kept
+
+
+async def _holds(store: Store, stream: str, seq: int) -> bool:
+    following = await store.rows(stream, seq - 1, 1)
+    return bool(following) and following[0][0] == seq

@@ -1,0 +1,181 @@
+"""Commands for those who look and listen: alert rules before and while they run, and keys for the API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dphist import SeededNoise
+from stream_app.config import Settings, StreamSettings, load
+from stream_app.config.plans import planned
+from stream_app.config.values import format_duration
+from stream_app.core.alerts.distance_forecast import forecast_distance
+from stream_app.core.alerts.forecast import Forecast, forecast
+from stream_app.core.alerts.ranges import columns_asked, places_of
+from stream_app.core.alerts.rules import Rule
+from stream_app.ports import OperatorError
+from stream_app.shell.options import Finite, config_option, refusals_in_one_line
+
+FIRING = "private_counts_alert_firing"
+
+
+@click.command("plan-alert")
+@config_option
+@click.option("--rule", "name", help="This rule only.")
+@click.option(
+    "--shift",
+    type=Finite(min=0, min_open=True),
+    default=3.0,
+    show_default=True,
+    help="How far the truth moves, in standard errors.",
+)
+@click.option("--events", type=Finite(min=1), help="Events in a window, for ks rules.")
+@refusals_in_one_line
+def plan_alert(config: Path, name: str | None, shift: float, events: float | None) -> int:
+    """Tell how often each alert rule will be wrong, and how long it will take to notice.
+
+    Values are in events: for a quantile or a share, in those by which it is missed. For ks they are shares,
+    and how sure they are depends on how many events there are.
+
+    \b
+    Example:
+      stream-app plan-alert --config app.yaml --rule busy
+    """
+    settings = load(config)
+    rules = _worth_a_row([rule for rule in settings.alerts.rules if name in (None, rule.name, rule.written)])
+    if not rules:
+        known = (
+            ", ".join(dict.fromkeys(rule.written or rule.name for rule in settings.alerts.rules)) or "none"
+        )
+        if name is not None:
+            raise OperatorError(f"--rule {name}: is not in this configuration; it has {known}")
+        raise OperatorError("alerts.rules: there is none; add one, for example busy: {when: ...}")
+    table = Table(
+        *(
+            "rule",
+            "stderr",
+            "holds beyond",
+            "wrong at the threshold",
+            "false firings",
+            "shift",
+            "noticed after",
+        ),
+        title="Expected of every rule, from the noise alone; values in events (ks: shares)",
+    )
+    for rule in rules:
+        if rule.condition.measure != "no_data":
+            table.add_row(*_row(rule, settings, shift, events))
+    if table.row_count:
+        Console().print(table)
+    for rule in rules:
+        if rule.condition.measure == "no_data":
+            click.echo(f"{rule.name}: looks at the clock only; noise has no part in it")
+    return 0
+
+
+def _worth_a_row(rules: Sequence[Rule]) -> list[Rule]:
+    """Leave one of the rules that are written as one: all keys have the same noise."""
+    return list({rule.written or rule.name: rule for rule in reversed(rules)}.values())[::-1]
+
+
+def _row(rule: Rule, settings: Settings, shift: float, events: float | None) -> list[str]:
+    stream = next(stream for stream in settings.streams if stream.name == rule.condition.stream)
+    try:
+        expected = _expected(rule, stream, shift, events)
+    except ValueError as refusal:
+        raise OperatorError(f"alerts.rules.{rule.name}: {refusal}") from None
+    form = ",.4f" if rule.condition.measure == "ks" else ",.1f"
+    return [
+        escape(f"{rule.written}[each]" if rule.written else rule.name),
+        f"{expected.stderr:{form}}",
+        f"{expected.margin:{form}}",
+        f"{expected.false_alarm_rate:.2%} of releases (at most {1 - rule.confidence:.2%})",
+        f"{expected.false_firings:.2%} of releases",
+        f"{expected.shift:{form}}",
+        _delay(expected, stream.time.bin_us),
+    ]
+
+
+def _expected(rule: Rule, stream: StreamSettings, shift: float, events: float | None) -> Forecast:
+    """Draw the noise that a rule will see. Raises: ValueError."""
+    strategy, condition, noise = planned(stream), rule.condition, SeededNoise(1)
+    cells, product, bin_us = strategy.cells, strategy.kind.axes, stream.time.bin_us
+    if product is None:
+        return forecast(rule, strategy.design, bin_us, noise, shift)
+    if condition.measure == "ks":
+        if events is None:
+            raise ValueError("how sure a distance is depends on the events in a window; add --events NUMBER")
+        keys = places_of(condition, cells)
+        return forecast_distance(rule, product, keys, bin_us, events, noise, shift)
+    columns = columns_asked(condition, product, cells)
+    return forecast(rule, strategy.design, bin_us, noise, shift, columns)
+
+
+def _delay(expected: Forecast, bin_us: int) -> str:
+    def words(bins: float) -> str:
+        return format_duration(int(bins) * bin_us) if bins < float("inf") else "longer than was drawn"
+
+    median, most = expected.delay_bins
+    return f"{words(median)} (median), {words(most)} (95 of 100)"
+
+
+@click.command("export-alerts")
+@config_option
+@refusals_in_one_line
+def export_alerts(config: Path) -> int:
+    """Print the alert rules as a Prometheus rule file over the metric private_counts_alert_firing.
+
+    The service decides by the exact law of the noise, which PromQL does not have; Prometheus passes on.
+
+    \b
+    Example:
+      stream-app export-alerts --config app.yaml > private-counts.rules.yml
+    """
+    import yaml
+
+    rules = [
+        {
+            "alert": rule.name,
+            "expr": f"{FIRING}{{rule={json.dumps(rule.name, ensure_ascii=False)},"
+            f'stream="{rule.condition.stream}"}} == 1',
+            "labels": dict(rule.labels),
+            "annotations": {"condition": rule.text, **({"summary": rule.summary} if rule.summary else {})},
+        }
+        for rule in load(config).alerts.rules
+    ]
+    click.echo(
+        yaml.safe_dump({"groups": [{"name": "private-counts", "rules": rules}]}, sort_keys=False), nl=False
+    )
+    return 0
+
+
+@click.command("api-key")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    default=Path("api-keys.ndjson"),
+    show_default=True,
+    help="Where its hash goes: the file that api.keys names.",
+)
+@click.option("--name", required=True, help="Whose key it is.")
+@click.option(
+    "--stream", "streams", multiple=True, help="A stream that it opens; may be repeated.  [default: all]"
+)
+@refusals_in_one_line
+def api_key(file: Path, name: str, streams: tuple[str, ...]) -> int:
+    """Make an API key: its hash goes into FILE (api.keys), its text to the terminal, once.
+
+    \b
+    Example:
+      stream-app api-key --name grafana --stream clicks
+    """
+    from stream_app.config.key_file import add_key
+
+    click.echo(add_key(file, name, streams))
+    return 0

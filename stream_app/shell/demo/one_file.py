@@ -1,0 +1,149 @@
+"""``stream-app replay FILE``: a configuration made of options, for one file and one epoch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stream_app.config import ConfigError, Settings, file_identity, load_text
+from stream_app.config.load import MOST_BINS
+from stream_app.config.values import format_duration, positive_duration_us
+from stream_app.core.instants import format_instant, parse_instant
+from stream_app.ports import OperatorError
+from stream_app.shell.demo.progress import open_report
+from stream_app.shell.ending import COMPLETE
+from stream_app.shell.options import read_pace
+from stream_app.shell.supervision import Door, Ending, run_service
+from stream_app.wiring.event_logs import why_unreadable
+
+# What a key of the configuration that options stand for is called by whoever writes the options.
+_OPTIONS = {
+    "source.file": "FILE",
+    "source.format": "--format",
+    "source.replay.from": "--from",
+    "source.replay.to": "--to",
+    "time.field": "--field",
+    "time.format": "--time-format",
+    "time.bin": "--bin",
+    "time.epoch": "--to",
+    "privacy.epsilon": "--epsilon",
+    "api.port": "--port",
+    "state.dir": "--state",
+}
+
+
+def run_replay(file: Path, serve: bool, **options: Any) -> int:
+    """Replay one file; return the exit status. Options are those of the command line."""
+    settings = replay_settings(file, **options)
+    if why := why_unreadable(file):
+        raise OperatorError(f"FILE: {why}")
+    report = open_report()
+    try:
+        ending, door = Ending(when_complete=not serve), Door("--port", is_open=serve)
+        status = asyncio.run(run_service(settings, report, ending, door))
+        if status == COMPLETE and not serve:
+            report.say(
+                f"what was released stays in {options['state']}; --serve beside the same options serves it"
+            )
+        return status
+    finally:
+        report.close()
+
+
+def replay_settings(
+    file: Path,
+    *,
+    field: str,
+    time_format: str,
+    file_format: str,
+    start: str,
+    end: str,
+    bin_length: str,
+    epsilon: str,
+    name: str,
+    state: str,
+    speed: str,
+    port: int,
+) -> Settings:
+    """Return the settings that the options stand for: they are read and refused as a file's would be.
+
+    >>> options = {"field": "at", "time_format": "s", "file_format": "ndjson", "bin_length": "1h", "port": 80}
+    >>> options |= {"epsilon": "1", "name": "replay", "state": "state", "speed": "max"}
+    >>> settings = replay_settings(Path("events.ndjson"), start="0", end="7200", **options)
+    >>> settings.streams[0].time.epoch_bins
+    2
+    """
+    bin_us = _read("--bin", bin_length, positive_duration_us)
+    start_us, end_us = _edge("--from", start, bin_us), _edge("--to", end, bin_us)
+    if end_us <= start_us:
+        raise OperatorError(f"--to {end} must be later than --from {start}; move one of them")
+    if (bins := (end_us - start_us) // bin_us) > MOST_BINS:
+        raise OperatorError(
+            f"--bin {bin_length}: makes {bins:,} bins of it, at most {MOST_BINS:,}; take longer"
+        )
+    document = {
+        "redis": {"url": f"embedded:{state}/redis"},
+        "state": {"dir": state},
+        "api": {"port": port},
+        "streams": {
+            name: {
+                "source": {
+                    "file": str(file),
+                    "format": file_format,
+                    "replay": {"from": start, "to": end, "speed": read_pace(speed) or "max"},
+                },
+                "time": {
+                    "field": field,
+                    "format": time_format,
+                    "bin": bin_length,
+                    "epoch": format_duration(end_us - start_us),
+                },
+                "privacy": {"epsilon": epsilon},
+            }
+        },
+    }
+    try:
+        settings = load_text(json.dumps(document), Path("options"), {})
+    except ConfigError as refusal:
+        raise OperatorError(_of_options(str(refusal), name)) from None
+    (stream,) = settings.streams
+    # The ledger lies in the state directory, so a file has one name there, wherever the command was given.
+    identity = file_identity(file, Path(state))
+    source = replace(stream.source, identity=identity)
+    return replace(settings, streams=(replace(stream, source=source),))
+
+
+def _read(option: str, text: str, parse: Callable[[str], int]) -> int:
+    try:
+        return parse(text)
+    except ValueError as refusal:
+        raise OperatorError(f"{option} {text}: {refusal}") from None
+
+
+def _edge(option: str, text: str, bin_us: int) -> int:
+    """Read an instant between two bins. Raises: OperatorError."""
+    at_us = _read(option, text, parse_instant)
+    if past_us := at_us % bin_us:
+        near = f"{format_instant(at_us - past_us)} or {format_instant(at_us - past_us + bin_us)}"
+        raise OperatorError(f"{option} {text} is inside a bin of {format_duration(bin_us)}; write {near}")
+    return at_us
+
+
+def _of_options(refusal: str, name: str) -> str:
+    """Return a configuration's refusal in the words of the command line.
+
+    >>> _of_options('options:1: streams.replay.source.format "xml": must be one of ndjson, csv', "replay")
+    '--format "xml": must be one of ndjson, csv'
+    """
+    said = re.sub(r"^options(:\d+)?: ", "", refusal)
+    said = re.sub(rf"^streams\.{re.escape(name)}(\.| )", r"\1", said).removeprefix(".")
+    key, space, rest = said.partition(" ")
+    if not key:
+        return f'--name "{name}" {rest}'
+    # There is no option for an epsilon that protects nobody.
+    return f"{_OPTIONS.get(key, key)}{space}{rest.partition(', or say not_private')[0]}"

@@ -1,0 +1,161 @@
+"""``stream-app doctor``: look at what a configuration needs, one finding each, changing nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
+from stream_app.config.operator import check_operator
+from stream_app.config.second_measurement import check_measurements
+from stream_app.ports import OperatorError
+from stream_app.shell.doctor.findings import Finding, sampled
+from stream_app.shell.doctor.kafka import kafka_findings
+from stream_app.shell.doctor.noise import key_file_findings
+from stream_app.shell.doctor.redis import redis_findings
+from stream_app.shell.supervision import family
+from stream_app.sources.decode import PlainField, TimeField
+from stream_app.sources.lines import open_lines
+from stream_app.wiring.event_logs import why_unreadable
+from stream_app.wiring.workers import outside_ledger
+
+MIB = 1 << 20
+LEAST_FREE_BYTES = 256 * MIB  # below this a release may not be written
+FEW_FREE_BYTES = 2048 * MIB
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    """Return a finding for each file, directory, address and service of a configuration."""
+    files = [(stream, stream.source) for stream in settings.streams]
+    findings = [
+        finding
+        for stream, source in files
+        if isinstance(source, SourceSettings)
+        for finding in _file(stream, source)
+    ]
+    for what, directory in _directories(settings).items():
+        findings += _directory(what, directory)
+    findings += _measurements(settings)
+    findings += key_file_findings(settings)
+    findings += await _ledger(settings)
+    findings += _doors(settings)
+    findings += await redis_findings(settings)
+    findings += await kafka_findings(settings)
+    return findings
+
+
+def _measurements(settings: Settings) -> Iterator[Finding]:
+    """Yield that streams would measure the same events together unasked, if they would."""
+    try:
+        check_measurements(settings.streams, time.time_ns() // 1_000)
+    except ConfigError as refusal:
+        yield Finding("streams", "fail", str(refusal))
+
+
+async def _ledger(settings: Settings) -> list[Finding]:
+    """Return whether the ledger outside the store is there, where the configuration names one."""
+    outside = outside_ledger(settings)
+    if outside is None:
+        return []
+    try:
+        entries = await outside.entries()
+    except (OperatorError, OSError) as failure:
+        return [Finding("ledger", "fail", str(failure))]
+    return [Finding("ledger", "ok", f"{outside.name} holds {len(entries)} epoch(s)")]
+
+
+def _file(stream: StreamSettings, source: SourceSettings) -> Iterator[Finding]:
+    """Yield whether a file can be read, and whether its first events can."""
+    file, what = source.file, f"streams.{stream.name}.source.file"
+    if why := why_unreadable(file):
+        yield Finding(what, "fail", why)
+        return
+    yield Finding(what, "ok", f"{file} can be read")
+    if not file.stat().st_size:
+        return
+    at = TimeField(stream.time.field, stream.time.format)
+    try:
+        with open_lines(file, source.format, [at, *map(PlainField, stream.cell_fields)]) as lines:
+            start = lines.first_position
+            batch = lines.read(start, lines.after_last_line(start))
+    except OperatorError as refusal:
+        yield Finding(f"streams.{stream.name}.source.format", "fail", str(refusal))
+        return
+    if batch is not None:
+        yield sampled(what, at.path, at.format, len(batch.positions), len(batch.refused))
+
+
+def _directories(settings: Settings) -> dict[str, Path]:
+    places = {"state.dir": settings.state_dir}
+    if settings.redis.embedded is not None:
+        places["redis.url"] = settings.redis.embedded
+    return places
+
+
+def _directory(what: str, directory: Path) -> Iterator[Finding]:
+    """Yield whether a directory can be written, is this user's alone, and has room."""
+    nearest = _nearest(directory)
+    if not os.access(nearest, os.W_OK):
+        yield Finding(what, "fail", f"{nearest} cannot be written; choose another directory")
+        return
+    if nearest == directory and directory.stat().st_mode & 0o077:
+        yield Finding(what, "warn", f"{directory} holds secrets and others may enter it; chmod 700")
+    else:
+        yield Finding(what, "ok", f"{directory} can be written")
+    yield _room(what, nearest)
+
+
+def _room(what: str, directory: Path) -> Finding:
+    free = shutil.disk_usage(directory).free
+    said = f"{free // MIB:,} MiB are free on its disk"
+    if free < LEAST_FREE_BYTES:
+        return Finding(what, "fail", f"{said}; make room, or releases stop")
+    if free < FEW_FREE_BYTES:
+        return Finding(what, "warn", f"{said}; make room soon")
+    return Finding(what, "ok", said)
+
+
+def _nearest(directory: Path) -> Path:
+    while not directory.exists():
+        directory = directory.parent
+    return directory
+
+
+def _doors(settings: Settings) -> Iterator[Finding]:
+    yield _door("api.port", settings.api.host, settings.api.port, "/healthz", '"status"')
+    if settings.operator is None:
+        yield Finding("operator.port", "ok", "closed: nobody can scrape lag and late records")
+        return
+    host, port = settings.operator.host, settings.operator.port
+    try:
+        check_operator(settings.operator)
+    except OperatorError as refusal:
+        yield Finding("operator.host", "fail", str(refusal).removeprefix("operator.host: "))
+    yield _door("operator.port", host, port, "/metrics", "stream_app_", settings.operator.token)
+
+
+def _door(what: str, host: str, port: int, path: str, sign: str, token: str | None = None) -> Finding:
+    """Return whether a port is free, or served by this service already."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        socket.create_server((host, port), family=family(host)).close()
+    except OSError as failure:
+        if _answers(f"http://{address}{path}", sign, token):
+            return Finding(what, "ok", f"{address} is served by a running service")
+        reason = os.strerror(failure.errno or 0)
+        return Finding(what, "fail", f"{address} cannot be served ({reason}); free it or choose another")
+    return Finding(what, "ok", f"{address} is free")
+
+
+def _answers(url: str, sign: str, token: str | None) -> bool:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=2) as answer:
+            return sign in answer.read(1 << 16).decode(errors="replace")
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,163 @@
+"""The cluster, as ``stream-app doctor`` sees it: topics, their settings, whether their events can be read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from stream_app.config import Settings, StreamSettings, TopicSettings
+from stream_app.kafka_cluster import Cluster, TopicFacts, answers, check_keeps_records, reach, topic_facts
+from stream_app.ports import OperatorError
+from stream_app.shell.doctor.findings import Finding, sampled
+from stream_app.sources.decode import Decoded, TimeField
+from stream_app.wiring.event_logs import decoder_of
+
+SAMPLE_RECORDS = 100
+AHEAD_S = 5.0
+_READ_MS = 5_000
+
+
+async def kafka_findings(settings: Settings) -> list[Finding]:
+    """Return what is found of the cluster and of every topic that is read or written."""
+    if settings.kafka is None:
+        return []
+    cluster = Cluster(settings.kafka.bootstrap_servers, settings.kafka.security)
+    found = []
+    topics: dict[str, TopicFacts | None] = {}
+    try:
+        await reach(cluster)
+        for stream in settings.streams:
+            if isinstance(stream.source, TopicSettings):
+                if stream.source.topic not in topics:
+                    topics[stream.source.topic] = await topic_facts(cluster, stream.source.topic)
+                facts = topics[stream.source.topic]
+                found += [finding async for finding in _topic(cluster, stream, stream.source, facts)]
+        for output in settings.outputs:
+            found.append(_output(output.topic, await topic_facts(cluster, output.topic)))
+        if settings.alerts.topic is not None:
+            found.append(_told(settings.alerts.topic, await topic_facts(cluster, settings.alerts.topic)))
+    except (OSError, OperatorError) as failure:
+        found.append(
+            Finding("kafka.bootstrap_servers", "fail", f"{failure}; correct it, or start the broker")
+        )
+        return found
+    return [Finding("kafka.bootstrap_servers", "ok", f"{cluster.bootstrap_servers} answers"), *found]
+
+
+async def _topic(
+    cluster: Cluster, stream: StreamSettings, source: TopicSettings, facts: TopicFacts | None
+) -> AsyncIterator[Finding]:
+    what = f"streams.{stream.name}.source.topic"
+    if facts is None:
+        yield Finding(
+            what, "fail", f"{source.topic} does not exist; create it (stream-app produce --partitions)"
+        )
+        return
+    yield Finding(what, "ok", f"{source.topic} has {facts.partitions} partition(s)")
+    try:
+        decoder = decoder_of(source, [stream])
+    except OperatorError as refusal:
+        yield Finding(f"streams.{stream.name}.source.format", "fail", str(refusal))
+        return
+    if source.schema_registry is not None:
+        found = await _registry(stream.name, source.schema_registry, source.schema_registry_ca)
+        yield found
+        if found.state == "fail":
+            return
+    try:
+        check_keeps_records(source.topic, facts)
+    except OperatorError as refusal:
+        yield Finding(what, "fail", str(refusal))
+    if not facts.cleanup_policy:
+        said = "settings may not be described by this user; see yourself that it has cleanup.policy=delete"
+        yield Finding(what, "warn", f"{source.topic}: its {said}")
+    records = await _newest(cluster, source.topic, facts)
+    if not records:
+        yield Finding(what, "ok", f"{source.topic} has no events yet")
+        return
+    field = TimeField(stream.time.field, stream.time.format)
+    try:
+        [ready] = await decoder.prepare([[record.value for record in records]])
+    except OSError as failure:
+        yield Finding(f"streams.{stream.name}.source.format", "fail", str(failure))
+        return
+    records = records[:ready]
+    decoded = decoder.decode([record.value for record in records], [record.timestamp for record in records])
+    for finding in _sampled(what, field, source, records, decoded):
+        yield finding
+
+
+async def _registry(stream: str, url: str, authority: Path | None) -> Finding:
+    from stream_app.sources.schema_registry import SchemaRegistry  # of an extra; the decoder has looked
+
+    what = f"streams.{stream}.source.schema_registry"
+    try:
+        await SchemaRegistry(url, authority).reach()
+    except OSError as failure:
+        return Finding(what, "fail", str(failure))
+    return Finding(what, "ok", "answers")
+
+
+def _output(topic: str, facts: TopicFacts | None) -> Finding:
+    """Return whether a topic that takes releases keeps each of them for ever."""
+    if facts is None:
+        return Finding("outputs", "ok", f"{topic} does not exist yet; the first start creates it")
+    if facts.cleanup_policy != "compact" or facts.partitions != 1:
+        said = f"{topic} must be compacted, and nothing else, and have one partition; name another topic"
+        return Finding("outputs", "fail", f"{said}: what it forgets could be released a second time")
+    return Finding("outputs", "ok", f"{topic} is compacted and has one partition")
+
+
+def _told(topic: str, facts: TopicFacts | None) -> Finding:
+    """Return whether the topic that alerts are told to is there: nobody creates it."""
+    if facts is None:
+        return Finding("alerts.topic", "fail", f"{topic} does not exist; create it, or name another topic")
+    return Finding("alerts.topic", "ok", f"{topic} has {facts.partitions} partition(s)")
+
+
+def _sampled(
+    what: str, field: TimeField, source: TopicSettings, records: Sequence[ConsumerRecord], decoded: Decoded
+) -> Iterator[Finding]:
+    """Yield what the newest records look like."""
+    yield sampled(what, field.path, field.format, len(decoded.kept), len(decoded.refused))
+    ahead_s = max(record.timestamp for record in records) / 1e3 - time.time()
+    if ahead_s > AHEAD_S:
+        said = f"records carry times {ahead_s:.0f} s ahead of this machine's clock; run an NTP client on all"
+        yield Finding(f"{source.topic} clock", "warn", said)
+
+
+async def _newest(cluster: Cluster, topic: str, facts: TopicFacts) -> list[ConsumerRecord]:
+    """Return some of the newest committed records of each partition, of those that have a value."""
+    consumer = AIOKafkaConsumer(isolation_level="read_committed", **cluster.client())
+    with answers(cluster):
+        await consumer.start()
+        try:
+            partitions = [TopicPartition(topic, number) for number in range(facts.partitions)]
+            each = -(-SAMPLE_RECORDS // len(partitions))
+            consumer.assign(partitions)
+            first = await consumer.beginning_offsets(partitions)
+            ends = await consumer.end_offsets(partitions)
+            for partition in partitions:
+                consumer.seek(partition, max(first[partition], ends[partition] - each))
+            if not any(ends[partition] > first[partition] for partition in partitions):
+                return []
+            records = await _read_to(consumer, ends)
+        finally:
+            await consumer.stop()
+    return [record for record in records if record.value is not None]
+
+
+async def _read_to(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> list[ConsumerRecord]:
+    """Read every partition to where it ended: one answer may hold some of them only."""
+    records: list[ConsumerRecord] = []
+    deadline_s = time.monotonic() + _READ_MS / 1000
+    while time.monotonic() < deadline_s:
+        behind = [place for place, end in ends.items() if await consumer.position(place) < end]
+        if not behind:
+            break
+        fetched = await consumer.getmany(*behind, timeout_ms=500)
+        records += [record for some in fetched.values() for record in some]
+    return records

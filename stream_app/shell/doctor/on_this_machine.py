@@ -1,0 +1,80 @@
+"""What a start would look at on this machine, looked at without starting: files, keys, directories."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from pathlib import Path
+
+from stream_app.config import ConfigError, Settings, TopicSettings
+from stream_app.config.document import place_of
+from stream_app.config.key_file import read_keys
+from stream_app.config.operator import check_operator
+from stream_app.config.plans import planned
+from stream_app.config.settings import TlsSettings
+from stream_app.durable import check_directory
+from stream_app.ports import OperatorError
+from stream_app.sinks.ledger_file import LedgerFile
+from stream_app.wiring.event_logs import check_files, cluster_of, decoder_of
+from stream_app.wiring.workers import noise_keys, outside_ledger
+
+
+def check_here(settings: Settings) -> None:
+    """Plan every stream, and look at every file that the configuration names. It changes nothing.
+
+    Raises: OperatorError, one line that begins with the configuration's file.
+    """
+    for stream in settings.streams:
+        planned(stream)
+        try:
+            check_files([stream])
+            if isinstance(stream.source, TopicSettings):
+                decoder_of(stream.source, [stream])
+        except OperatorError as refusal:
+            raise ConfigError(f"{stream.where}: {refusal}") from None
+    try:
+        _check_files(settings)
+    except OperatorError as refusal:
+        [key] = re.findall(r"^[\w.]*", str(refusal))
+        raise ConfigError(f"{place_of(settings.file, key)}: {refusal}") from None
+
+
+def _check_files(settings: Settings) -> None:
+    for key, directory in (("state.dir", settings.state_dir), ("redis.url", settings.redis.embedded)):
+        if directory is not None:
+            check_directory(key, directory)
+    noise_keys(settings)
+    check_operator(settings.operator)
+    if settings.kafka is not None:
+        cluster_of(settings.kafka).ssl_context()
+    if settings.api.keys is not None:
+        read_keys(settings.api.keys)
+    if settings.api.tls is not None:
+        check_tls(settings.api.tls)
+    outside = outside_ledger(settings)
+    if isinstance(outside, LedgerFile):
+        outside.check_there()
+
+
+def check_tls(files: TlsSettings) -> None:
+    """Refuse a certificate or key that cannot be served with. Raises: OperatorError, one line."""
+    for key, file in (("certificate", files.certificate), ("key", files.key)):
+        if why := _why_unreadable(file):
+            raise OperatorError(f"api.tls.{key}: {file} {why}; name a PEM file")
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            files.certificate, files.key, password=lambda: b""
+        )
+    except (OSError, ValueError):  # ssl.SSLError is an OSError
+        raise OperatorError(
+            f"api.tls: {files.certificate} and {files.key} are no certificate with its key in PEM, or the "
+            "key has a password; correct them"
+        ) from None
+
+
+def _why_unreadable(file: Path) -> str | None:
+    try:
+        with file.open("rb"):
+            return None
+    except OSError as failure:
+        return f"cannot be read: {failure.strerror}"

@@ -1,0 +1,1 @@
+"""``stream-app plan`` and ``explain``: trees, errors, shares and promises of a configuration."""

@@ -1,0 +1,138 @@
+"""What ``stream-app plan`` says about streams over keys and values: the split of epsilon, error and load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from dphist.planning.product import Load
+from dphist.planning.report import in_decimals
+from dphist.product.columns import column_sum
+from dphist.product.design import ProductDesign
+from dphist.product.published import epoch_draws
+from dphist.windows.design import WindowDesign
+from dphist.windows.error import window_error
+from stream_app.config import StreamSettings
+from stream_app.config.plans import planned, window_load
+from stream_app.config.settings import WindowSettings
+from stream_app.config.values import format_duration
+from stream_app.shell.planning.section import sheet
+
+
+def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
+    """Return a section for each stream that has keys or a value; None where none has.
+
+    Raises: OperatorError where a plan asks too much of a machine.
+    """
+    products = [(stream.name, planned(stream).kind.axes) for stream in streams]
+    found = [(name, product) for name, product in products if product is not None]
+    if not found:
+        return None
+    return sheet(
+        "Keys and values",
+        (
+            "stream",
+            "keys",
+            "total",
+            "buckets",
+            "shares of time",
+            "shares of value",
+            "error of a key",
+            "noise draws",
+            "released an epoch",
+            "noise ahead",
+        ),
+        [_row(name, product) for name, product in found],
+        "a cell's epsilon is the product of one share of each axis; error of a key: standard error of its "
+        "running count when the epoch's last bin has just closed, in events",
+    )
+
+
+def windows_table(streams: Iterable[StreamSettings]) -> Table | None:
+    """Return a section for each stream that releases windows; None where none does.
+
+    Raises: OperatorError where a plan cannot be.
+    """
+    found = [(stream, planned(stream).kind.windows) for stream in streams if stream.window is not None]
+    if not found:
+        return None
+    return sheet(
+        "Windows",
+        (
+            "stream",
+            "window",
+            "mechanism",
+            "histograms x buckets",
+            "epsilon of windows / tree",
+            "error of a bucket",
+            "noise draws of a window, empty / most",
+            "time to release one",
+            "released an epoch",
+        ),
+        [_window_row(stream, stream.window, design) for stream, design in found if stream.window and design],
+        "error of a bucket: root of the mean squared error over all buckets, in events; draws and time: the "
+        "mechanism was tried out here, over an empty histogram and one of all-different counts",
+    )
+
+
+def _window_row(stream: StreamSettings, window: WindowSettings, design: WindowDesign) -> list[str]:
+    error = window_error(design.mechanism, design.buckets, design.epsilon, 0.95, design.arguments)
+    epsilon, share, load = stream.privacy.epsilon, design.share, window_load(design)
+    return [
+        stream.name,
+        format_duration(window.length_us),
+        with_options(design),
+        f"{design.histograms:,} x {design.buckets:,}",
+        f"{in_decimals(epsilon * share)} / {in_decimals(epsilon * (1 - share))}",
+        "depends on the data" if error is None else f"{_mean(error.bucket_stderr):,.1f}",
+        f"{load.window_draws[0]:,} / {load.window_draws[1]:,}",
+        f"at most {load.seconds:,.2g} s of a bin of {format_duration(stream.time.bin_us)}",
+        f"{load.released_bytes / 1e6:,.1f} MB",
+    ]
+
+
+def with_options(design: WindowDesign) -> str:
+    """Name a mechanism and what was set of it."""
+    said = ", ".join(f"{name} {value}" for name, value in sorted(design.options.items()))
+    return f"{design.mechanism}: {said}" if said else design.mechanism
+
+
+def _mean(stderr: NDArray[np.float64]) -> float:
+    return math.sqrt(float((stderr**2).mean()))
+
+
+def _row(name: str, product: ProductDesign) -> list[str]:
+    load, values = Load.of(product), product.values
+    horizon, of_key = product.time.horizon, column_sum(product, 0)
+    if product.time.release == "anticipating":
+        error = float(of_key.published_laws(np.array([0]), np.array([horizon])).deviations()[0])
+    else:
+        error = math.sqrt(of_key.live_error(horizon).variance)
+    total = float(product.keys.total_share)
+    return [
+        name,
+        f"{product.keys.keys:,}",
+        f"{total:.3f}" if total else "their sum",
+        f"{values.buckets:,}",
+        _by_level(product.time.branching, product.time.shares),
+        _by_level(values.shape.branching, values.shares) if values.buckets > 1 else "",
+        f"{error:,.1f}",
+        _draws(product, load),
+        f"{load.released_bytes / 1e6:,.1f} MB",
+        f"{load.ahead_bytes / 1e6:,.1f} MB" if load.ahead_bytes else "as bins close",
+    ]
+
+
+def _draws(product: ProductDesign, load: Load) -> str:
+    if product.time.release == "anticipating":
+        return f"{epoch_draws(product):,}, all before the epoch begins"
+    return f"{load.mean_draws:,.0f} / {load.most_draws:,} a bin, mean / most"
+
+
+def _by_level(branching: Iterable[int], shares: Iterable[Fraction]) -> str:
+    return ", ".join(f"{k}: {float(share):.3f}" for k, share in zip(branching, shares, strict=True))

@@ -1,0 +1,46 @@
+"""What ``stream-app plan`` says of running counts over many epochs."""
+
+from __future__ import annotations
+
+import math
+
+from rich.table import Table
+
+from dphist.epochs.levels import EpochLevels
+from stream_app.config import StreamSettings
+from stream_app.config.plans import planned, planned_for_one_epoch
+from stream_app.core.ledger import in_words
+from stream_app.shell.planning.section import sheet
+
+
+def epochs_table(streams: tuple[StreamSettings, ...]) -> Table | None:
+    """Return what levels over epochs gain for the streams that have them; None where none has.
+
+    Raises: OperatorError where no levels fit.
+    """
+    found = [_row(stream, stream.tree.epochs) for stream in streams if stream.tree.epochs is not None]
+    if not found:
+        return None
+    return sheet(
+        "Over epochs",
+        ("stream", "epochs", "epochs a node", "left to an epoch", "error", "epochs' totals added"),
+        found,
+        "error: root of the mean squared error of the stream's running count over all bins of so many "
+        "epochs, in events",
+    )
+
+
+def _row(stream: StreamSettings, epochs: int) -> list[str]:
+    levels = planned(stream).kind.levels
+    assert levels is not None
+    alone = planned_for_one_epoch(stream)
+    added = EpochLevels(alone, alone.epsilon)
+    within = [f"{width:,}" for width in levels.widths if width <= epochs]
+    return [
+        stream.name,
+        f"{epochs:,}",
+        ", ".join(within) + (", ..." if len(within) < len(levels.widths) else ""),
+        f"{float(levels.epoch.epsilon):.3f} of {in_words(levels.epsilon)}",
+        f"{math.sqrt(levels.mean_squared_error(epochs)):,.1f}",
+        f"{math.sqrt(added.mean_squared_error(epochs)):,.1f}",
+    ]

@@ -1,0 +1,137 @@
+"""``stream-app plan``: every stream's tree beside the other ways to count it, and the reverse question."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+from rich.table import Table
+
+from dphist.planning.candidates import Candidate, candidate_of, candidates, smallest_epsilon
+from dphist.planning.report import candidate_figure, candidate_table, in_decimals
+from dphist.tree.design import TreeDesign
+from dphist.workloads import Workload
+from stream_app.config import Settings, StreamSettings
+from stream_app.config.plans import planned
+from stream_app.ports import OperatorError
+
+# The row of what will run.
+THIS_STREAM = "this stream"
+
+
+def chosen_streams(settings: Settings, name: str | None) -> tuple[StreamSettings, ...]:
+    """Return the stream of a name, or all of them.
+
+    Raises: OperatorError for a name that is not configured.
+    """
+    found = tuple(stream for stream in settings.streams if name in (None, stream.name))
+    if not found:
+        known = ", ".join(stream.name for stream in settings.streams)
+        raise OperatorError(f"--stream {name}: not in this configuration; it has {known}")
+    return found
+
+
+def comparisons(streams: tuple[StreamSettings, ...], plot: Path | None) -> Iterator[Table]:
+    """Yield for every stream its own tree beside the other ways to count the same; ``plot`` draws them too.
+
+    Raises: OperatorError where no tree fits, or a plot of several streams is asked for.
+    """
+    if plot is not None and len(streams) > 1:
+        raise OperatorError("--plot: a figure shows one stream; name it with --stream")
+    for stream in streams:
+        counted = Counted.by(stream)
+        rows = [*_candidates(stream, counted), counted.candidate(stream.tree.workload)]
+        title = counted.title(stream)
+        if plot is not None:
+            candidate_figure(rows, plot, title, THIS_STREAM)
+        yield candidate_table(rows, title, stream.tree.workload, THIS_STREAM)
+
+
+def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[str]:
+    """Yield for every stream the smallest epsilon with which it would err at most so much.
+
+    Raises: OperatorError where there is none.
+    Cost: the stream is planned some six times.
+    """
+    for stream in streams:
+
+        def reached(epsilon: Fraction, stream: StreamSettings = stream) -> float:
+            asked = replace(stream, privacy=replace(stream.privacy, epsilon=epsilon))
+            return math.sqrt(Counted.by(asked).design.mean_squared_error(stream.tree.workload))
+
+        try:
+            epsilon = smallest_epsilon(error, reached)
+        except ValueError as refusal:
+            raise OperatorError(f"--target-rmse: streams.{stream.name}: {refusal}") from None
+        cell = Counted.by(stream).cell
+        of = f" in the count of {cell}" if cell else " within an epoch" if stream.tree.epochs else ""
+        yield (
+            f"{stream.name}: epsilon {in_decimals(epsilon)} is the smallest that errs at most {error:g} "
+            f"events{of} ({stream.tree.workload}, root mean square); "
+            f"it is {in_decimals(stream.privacy.epsilon)} now"
+        )
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the tree over time of a stream counts: everything, or, with axes, each of many cells.
+
+    Args: design, of one cell; epsilon, its part of the stream's; width, how many such trees there are; cell,
+        one of them in words, empty where it is everything; rest, what the rest of epsilon is for.
+    """
+
+    design: TreeDesign
+    epsilon: Fraction
+    width: int = 1
+    cell: str = ""
+    rest: str = ""
+
+    @classmethod
+    def by(cls, stream: StreamSettings) -> Counted:
+        """Return what a stream's tree counts, as planned.
+
+        Raises: OperatorError where no tree fits.
+        """
+        strategy = planned(stream)
+        kind = strategy.kind
+        if kind.axes is not None:
+            cell = kind.axes.groups[-1].design
+            axes = [name for name, axis in (("bucket", stream.value), ("key", stream.keys)) if axis]
+            names = " of ".join(f"one {name}" for name in axes)
+            return cls(cell, cell.epsilon, kind.axes.columns, names, "other levels of the axes")
+        if kind.windows is not None:
+            return cls(kind.design, kind.epsilon * (1 - kind.windows.share), rest="windows")
+        return cls(kind.design, kind.design.epsilon, rest="levels over epochs")  # all of it, without levels
+
+    def candidate(self, workload: Workload) -> Candidate:
+        """Return the stream's own tree as a way to count."""
+        return candidate_of(THIS_STREAM, self.design, workload, self.width)
+
+    def title(self, stream: StreamSettings) -> str:
+        """Say what the errors beside each other are of, and at which epsilon."""
+        epsilon = in_decimals(stream.privacy.epsilon)
+        if self.epsilon != stream.privacy.epsilon:
+            epsilon = f"{float(self.epsilon):.3g} of {epsilon} (the rest: {self.rest})"
+        said = f"{stream.name}: {stream.time.epoch_bins:,} bins an epoch, epsilon {epsilon}"
+        if self.cell:
+            said += f"\nerrors: of the count of {self.cell}, by its own noise; "
+            said += f"all else: of all {self.width:,} columns"
+        return said
+
+
+def _candidates(stream: StreamSettings, counted: Counted) -> Iterator[Candidate]:
+    privacy = stream.privacy
+    try:
+        yield from candidates(
+            stream.time.epoch_bins,
+            counted.epsilon,
+            stream.tree.workload,
+            privacy.neighbours,
+            privacy.max_events,
+            counted.width,
+        )
+    except ValueError as refusal:
+        raise OperatorError(f"streams.{stream.name}.tree: {refusal}") from None

@@ -1,0 +1,149 @@
+"""Opening the log that streams read: a file, a replay of one, or a topic; and knowing it again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from stream_app.config import KafkaSettings, Settings, SourceSettings, StreamSettings, TopicSettings
+from stream_app.core.declaration import STATE_ID
+from stream_app.core.strategy import Strategy
+from stream_app.durable import secret_directory, write_durably
+from stream_app.kafka_cluster import Cluster
+from stream_app.loops.clocks import ReplayClock
+from stream_app.ports import Clock, OperatorError, Source
+from stream_app.sources.decode import PlainField, TimeField
+from stream_app.sources.file import FileSource
+from stream_app.sources.kafka import KafkaSource
+from stream_app.sources.replay import ReplaySource
+from stream_app.sources.topic_records import TopicDecoder, topic_decoder
+
+
+def cluster_of(kafka: KafkaSettings) -> Cluster:
+    """Return how to reach the cluster of the settings."""
+    return Cluster(kafka.bootstrap_servers, kafka.security)
+
+
+def decoder_of(source: TopicSettings, streams: Sequence[StreamSettings]) -> TopicDecoder:
+    """Return the decoder of a topic that all of ``streams`` read.
+
+    Raises: OperatorError, one line, for what none can be made of.
+    """
+    return topic_decoder(
+        source.format,
+        _time_field(streams[0]),
+        source.columns,
+        _others(streams),
+        source.schema_registry,
+        source.schema_registry_ca,
+    )
+
+
+async def open_source(streams: Sequence[StreamSettings], settings: Settings, clock: Clock) -> Source:
+    """Open the log that all of ``streams`` read.
+
+    Raises: OperatorError where it cannot be read, or is not the one that a stream has begun with.
+    """
+    first = streams[0]
+    if isinstance(first.source, TopicSettings):
+        assert settings.kafka is not None  # the configuration was refused without it
+        decoder = decoder_of(first.source, streams)
+        return await KafkaSource.open(
+            cluster_of(settings.kafka), first.source.topic, settings.kafka.group, decoder
+        )
+    for stream in streams:
+        check_file(stream, settings.state_dir)
+    return await asyncio.to_thread(_open_file, streams, first.source, settings.state_dir, clock)
+
+
+def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
+    """Return a strategy that declares which log it counts, so that it is refused over another one.
+
+    A topic is known by its cluster and id; one that is created anew has another. A file is known by the state
+    directory, which remembers how far it was read: to two workers, the same path may be two files.
+    """
+    if isinstance(source, KafkaSource):
+        place = {"cluster_id": source.facts.cluster_id, "topic_id": source.facts.topic_id}
+    else:
+        place = {STATE_ID: _id_of(state_dir)}
+    declared = {**strategy.declared, "source": {**strategy.declared["source"], **place}}
+    return replace(strategy, declared=declared)
+
+
+def _id_of(state_dir: Path) -> str:
+    """Return what a state directory is known by, wherever it is moved to."""
+    note = state_dir / "id"
+    if not note.exists():
+        write_durably(note, [secrets.token_hex(8).encode()])
+    return note.read_text().strip()
+
+
+def check_files(streams: Sequence[StreamSettings]) -> None:
+    """Refuse files that cannot be read, before anything is started. Raises: OperatorError, one line."""
+    for stream in streams:
+        if isinstance(stream.source, SourceSettings) and (why := why_unreadable(stream.source.file)):
+            raise OperatorError(f"streams.{stream.name}.source.file: {why}")
+
+
+def why_unreadable(file: Path) -> str | None:
+    """Return why a file of events cannot be read, and the remedy; None where it can."""
+    if not file.is_file():
+        return f"{file} is {'no file' if file.exists() else 'not there'}; create it or correct the path"
+    if not os.access(file, os.R_OK):
+        return f"{file} cannot be read; let this user read it"
+    return None
+
+
+def check_file(stream: StreamSettings, state_dir: Path) -> None:
+    """Refuse another file under a stream that has begun: its events could be counted a second time.
+
+    Raises: OperatorError, one line.
+    """
+    assert isinstance(stream.source, SourceSettings)
+    note = state_dir / "streams" / f"{stream.name}.json"
+    reading = json.dumps({"reading": _reading(stream, stream.source, state_dir)}).encode()
+    if not note.exists():
+        write_durably(note, [reading])
+    elif note.read_bytes() != reading:
+        raise OperatorError(
+            f"streams.{stream.name}.source.file: {stream.source.file} is not the file that the stream began "
+            "with, or it is read in another way; put that back, or give the new stream another name"
+        )
+
+
+def _open_file(
+    streams: Sequence[StreamSettings], source: SourceSettings, state_dir: Path, clock: Clock
+) -> Source:
+    """Open a file, with a directory of its own for what must be remembered about it."""
+    stream, others = streams[0], _others(streams)
+    directory = secret_directory(state_dir / "sources" / _reading(stream, source, state_dir))
+    if isinstance(clock, ReplayClock):
+        field = _time_field(stream)
+        return ReplaySource.open(source.file, source.format, field, directory, clock.reached_us, others)
+    return FileSource(source.file, source.format, [_time_field(stream), *others], directory)
+
+
+def _others(streams: Sequence[StreamSettings]) -> list[PlainField]:
+    """Return the fields beside the time that any of the streams counts by."""
+    return [PlainField(path) for path in dict.fromkeys(path for one in streams for path in one.cell_fields)]
+
+
+def _time_field(stream: StreamSettings) -> TimeField:
+    return TimeField(stream.time.field, stream.time.format)
+
+
+def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) -> str:
+    """Name one way of reading one file: positions in a sorted copy mean nothing in another.
+
+    The file is named from the state directory, so that both can be moved together.
+    """
+    file = source.file.resolve()
+    seen_from_state = os.path.relpath(file, state_dir.resolve())
+    facts = (seen_from_state, source.format, stream.time.field, stream.time.format)
+    return f"{file.stem}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"

@@ -1,0 +1,125 @@
+"""What a start asks before it opens any stream: was any of these events measured before?
+
+The store, the witness and, where there is one, the ledger outside the store are compared. What only the
+ledger outside knows was lost: the sum keeps it, and a stream whose releases are lost does not go on under its
+name, for its nodes would be noised again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from stream_app.config import Settings, StreamSettings
+from stream_app.config.plans import planned
+from stream_app.config.second_measurement import check_measurements
+from stream_app.config.source import ledgers_of
+from stream_app.core.ledger import lost_measurement
+from stream_app.core.records import LedgerEntry, Reply
+from stream_app.core.release import RowLink
+from stream_app.loops.opening import restore_ledger
+from stream_app.ports import OperatorError, OutsideLedger, Store, Witness
+from stream_app.source_ledger import SourceLedger, lost, measured
+
+log = logging.getLogger(__name__)
+
+
+def ledger_of(
+    stream: StreamSettings, settings: Settings, store: Store, outside: OutsideLedger | None
+) -> SourceLedger:
+    """Return the ledger of a stream's source."""
+    _, *logs = ledgers_of(stream.source, settings.file.parent)
+    return SourceLedger(store, stream.privacy.accept, logs, outside)
+
+
+async def check_start(
+    settings: Settings,
+    store: Store,
+    witnesses: Mapping[str, Witness],
+    outside: OutsideLedger | None,
+    now_us: int,
+) -> None:
+    """Refuse streams that would measure the same events again unasked, before the first of them is opened.
+
+    A stream that the ledger or a witness knows has begun, and was asked then. Raises: OperatorError.
+    """
+    sources = dict.fromkeys(
+        name for stream in settings.streams for name in ledgers_of(stream.source, settings.file.parent)
+    )
+    if outside is not None:
+        kept = await outside.entries()
+        for source in sources:
+            await compare(store, outside, source, [entry for entry in kept if entry.source == source])
+    begun, unknown = set[str](), list[str]()
+    for stream in settings.streams:
+        witnessed = await witnesses[stream.name].head(stream.name)
+        known = await store.ledger(stream.source.identity)
+        _check_not_lost(stream, known, None if witnessed is None else RowLink.of(witnessed[1]).epoch, outside)
+        if witnessed is not None:
+            begun.add(stream.name)
+            if not any(entry.stream == stream.name for entry in known):
+                ledger = ledger_of(stream, settings, store, outside)
+                await restore_ledger(ledger, witnesses[stream.name], planned(stream))
+        elif await store.load(stream.name) is None and not _noted(stream.name, settings):
+            unknown.append(stream.name)
+    logs: dict[str, list[str]] = defaultdict(list)
+    for stream in settings.streams:
+        identity, *own = ledgers_of(stream.source, settings.file.parent)
+        logs[identity] += own
+    ledgers = {source: await measured(store, source, names) for source, names in logs.items()}
+    check_measurements(settings.streams, now_us, ledgers, begun)
+    if unknown and outside is None:
+        _warn_of_first(unknown)
+
+
+def _noted(stream: str, settings: Settings) -> bool:
+    """Say whether the state directory knows a stream over a file."""
+    return (settings.state_dir / "streams" / f"{stream}.json").exists()
+
+
+def _warn_of_first(unknown: Sequence[str]) -> None:
+    log.warning(
+        "%s: neither the store nor the witness nor state.dir knows of an earlier start, so counting begins; "
+        "if there was one, stop now and restore them, or what was released is noised again (the key ledger "
+        "keeps a record elsewhere, by which a start notices it)",
+        ", ".join(unknown),
+    )
+
+
+def _check_not_lost(
+    stream: StreamSettings, known: Sequence[LedgerEntry], witnessed: int | None, outside: OutsideLedger | None
+) -> None:
+    entry = lost_measurement(known, stream.name, witnessed)
+    if entry is not None:
+        raise lost(entry, outside)
+
+
+async def compare(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:
+    """Copy what either record of a source lacks; what the store lacked is marked as lost there.
+
+    Raises: OperatorError where they hold two measurements in one place.
+    """
+    known = await store.ledger(source)
+    measured = set(map(_measurement, known))
+    for entry in kept:
+        if _measurement(entry) in measured:
+            continue
+        if await store.reserve(replace(entry, lost=True)) is Reply.CONFLICT:
+            raise OperatorError(
+                f"{outside.name} knows another epoch {entry.epoch} of stream {entry.stream} than the store; "
+                "restore the store that it belongs to, or give the stream another name"
+            )
+        log.warning(
+            "%s knows a measurement of %s by stream %s that the store had lost; the sum keeps it",
+            outside.name,
+            source,
+            entry.stream,
+        )
+    await outside.append([replace(entry, lost=False) for entry in known])
+
+
+def _measurement(entry: LedgerEntry) -> tuple[str, int, str, int]:
+    """Return what makes two entries the same measurement."""
+    return entry.stream, entry.epoch, entry.strategy_hash, entry.start_us

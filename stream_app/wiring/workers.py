@@ -1,0 +1,384 @@
+"""The wiring of the worker: settings become stores, sources, clocks and loops.
+
+What is private and what is public is decided here: the worker gets the whole store and the system's noise.
+``bootstrap_public.py`` wires those who get a reader of public keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from dphist import SystemNoise
+from stream_app.config import Settings, StreamSettings, TopicSettings
+from stream_app.config.operator import check_operator
+from stream_app.config.plans import planned
+from stream_app.config.source import by_log
+from stream_app.core.bins import Binning
+from stream_app.core.closing import Closing
+from stream_app.core.declaration import Declaration
+from stream_app.durable import state_directory
+from stream_app.loops.clocks import Agreement, ReplayClock, SharedClock
+from stream_app.loops.closer import Closer
+from stream_app.loops.cutting import Cutter
+from stream_app.loops.ingest import Ingest
+from stream_app.loops.lease import Lease
+from stream_app.loops.loaded_streams import LoadedStreams
+from stream_app.monitoring.listener import serving
+from stream_app.monitoring.metrics import Metrics
+from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
+from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, OutsideLedger, Source, Witness
+from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
+from stream_app.sinks.ledger_file import LedgerFile
+from stream_app.sinks.ledger_topic import LedgerTopic
+from stream_app.sinks.retention import expiring_letters
+from stream_app.sinks.witness_file import WitnessFile
+from stream_app.sinks.witness_topic import WitnessTopic
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.redis_store import RedisStore
+from stream_app.state.safety import Unreachable, check_safety
+from stream_app.together import until_all_end, until_one_ends
+from stream_app.vault.key_files import KeyFiles
+from stream_app.vault.shared_key import SharedKey
+from stream_app.wiring.event_logs import check_files, cluster_of, named_by, open_source
+from stream_app.wiring.starting import check_start, ledger_of
+
+PREDECESSOR_S = 20.0
+REDIS_LOOK_EVERY_S = 0.2
+START_AGAIN_S = 1.0
+CLOSE_S = 1.0
+REPLAY_STRIDE_BINS = 256  # at full speed: bins that are cut, sealed and released in one step
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One source from end to end: the loops that cut its log, count its events and release its streams.
+
+    Where they return, a replay has ended, and its source is closed: nothing is kept of a sorted copy.
+    """
+
+    source: Source
+    cutter: Cutter
+    ingest: Ingest
+    closers: Sequence[Closer]
+
+    async def run(self) -> None:
+        """Run until cancelled; a replay returns when its last bin is visible."""
+        # A replay has no cutter to wait for: it returns at once, and counting goes on.
+        counting = until_all_end(self.cutter.run(), self.ingest.run())
+        releasing = until_all_end(*(closer.run() for closer in self.closers))
+        await until_one_ends(counting, releasing)
+        await self.source.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """What all pipelines of a worker share; ``resources`` are closed when it adapters."""
+
+    settings: Settings
+    directory: Path  # of this worker alone
+    url: str
+    store: RedisStore
+    witnesses: Mapping[str, Witness]  # by stream
+    outside: OutsideLedger | None
+    noise_keys: NoiseKeys
+    metrics: Metrics
+    resources: AsyncExitStack
+    worker: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def own_store(self) -> RedisStore:
+        """Return a store for one loop, which is then told when another server process answers."""
+        store = watch_store(RedisStore(self.url), self.metrics, _live_closings(self.settings))
+        self.resources.push_async_callback(_close, store.close)
+        return store
+
+
+@asynccontextmanager
+async def redis_server(settings: Settings) -> AsyncIterator[Settings]:
+    """Yield settings whose Redis can be reached: an embedded one runs for as long as this is open.
+
+    Raises: OperatorError where it cannot be started or used, or may lose what it acknowledges.
+    """
+    if settings.redis.embedded is None:
+        if settings.redis.url is not None:
+            await check_safety(settings.redis.url, settings.redis.accept)
+        yield settings
+        return
+    with EmbeddedRedis(settings.redis.embedded) as server:
+        await check_safety(server.worker_url, settings.redis.accept)
+        reached = replace(
+            settings.redis,
+            url=server.worker_url,
+            api_url=server.api_url,
+            alerts_url=server.alerts_url,
+            embedded=None,
+        )
+        watching = asyncio.create_task(_keep_running(server))
+        try:
+            yield replace(settings, redis=reached)
+        finally:
+            watching.cancel()
+
+
+async def _keep_running(server: EmbeddedRedis) -> None:
+    """Start the server again if it dies: everything that it acknowledged is in its file."""
+    while True:
+        await asyncio.sleep(REDIS_LOOK_EVERY_S)
+        if not server.running:
+            log.warning("the embedded Redis ended; starting it again")
+            try:
+                server.restart()
+            except OperatorError as refusal:
+                log.error("%s", refusal)
+
+
+async def run_worker(settings: Settings) -> None:
+    """Count and release until cancelled, or until every stream is a replay that has ended.
+
+    What is unreachable while it starts, or tells a wrong time, is waited for, as the loops wait later.
+
+    Raises: OperatorError, one line, where it cannot start or go on.
+    """
+    check_files(settings.streams)
+    check_operator(settings.operator)
+    while True:
+        try:
+            return await _start_and_run(settings)
+        except (ConnectionError, TimeoutError, ClockDoubt, Unreachable) as failure:
+            log.warning("%s; trying again", failure)
+        await asyncio.sleep(START_AGAIN_S)
+
+
+async def _start_and_run(settings: Settings) -> None:
+    async with AsyncExitStack() as resources:
+        directory = await resources.enter_async_context(_own_directory(settings))
+        keep_s = settings.dead_letters.keep_us / 1e6
+        await resources.enter_async_context(expiring_letters(settings.state_dir, keep_s))
+        connected = await resources.enter_async_context(redis_server(settings))
+        url = connected.redis.url
+        if url is None:
+            raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
+        metrics = Metrics()
+        if settings.operator is not None:
+            operator = settings.operator
+            endpoint = serving(metrics, operator.host, operator.port, operator.token)
+            await resources.enter_async_context(endpoint)
+        store = watch_store(RedisStore(url), metrics, _live_closings(settings))
+        resources.push_async_callback(_close, store.close)
+        witnesses = await _open_witnesses(settings, resources)
+        outside = outside_ledger(settings)
+        await check_start(settings, store, witnesses, outside, time.time_ns() // 1_000)
+        keys = noise_keys(settings)
+        adapters = Adapters(settings, directory, url, store, witnesses, outside, keys, metrics, resources)
+        pipelines = [await _pipeline(streams, adapters) for streams in by_log(settings.streams)]
+        await until_all_end(*(pipeline.run() for pipeline in pipelines))
+
+
+def noise_keys(settings: Settings) -> NoiseKeys:
+    """Return where keys of stored noise are: in the state directory, or a secret shared by many workers.
+
+    Raises: OperatorError, one line, for a secret that cannot be used.
+    """
+    if settings.noise_key_file is not None:
+        return SharedKey.read(settings.noise_key_file)
+    return KeyFiles(settings.state_dir / "noise_keys")
+
+
+@asynccontextmanager
+async def _own_directory(settings: Settings) -> AsyncIterator[Path]:
+    """Yield a directory that no other worker uses, under ``state.dir``.
+
+    Workers whose streams have a topic in and a topic out keep nothing that another one needs, and share it.
+    Any other is alone in it, and waits for one whose parent was killed to see that and end.
+
+    Raises: OperatorError where another worker keeps it.
+    """
+    sharing = all(
+        isinstance(stream.source, TopicSettings) and settings.output_of(stream.name)
+        for stream in settings.streams
+    )
+    state_directory("state.dir", settings.state_dir)
+    deadline_s = time.monotonic() + PREDECESSOR_S
+    number = 0
+    while True:
+        directory = settings.state_dir / f"worker-{number}" if sharing else settings.state_dir
+        directory.mkdir(mode=0o700, exist_ok=True)
+        with (directory / "worker.lock").open("wb") as lock:
+            if _locked(lock):
+                yield directory
+                return
+        if sharing:
+            number += 1
+            continue
+        if time.monotonic() > deadline_s:
+            text = f"state.dir: {directory} is in use by another worker; stop it or choose another"
+            raise OperatorError(text)
+        await asyncio.sleep(0.05)
+
+
+def _locked(lock: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def _open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict[str, Witness]:
+    """Return where each stream's releases are remembered: its topic, or a file of this machine."""
+    topics: dict[str, WitnessTopic] = {}
+    for output in settings.outputs:
+        assert settings.kafka is not None  # the configuration was refused without it
+        if output.topic not in topics:
+            topics[output.topic] = await WitnessTopic.open(cluster_of(settings.kafka), output.topic)
+            resources.push_async_callback(_close, topics[output.topic].close)
+    file = WitnessFile(settings.state_dir / "witness")
+    resources.callback(file.close)
+    witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
+    return witnesses | {output.stream: topics[output.topic] for output in settings.outputs}
+
+
+def outside_ledger(settings: Settings) -> OutsideLedger | None:
+    """Return the ledger outside the store that the settings name, if they do."""
+    if settings.ledger is None:
+        return None
+    if settings.ledger.file is not None:
+        return LedgerFile(settings.ledger.file)
+    assert settings.kafka is not None  # the configuration was refused without it
+    assert settings.ledger.topic is not None  # either is written
+    return LedgerTopic(cluster_of(settings.kafka), settings.ledger.topic)
+
+
+async def new_ledger(settings: Settings) -> str:
+    """Begin the ledger outside the store; return what it is called.
+
+    Raises: OperatorError where none is configured, it exists already, or it cannot be made.
+    """
+    if settings.ledger is None:
+        raise OperatorError(
+            f"{settings.file}: ledger is missing; write ledger: {{file: ...}} or {{topic: ...}}"
+        )
+    if settings.ledger.file is not None:
+        return LedgerFile.create(settings.ledger.file).name
+    assert settings.kafka is not None  # the configuration was refused without it
+    assert settings.ledger.topic is not None  # either is written
+    try:
+        return (await LedgerTopic.create(cluster_of(settings.kafka), settings.ledger.topic)).name
+    except OSError as failure:
+        raise OperatorError(f"ledger.topic: {failure}") from None
+
+
+async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pipeline:
+    """Open the streams of one source and join their loops."""
+    settings, store = adapters.settings, adapters.store
+    agreement = Agreement(settings.redis.largest_clock_skew_us, on_skew=adapters.metrics.clock_skew)
+    wall = SharedClock(store, agreement)
+    clock = _clock(streams, wall)
+    await wall.now_us()  # a group is joined once the clock is right: who leaves it again holds up its others
+    log = await open_source(streams, settings, clock)
+    adapters.resources.push_async_callback(_close, log.close)
+    kept = settings.dead_letters
+    letters = DeadLetterFiles(
+        adapters.directory / "dead_letters" / streams[0].name,
+        Keeping(kept.keep_us / 1e6, kept.most_bytes, kept.content),
+    )
+    adapters.resources.callback(letters.close)
+    identity = streams[0].source.identity
+    source = watch_source(log, identity, adapters.metrics)
+    dead_letters = watch_dead_letters(letters, identity, adapters.metrics)
+    strategies = [named_by(log, planned(stream), settings.state_dir) for stream in streams]
+    closers = [
+        Closer(
+            store,
+            source,
+            clock,
+            wall,
+            adapters.witnesses[stream.name],
+            SystemNoise(),
+            adapters.noise_keys,
+            strategy,
+            publish_every_us=settings.publish_every_us,
+            ledger=ledger_of(stream, settings, store, adapters.outside),
+            lease=_lease(stream, adapters),
+            witness_is_public=settings.output_of(stream.name) is not None,
+            on_end=partial(adapters.metrics.epoch_ended, stream.name),
+        )
+        for stream, strategy in zip(streams, strategies, strict=True)
+    ]
+    for stream in streams:
+        adapters.metrics.know(stream.name)
+    for closer in closers:
+        await closer.agree()
+    if isinstance(clock, ReplayClock):
+        states = [await closer.open() for closer in closers]
+        closings = [Declaration.of(strategy).closing for strategy in strategies]
+        pairs = zip(closings, states, strict=True)
+        clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in pairs))
+    by_name = {stream.name: closer for stream, closer in zip(streams, closers, strict=True)}
+    views = LoadedStreams(list(by_name), agree=lambda name: by_name[name].agree())
+    cutter = Cutter(source, adapters.own_store(), clock, dead_letters, views)
+    user_key = await _user_key(streams, adapters)
+    start = streams[0].source.start
+    ingest = Ingest(source, adapters.own_store(), clock, dead_letters, cutter, views, start, user_key)
+    return Pipeline(source, cutter, ingest, closers)
+
+
+async def _user_key(streams: Sequence[StreamSettings], adapters: Adapters) -> bytes:
+    """Return the key of the hashes of users, where a stream counts so many events of each."""
+    if all(stream.privacy.unit == "event" for stream in streams):
+        return b""
+    return await adapters.noise_keys.user_key()
+
+
+def _lease(stream: StreamSettings, adapters: Adapters) -> Lease | None:
+    """Return this worker's claim to close a stream that others may close as well."""
+    if not isinstance(stream.source, TopicSettings):
+        return None
+    lease = Lease(adapters.store, stream.name, adapters.worker)
+    adapters.resources.push_async_callback(_close, lease.give_up)
+    return lease
+
+
+async def _close(close: Callable[[], Awaitable[None]]) -> None:
+    """Close what the worker uses: what a client tells its server as it leaves is a courtesy.
+
+    It may neither hold the worker, as a consumer does that waits until its group agrees, nor hide why the
+    worker adapters.
+    """
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await close()
+    except Exception as failure:
+        log.info("a client did not close: %s", failure)
+
+
+def _live_closings(settings: Settings) -> dict[str, Closing]:
+    """Return when the bins of the live streams close: a replay's are in the past and cannot be overdue."""
+    live = [stream for stream in settings.streams if stream.source.replay is None]
+    return {
+        stream.name: Closing(Binning(stream.time.bin_us, stream.time.timezone), stream.time.grace_us)
+        for stream in live
+    }
+
+
+def _clock(streams: Sequence[StreamSettings], wall: Clock) -> Clock:
+    replay = streams[0].source.replay
+    if replay is None:
+        return wall
+    return ReplayClock(
+        replay.from_us,
+        replay.to_us + max(stream.time.grace_us for stream in streams),
+        replay.speed,
+        REPLAY_STRIDE_BINS * max(stream.time.bin_us for stream in streams),
+    )

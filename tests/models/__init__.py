@@ -1,0 +1,1 @@
+"""Models in memory of what runs elsewhere: the store, its readers, alerts."""

@@ -1,0 +1,434 @@
+"""The store in memory: the same semantics as the scripts in ``lua/``, readable from top to bottom.
+
+For tests, the simulator and experiments; it forgets at exit. A contract test holds it equal to Redis.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from dphist.arrays import Int64Array
+from stream_app.core.records import (
+    Apply,
+    Cut,
+    EpochRecord,
+    LedgerEntry,
+    PartitionState,
+    Release,
+    Reply,
+    StoredNoise,
+    StreamState,
+    WitnessRow,
+)
+from stream_app.core.restored import Restored
+from stream_app.core.row_values import witness_row
+from stream_app.core.strategy import Strategy
+from stream_app.core.visible import last_bin_of
+from stream_app.state.checks import (
+    check_apply,
+    check_cuts,
+    check_epoch,
+    check_noise,
+    check_noise_page,
+    check_read,
+    check_release,
+    check_tally,
+)
+from tests.models.memory_reader import MemoryReader
+from tests.models.memory_stream import MemoryPartition, MemoryStream
+
+
+def system_clock_us() -> int:
+    """Return the operating system's time in microseconds since 1970."""
+    return time.time_ns() // 1_000
+
+
+class MemoryStore:
+    """All streams in this process; ``reader()`` is the public half.
+
+    Args: clock_us, the store's clock in microseconds since 1970 (made monotone here).
+    """
+
+    def __init__(self, clock_us: Callable[[], int] = system_clock_us) -> None:
+        self._clock_us = clock_us
+        self._last_us = 0
+        self._streams: dict[str, MemoryStream] = {}
+        self._ledgers: dict[str, list[LedgerEntry]] = {}
+        self._noise: dict[str, dict[tuple[str, int], bytes]] = {}
+        self._leases: dict[str, tuple[str, int]] = {}  # by stream: the owner, and until when
+
+    def copy(self) -> MemoryStore:
+        """Return an independent copy on the same clock: a backup."""
+        backup = MemoryStore(self._clock_us)
+        backup.restore(self)
+        return backup
+
+    def restore(self, backup: MemoryStore) -> None:
+        """Become what the backup holds, as an operator would; the backup stays usable."""
+        # In place: readers look at these very dictionaries.
+        self._streams.clear()
+        self._streams.update(copy.deepcopy(backup._streams))
+        self._ledgers.clear()
+        self._ledgers.update(copy.deepcopy(backup._ledgers))
+        self._noise = copy.deepcopy(backup._noise)
+
+    def reader(self) -> MemoryReader:
+        """Return the public half of this store."""
+        return MemoryReader(self._streams, self._ledgers)
+
+    async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
+        """Return the store's clock, and the latest time that it noted earlier."""
+        now_us, mark_us = self._clock_us(), self._last_us
+        if latest_us is None or now_us <= latest_us:
+            self._last_us = max(mark_us, now_us)
+        return now_us, mark_us
+
+    async def reserve(self, entry: LedgerEntry) -> Reply:
+        """Write a ledger entry once."""
+        entries = self._ledgers.setdefault(entry.source, [])
+        for other in entries:
+            if (other.stream, other.epoch) == (entry.stream, entry.epoch):
+                return Reply.ALREADY if other == entry else Reply.CONFLICT
+        entries.append(entry)
+        return Reply.DONE
+
+    async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
+        """Return every measurement of a source, oldest first."""
+        return tuple(self._ledgers.get(source, ()))
+
+    async def load(self, stream: str) -> StreamState | None:
+        """Return the stream's state, or None."""
+        state = self._streams.get(stream)
+        if state is None:
+            return None
+        return StreamState(
+            strategy=state.strategy,
+            epoch=state.epoch,
+            seq=state.seq,
+            head=state.head,
+            released_bin=state.released_bin,
+            sealed_bin=state.sealed_bin,
+            counter=state.counter,
+            partitions={
+                name: PartitionState(p.position, p.base_bin, tuple(p.cuts))
+                for name, p in sorted(state.partitions.items())
+            },
+            noise=state.noise,
+        )
+
+    async def open_epoch(
+        self,
+        stream: str,
+        strategy: bytes,
+        record: EpochRecord,
+        head: str,
+        noise: StoredNoise | None = None,
+        carried: bytes = b"",
+    ) -> Reply:
+        """Open an epoch after the stream's last one, ending that where it stands."""
+        check_epoch(record)
+        check_noise(noise)
+        state, nonce = self._streams.get(stream), noise.nonce if noise else ""
+        if state is None:
+            if not self._is_stored(stream, noise):
+                return Reply.CONFLICT
+            self._streams[stream] = MemoryStream(
+                strategy,
+                [record],
+                opening_head=head,
+                seq=record.first_seq - 1,
+                head=head,
+                released_bin=record.first_bin - 1,
+                sealed_bin=record.first_bin - 1,
+                noise=nonce,
+            )
+            return Reply.DONE
+        if (state.strategy, state.strategy_hash) != (strategy, record.strategy_hash):
+            return Reply.STRATEGY
+        if record.epoch == state.epoch.epoch:
+            opened = replace(state.epoch, last_bin=None, end_reason=None)
+            same = (opened, state.opening_head, state.noise) == (record, head, nonce)
+            return Reply.ALREADY if same else Reply.CONFLICT
+        if (
+            record.epoch < state.epoch.epoch
+            or record.first_bin <= state.released_bin
+            or record.first_seq <= state.seq
+            or not self._is_stored(stream, noise)
+        ):
+            return Reply.CONFLICT
+        if state.follows(record, head):
+            if state.epoch.end_reason is None:
+                state.end_epoch("a later epoch was opened")
+        else:
+            state.discard_invisible("the chain went on elsewhere")
+            carried = b""
+        state.epochs.append(record)
+        state.opening_head = state.head = head
+        state.seq = record.first_seq - 1
+        state.released_bin = record.first_bin - 1
+        state.sealed_bin = max(state.sealed_bin, state.released_bin)
+        state.counter, state.noise = carried, nonce
+        for bin in [bin for bin in state.cells if bin < record.first_bin]:
+            del state.cells[bin]
+        for window in [window for window in state.user_keys if window < record.first_bin]:
+            state.forget_users(window)
+        for shard in state.untallied_shards(record.first_bin - 1):
+            del state.untallied[shard]
+        return Reply.DONE
+
+    def _is_stored(self, stream: str, noise: StoredNoise | None) -> bool:
+        held = self._noise.get(stream, {})
+        return noise is None or all((noise.nonce, page) in held for page in range(noise.pages))
+
+    async def write_noise(self, stream: str, nonce: str, page: int, data: bytes) -> None:
+        """Store an encrypted page once."""
+        check_noise_page(nonce, page, data)
+        self._noise.setdefault(stream, {}).setdefault((nonce, page), data)
+
+    async def read_noise(self, stream: str, nonce: str, page: int) -> bytes | None:
+        """Return an encrypted page, or None."""
+        return self._noise.get(stream, {}).get((nonce, page))
+
+    async def discard_noise(self, stream: str, kept: Sequence[str], nonce: str = "", spent: int = 0) -> None:
+        """Delete all noise but the running epoch's, without its spent pages, and what is kept."""
+        state, held = self._streams.get(stream), self._noise.get(stream, {})
+        wanted = {*kept, state.noise if state else ""}
+        for key in list(held):
+            if key[0] not in wanted or (key[0] == nonce and key[1] < spent):
+                del held[key]
+
+    async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
+        """End the running epoch at its released bin."""
+        state = self._streams.get(stream)
+        if state is None or (state.epoch.epoch, state.seq) != (epoch, expected_seq):
+            return Reply.CONFLICT
+        if state.epoch.end_reason is not None:
+            return Reply.ALREADY if state.epoch.end_reason == reason else Reply.CONFLICT
+        state.end_epoch(reason)
+        return Reply.DONE
+
+    async def apply(self, stream: str, change: Apply) -> Reply:
+        """Add the deltas and move the position, or change nothing."""
+        check_apply(change)
+        state = self._streams.get(stream)
+        if state is None:
+            return Reply.CONFLICT
+        if state.strategy_hash != change.strategy_hash:
+            return Reply.STRATEGY
+        partition = state.partitions.get(change.partition)
+        if partition is None:
+            return Reply.CONFLICT
+        if partition.position != change.expected:
+            return Reply.ALREADY if partition.position == change.new else Reply.CONFLICT
+        due = change.due_us is not None and self._clock_us() >= change.due_us
+        if due or partition.last_cut_bin != change.last_cut_bin:
+            return Reply.CUTS_CHANGED
+        if change.bins.size and int(change.bins.min()) <= state.sealed_bin:
+            return Reply.SEALED
+        if change.users is not None and not state.same_key(change.users):
+            return Reply.USER_KEY
+        if change.ahead is not None:
+            if not partition.same_key(change.ahead):
+                return Reply.USER_KEY
+            partition.ahead.append(change.ahead)
+        state.add(change)
+        partition.move(change.new)
+        return Reply.DONE
+
+    async def take_cuts(
+        self,
+        stream: str,
+        strategy_hash: str,
+        partition: str,
+        expected_last_cut_bin: int,
+        cuts: Sequence[Cut],
+        max_ahead_bins: int = 0,
+    ) -> Reply:
+        """Append cuts to a partition."""
+        check_cuts(expected_last_cut_bin, cuts)
+        state = self._streams.get(stream)
+        if state is None:
+            return Reply.CONFLICT
+        if state.strategy_hash != strategy_hash:
+            return Reply.STRATEGY
+        known = state.partitions.get(partition) or MemoryPartition(0, 0, state.sealed_bin)
+        call = (expected_last_cut_bin, tuple(cuts))
+        if known.last_cut_bin != expected_last_cut_bin:
+            # Equal bins are not enough: cuts at other positions would put records into other bins.
+            return Reply.ALREADY if known.last_call == call else Reply.CONFLICT
+        if cuts[0].position < known.position or (known.cuts and cuts[0].position < known.cuts[-1].position):
+            return Reply.CONFLICT
+        state.decide_ahead(known, cuts[0].open_bin + max_ahead_bins)
+        known.cuts.extend(cuts)
+        known.last_call = call
+        known.move(known.position)
+        state.partitions[partition] = known
+        return Reply.DONE
+
+    async def refused_ahead(self, stream: str, partition: str) -> list[int]:
+        """Return positions of records that were set aside and refused. SECRET."""
+        known = self._opened(stream).partitions.get(partition)
+        return list(known.refused_ahead) if known else []
+
+    async def forget_refused(self, stream: str, partition: str, positions: int) -> None:
+        """Forget the first of these positions."""
+        del self._opened(stream).partitions[partition].refused_ahead[:positions]
+
+    async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
+        """Create a partition's state at a start position, once."""
+        state = self._streams.get(stream)
+        if state is None:
+            return Reply.CONFLICT
+        if state.strategy_hash != strategy_hash:
+            return Reply.STRATEGY
+        if partition in state.partitions:
+            return Reply.ALREADY if state.partitions[partition].start == position else Reply.CONFLICT
+        state.partitions[partition] = MemoryPartition(position, position, state.sealed_bin)
+        return Reply.DONE
+
+    async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:
+        """Seal what every known and listed partition allows; return the sealed bin."""
+        state = self._opened(stream)
+        if state.strategy_hash == strategy_hash and state.partitions.keys() >= set(partitions):
+            allowed = min((p.base_bin for p in state.partitions.values()), default=state.sealed_bin)
+            state.sealed_bin = max(state.sealed_bin, min(allowed, up_to_bin))
+        return state.sealed_bin
+
+    async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
+        """Add to the cells of sealed bins what counts of some users' records."""
+        check_tally(max_events, up_to_bin)
+        state = self._streams.get(stream)
+        if state is None:
+            return Reply.CONFLICT
+        if state.strategy_hash != strategy_hash:
+            return Reply.STRATEGY
+        if up_to_bin > state.sealed_bin:
+            return Reply.NOT_SEALED
+        return Reply.DONE if state.tally(max_events, up_to_bin) else Reply.ALREADY
+
+    async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
+        """Return exact counts of sealed and tallied bins, shape (bins, width). SECRET."""
+        state = self._opened(stream)
+        check_read(last_bin, state.sealed_bin, len(state.untallied_shards(last_bin)))
+        counts = np.zeros((max(last_bin - first_bin + 1, 0), width), dtype=np.int64)
+        for row, bin in enumerate(range(first_bin, last_bin + 1)):
+            for cell, count in state.cells.get(bin, {}).items():
+                if cell >= width:
+                    raise ValueError(f"read_cells: cell {cell} is outside a width of {width}")
+                counts[row, cell] = count
+        return counts
+
+    async def release(self, stream: str, release: Release) -> Reply:
+        """Append rows and tiles and move on, or change nothing."""
+        check_release(release)
+        state = self._streams.get(stream)
+        if state is None:
+            return Reply.CONFLICT
+        if state.strategy_hash != release.strategy_hash:
+            return Reply.STRATEGY
+        seq = release.expected_seq + len(release.rows)
+        if (state.seq, state.head) == (seq, release.head):
+            return Reply.ALREADY
+        if (
+            (state.epoch.epoch, state.epoch.end_reason) != (release.epoch, None)
+            or (state.seq, state.head) != (release.expected_seq, release.expected_head)
+            or release.first_bin != state.released_bin + 1
+            or release.last_bin > last_bin_of(state.epoch)
+        ):
+            return Reply.CONFLICT
+        if release.last_bin > state.sealed_bin:
+            return Reply.NOT_SEALED
+        if state.untallied_shards(release.last_bin):
+            return Reply.NOT_TALLIED
+        if any(len(state.tiles.get(append.key, b"")) != append.offset_bytes for append in release.tiles):
+            return Reply.CONFLICT
+        for offset, row in enumerate(release.rows, start=1):
+            state.chain[release.expected_seq + offset] = bytes(row)
+        for append in release.tiles:
+            state.tiles.setdefault(append.key, bytearray()).extend(append.data)
+        for bin in range(release.first_bin, release.last_bin + 1):
+            state.cells.pop(bin, None)
+        state.seq, state.head, state.released_bin = seq, release.head, release.last_bin
+        state.counter = release.counter
+        state.forget_users(release.last_bin)  # of a window that ends here, if one does
+        if release.last_bin == last_bin_of(state.epoch):
+            state.end_epoch("complete")
+        return Reply.DONE
+
+    async def put_back(self, stream: str, lost: Restored) -> Reply:
+        """Put rows of earlier epochs back that the witness holds, or change nothing."""
+        state = self._streams.get(stream)
+        if state is None:
+            return Reply.CONFLICT
+        if state.strategy_hash != lost.strategy_hash:
+            return Reply.STRATEGY
+        newest, last = max(state.chain, default=0), lost.rows[-1][0]
+        if newest == last:
+            return Reply.ALREADY
+        if (
+            newest != lost.after_seq
+            or lost.epoch.epoch >= state.epoch.epoch
+            or last > state.seq
+            or any(len(state.tiles.get(append.key, b"")) != append.offset_bytes for append in lost.tiles)
+        ):
+            return Reply.CONFLICT
+        state.put_back(lost)
+        return Reply.DONE
+
+    async def publish(self, stream: str, seq: int) -> None:
+        """Make released rows up to ``seq`` visible; a seq that is not released changes nothing."""
+        state = self._streams.get(stream)
+        if state is not None and state.visible_seq < seq <= state.seq:
+            state.visible_seq = seq
+
+    async def forget(self) -> None:
+        """Do nothing: memory keeps no log."""
+
+    async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
+        """Take or keep the stream's lease for so long; return whether ``owner`` holds it."""
+        now_us = self._clock_us()
+        holder, until_us = self._leases.get(stream, (owner, 0))
+        if holder != owner and now_us < until_us:
+            return False
+        self._leases[stream] = owner, now_us + for_ms * 1000
+        return True
+
+    async def count_for_operator(self, stream: str, name: str, by: int) -> None:
+        """Add to a secret operator counter."""
+        counts = self._opened(stream).operator_counts
+        counts[name] = counts.get(name, 0) + by
+
+    async def operator_counts(self, stream: str) -> dict[str, int]:
+        """Return the operator counters. SECRET."""
+        return dict(self._opened(stream).operator_counts)
+
+    async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
+        """Return released rows with seq > after_seq in order, visible or not."""
+        state = self._streams.get(stream)
+        chain = state.chain if state else {}
+        return list(islice(((seq, row) for seq, row in chain.items() if seq > after_seq), limit))
+
+    async def witness_rows(
+        self, stream: str, strategy: Strategy, after_seq: int, limit: int
+    ) -> list[WitnessRow]:
+        """Return released rows with their values for the witness, where rows do not hold them."""
+        rows = await self.rows(stream, after_seq, limit)
+        if strategy.kind.rows_hold_values or not rows:
+            return [WitnessRow(seq, row) for seq, row in rows]
+        state = self._opened(stream)
+        try:
+            return [witness_row(strategy, state.epochs, seq, row, state.part_of_tile) for seq, row in rows]
+        except (LookupError, ValueError):
+            raise ConnectionError(f"stream {stream}: its last rows changed while they were read") from None
+
+    def _opened(self, stream: str) -> MemoryStream:
+        """Return a stream's record. Raises: LookupError for one never opened."""
+        if stream not in self._streams:
+            raise LookupError(f"stream {stream!r} was never opened; open its first epoch")
+        return self._streams[stream]

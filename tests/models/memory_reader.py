@@ -1,0 +1,85 @@
+"""The public half of the memory store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+from dphist.arrays import Int64Array
+from stream_app.core.records import LedgerEntry, PublicState
+from stream_app.core.strategy import Strategy
+from stream_app.core.tiles import TileGeometry, join_slices
+from stream_app.core.visible import visible_epochs, visible_rows
+from tests.models.memory_stream import MemoryStream
+
+
+class MemoryReader:
+    """The public half of a ``MemoryStore``: visible releases and nothing else."""
+
+    def __init__(
+        self, streams: Mapping[str, MemoryStream], ledgers: Mapping[str, Sequence[LedgerEntry]]
+    ) -> None:
+        self._streams = streams
+        self._ledgers = ledgers
+
+    async def streams(self) -> tuple[str, ...]:
+        """Return the names of all opened streams, sorted."""
+        return tuple(sorted(self._streams))
+
+    async def public_state(self, stream: str) -> PublicState | None:
+        """Return strategy, epochs and the visible seq."""
+        state = self._streams.get(stream)
+        if state is None:
+            return None
+        epochs = visible_epochs(state.epochs, state.visible_seq)
+        return PublicState(state.strategy, epochs, state.visible_seq)
+
+    async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
+        """Return the visible seq of each stream; 0 where nothing is visible."""
+        known = (self._streams.get(stream) for stream in streams)
+        return [state.visible_seq if state else 0 for state in known]
+
+    async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
+        """Return visible rows with seq > after_seq, in order."""
+        state = self._streams.get(stream)
+        if state is None:
+            return []
+        visible = (item for item in state.chain.items() if after_seq < item[0] <= state.visible_seq)
+        return list(islice(visible, limit))
+
+    async def tile_rows(
+        self, stream: str, epoch: int, table: str, first: int, count: int, width: int
+    ) -> Int64Array:
+        """Return ``count`` visible rows of a table from ``first`` on, shape (count, width)."""
+        state = self._streams.get(stream)
+        if state is None:
+            raise LookupError(f"stream {stream!r} was never opened")
+        record = next((e for e in state.epochs if e.epoch == epoch), None)
+        strategy = Strategy.from_json(state.strategy)
+        visible = visible_rows(strategy, record, state.visible_seq, table) if record else 0
+        if first + count > visible:
+            raise ValueError(f"rows {first} to {first + count} of table {table}: {visible} are visible")
+        pieces = TileGeometry(width).slices(epoch, table, first, count)
+        return join_slices(
+            count,
+            width,
+            (
+                (p, bytes(state.tiles[p.key][p.offset_bytes : p.offset_bytes + p.length_bytes]))
+                for p in pieces
+            ),
+        )
+
+    async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
+        """Return every measurement of a source, oldest first."""
+        return tuple(self._ledgers.get(source, ()))
+
+    async def alerts(self) -> dict[str, bytes]:
+        """Return nothing: rules are kept elsewhere."""
+        return {}
+
+    async def transitions(self, stream: str) -> list[bytes]:
+        """Return nothing, for the same reason."""
+        return []
+
+    async def ping(self) -> None:
+        """Never fail: memory is there."""
