@@ -58,8 +58,11 @@ demo-kafka: $(STAMP) ## the same year as if it happened now, through a real Kafk
 kafka: $(STAMP) ## a real Kafka broker on 127.0.0.1:9092, its data in state/kafka; Ctrl-C ends it
 	@$(BIN)/python -m deploy.kafka.broker state/kafka
 
-check: $(STAMP) ## lint, types, import rules, unit tests with fewer examples; under a minute
+check: $(STAMP) ## lint, types, import rules, unit tests with fewer examples; ROOM=core: the unit tests of one room
 	@$(MAKE) --no-print-directory -j 2 check-types check-units
+
+# A room is a package of stream_app or of dphist: core, loops, api, tree, product, ...
+ROOM_TESTS = $(if $(ROOM),$(or $(wildcard tests/stream_app/$(ROOM) tests/dphist/$(ROOM)),$(error no tests of a room $(ROOM))))
 
 check-types: $(STAMP)
 	$(BIN)/ruff check .
@@ -68,11 +71,12 @@ check-types: $(STAMP)
 	$(BIN)/mypy
 
 check-units: $(STAMP)
-	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile quick -m "not redis and not kafka and not browser and not slow"
+	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile quick -m "not redis and not kafka and not browser and not slow" $(ROOM_TESTS)
 
 test: $(STAMP) ## every test, with real services
 	$(BIN)/python tests/services.py install
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 3 --dist worksteal --durations 15

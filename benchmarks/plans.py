@@ -1,7 +1,7 @@
 """Plans of the service drawn at random: every interval that they state, against its exact law.
 
-The same check as ``tests/stream_app/test_plans_hold.py``, over more and longer plans and another seed each
-time. ``main`` prints each plan with an interval that is wrong, and its seed, and ends with status 1.
+The same check as ``tests/stream_app/config/test_plans_hold.py``, over more and longer plans, by another seed
+each time. ``main`` prints each plan with an interval that is wrong, and its seed, and ends with status 1.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ import numpy as np
 from dphist import plan_product
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.interval import half_widths
-from dphist.laws.law import LawTable
 from dphist.noise import NoiseSource
 from dphist.product.columns import ColumnSum, column_sum, key_counts
 from dphist.product.counter import ProductCounter
@@ -115,11 +114,9 @@ class CausalAxes(Axes):
 
     def row_errors(self, bins: Int64Array) -> list[RowError]:
         """Return the errors of the total's running counts as first published."""
-        errors = [column_sum(self.axes).live_error(int(bin) + 1) for bin in bins]
-        halves, _ = half_widths(LawTable.of([error.law for error in errors]), CONFIDENCE)
-        roundings = np.array([error.rounding for error in errors])
-        variances = np.array([error.variance for error in errors])
-        return row_pairs(variances, halves + roundings + _ONCE_MORE)
+        laws, roundings = column_sum(self.axes).live_errors(bins + 1)
+        halves, _ = half_widths(laws, CONFIDENCE)
+        return row_pairs(laws.deviations() ** 2, halves + roundings + _ONCE_MORE)
 
     def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> CausalAxesErrors:
         """Return the errors of answers about the total, or about one key."""

@@ -26,6 +26,8 @@ from stream_app.core.alerts.readings import readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.shell.commands import main
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
+from tests.stream_app.loops.test_windows import run as run_windows
+from tests.stream_app.loops.test_windows import window_strategy
 from tests.stream_app.product_stream import (
     BUCKETS,
     CARRIERS,
@@ -37,8 +39,6 @@ from tests.stream_app.product_stream import (
     some_events,
     view_of,
 )
-from tests.stream_app.test_windows import run as run_windows
-from tests.stream_app.test_windows import window_strategy
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from tests.simulator.given_noise import Draw, RememberedNoise, drawn_together
 
-(FLIGHTS,) = load(Path(__file__).parents[2] / "examples" / "flights.yaml", {}).streams
+(FLIGHTS,) = load(Path(__file__).parents[3] / "examples" / "flights.yaml", {}).streams
 
 
 def test_the_plan_spends_no_more_than_epsilon_and_covers_the_epoch():

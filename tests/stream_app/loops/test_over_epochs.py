@@ -35,9 +35,9 @@ from tests.models.memory import MemoryStore
 from tests.oracles import KeyedNoise
 from tests.stream_app.core.test_release import after, state_of
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, design_of, strategy_of
+from tests.stream_app.loops.test_noise_ahead import Stopping
 from tests.stream_app.one_source import OneSource
 from tests.stream_app.product_stream import view_of
-from tests.stream_app.test_noise_ahead import Stopping
 
 pytestmark = pytest.mark.slow
 
