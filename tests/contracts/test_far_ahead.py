@@ -14,6 +14,7 @@ import pytest
 
 from stream_app.core.records import Cut, Reply
 from stream_app.state.checks import LARGEST_APPLY_CELLS
+from stream_app.state.connection import batch
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import _NAMES_PER_SCAN, RedisStore
 from tests.contracts.conftest import SERVERS, Servers, Stores
@@ -37,7 +38,7 @@ async def real_stores(request: pytest.FixtureRequest, servers: Servers) -> Async
 
 async def commands_run(stores: Stores) -> Counter[str]:
     """Return how often each command was run so far, those inside scripts included."""
-    told = await stores.store._redis.info("commandstats")  # type: ignore[attr-defined]
+    [told] = await batch(stores.store._redis, [("INFO", "commandstats")])  # type: ignore[attr-defined]
     return Counter({name.removeprefix("cmdstat_"): stat["calls"] for name, stat in told.items()})
 
 
