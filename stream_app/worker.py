@@ -1,8 +1,9 @@
-"""The worker inside Faust: ``STREAM_APP_CONFIG=app.yaml faust -A stream_app.worker worker``.
+"""Run the worker inside a Faust process: ``STREAM_APP_CONFIG=app.yaml faust -A stream_app.worker worker``.
 
-It counts as ``stream-app worker`` does, with the same loops, for those who run and watch Faust workers. Faust
-gives the process its command line, its signals and its log. The loops own their clients of Kafka, so Faust
-starts none: nothing waits for a consumer group from which no events are read.
+Faust is the host here, not the stream processor. It gives the process its command line, its signal handling
+and its log set-up, for teams that run and watch Faust workers. It starts no Kafka client, no web server, no
+agent and no table: the loops of ``stream-app worker`` read, count and release, with Kafka clients of their
+own. So both commands count the same.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Counting(Service):
 
 
 class Process(faust.Worker):
-    """Faust's process; it ends with the loops, and then says why as every command does."""
+    """Faust's process. It ends when the loops end, and says why as every command does."""
 
     async def on_started(self) -> None:
         """Return when the loops have ended, or a signal asks for the end."""
@@ -74,7 +75,7 @@ class _LoopsOnly(faust.App.BootStrategy):
 
 
 class App(faust.App):
-    """A Faust app that counts what the settings say.
+    """A Faust app without Kafka client and web server, which runs the loops of the settings.
 
     Raises: OperatorError where the settings name no cluster.
     """

@@ -22,6 +22,20 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
+def _usage(is_authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
 def write_certificates(folder: Path, *names: str) -> None:
     """Write ca.pem, and for each name NAME.pem, NAME.key and both in NAME.both, good for loopback."""
     now = datetime.datetime.now(datetime.UTC)
@@ -36,6 +50,12 @@ def write_certificates(folder: Path, *names: str) -> None:
             .not_valid_after(now + datetime.timedelta(days=1))
             .add_extension(x509.SubjectAlternativeName([loopback]), critical=False)
             .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+            # Python 3.13 trusts no chain without the following three.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False
+            )
+            .add_extension(_usage(is_authority), critical=True)
             .sign(authority, hashes.SHA256())
         )
 

@@ -65,9 +65,11 @@ def run(config: Path, seconds: float, until_complete: bool) -> int:
 def worker(config: Path) -> int:
     """Count and release, without serving.
 
-    Workers of streams from topics into topics share the partitions, as many as there are. Any other is
-    alone in its state directory: the witness is a file there. STREAM_APP_CONFIG=app.yaml faust -A
-    stream_app.worker worker runs the same loops in a Faust app.
+    Several workers share the partitions if every stream reads a topic and releases into a topic. Otherwise
+    only one worker may use a state directory, because the witness is a file there.
+
+    STREAM_APP_CONFIG=app.yaml faust -A stream_app.worker worker runs the same loops in a Faust process.
+    Faust is only the host then: it reads and counts nothing.
 
     \b
     Example:

@@ -1,0 +1,176 @@
+"""What the documents name is there: files, commands and their options, symbols, links."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import re
+import subprocess
+from collections.abc import Iterator
+from itertools import chain, product
+from pathlib import Path
+
+import click
+import pytest
+
+from dphist.cli import main as dphist_command
+from stream_app.shell.commands import main as stream_app_command
+
+REPOSITORY = Path(__file__).parents[1]
+COMMANDS = {"stream-app": stream_app_command, "dphist": dphist_command}
+TRACKED = subprocess.run(
+    ["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+).stdout.split()
+FILES = {f"/{name}" for name in TRACKED if (REPOSITORY / name).exists()}
+FOLDERS = {f"{parent}" for name in FILES for parent in Path(name).parents}
+DOCUMENTS = sorted(name for name in TRACKED if re.fullmatch(r"[^/]+\.md|(docs|deploy|research)/.*\.md", name))
+FILE = re.compile(r"[\w./{},-]+(/|\.(py|md|ya?ml|lua|toml|json|conf|properties|sh|js|css|html|txt))")
+# Folders that commands make.
+MADE = {"state/", "dead_letters/", "deploy/secrets/"}
+
+
+def text_of(document: str) -> str:
+    return (REPOSITORY / document).read_text(encoding="utf-8")
+
+
+def fences(text: str) -> list[tuple[str, str]]:
+    """Return the language and the content of every block of code."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S)
+
+
+def spans(text: str) -> list[str]:
+    """Return what stands between backticks in the text."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+
+
+def code(text: str) -> str:
+    """Return the lines that a reader may type: spans, and blocks of a console without their comments."""
+    typed = [re.sub(r"(?<=\s)#.*", "", block) for language, block in fences(text) if language == "console"]
+    return "\n".join([*spans(text), *typed])
+
+
+def expanded(path: str) -> Iterator[str]:
+    """Spell out braces: ``a/{b,c}/`` names two folders."""
+    parts = [part.strip("{}").split(",") for part in re.split(r"(\{[^}]*\})", path)]
+    return map("".join, product(*parts))
+
+
+def is_there(path: str) -> bool:
+    """Return whether a file or folder of the repository ends with this path."""
+    if path.endswith("/"):
+        return any(f"{folder}/".endswith(f"/{path}") for folder in FOLDERS)
+    return any(file.endswith(f"/{path}") for file in FILES)
+
+
+def missing_files(text: str) -> list[str]:
+    named = chain.from_iterable(expanded(span) for span in spans(text) if FILE.fullmatch(span))
+    return [path for path in named if path[0] != "/" and path not in MADE and not is_there(path)]
+
+
+def missing_targets(text: str) -> list[str]:
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.M))
+    named = re.findall(r"(?:^|\$ )make (?:[A-Z]+=\S+ )*([a-z][a-z-]*)", code(text), re.M)
+    return [name for name in named if name not in targets and not any(t.startswith(name) for t in targets)]
+
+
+def unknown_commands(text: str) -> list[str]:
+    """Return the commands that are not there, and the options that a command does not have."""
+    wrong = []
+    for line in code(text).splitlines():
+        found = re.match(r"(?:\$ )?(stream-app|dphist) ([a-z][a-z-]*)(.*)", line)
+        if not found:
+            continue
+        group, name, rest = COMMANDS[found[1]], found[2], found[3]
+        command = group.commands.get(name)
+        if command is None:
+            wrong.append(f"{found[1]} {name}")
+            continue
+        known = {option for one in command.params if isinstance(one, click.Option) for option in one.opts}
+        named = re.findall(r"(?<=\s)--[a-z][a-z-]*", rest)
+        wrong += [f"{found[1]} {name} {option}" for option in named if option not in known]
+    return wrong
+
+
+def imports(source: str) -> Iterator[tuple[str, str | None]]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.module, name.name) for name in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((name.name, None) for name in node.names)
+
+
+def can_be_named(module: str, name: str | None) -> bool:
+    """Return whether a module, or a name in it, can be imported."""
+    if importlib.util.find_spec(module) is None:
+        return False
+    return name is None or hasattr(importlib.import_module(module), name)
+
+
+def missing_symbols(text: str) -> list[str]:
+    """Return the dotted names, modules and imports that there are not."""
+    blocks = chain.from_iterable(imports(block) for language, block in fences(text) if language == "python")
+    wrong = [f"{module}.{name}" for module, name in blocks if not can_be_named(module, name)]
+    for dotted in re.findall(r"^(?:dphist|stream_app)(?:\.\w+)+$", "\n".join(spans(text)), re.M):
+        above, _, last = dotted.rpartition(".")
+        if not (
+            importlib.util.find_spec(above) and (can_be_named(above, last) or can_be_named(dotted, None))
+        ):
+            wrong.append(dotted)
+    modules = re.findall(r"python -m ([\w.]+)", code(text))
+    return wrong + [module for module in modules if importlib.util.find_spec(module) is None]
+
+
+def anchors(text: str) -> set[str]:
+    """Return the names by which the headings of a page can be linked to."""
+    headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(document: str) -> list[str]:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text_of(document)):
+        path, _, anchor = link.partition("#")
+        if re.match(r"\w+:", path):
+            continue
+        target = (REPOSITORY / document).parent / path if path else REPOSITORY / document
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_files_commands_symbols_and_links_of_a_document_are_there(document: str) -> None:
+    text = text_of(document)
+    assert missing_files(text) == []
+    assert missing_targets(text) == []
+    assert unknown_commands(text) == []
+    assert missing_symbols(text) == []
+    assert broken_links(document) == []
+
+
+def test_what_is_not_there_is_found() -> None:
+    text = (
+        "`core/nowhere.py`, `stream_app/{core,nowhere}/`, `make nothing`, `stream-app count`, "
+        "`stream-app run --nothing`, `dphist.TreeShape`, `dphist.Nothing`, `python -m nowhere`\n"
+        "```python\nfrom dphist import SystemNoise, Nothing\n```\n"
+        "```console\n$ stream-app watch clicks --nowhere 3   # --more\n```\n"
+    )
+    assert missing_files(text) == ["core/nowhere.py", "stream_app/nowhere/"]
+    assert missing_targets(text) == ["nothing"]
+    assert unknown_commands(text) == [
+        "stream-app count",
+        "stream-app run --nothing",
+        "stream-app watch --nowhere",
+    ]
+    assert missing_symbols(text) == ["dphist.Nothing", "dphist.Nothing", "nowhere"]
+
+
+@pytest.mark.parametrize(
+    "module",
+    re.findall(r"^\| `([\w.]+)` \| stable: the names", text_of("docs/stability.md"), re.M),
+)
+def test_a_stable_module_says_what_it_exports_and_has_it(module: str) -> None:
+    exported = importlib.import_module(module).__all__
+    assert exported == sorted(set(exported), key=lambda name: (name.upper() != name, name[0].islower(), name))
+    assert all(can_be_named(module, name) for name in exported)
