@@ -1,4 +1,4 @@
-"""The loop that tells transitions: to every target in order, at least once, each with its idempotency key."""
+"""The loop that sends alert transitions to every target: in order, at least once, with an idempotency key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TRANSITIONS_A_READ = 100
 
 
 async def deliver(store: AlertStore, targets: Sequence[AlertTarget]) -> None:
-    """Tell every target every transition until cancelled; a target that is down holds back no other."""
+    """Send every transition to every target until cancelled; a target that is down does not delay others."""
     await until_all_end(*(loop(store, target) for target in targets for loop in (_tell, _remind)))
 
 
@@ -41,10 +41,10 @@ async def _tell(store: AlertStore, target: AlertTarget) -> None:
 
 
 async def tell_waiting(store: AlertStore, target: AlertTarget) -> int:
-    """Tell a target what waits for it; return how many transitions that were.
+    """Send a target the transitions that wait for it; return how many were sent.
 
-    The place is moved after the target has answered: a crash in between tells one of them twice, under the
-    same key. Raises: NotDelivered, OSError.
+    The target's position moves after the target has answered: a crash in between sends one transition twice,
+    with the same key. Raises: NotDelivered, OSError.
     """
     after = await store.told(target.name)
     waiting = await store.transitions(after, _TRANSITIONS_A_READ)
@@ -55,7 +55,7 @@ async def tell_waiting(store: AlertStore, target: AlertTarget) -> int:
 
 
 async def _remind(store: AlertStore, target: AlertTarget) -> None:
-    """Repeat what is firing to targets that would otherwise believe it has ended."""
+    """Send firing alerts again to targets that would otherwise assume that they have ended."""
     while True:
         await asyncio.sleep(REMIND_EVERY_S)
         try:

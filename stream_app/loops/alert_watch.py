@@ -1,6 +1,6 @@
-"""The loop that watches rules: reads what is visible, decides after each release, stores what follows.
+"""The loop that evaluates alert rules: it reads visible values, decides after each release, stores states.
 
-It reads public keys and writes the alerts' own; it can see nothing secret.
+It reads public keys and writes the keys of alerts; it has no access to secret keys.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.2
 LONGEST_PAUSE_S = 5.0
-RELEASES_A_STEP = 256  # decided between two writes: what a crash makes it decide again
+RELEASES_A_STEP = 256  # decided between two writes; after a crash, at most these are decided again
 
 
 class AlertWatcher:
-    """Decides every rule after every release, once.
+    """Evaluates every rule once after every release.
 
-    Args: rules over any streams; the reader of released values; where the states are kept.
+    Args: the rules, over any streams; the reader of released values; the store of alert states.
     """
 
     def __init__(self, rules: Sequence[Rule], reader: PublicReader, store: AlertStore) -> None:
@@ -44,11 +44,11 @@ class AlertWatcher:
         self._reader, self._store = reader, store
         self._views: dict[str, StreamView] = {}
         self._states: dict[str, State] = {}
-        self._decided: dict[str, int] = {}  # by stream: the last release that was decided on
+        self._decided: dict[str, int] = {}  # by stream: the last release that was evaluated
         self._loaded = False
 
     async def run(self) -> None:
-        """Watch until cancelled. A store that cannot be reached is tried again."""
+        """Watch until cancelled. If the store is unreachable, try again."""
         pause_s = LOOK_EVERY_S
         outage = Outage(log, "alerts")
         while True:
@@ -63,7 +63,7 @@ class AlertWatcher:
             await asyncio.sleep(pause_s)
 
     async def look(self) -> None:
-        """Decide on everything that became visible since the last time. Raises: OSError."""
+        """Evaluate the rules on every release that became visible since the last call. Raises: OSError."""
         if not self._loaded:
             await self._load()
         for stream in self._rules:
@@ -82,12 +82,12 @@ class AlertWatcher:
         self._loaded = True
 
     async def _step(self, stream: str) -> bool:
-        """Decide on the next releases of a stream; return whether there are more."""
+        """Evaluate the rules on the next releases of a stream; return whether there are more."""
         public = await self._reader.public_state(stream)
         if public is None:
             return False
         before = self._decided.get(stream)
-        if before is None:  # rules begin with the present: what was released long ago alarms nobody
+        if before is None:  # rules start at the newest release: old releases raise no alert
             before = public.visible_seq
             await self._commit(stream, None, before, Outcome({}, []))
         view = self._views.get(stream)
@@ -121,7 +121,7 @@ class AlertWatcher:
                 await self._commit(stream, seq, seq, outcome)
 
     async def _commit(self, stream: str, before: int | None, seq: int, outcome: Outcome) -> None:
-        """Store what was decided; where another watcher was first, take up what it stored."""
+        """Store the decisions; if another watcher stored first, continue from its state."""
         states = {name: state.to_json() for name, state in outcome.states.items()}
         if await self._store.commit(stream, before, seq, states, outcome.transitions):
             self._states |= outcome.states
@@ -151,7 +151,7 @@ class AlertWatcher:
 
 
 def _state_at(public: PublicState, seq: int) -> PublicState:
-    """Return what was visible after an earlier release."""
+    """Return the public state as it was after an earlier release."""
     return replace(public, epochs=visible_epochs(public.epochs, seq), visible_seq=seq)
 
 

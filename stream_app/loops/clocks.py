@@ -1,4 +1,4 @@
-"""The clocks that close bins: the store's own, and a virtual one that replays the past."""
+"""The clocks that close bins: the store's clock, and a virtual clock for replays."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def own_clock_us() -> int:
 
 
 class Agreement:
-    """How far the store's clock may be from this worker's before nothing is closed any more.
+    """Compares the store's clock with this worker's clock; while they differ too much, no bin is closed.
 
-    The store's clock decides, because all workers and the store's scripts see the same one. This worker's
-    clock can only object. Where two clocks disagree nobody knows which is right, so a wrong one on either
-    side stops closing and never hastens it. What both do together, such as a slow drift, cannot be seen.
+    The store's clock decides, because all workers and the store's scripts use it. This worker's clock can
+    only object. If the two disagree, it is unknown which is right. So a wrong clock on either side stops
+    closing and never makes it earlier. An error that both clocks share, such as a slow drift, goes unnoticed.
 
     Args:
-        largest_skew_us: more than this between the two is too much.
+        largest_skew_us: the largest accepted difference between the two clocks.
         own_us: this worker's clock.
-        on_skew: notified of each comparison, in seconds that the store's clock is ahead, and whether that is
-            too much.
+        on_skew: called after each comparison with the seconds by which the store's clock is ahead, and
+            whether that is too much.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class Agreement:
         self._on_skew = on_skew
 
     async def now_us(self, store: Store) -> int:
-        """Return the store's time, never earlier than what it noted before.
+        """Return the store's time, never earlier than the latest time it has noted.
 
         Raises: ClockDoubt where the clocks disagree, or the answer took too long to compare them.
         """
         asked_us = self._own_us()
         now_us, mark_us = await store.now_us(asked_us + self._largest_skew_us)
         answered_us = self._own_us()
-        # A mark that ran ahead was set while both clocks were wrong, or by an older version.
+        # A noted time in the future was noted while both clocks were wrong, or by an older version.
         ahead_us = max(now_us, mark_us) - answered_us
         behind_us = asked_us - now_us
         skew_us = ahead_us if ahead_us > 0 else -max(behind_us, 0)
@@ -72,10 +72,10 @@ class Agreement:
 
 
 class LiveClock:
-    """The store's clock: one for all workers, and the one that its scripts check.
+    """The store's clock, which all workers and the store's scripts use.
 
-    Args: agreement, what this worker's own clock has to say; None: nothing.
-    Raises (every method): OSError where the store does not answer, ClockDoubt among them.
+    Args: agreement, the comparison with this worker's clock; None for no comparison.
+    Raises (every method): OSError if the store does not answer; ClockDoubt, an OSError, if clocks disagree.
     """
 
     virtual = False
@@ -103,9 +103,9 @@ class LiveClock:
 
 
 class SharedClock(LiveClock):
-    """A live clock of many loops: those that ask at the same time ask the store once.
+    """A live clock that many loops share: calls made at the same time cause one question to the store.
 
-    Guarantee: the store's clock is read after each of them has asked, as ``LiveClock`` does.
+    Guarantee: as with ``LiveClock``, the store's clock is read after the call was made.
     """
 
     def __init__(self, store: Store, agreement: Agreement | None = None) -> None:
@@ -118,16 +118,16 @@ class SharedClock(LiveClock):
 
 
 class ReplayClock:
-    """A clock over a past range: at a multiple of real time, or as fast as its sleepers allow.
+    """A clock over a past range of time, at a multiple of real time or at full speed.
 
-    At full speed (``speed`` None) it stands still until somebody sleeps and then jumps, in strides, so that
+    At full speed (``speed`` None) the clock stops until a task sleeps on it, then it jumps by a stride. So
     many bins become due at once and are released in one step.
 
     Args:
         from_us, until_us: the range; the clock stops at ``until_us``, the closing instant of the last bin.
-        speed: seconds of the past in a real second; None for full speed.
-        stride_us: the jump of full speed, a whole number of bins.
-    Raises: ValueError for an empty range, a speed or stride that does not move.
+        speed: replayed seconds per real second; None for full speed.
+        stride_us: length of a jump at full speed, a whole number of bins.
+    Raises: ValueError for an empty range, or a speed or stride that is not positive.
     """
 
     virtual = True
@@ -147,23 +147,23 @@ class ReplayClock:
         self._reached_at_s = time.monotonic()
 
     def start_at(self, instant_us: int) -> None:
-        """Go on from an instant, where an earlier run had come to; never back."""
+        """Continue from the instant that an earlier run had reached; the clock never goes back."""
         self._reached_us = min(max(self._reached_us, instant_us), self._until_us)
         self._reached_at_s = time.monotonic()
 
     def reached_us(self) -> int:
-        """Return where the replay is now, without waiting."""
+        """Return the instant that the replay has reached, without waiting."""
         if self._speed is None:
             return self._reached_us
         past_us = int((time.monotonic() - self._reached_at_s) * 1e6 * self._speed)
         return min(self._reached_us + past_us, self._until_us)
 
     async def now_us(self) -> int:
-        """Return microseconds since 1970 in the replayed past; it never goes back."""
+        """Return the replayed time in microseconds since 1970; it never goes back."""
         return self.reached_us()
 
     async def sleep_until_us(self, instant_us: int) -> None:
-        """Return when the clock has reached the instant, or its end."""
+        """Return when the clock has reached the instant or the end of the range."""
         instant_us = min(instant_us, self._until_us)
         if self._speed is None and instant_us > self._reached_us:
             strides = -(-(instant_us - self._from_us) // self._stride_us)

@@ -1,13 +1,15 @@
-"""Cuts: one loop a source that fixes, at each closing instant, where every partition's log has come to.
+"""Cuts: one loop per source that stores, at each closing instant, where every partition's log ends.
 
     clock -> where the logs end -> clock again -> store the cuts
 
-A cut is two statements about arrival, and each is known by one reading of the clock. Bins that had closed
-*before* the log was asked: what is not in the answer arrived after them, so it is late for them. The bin that
-was next to close *after* the answer came: what is in the answer arrived before that one closed, so it may be
-dated that far ahead. Between the two readings the process may stand still for any time; the statements hold.
+A cut proves two facts about arrival; each rests on one reading of the clock.
+1. The reading *before* the log is asked says which bins had closed. Records beyond the answered end arrived
+   after those bins closed, so they are late for them.
+2. The reading *after* the answer says which bin closes next. Records before the answered end arrived before
+   that bin closes, so they may be dated as far ahead as that bin.
+The process may pause for any time between the two readings; both facts still hold.
 
-Nothing that reads, decodes or applies is waited for: when a cut is taken must not depend on records.
+The loop never waits for reading, decoding or applying: the time of a cut must not depend on records.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from stream_app.outage import Outage
 from stream_app.ports import Clock, DeadLetters, Source, Store
 
 RETRY_S = 0.5
-# Partitions come and go with the consumer group; whoever gets one looks for its cuts this soon.
+# Partitions move between workers; a worker that gets one looks for its due cuts within this time.
 LONGEST_WAIT_US = 500_000
 
 log = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """The bins of one stream that one partition has no cut for although they have closed."""
+    """The closed bins of one stream for which one partition has no cut yet."""
 
     view: LoadedStream
     partition: str
@@ -42,8 +44,8 @@ class _Due:
 class Cutter:
     """Take the cuts of one source for all its streams.
 
-    Args: the views that the reader shares.
-    Raises: OperatorError from ``run`` and ``take_due``; neither that nor a log line holds a position.
+    Args: the loaded streams, shared with the reader.
+    Raises: OperatorError from ``run`` and ``take_due``. No error or log line contains a position.
     """
 
     def __init__(
@@ -57,9 +59,9 @@ class Cutter:
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self) -> None:
-        """Take each cut at its instant until cancelled, which may happen at any await.
+        """Take each cut at its instant until cancelled; cancelling is safe at any await.
 
-        Under a virtual clock nothing is done: the reader asks for cuts before it applies, and time waits.
+        Under a virtual clock this does nothing: the reader asks for cuts before it applies, and time waits.
         """
         outage = Outage(log, "cuts")
         while not self._clock.virtual:
@@ -78,7 +80,7 @@ class Cutter:
             while due := await self._due(partitions, now_us := await self._clock.now_us()):
                 await self._take(due)
                 if all(one.bins[-1][0] >= _last_due_bin(one.view, now_us) for one in due):
-                    break  # bins that have closed meanwhile are the next call's: else this might never end
+                    break  # bins that closed meanwhile wait for the next call; this loop must end
 
     async def _wait_until_due(self) -> None:
         views = await self._views.complete(self._store)
@@ -102,13 +104,13 @@ class Cutter:
         return found
 
     async def _take(self, due: Sequence[_Due]) -> None:
-        """Ask once where the logs end, and store what that says for every stream."""
+        """Ask once where the logs end, and store the resulting cuts of every stream."""
         partitions = sorted({one.partition for one in due})
         instants_us = sorted({instant_us for one in due for _, instant_us in one.bins})
         ends = await self._source.positions_at(partitions, instants_us)
         answered_us = await self._clock.now_us()
         cuts = [_cuts(one, instants_us, ends[one.partition], answered_us) for one in due]
-        # Side by side: what is set aside in one partition must not hold up the cut of another.
+        # Concurrently: setting records aside in one partition must not delay the cut of another.
         stored = await asyncio.gather(*map(self._store_cuts, due, cuts), return_exceptions=True)
         self._views.tell_cuts()
         for failure in filter(None, stored):
@@ -128,7 +130,7 @@ class Cutter:
             await self._views.load(view.name, self._store)
 
     async def _write_letters(self, view: LoadedStream, partition: str) -> None:
-        """Write a dead letter for each record from the future that a cut refused and that is known."""
+        """Write a dead letter for each known record that a cut refused because it is dated too far ahead."""
         if partition not in view.aside:
             return
         positions = await self._store.refused_ahead(view.name, partition)
@@ -140,12 +142,12 @@ class Cutter:
 
 
 def _cuts(due: _Due, instants_us: Sequence[int], ends: Sequence[int], answered_us: int) -> list[Cut]:
-    """Return one cut for each position, of the last bin that has it; all bins before take it too."""
+    """Return one cut per position, for the last bin that has it; earlier bins without a cut take it too."""
     positions = dict(zip(instants_us, ends, strict=True))
     last_of = {positions[instant_us]: bin for bin, instant_us in due.bins}
     cuts = [Cut(bin, position) for position, bin in last_of.items()]
     last = cuts[-1]
-    # Only the last answer may have come late: those before it lie between two instants of a replay.
+    # Only the last answer can be late: the earlier ones belong to past instants of a replay.
     overdue = max(_last_due_bin(due.view, answered_us) - last.bin, 0)
     return [*cuts[:-1], Cut(last.bin, last.position, overdue)]
 

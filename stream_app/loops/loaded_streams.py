@@ -1,7 +1,7 @@
-"""What the loops of one source know of its streams: positions and cuts, as the store last told them.
+"""The loops' view of the streams of one source: positions and cuts, as last read from the store.
 
-Reader and cutter share one view. Each notes what the store has accepted from it; after any doubt the view is
-forgotten and loaded again, for the store alone is right.
+Reader and cutter share one view. Each adds the writes that the store accepted from it. After any doubt the
+view is dropped and loaded again, because only the store is right.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stream_app.ports import OperatorError, Store
 
 @dataclass
 class LoadedStream:
-    """A stream as the store last told it. SECRET: positions and cuts."""
+    """A stream as last read from the store. SECRET: positions and cuts."""
 
     name: str
     strategy: Strategy
@@ -31,21 +31,21 @@ class LoadedStream:
     windows: Windows
     sealed_bin: int
     partitions: dict[str, PartitionState]
-    # Partitions in which records may be set aside, or were refused without a dead letter so far; one set for
-    # all that was ever loaded of the stream.
+    # Partitions that may have records set aside, or refused records without a dead letter yet. Every loaded
+    # view of the stream shares this set.
     aside: set[str]
 
 
 class LoadedStreams:
     """The streams of one source.
 
-    Each loop loads through a store of its own: a store tells the first caller that another server answers,
-    and each loop must hear that for itself.
+    Each loop loads through a separate store object: the object reports a changed server only to its first
+    caller, and every loop needs that report.
 
     Args:
-        names: of the streams, which must be open.
-        agree: makes sure that store and witness agree about a stream; awaited before the stream is loaded
-            after a doubt, for a store that was set back must not be counted into before its epoch ends.
+        names: the names of the streams, which must be open.
+        agree: makes sure that store and witness agree about a stream. It is awaited before a stream is loaded
+            after a doubt: a store that was set back must not count records before its epoch ends.
     """
 
     def __init__(self, names: Sequence[str], agree: Callable[[str], Awaitable[object]] | None = None) -> None:
@@ -57,27 +57,27 @@ class LoadedStreams:
         self._cut = asyncio.Event()
 
     def tell_cuts(self) -> None:
-        """Wake the reader: cuts were taken, and bins wait until it has reached them."""
+        """Wake the reader: cuts were taken, and their bins wait until it has reached them."""
         self._cut.set()
         self._cut.clear()
 
     async def cuts_within(self, longest_s: float) -> None:
-        """Return when cuts are taken, at the latest after a while."""
+        """Return when cuts were taken, or after ``longest_s`` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(longest_s):
                 await self._cut.wait()
 
     def reached_cuts(self, partitions: Sequence[str]) -> bool:
-        """Say whether no bin waits for records of these partitions, as far as is known."""
+        """Return whether no known bin waits for records of these partitions."""
         known = [view.partitions.get(name) for view in self._views.values() for name in partitions]
         return not any(state.cuts for state in known if state is not None)
 
     def forget(self) -> None:
-        """Forget all streams: ``complete`` loads them again. The other loop may do so at any await."""
+        """Drop the view of all streams; ``complete`` loads it again. Both loops may call it at any await."""
         self._views.clear()
 
     async def complete(self, store: Store) -> list[LoadedStream]:
-        """Return all streams; those that are not known are loaded once store and witness agree about them."""
+        """Return all streams; load the missing ones once store and witness agree about them."""
         async with self._completing:
             views = []
             for name in self._names:
@@ -90,7 +90,7 @@ class LoadedStreams:
             return views
 
     async def load(self, name: str, store: Store) -> LoadedStream:
-        """Learn from the store where a stream is. Raises: OperatorError for one that is not open."""
+        """Read a stream's state from the store. Raises: OperatorError if the stream is not open."""
         state = await store.load(name)
         if state is None:
             raise OperatorError(f"stream {name}: it is not open; open it before its events are counted")
@@ -113,7 +113,7 @@ class LoadedStreams:
 
 
 def check_strategy(name: str, reply: Reply) -> None:
-    """Raise OperatorError for a reply that only the operator can mend."""
+    """Raise OperatorError for a reply that only the operator can resolve."""
     if reply is Reply.USER_KEY:
         raise OperatorError(
             f"stream {name}: the users of this epoch were counted under another key; put the key of user ids "

@@ -1,10 +1,10 @@
-"""Noise drawn before the epoch that uses it: stored encrypted, begun with once, destroyed as it is used.
+"""Noise drawn before the epoch that uses it: stored encrypted, used for one epoch, destroyed as it is used.
 
     key on disk -> pages in the store -> the epoch opens with their nonce (one compare-and-set)
 
-Whatever stops this on the way leaves pages that no epoch was opened with: they are deleted, never used. Noise
-of an epoch that did open is its noise for ever; where it cannot be read any more the epoch ends, and what
-would have been released with it never is.
+A failure before the epoch opens leaves pages that no epoch uses: they are deleted, never used. An epoch that
+did open uses its stored noise and no other. If that noise can no longer be read, the epoch ends, and its
+remaining nodes are never released.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from stream_app.core.strategy import Strategy
 from stream_app.ports import NoiseKeys, Store
 from stream_app.vault.cipher import decrypt_page, encrypt_page, later_chain_key
 
-in_thread = asyncio.to_thread  # drawing takes seconds; a simulated loop knows no threads
+in_thread = asyncio.to_thread  # drawing takes seconds; simulations replace it by a call without threads
 
 
 class NoiseLost(Exception):
-    """The running epoch's noise is missing, damaged or without its key. One line, nothing secret in it."""
+    """The running epoch's noise is missing, damaged or without its key. The message contains no secret."""
 
 
 class NoiseAhead:
-    """One stream's stored noise: that of the running epoch, and that of the next.
+    """One stream's stored noise, for the running epoch and the next.
 
     Args:
-        noise: a private source.
-        make_nonce: names a drawing; no two may be equal.
+        noise: a private source of noise.
+        make_nonce: returns a new unique name for each drawing.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class NoiseAhead:
         self._stream = stream
         self._make_nonce = make_nonce
         self._drawing = asyncio.Lock()
-        self._kept: list[str] = []  # the nonce that is being drawn, or is ready
-        self._ready: tuple[int, StoredNoise] | None = None  # an epoch, and noise that it may open with
+        self._kept: list[str] = []  # the nonce of the noise that is being drawn or is ready
+        self._ready: tuple[int, StoredNoise] | None = None  # an epoch's number, and noise it may open with
         self._page: tuple[str, int, BinsNoise] | None = None
         self._settled: tuple[str, int] | None = None
 
     async def stored(self, strategy: Strategy, epoch: int) -> StoredNoise | None:
-        """Return stored noise for an epoch that is about to open, drawn now unless it is ready.
+        """Return the stored noise for an epoch that is about to open; draw it now unless it is ready.
 
-        Returns: None for a causal strategy, which draws as it releases.
+        Returns: None for a causal strategy, which draws noise at release.
         """
         if not strategy.kind.drawn_ahead:
             return None
@@ -63,7 +63,7 @@ class NoiseAhead:
             return self._ready[1]
 
     def give_up(self) -> None:
-        """Do not use what is ready: the store refused it, or another epoch comes next."""
+        """Discard the noise that is ready: the store refused it, or another epoch comes next."""
         self._ready, self._kept = None, []
 
     async def of_bins(self, strategy: Strategy, state: StreamState, last_bin: int) -> BinsNoise:
@@ -80,9 +80,9 @@ class NoiseAhead:
         return part_of_page(geometry, self._page[2], range(first, stop))
 
     async def shares_keys(self) -> bool:
-        """Return whether this worker could go on with the noise of the running epoch, were it to close it.
+        """Return whether this worker has the keys to continue the running epoch.
 
-        It can with a causal stream, and where there is no epoch that has bins to release.
+        Also true for a causal stream, and if no epoch has bins left to release.
         """
         while True:
             state = await self._store.load(self._stream)
@@ -97,7 +97,7 @@ class NoiseAhead:
             except NoiseLost:
                 now = await self._store.load(self._stream)
                 if now is None or (now.noise, now.released_bin) == (state.noise, state.released_bin):
-                    return False  # and not a page that was spent while we looked for it
+                    return False  # and the page was not used up while we looked for it
             else:
                 return True
 

@@ -1,8 +1,8 @@
-"""Noise drawn while nothing is due, for streams too wide to store an epoch's ahead: in memory, used once.
+"""Noise drawn in idle time and kept in memory, for streams too wide to store an epoch's noise ahead.
 
-A causal close asks for the same vectors again and again, one for each scale and shape. They are drawn
-between two closings and handed out whole, each to the first who asks; what is not there is drawn at once.
-Noise in the pool is independent of all data and dies with the process: nothing of it is ever used twice.
+Every causal close needs vectors of the same scales and shapes. They are drawn between two closings. Each is
+handed out whole, once, to the first caller; a missing vector is drawn at once. Noise in the pool is
+independent of all data and is lost with the process, so no noise is ever used twice.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource, Scale
 from stream_app.core.kinds.kind import Vector
 
-LARGEST_POOL = 4_000_000  # numbers; the vectors of one bin of a million columns on four levels
+LARGEST_POOL = 4_000_000  # numbers: the vectors of one bin with a million columns on four levels
 
 
 class NoisePool:
-    """A source that has some of its vectors ready.
+    """A noise source that keeps some vectors ready.
 
-    Guarantee: that of ``source``: every vector is drawn by it, and given out once.
-    Args: wanted, how many vectors of each scale and shape to keep ready; none if they are more than
-        ``LARGEST_POOL`` numbers.
+    Guarantee: the same as of ``source``: it draws every vector, and each is handed out once.
+    Args: wanted, how many vectors of each scale and shape to keep ready; none are kept if together they have
+        more than ``LARGEST_POOL`` numbers.
     """
 
     def __init__(self, source: NoiseSource, wanted: Mapping[Vector, int]) -> None:
@@ -42,7 +42,7 @@ class NoisePool:
         return f"<NoisePool of {self._source!r}>"
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        """Return a vector that is ready, or draw one."""
+        """Return a vector that is ready, or draw it now."""
         whole = (shape,) if isinstance(shape, int) else tuple(shape)
         ready = self._ready.get((Fraction(scale), whole))
         if ready:
@@ -50,7 +50,7 @@ class NoisePool:
         return self._source.discrete_laplace(scale, shape)
 
     def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
-        """Select as the source does."""
+        """Return the source's selection; nothing is drawn ahead for it."""
         return self._source.select(scores, scale)
 
     def draw_one(self) -> bool:

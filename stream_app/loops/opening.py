@@ -1,10 +1,11 @@
 """Opening a stream: its first epoch, the next one, or a new one because the witness knows more.
 
-The witness is a record outside the store of what was released. A store that is behind it was set back (a
-restored backup, a lost disk): nodes that people have seen would be noised again. So that epoch ends for ever,
-and a new one starts after everything the witness knows: with the bin after the witness's last row, whose
-records are read again from the log, or where retention has removed some of them, with the first bin whose
-records are all still there. What readers need of earlier bins is put back from the witness.
+The witness is a record of all releases, kept outside the store. A store that is behind the witness was set
+back (a restored backup, a lost disk): it would draw noise again for nodes that people have seen. So that
+epoch ends for good, and a new one starts after everything the witness knows. It starts with the bin after
+the witness's last row, whose records are read again from the log. If retention has removed some of them, it
+starts with the first bin whose records are all still there. The rows of earlier bins that readers need are
+put back from the witness.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from stream_app.loops.recovery import Recovery, tell_loss
 from stream_app.ports import OperatorError, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger
 
-_ATTEMPTS = 5  # others may be opening the same stream; each time round, one of us has succeeded
+_ATTEMPTS = 5  # other workers may be opening the same stream; in each attempt one of them succeeds
 
 
 async def open_stream(
@@ -38,23 +39,23 @@ async def open_stream(
     ledger: SourceLedger,
     recovery: Recovery,
 ) -> tuple[Strategy, StreamState]:
-    """Make sure that the stream has an open epoch which follows all that the store and the witness know.
+    """Make sure that the stream has an open epoch that follows everything store and witness know.
 
-    Guarantee: an epoch is in the ledger, and its noise stored where it is drawn ahead, before it is open; a
-        node that the witness knows is never released again, whatever happened to the store.
+    Guarantee: before an epoch opens, it is in the ledger, and noise that is drawn ahead is stored. A node
+        that the witness knows is never released again, whatever happened to the store.
     Args:
-        planned: the configuration's declaration and the tree planned for it now. A stream that exists keeps
-            the tree that it began with.
-        ledger: of the stream's source; it asks before a first measurement.
-        source: asked for how far back its records reach, where the store lost its positions.
-        recovery: puts history back and notifies, where the store was lost or set back.
-    Returns: the strategy and the state under which the stream runs.
-    Raises: OperatorError for another declaration, a strategy that this version cannot read, a second
-        measurement, a foreign witness.
+        planned: the configured declaration and the tree planned for it now. An existing stream keeps the tree
+            it began with.
+        ledger: the ledger of the stream's source; it asks for consent before a first measurement.
+        source: says how far back its records reach, if the store lost its positions.
+        recovery: puts history back and notifies the operator, if the store was lost or set back.
+    Returns: the strategy and the state with which the stream runs.
+    Raises: OperatorError for a changed declaration, a strategy that this version cannot read, a second
+        measurement without consent, or a witness of another strategy.
     """
     for _ in range(_ATTEMPTS):
-        # The witness first: a store that lost nothing holds at least what the witness knew before, whatever
-        # another closer releases meanwhile.
+        # The witness is read first: a store that lost nothing holds at least that, even if another worker
+        # releases rows meanwhile.
         witnessed = await witness.head(planned.stream)
         state = await store.load(planned.stream)
         strategy = planned if state is None else _running(state, planned)
@@ -83,9 +84,9 @@ async def open_stream(
 
 
 async def agrees(store: Store, witness: Witness, planned: Strategy) -> bool:
-    """Say whether the stream is open and follows all that the witness knows, changing nothing.
+    """Return whether the stream is open and follows everything the witness knows. Changes nothing.
 
-    Raises: OperatorError for another declaration, a foreign witness.
+    Raises: OperatorError for a changed declaration or a witness of another strategy.
     """
     witnessed = await witness.head(planned.stream)
     state = await store.load(planned.stream)
@@ -96,7 +97,7 @@ async def agrees(store: Store, witness: Witness, planned: Strategy) -> bool:
 
 
 async def _follows(store: Store, stream: str, state: StreamState, head: RowLink) -> bool:
-    """Say whether the store's chain ends with the witness's last row or goes on from it."""
+    """Return whether the store's chain contains the witness's last row."""
     if head.seq >= state.seq:
         return head.seq == state.seq and head.hash == state.head
     following = await store.rows(stream, head.seq, 1)
@@ -104,13 +105,13 @@ async def _follows(store: Store, stream: str, state: StreamState, head: RowLink)
 
 
 def _finished(strategy: Strategy, state: StreamState) -> bool:
-    """Say whether a replay has released its last bin: nothing comes after it."""
+    """Return whether a replay has released its last bin."""
     last_bin = Declaration.of(strategy).last_bin
     return last_bin is not None and state.released_bin >= last_bin
 
 
 def _running(state: StreamState, planned: Strategy) -> Strategy:
-    """Return the stored strategy, if its declaration is the configured one."""
+    """Return the stored strategy. Raises: OperatorError if its declaration is not the configured one."""
     try:
         running = Strategy.from_json(state.strategy)
     except ValueError as refusal:
@@ -155,11 +156,11 @@ def _checked_head(head: tuple[int, bytes] | None, strategy: Strategy) -> RowLink
 
 
 class _Start(NamedTuple):
-    """How the stream goes on: an epoch after a head, that may not begin before ``earliest_bin``.
+    """How the stream continues: a new epoch after a head, not before ``earliest_bin``.
 
-    ``last`` is an epoch of before: under a cap of users, the new one ends where a window of that one's does.
-    ``carried`` is what levels over epochs know when it begins. SECRET. ``is_first`` says that nothing of the
-    stream was opened before, so its measurement was not asked about yet.
+    ``last`` is an earlier epoch: with a cap per user, the new epoch ends where one of its windows ends.
+    ``carried`` is the state of the levels over epochs at the start, SECRET. ``is_first`` means that no epoch
+    of the stream was opened before, so the operator was not yet asked to consent to its measurement.
     """
 
     record: EpochRecord
@@ -168,13 +169,16 @@ class _Start(NamedTuple):
     last: EpochRecord | None = None
     carried: bytes = b""
     is_first: bool = False
-    ending: Ending | None = None  # why the epoch before ended, where the store was behind the witness
+    ending: Ending | None = None  # why the previous epoch ended, if the store was behind the witness
 
 
 async def _first(
     strategy: Strategy, head: RowLink | None, begun: Sequence[EpochRecord], source: Source, now_us: int
 ) -> _Start:
-    """Return the epoch of a stream that the store does not know; the witness may. Args: begun, its epochs."""
+    """Return the start of a stream that the store does not know, though the witness may.
+
+    Args: begun, the stream's epochs in the ledger.
+    """
     declaration, bins = Declaration.of(strategy), strategy.design.horizon
     if head is None:
         # A live stream may have been reserved, but not opened, in an earlier bin.
@@ -184,15 +188,15 @@ async def _first(
     kept_since_us = await source.kept_since_us()
     if kept_since_us is not None:
         kept_from, now = declaration.binning.bin_of([kept_since_us, now_us]).tolist()
-        # A bin's first records may have been written while an earlier one was open. The bin after the
-        # present one is whole whatever a record says about its own time.
+        # A bin's first records may have been written while an earlier bin was open. But the bin after the
+        # current one is complete, whatever times the records state.
         first_bin = max(first_bin, min(kept_from + declaration.max_ahead_bins + 1, now + 1))
     record = EpochRecord(head.epoch + 1, first_bin, bins, head.seq + 1, strategy.hash)
     return _Start(record, head.hash, head.bin + 1, begun[-1], ending=Ending.STORE_LOST)
 
 
 def _next(strategy: Strategy, state: StreamState) -> _Start:
-    """Return the epoch after one that has ended. Late records still count, so their floor stays."""
+    """Return the start after an epoch that has ended. Late records still count, so their floor stays."""
     last = state.epoch
     record = EpochRecord(
         epoch=last.epoch + 1,
@@ -206,15 +210,17 @@ def _next(strategy: Strategy, state: StreamState) -> _Start:
 
 
 def _carried(strategy: Strategy, state: StreamState) -> bytes:
-    """Return what goes on from a complete epoch. After any other end, nodes over epochs begin anew: those
-    that were open are never released, so every event is still in at most one of each level.
+    """Return the state of levels over epochs that a complete epoch hands on.
+
+    After any other end these levels start afresh. Their open nodes are never released, so every event is
+    still in at most one node of each level.
     """
     is_complete = state.released_bin == state.epoch.first_bin + strategy.design.horizon - 1
     return strategy.kind.kept(state.counter) if is_complete else b""
 
 
 def _after_witness(state: StreamState, head: RowLink) -> _Start:
-    """Return the epoch after all that store and witness know; earlier records may have been counted."""
+    """Return the start after everything store and witness know; earlier records may have been counted."""
     record = EpochRecord(
         epoch=max(state.epoch.epoch, head.epoch) + 1,
         first_bin=max(state.released_bin, head.bin) + 1,
@@ -226,7 +232,7 @@ def _after_witness(state: StreamState, head: RowLink) -> _Start:
 
 
 async def restore_ledger(ledger: SourceLedger, witness: Witness, strategy: Strategy) -> None:
-    """Put back the entries of epochs that the witness has seen: a store that was set back lost them too."""
+    """Put back the ledger entries of epochs that the witness knows: a store that was set back lost them."""
     for record in epochs_of(strategy, await witness.rows(strategy.stream, 0)):
         await ledger.reserve(_ledger_entry(strategy, record))
 
@@ -234,8 +240,8 @@ async def restore_ledger(ledger: SourceLedger, witness: Witness, strategy: Strat
 async def _open(
     store: Store, noise: NoiseAhead, strategy: Strategy, start: _Start, ledger: SourceLedger
 ) -> bool:
-    """Reserve the epoch in the ledger, then open it; return whether it is open, and nobody was quicker."""
-    outside = await ledger.outside(strategy.source)  # first: the store knows of whatever is there
+    """Reserve the epoch in the ledger, then open it; return False if another worker was faster."""
+    outside = await ledger.outside(strategy.source)  # read first: the store knows all of these entries
     record = _as_reserved(strategy, start, await ledger.entries(strategy.source), outside)
     entry = _ledger_entry(strategy, record)
     reserve = ledger.begin if start.is_first else ledger.reserve
@@ -253,11 +259,11 @@ async def _open(
 def _as_reserved(
     strategy: Strategy, start: _Start, ledger: Sequence[LedgerEntry], outside: Sequence[LedgerEntry]
 ) -> EpochRecord:
-    """Return the epoch as an earlier start reserved it, or under the next number that is free.
+    """Return the epoch that an earlier start reserved, or a new one under the next free number.
 
-    That start may have been interrupted before it opened the epoch; what it reserved is used if it begins
-    late enough, and left unused if the stream has been released further since. A number is not free either
-    where only the ledger outside the store knows an epoch under it that began elsewhere: a store lost it.
+    The earlier start may have stopped before it opened the epoch. Its reservation is used if it begins late
+    enough, and left unused if the stream has released more bins since. A number is also taken if only the
+    ledger outside the store has an epoch under it that began at another bin: the store has lost that epoch.
     """
     declaration = Declaration.of(strategy)
 
@@ -284,7 +290,7 @@ def _as_reserved(
         epoch += 1
     bins = strategy.design.horizon
     if start.last is not None and declaration.per_user is not None:
-        # One that fills the rest of its window: an epoch over parts of two could count a user twice.
+        # It fills the rest of its window: an epoch over parts of two windows could count a user twice.
         bins = declaration.windows(start.last, bins).left(first_bin)
     return replace(start.record, epoch=epoch, first_bin=first_bin, bins=bins)
 

@@ -1,4 +1,4 @@
-"""What follows a store that was lost or set back: its history is put back, and the operator is notified."""
+"""Recovery of a store that was lost or set back: put back its history and notify the operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.ports import Store, Witness
 
-OnEnd = Callable[[Ending, int], None]  # why an epoch ended early, and how many bins nobody will count
+OnEnd = Callable[
+    [Ending, int], None
+]  # called with why an epoch ended early, and how many bins stay uncounted
 
 log = logging.getLogger(__name__)
 
@@ -39,23 +41,23 @@ def tell_loss(strategy: Strategy, ending: Ending, head: RowLink, begun: EpochRec
 
 
 class Recovery:
-    """What a lost store gets back of one stream from the witness.
+    """Puts one stream's history from the witness back into a store that lost it.
 
-    Args: on_end, notified when an epoch has ended early, with the reason and the bins that nobody will count.
+    Args: on_end, called when an epoch has ended early, with the reason and the number of uncounted bins.
     """
 
     def __init__(self, on_end: OnEnd = lambda ending, skipped_bins: None) -> None:
         self.on_end = on_end
-        self._given_up = ""  # the hash of the witness's last row when nothing could be put back
+        self._given_up = ""  # the hash of the witness's last row at the last failed attempt
 
     async def put_back(
         self, store: Store, witness: Witness, strategy: Strategy, state: StreamState, head: RowLink
     ) -> None:
         """Put back the rows of earlier epochs that the witness holds and the store lost.
 
-        Guarantee: they go in before the running epoch releases a row, in steps that may be interrupted and
-            repeated. Rows that are there stay as they are.
-        Cost: one question to the store until the epoch's first release, and nothing after it.
+        Guarantee: they are put back before the running epoch releases a row, in steps that may be interrupted
+            and repeated. Rows that the store holds stay unchanged.
+        Cost: one question to the store until the epoch's first release, none afterwards.
         """
         stream = strategy.stream
         if (
@@ -84,7 +86,7 @@ class Recovery:
 
 
 async def _kept(store: Store, stream: str, rows: Sequence[WitnessRow]) -> int:
-    """Return how many of the rows the store still holds: the first ones."""
+    """Return how many of the rows, counted from the first, the store still holds."""
     kept, end = 0, len(rows)
     while kept < end:
         middle = (kept + end) // 2

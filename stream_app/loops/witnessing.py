@@ -1,4 +1,4 @@
-"""From the store to the witness: what is released is read back and written there before anybody sees it."""
+"""Copies releases from the store to the witness before anybody can see them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from stream_app.ports import Store, Witness
 
 
 async def copy_released(store: Store, witness: Witness, strategy: Strategy, released_seq: int) -> int:
-    """Write the released rows that the witness lacks there, durably and in order; return its last seq.
+    """Write the released rows that the witness lacks, durably and in order; return the witness's last seq.
 
-    Raises: OSError where the store or the witness did not answer; calling again is always safe.
+    Raises: OSError if the store or the witness did not answer; calling again is always safe.
     """
     stream, limit = strategy.stream, rows_at_once(strategy.kind)
     head = await witness.head(stream)
@@ -18,7 +18,7 @@ async def copy_released(store: Store, witness: Witness, strategy: Strategy, rele
     while seq < released_seq:
         rows = await store.witness_rows(stream, strategy, seq, limit)
         if not rows:
-            break  # the epoch has just opened; seqs that the store never had lie behind it
+            break  # the epoch has just opened; the missing seqs are from a store that was lost
         await witness.append(stream, rows)
         seq = rows[-1].seq
     return seq
