@@ -17,8 +17,8 @@ ROWS = {
     "k-ary tree": ("plain k-ary",),
     "k-ary with subtraction (Andersson et al.)": ("k-ary with subtraction",),
     "OpenDP's consistent tree, when the epoch is over": ("OpenDP's b-ary tree, offline",),
-    "**ours, causal**": ("causal, shares per level",),
-    "**ours, anticipating** (the default)": ("anticipating, shares per level",),
+    "**ours, causal**": ("causal",),
+    "**ours, anticipating** (the default)": ("anticipating",),
 }
 
 
