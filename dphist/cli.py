@@ -37,7 +37,7 @@ main.add_command(plan)
 @main.command("mechanisms")
 @click.argument("name", required=False)
 def show_mechanisms(name: str | None) -> None:
-    """List the mechanisms, or tell all about the one NAMEd."""
+    """List the mechanisms, or describe the mechanism NAME."""
     if name is None:
         table = Table("mechanism", "axes", "workload", "what it does", box=None, header_style="bold")
         for row in map(mechanisms.describe, mechanisms.names()):

@@ -116,7 +116,7 @@ def candidate_figure(rows: Sequence[Candidate], path: Path, title: str, chosen: 
 @click.option("--neighbours", type=click.Choice(["add_remove", "substitute"]), default="add_remove")
 @click.option("--max-events", type=click.IntRange(1), default=1, help="Events of one unit in an epoch.")
 @click.option("--width", type=click.IntRange(1), default=1, help="Cells of a bin.")
-@click.option("--target-rmse", type=float, help="Tell the smallest epsilon that reaches this error instead.")
+@click.option("--target-rmse", type=float, help="Show the smallest epsilon that reaches this error instead.")
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the error over time here."
 )

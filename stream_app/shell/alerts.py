@@ -38,7 +38,7 @@ FIRING = "private_counts_alert_firing"
 @click.option("--events", type=Finite(min=1), help="Events in a window, for ks rules.")
 @refusals_in_one_line
 def plan_alert(config: Path, name: str | None, shift: float, events: float | None) -> int:
-    """Tell how often each alert rule will be wrong, and how long it will take to notice.
+    """Predict how often each alert rule is wrong, and how long it takes to notice a change.
 
     Values are in events: for a quantile or a share, in those by which it is missed. For ks they are shares,
     and how sure they are depends on how many events there are.

@@ -21,7 +21,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 @click.group(context_settings=CONTEXT)
-@click.option("--verbose", "-v", is_flag=True, help="Say more on stderr; never a secret.")
+@click.option("--verbose", "-v", is_flag=True, help="Log more to stderr; secrets are never logged.")
 @click.version_option(package_name="private-counts")
 @click.pass_context
 def main(context: click.Context, verbose: bool) -> None:
@@ -43,7 +43,7 @@ def main(context: click.Context, verbose: bool) -> None:
 @click.option("--until-complete", is_flag=True, help="End with status 0 when every replay is complete.")
 @refusals_in_one_line
 def run(config: Path, seconds: float, until_complete: bool) -> int:
-    """Count, release and serve: worker and API in processes of their own, watched together.
+    """Count, release and serve. Worker and API run as separate processes.
 
     \b
     Example:
@@ -101,7 +101,7 @@ def api(config: Path) -> int:
 @config_option
 @refusals_in_one_line
 def alerts(config: Path) -> int:
-    """Watch the alert rules and tell their transitions. It sees released values and nothing else.
+    """Watch the alert rules and send notifications. It sees released values and nothing else.
 
     \b
     Example:
@@ -117,7 +117,7 @@ def alerts(config: Path) -> int:
 @config_option
 @refusals_in_one_line
 def check_config(config: Path) -> int:
-    """Read a configuration, plan its streams and look at its files on this machine; start nothing.
+    """Check a configuration, its plans and its files on this machine; start nothing.
 
     \b
     Example:
@@ -136,9 +136,9 @@ def check_config(config: Path) -> int:
 @config_option
 @refusals_in_one_line
 def new_ledger(config: Path) -> int:
-    """Begin the ledger outside the store, once, before the first start that uses it.
+    """Create the ledger outside the store. Do it once, before the first start that uses it.
 
-    A start refuses a ledger that is not there: what it knew may be lost.
+    A start refuses if this ledger is missing, because its record may have been lost.
 
     \b
     Example:
@@ -156,14 +156,14 @@ def new_ledger(config: Path) -> int:
 @click.option(
     "--target-rmse",
     type=Finite(min=0, min_open=True),
-    help="Tell the smallest epsilon that reaches this error instead.",
+    help="Show the smallest epsilon that reaches this error instead.",
 )
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the errors over time here."
 )
 @refusals_in_one_line
 def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path | None) -> int:
-    """Show the tree of every stream, the error it will leave, and what other ways to count would leave.
+    """Show the tree of every stream, its error, and the errors of other ways to count.
 
     \b
     Examples:
@@ -196,7 +196,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
 @config_option
 @refusals_in_one_line
 def privacy(config: Path) -> int:
-    """Say in plain words what a configuration promises to whom, and what it costs per source.
+    """State in plain words what a configuration promises, to whom, and its cost per source.
 
     \b
     Example:
@@ -213,10 +213,10 @@ def privacy(config: Path) -> int:
 @config_option
 @refusals_in_one_line
 def doctor(config: Path) -> int:
-    """Look whether this configuration can run here: files, disks, ports, keys, Redis, Kafka, clocks.
+    """Check that this configuration can run here: files, disks, ports, keys, Redis, Kafka, clocks.
 
-    One line each: ok, warn (it may be meant so) or fail, with the remedy; the status is 2 if one fails. It
-    changes nothing and may be run beside a running service.
+    Each check prints one line: ok, warn (may be intended) or fail, with the remedy. The exit status is 2 if
+    a check fails. The command changes nothing and may run beside a running service.
 
     \b
     Example:
@@ -237,15 +237,15 @@ def doctor(config: Path) -> int:
 @click.option(
     "--state", type=click.Path(path_type=Path), help="Directory for everything.  [default: state/demo]"
 )
-@click.option("--fresh", is_flag=True, help="Measure the year once more; see below what that costs.")
+@click.option("--fresh", is_flag=True, help="Measure the year once more; the cost is explained below.")
 @click.option("--kafka", is_flag=True, help="Through a topic, as if it happened now; see below.")
 @refusals_in_one_line
 def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
     """Replay a year of real departures and serve the live page on 127.0.0.1:8088.
 
     The events become a file under state/demo at the first start. A second start goes on where the first
-    was, or serves what it released. --fresh measures the same events again under another name: each
-    measurement costs its epsilon, and whoever sees two knows more than from one; the page shows the sum.
+    was, or serves what it released. --fresh measures the same events again under another name. Each
+    measurement costs its epsilon, and a reader of two learns more than from one; the page shows the sum.
 
     --kafka sends the events to a topic with their times moved to now, three hours of 2013 a second, and
     counts them live in bins of a second. Another start begins the year again. It needs a broker: `make
@@ -313,12 +313,16 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
     help="Configuration file whose section kafka says where the cluster is and how to be let in.",
 )
 @click.option(
-    "--partitions", type=click.IntRange(min=1), help="Create the topic with so many, if it is not there."
+    "--partitions",
+    type=click.IntRange(min=1),
+    help="If the topic does not exist, create it with this many partitions.",
 )
 @click.option(
     "--key", metavar="FIELD", help="Field whose value becomes the record's key; dots go into objects."
 )
-@click.option("--limit", type=click.IntRange(min=0), help="Send so many lines; 0 only creates the topic.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), help="Send at most this many lines; 0 only creates the topic."
+)
 @click.option("--rate", type=Finite(min=0, min_open=True), help="Records a second at most.")
 @click.option(
     "--compression", type=click.Choice(["gzip", "lz4", "zstd", "snappy"]), help="Of record batches."
@@ -344,7 +348,7 @@ def produce(
     """Send the lines of FILE, NDJSON or CSV (by its name), to a Kafka topic, unchanged and in order.
 
     --as-live rewrites each event's time so that the past happens now, at PACE: a service that counts live
-    then has something to count. Nothing remembers how far it came; another start sends all again.
+    then has something to count. The command keeps no position: another start sends the whole file again.
 
     \b
     Examples:

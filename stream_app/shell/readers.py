@@ -108,7 +108,7 @@ def query(
 @click.argument("stream")
 @service_options
 @click.option("--after", type=click.IntRange(min=0), help="Begin after this release.  [default: the last]")
-@click.option("--releases", type=click.IntRange(min=1), help="End after so many releases.")
+@click.option("--releases", type=click.IntRange(min=1), help="End after this many releases.")
 @refusals_in_one_line
 def watch(stream: str, url: str, api_key: str | None, after: int | None, releases: int | None) -> int:
     """Follow the running count of STREAM: a live chart on a terminal, a line a release elsewhere.
