@@ -1,12 +1,12 @@
-"""Releases out: one loop a stream, from the clock to what everybody may see.
+"""Closing bins: one loop a stream, from the clock to a release in the store; ``publishing.py`` goes on.
 
     clock -> seal -> exact counts -> release -> read back -> witness -> publish at the next public instant
 
 Anticipating streams take a release's noise from what was stored before the epoch opened, and draw the next
 epoch's while the running one is in its second half. Causal ones over keys and values draw between closings.
 
-Visible <= witnessed <= released, at every moment and after any crash. A release whose reply is lost is never
-repeated from memory: the store is loaded again, and what it holds is the truth.
+A release whose reply is lost is never repeated from memory: the store is loaded again, and what it holds is
+the truth.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from collections.abc import Awaitable, Callable
 
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
-from stream_app.core.closing import next_public_instant_us
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import Ending, Reply, StreamState
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
-from stream_app.loops.lease import LEASE_S, Lease
+from stream_app.loops.lease import LEASE_S, Leadership, Lease
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
 from stream_app.loops.opening import agrees, open_stream
+from stream_app.loops.publishing import Publisher
 from stream_app.loops.recovery import OnEnd, Recovery
-from stream_app.loops.witnessing import copy_released
 from stream_app.outage import Outage
-from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, Source, Store, Witness
+from stream_app.ports import Clock, NoiseKeys, OperatorError, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger
 
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and never a long script
@@ -40,8 +39,6 @@ MOST_POLLS = 50  # then everything is looked at again: the stream, its lease, it
 FOLLOW_S = 0.5  # how soon a worker that does not close a stream looks again
 PATIENCE_S = 2 * LEASE_S
 RETRY_S = 0.5
-PART_OF_INSTANT = 4  # of the time between two public instants: whoever is later has missed one
-MOST_MISSED = 10  # in a row, then what is due is shown late: nobody is served by never
 NOISE_LOST = "its stored noise was lost"
 
 log = logging.getLogger(__name__)
@@ -90,29 +87,21 @@ class Closer:
         self._store = store
         self._source = source
         self._clock = clock
-        self._wall = wall
         self._witness = witness
+        self._leadership = Leadership(planned.stream, witness, wall, lease)
+        self._publisher = Publisher(
+            store, witness, wall, self._leadership, publish_every_us, witness_is_public
+        )
         self._noise = noise
         self._ahead = NoiseAhead(store, keys, noise, planned.stream, make_nonce)
         self._pool: NoisePool | None = None
         self._pool_wanted = asyncio.Event()
-        self._next_epoch = asyncio.Event()
-        self._next_number = 0  # the epoch whose noise is drawn next, once the running one is half over
         self._strategy = planned  # after open(): the strategy under which the stream runs
         self._name = planned.stream
         self._declaration = Declaration.of(planned)
-        self._publish_every_us = publish_every_us
         self._ledger = ledger or SourceLedger(store)
-        self._lease = lease
-        self._witness_is_public = witness_is_public
         self._make_nonce = make_nonce
         self._recovery = Recovery(on_end)
-        self._epoch: int | None = None
-        self._claiming = asyncio.Lock()
-        self._claimed_term: int | None = None
-        self._released_seq = 0
-        self._witnessed_seq = 0
-        self._published_seq = 0
         self._finished = False
         self._forgotten: tuple[int, bool] | None = None  # the epoch, and whether it had finished
 
@@ -137,16 +126,12 @@ class Closer:
             self._ledger,
             self._recovery,
         )
-        if self._epoch != state.epoch.epoch:  # what was shown before may be lost, and is shown again
-            self._epoch, self._published_seq = state.epoch.epoch, 0
-        self._released_seq = state.seq
-        if not self._witness_is_public:
-            await self._witness_released(state.seq)
+        await self._publisher.released(self._strategy, state.epoch.epoch, state.seq)
         last_bin = self._declaration.last_bin
         self._finished = last_bin is not None and state.released_bin >= last_bin
         await self._ahead.settle(self._strategy, state)
         await self._forget(state)
-        self._look_ahead(state)
+        self._ahead.look(state, last_bin)
         return state
 
     async def agree(self) -> None:
@@ -155,9 +140,9 @@ class Closer:
         Raises: as ``open``; OperatorError where another worker closes it under keys that this one lacks.
         """
         followed_s = 0.0
-        self._claimed_term = None  # the witness is asked, not remembered
+        self._leadership.doubt()  # the witness is asked, not remembered
         while True:
-            if await self._leads():
+            if await self._leadership.leads():
                 await self.open()
                 return
             if await agrees(self._store, self._witness, self._strategy):
@@ -177,7 +162,7 @@ class Closer:
             async with asyncio.TaskGroup() as loops:
                 drawing = loops.create_task(self._persistently(self._draw_ahead))
                 pooling = loops.create_task(self._persistently(self._fill_pool))
-                keeping = loops.create_task(self._persistently(self._keep_lease))
+                keeping = loops.create_task(self._persistently(lambda _outage: self._leadership.keep()))
                 closing = loops.create_task(self._persistently(self._close))
                 loops.create_task(self._persistently(self._publish))
                 await closing
@@ -189,7 +174,7 @@ class Closer:
     async def _close(self, outage: Outage) -> None:
         """Close bins for ever: what is due, then sleep until the next closing instant."""
         while True:
-            if not await self._leads():
+            if not await self._leadership.leads():
                 await asyncio.sleep(FOLLOW_S)
                 continue
             next_bin, all_due_released = await self.close_due()
@@ -209,21 +194,13 @@ class Closer:
             if await self._sealed(bin) >= bin:
                 return
 
-    async def _keep_lease(self, _outage: Outage) -> None:
-        """Keep the lease, if there is one: neither a long release nor a slow witness may lose it."""
-        while self._lease is not None:
-            await self._held(self._lease)
-            await asyncio.sleep(self._lease.keep_every_s)
-
     async def _draw_ahead(self, outage: Outage) -> None:
-        """Draw the next epoch's noise when it is time, so that its opening does not wait for that."""
         while True:
-            await self._next_epoch.wait()
-            number = self._next_number
-            await self._ahead.stored(self._strategy, number)
+            await self._ahead.draw_wanted(self._strategy)
             outage.over()
-            if number == self._next_number:
-                self._next_epoch.clear()
+
+    async def _publish(self, outage: Outage) -> None:
+        await self._publisher.run(outage, lambda: self._finished)
 
     async def _fill_pool(self, _outage: Outage) -> None:
         """Between two closings, draw what the next one of a causal stream over many columns will ask for."""
@@ -237,65 +214,6 @@ class Closer:
                 self._pool = NoisePool(self._noise, wanted)
             while await noise_ahead.in_thread(self._pool.draw_one):
                 pass
-
-    def _look_ahead(self, state: StreamState) -> None:
-        last_bin = state.epoch.first_bin + state.epoch.bins - 1
-        is_last = self._declaration.last_bin is not None and self._declaration.last_bin <= last_bin
-        number, half = state.epoch.epoch + 1, last_bin - state.epoch.bins // 2
-        if number != self._next_number and state.released_bin >= half and not is_last:
-            self._next_number = number
-            self._next_epoch.set()
-        elif state.epoch.epoch >= self._next_number:
-            self._next_epoch.clear()
-
-    async def _publish(self, outage: Outage) -> None:
-        """Make what is witnessed visible at public instants; a missed instant waits for the next one."""
-        missed = 0
-        while not (self._finished and self._published_seq == self._witnessed_seq == self._released_seq):
-            instant_us = next_public_instant_us(await self._wall.now_us(), self._publish_every_us)
-            await self._wall.sleep_until_us(instant_us)
-            # How long the loop was busy follows the events: whoever comes late waits for the next instant.
-            late_us = await self._wall.now_us() - instant_us
-            missed = missed + 1 if late_us > self._publish_every_us // PART_OF_INSTANT else 0
-            if missed % MOST_MISSED == 0:
-                await self.show_released()
-                outage.over()
-
-    async def show_released(self) -> None:
-        """Make visible what is released; this is the one moment at which a public witness is written."""
-        if self._witness_is_public and self._witnessed_seq < self._released_seq and await self._leads():
-            await self._witness_released(self._released_seq)
-        await self.publish_witnessed()
-
-    async def _leads(self) -> bool:
-        """Say whether this worker closes the stream; if it has just begun to, its predecessors may not.
-
-        They are kept out before the witness is read, or one that had stood still could still add a row.
-        """
-        if self._lease is not None and not await self._held(self._lease):
-            async with self._claiming:
-                if self._claimed_term is not None:
-                    self._claimed_term = None
-                    await self._witness.resign(self._name)
-            return False
-        term = self._lease.term if self._lease is not None else 0
-        async with self._claiming:
-            if self._claimed_term != term:
-                await self._witness.claim(self._name)
-                self._claimed_term = term
-        return True
-
-    async def _held(self, lease: Lease) -> bool:
-        """Say whether this worker holds the lease; it gives it up while it cannot tell the time.
-
-        Raises: OSError, ClockDoubt among them.
-        """
-        try:
-            await self._wall.now_us()
-        except ClockDoubt:
-            await lease.give_up()
-            raise
-        return await lease.held()
 
     async def close_due(self) -> tuple[int, bool]:
         """Release every due bin that all partitions have reached the cut of, in steps of ``MOST_BINS``.
@@ -313,12 +231,13 @@ class Closer:
                 return next_bin, False
             await self._release(state, min(sealed, state.released_bin + MOST_BINS))
 
+    async def show_released(self) -> None:
+        """Make visible what is released; this is the one moment at which a public witness is written."""
+        await self._publisher.show_released()
+
     async def publish_witnessed(self) -> None:
         """Make visible what the witness holds."""
-        seq = self._witnessed_seq
-        if seq > self._published_seq:
-            await self._store.publish(self._name, seq)
-            self._published_seq = seq
+        await self._publisher.show_witnessed()
 
     async def _seal(self, state: StreamState, due: int) -> int:
         """Seal what is due, within the epoch and the replay; return the last sealed bin of these."""
@@ -362,7 +281,7 @@ class Closer:
         per_user = self._declaration.per_user
         reply = Reply.ALREADY if per_user is None else Reply.DONE
         while per_user is not None and reply is Reply.DONE:
-            await self._leads()  # many users may take longer than the lease
+            await self._leadership.leads()  # many users may take longer than the lease
             reply = await self._store.tally(self._name, self._strategy.hash, per_user.max_events, last_bin)
         self._check_strategy(reply)
 
@@ -377,18 +296,6 @@ class Closer:
             await self._store.forget()
             self._forgotten = now
 
-    async def _witness_released(self, released_seq: int) -> None:
-        """Read back what the store holds and the witness does not, and write it there durably."""
-        try:
-            self._witnessed_seq = await copy_released(
-                self._store, self._witness, self._strategy, released_seq
-            )
-        except OSError:
-            self._claimed_term = None  # somebody else may have claimed it
-            if self._lease is not None:
-                self._lease.drop()
-            raise
-
     async def _persistently(self, loop: Callable[[Outage], Awaitable[None]]) -> None:
         """Run a loop again whenever the store or the witness did not answer: it begins by loading.
 
@@ -399,6 +306,6 @@ class Closer:
             try:
                 return await loop(outage)
             except OSError as failure:
-                self._claimed_term = None  # the store may be another one: the witness is asked anew
+                self._leadership.doubt()  # the store may be another one: the witness is asked anew
                 outage.failed(failure)
                 await asyncio.sleep(RETRY_S)

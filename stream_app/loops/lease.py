@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from stream_app.ports import Store
+from stream_app.ports import Clock, ClockDoubt, Store, Witness
 
 LEASE_S = 5.0
 
@@ -51,3 +51,64 @@ class Lease:
         """Release the lease, so that another worker can take it at once."""
         self.drop()
         await self._store.hold(self._stream, self._owner, 0)
+
+
+class Leadership:
+    """Whether this worker closes a stream: it holds the lease, if there is one, and has claimed the witness.
+
+    Args: wall, the clock that public instants follow; lease, None where this is the only worker.
+    """
+
+    def __init__(self, stream: str, witness: Witness, wall: Clock, lease: Lease | None) -> None:
+        self._stream = stream
+        self._witness = witness
+        self._wall = wall
+        self._lease = lease
+        self._claiming = asyncio.Lock()
+        self._claimed_term: int | None = None
+
+    async def leads(self) -> bool:
+        """Return whether this worker closes the stream; if it has just begun to, its predecessors may not.
+
+        They are kept out before the witness is read, or one that had stood still could still add a row.
+        """
+        if self._lease is not None and not await self._held(self._lease):
+            async with self._claiming:
+                if self._claimed_term is not None:
+                    self._claimed_term = None
+                    await self._witness.resign(self._stream)
+            return False
+        term = self._lease.term if self._lease is not None else 0
+        async with self._claiming:
+            if self._claimed_term != term:
+                await self._witness.claim(self._stream)
+                self._claimed_term = term
+        return True
+
+    async def keep(self) -> None:
+        """Keep the lease, if there is one: neither a long release nor a slow witness may lose it."""
+        while self._lease is not None:
+            await self._held(self._lease)
+            await asyncio.sleep(self._lease.keep_every_s)
+
+    def doubt(self) -> None:
+        """Claim the witness again before the next use: somebody else may have claimed it."""
+        self._claimed_term = None
+
+    def drop(self) -> None:
+        """Begin a new term, because the witness did not take a row."""
+        self.doubt()
+        if self._lease is not None:
+            self._lease.drop()
+
+    async def _held(self, lease: Lease) -> bool:
+        """Return whether this worker holds the lease; it gives it up while it cannot tell the time.
+
+        Raises: OSError, ClockDoubt among them.
+        """
+        try:
+            await self._wall.now_us()
+        except ClockDoubt:
+            await lease.give_up()
+            raise
+        return await lease.held()

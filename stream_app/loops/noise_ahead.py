@@ -48,6 +48,27 @@ class NoiseAhead:
         self._ready: tuple[int, StoredNoise] | None = None  # an epoch's number, and noise it may open with
         self._page: tuple[str, int, BinsNoise] | None = None
         self._settled: tuple[str, int] | None = None
+        self._wanted = asyncio.Event()
+        self._next_number = 0  # the epoch whose noise is drawn next, once the running one is half over
+
+    def look(self, state: StreamState, last_bin: int | None) -> None:
+        """Want the next epoch's noise once the running one is half over. Args: last_bin, of a replay."""
+        end = state.epoch.first_bin + state.epoch.bins - 1
+        is_last = last_bin is not None and last_bin <= end
+        number, half = state.epoch.epoch + 1, end - state.epoch.bins // 2
+        if number != self._next_number and state.released_bin >= half and not is_last:
+            self._next_number = number
+            self._wanted.set()
+        elif state.epoch.epoch >= self._next_number:
+            self._wanted.clear()
+
+    async def draw_wanted(self, strategy: Strategy) -> None:
+        """Wait until an epoch's noise is wanted, and draw it, so that its opening does not wait for that."""
+        await self._wanted.wait()
+        number = self._next_number
+        await self.stored(strategy, number)
+        if number == self._next_number:
+            self._wanted.clear()
 
     async def stored(self, strategy: Strategy, epoch: int) -> StoredNoise | None:
         """Return the stored noise for an epoch that is about to open; draw it now unless it is ready.

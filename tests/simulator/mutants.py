@@ -125,6 +125,8 @@ class _Archive(MemoryStore):
         state.seq, state.head, state.counter = state.epoch.first_seq - 1, state.opening_head, b""
         for key in [key for key in state.tiles if key.epoch == state.epoch.epoch]:
             del state.tiles[key]
+        for seq in [seq for seq in state.chain if seq > state.seq]:
+            del state.chain[seq]
         state.visible_seq = min(state.visible_seq, state.seq)
 
 

@@ -151,16 +151,18 @@ class OneSource:
         noise: NoiseSource | None = None,
         accept: str | None = None,
         ledger: Mapping[str, Any] | None = None,
+        clock: Any = None,
+        wall: Any = None,
         **sharing: Any,
     ) -> Closer:
         """Start to close bins."""
         store = store or self.store
-        clock = LiveClock(store)
+        clock = clock or LiveClock(store)
         return Closer(
             store,
             self.source(),
             clock,
-            clock,
+            wall or clock,
             witness or self.witness,
             noise or SystemNoise(),
             self.keys,

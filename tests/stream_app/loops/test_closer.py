@@ -114,15 +114,15 @@ def test_a_missed_public_instant_waits_for_the_next(one: OneSource, late_us: lis
             self.now = instant_us + late
 
     async def publish() -> int:
-        closer, times = one.closer(), []
-        closer._wall, closer._publish_every_us = BusyWall(), 1_000_000  # type: ignore[assignment]
+        times: list[int] = []
+        publisher = one.closer(wall=BusyWall(), publish_every_us=1_000_000)._publisher
 
         async def note() -> None:
             times.append(1)
 
-        closer.show_released = note  # type: ignore[method-assign]
+        publisher.show_released = note  # type: ignore[method-assign]
         with contextlib.suppress(asyncio.CancelledError):
-            await closer._publish(Outage(logging.getLogger(__name__), "closer"))
+            await publisher.run(Outage(logging.getLogger(__name__), "closer"), lambda: False)
         return len(times)
 
     assert asyncio.run(publish()) == shown

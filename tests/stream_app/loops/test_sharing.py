@@ -120,7 +120,7 @@ def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: OneSource) -> 
         await asyncio.sleep(0.06)
         await second.agree()
         with pytest.raises(ConnectionError, match="fenced"):
-            await first._witness_released(1)
+            await first._publisher._write()
         assert not await first._leads()
         await second.close_due()
         await second.show_released()

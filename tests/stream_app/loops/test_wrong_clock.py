@@ -113,8 +113,7 @@ def test_no_bin_is_closed_early_and_the_lease_is_given_up(one: OneSource) -> Non
         clocks = Clocks(FIRST_BIN * BIN_US)
         one.store = clocks.store
         clock = clocks.live()
-        closer = one.closer(lease=Lease(one.store, STREAM, "a", 60))
-        closer._clock = closer._wall = clock
+        closer = one.closer(clock=clock, wall=clock, lease=Lease(one.store, STREAM, "a", 60))
         await closer.agree()
         ingest = one.ingest(clock=clock)
 
@@ -122,7 +121,7 @@ def test_no_bin_is_closed_early_and_the_lease_is_given_up(one: OneSource) -> Non
         await ingest.step()
         clocks.own_us += BIN_US
         clocks.redis_ahead_us = 600 * SECOND_US
-        for refused in (ingest.cut, closer.close_due, closer._leads):
+        for refused in (ingest.cut, closer.close_due, closer._leadership.leads):
             with pytest.raises(ClockDoubt):
                 await refused()
         assert await Lease(one.store, STREAM, "b", 0.001).held(), "a worker whose clock is right may close"
