@@ -121,7 +121,7 @@ def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: OneSource) -> 
         await second.agree()
         with pytest.raises(ConnectionError, match="fenced"):
             await first._publisher._write()
-        assert not await first._leads()
+        assert not await first._leadership.leads()
         await second.close_due()
         await second.show_released()
         assert witnessed(one) == [(0, FIRST_BIN)]
