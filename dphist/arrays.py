@@ -1,4 +1,4 @@
-"""The arrays of this library and of what builds on it, by their types."""
+"""Names for the array types that this library and the service use."""
 
 from __future__ import annotations
 

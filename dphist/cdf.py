@@ -1,8 +1,8 @@
 """Level-uniform trees for cumulative counts: which branching and which budgets have the least error.
 
 A tree over m bins has levels 1..h of branching k_1..k_h, product at least m; the root is not measured. The
-cumulative count of t bins adds the nodes of the mixed-radix digits of t, so over t = 1..m a level is used a
-number of times that depends on the shape alone, and a level with budget e_l and u_l uses costs u_l / e_l^2.
+cumulative count of t bins adds the nodes given by the mixed-radix digits of t. How often all t = 1..m use a
+level depends on the shape alone. A level with budget e_l that is used u_l times costs u_l / e_l^2.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CdfTree:
 
     @property
     def node_bins(self) -> tuple[int, ...]:
-        """How many bins a node of each level covers."""
+        """The number of bins that a node of each level covers."""
         return _node_bins(self.branching)
 
     def squared_error(self, epsilon: float, sensitivity: int | None = None) -> float:
@@ -62,7 +62,7 @@ class CdfTree:
 
 
 def prefix_uses(branching: tuple[int, ...], bins: int, total_known: bool) -> tuple[int, ...]:
-    """Return how many nodes of each level the cumulative counts of 1..bins bins use together.
+    """Return, per level, how many nodes the cumulative counts of 1, 2, ..., bins bins use in total.
 
     >>> prefix_uses((3, 2), 6, True)
     (6, 3)
@@ -85,7 +85,7 @@ def tree_of(
 ) -> CdfTree:
     """Return the tree of this branching, with equal budgets or the best ones: proportional to uses^(1/3).
 
-    Args: branching; a number above ``bins + 1`` means that, which is the same tree.
+    Args: branching; a number above ``bins + 1`` is read as ``bins + 1``, which gives the same tree.
     Raises: ValueError for a branching that does not cover the bins or an unknown choice of budgets.
     Source: Rameshwar, Tandon, theorem IV.2 (uses are m (k_l - 1) / 2 where the product is exactly m).
     """
@@ -179,9 +179,9 @@ def suffixes(levels: list[FloatArray], tree: CdfTree) -> FloatArray:
 
 
 def difference_uses(starts: Int64Array, ends: Int64Array, tree: CdfTree) -> list[Int64Array]:
-    """Return how many nodes of each level are left in the difference of two cumulative counts.
+    """Return, per level, how many nodes remain in the difference of two cumulative counts.
 
-    The nodes of one family that both use cancel.
+    Nodes of the same family that both counts use cancel.
     """
     uses = []
     for family, size in zip(_families(tree), tree.node_bins, strict=True):
@@ -208,7 +208,7 @@ def _by_family(values: FloatArray, family: int) -> FloatArray:
 
 
 def _balanced_shapes(bins: int) -> Iterator[tuple[int, ...]]:
-    """Yield shapes that cover the bins with branchings near bins^(1/h), in both orders."""
+    """Yield shapes that cover the bins, with branchings near bins^(1/h), larger ones first or last."""
     yield (bins,)
     for height in range(2, 1 + max(1, math.ceil(math.log(bins + 1, 7)))):
         middle = round(bins ** (1 / height))

@@ -1,4 +1,4 @@
-"""The ``dphist`` command: which mechanisms and which trees there are, and which to use."""
+"""The ``dphist`` command: lists mechanisms and compares their errors on a histogram."""
 
 from __future__ import annotations
 
@@ -104,7 +104,10 @@ def compare(
 def _score_all(
     names: Sequence[str], counts: NDArray[np.int64], ranges: NDArray[np.int64], epsilon: float, trials: int
 ) -> tuple[list[Score], dict[str, str]]:
-    """Score every mechanism; one that refuses this input is reported, unless all of them do."""
+    """Return the scores, and why each mechanism that refused the input did so.
+
+    Raises: ValueError if every mechanism refused the input.
+    """
     scores: list[Score] = []
     refused: dict[str, str] = {}
     console = Console(stderr=True)

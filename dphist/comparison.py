@@ -1,4 +1,4 @@
-"""Which mechanism should I use? Each one's error on a histogram that may be looked at."""
+"""Compare mechanisms: the error of each on a public or synthetic histogram."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dphist.noise import SeededNoise
 from dphist.privacy import Neighbours
 from dphist.workloads import prefixes, single_bins
 
-# These publish counts in rising order, so that ranges of bins mean nothing to them.
+# These mechanisms publish counts in rising order, so they cannot answer ranges of bins.
 UNATTRIBUTED = frozenset({"sorted", "sorted_rounded", "sorted_isotonic"})
 
 WORKLOADS = ("ranges", "prefix", "bins")
@@ -39,7 +39,7 @@ class Score:
 
 
 def named_workload(name: str, shape: tuple[int, ...]) -> Int64Array:
-    """Return the ranges that a name stands for: spread over all ranges, all prefixes, or all single bins.
+    """Return the ranges of a named workload: a spread over all ranges, all prefixes, or all single bins.
 
     Raises: ValueError for an unknown name, and for prefixes of a grid.
 
@@ -59,7 +59,7 @@ def named_workload(name: str, shape: tuple[int, ...]) -> Int64Array:
 
 
 def applicable(dimensions: int) -> list[str]:
-    """List the mechanisms that can answer ranges of such a histogram."""
+    """List the mechanisms that answer ranges of a histogram with this number of dimensions."""
     return [name for name in mechanisms.names(dimensions) if name not in UNATTRIBUTED]
 
 
@@ -75,8 +75,8 @@ def score(
     """Release the histogram a few times with seeded noise and measure the errors of the workload's answers.
 
     Guarantee: none. Errors are exact, and seeded noise protects nobody: for public or synthetic data only.
-    Args: as ``mechanisms.release``; trials, at least 1; timer, seconds on a clock that does not go back.
-    Raises: ValueError as the mechanism does, for no trials, or for a mechanism that publishes sorted counts.
+    Args: as ``mechanisms.release``; trials, at least 1; timer, seconds on a monotonic clock.
+    Raises: ValueError if the mechanism refuses the input, if trials is below 1, or for sorted counts.
     """
     if name in UNATTRIBUTED:
         raise ValueError(

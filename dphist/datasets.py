@@ -1,8 +1,8 @@
-"""The histograms that the papers measured, read from a folder that the user has; none is shipped.
+"""Read the papers' histograms from a folder that the user provides; the package ships none.
 
-Their licences do not allow them in a package. ``DPHIST_DATA`` names the folder of ``.npz`` files, each with
-one array ``x`` of counts, and ``workloads/*.npz`` with inclusive bounds ``lo`` and ``hi``; unset, it is
-the folder ``data/dpbench`` of a neighbour of the checkout.
+Their licences do not allow them in a package. ``DPHIST_DATA`` names the folder. It holds ``.npz`` files, each
+with one array ``x`` of counts, and ``workloads/*.npz`` with inclusive bounds ``lo`` and ``hi``. If the
+variable is not set, the folder is ``*/data/dpbench`` beside the checkout.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ ONE_DIMENSIONAL = ("adult", "nettrace", "medcost", "searchlogs", "income", "pate
 def named_folder() -> Path | None:
     """Return the folder that ``DPHIST_DATA`` names, else ``*/data/dpbench`` beside the checkout, if there.
 
-    Set to nothing, the variable names none.
-    Raises: FileNotFoundError if it names what is no folder.
+    If the variable is set to the empty string, there is no folder.
+    Raises: FileNotFoundError if it names something that is not a folder.
     """
     named = os.environ.get(FOLDER_VARIABLE)
     if named is None:
@@ -43,14 +43,14 @@ def data_folder() -> Path:
 
 
 def names() -> list[str]:
-    """List the histograms that are in the folder."""
+    """List the names of the histograms in the folder."""
     return sorted(path.stem for path in data_folder().glob("*.npz"))
 
 
 def counts(name: str) -> NDArray[np.int64]:
-    """Return a histogram: (4096,) for those of one dimension, (256, 256) for those of two.
+    """Return a histogram's counts: shape (4096,) in one dimension, (256, 256) in two.
 
-    Raises: FileNotFoundError naming those there are.
+    Raises: FileNotFoundError for an unknown name; its message lists the histograms in the folder.
     """
     path = data_folder() / f"{name}.npz"
     if not path.is_file():

@@ -1,7 +1,7 @@
-"""The only door to randomness: exact integer noise, drawn in vectors.
+"""The only source of randomness: exact integer noise, drawn in vectors.
 
-``SystemNoise`` is OpenDP's exact discrete Laplace over the operating system's entropy and the only
-source a service may use. ``SeededNoise`` repeats itself, for research and tests: its draws are
+``SystemNoise`` is OpenDP's exact discrete Laplace from the operating system's entropy, and the only
+source a service may use. ``SeededNoise`` is repeatable, for research and tests: its draws are
 floating-point approximations and protect nobody.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-# One by one: the package's prelude loads its data-frame extras as well, a third of a second in every process.
+# Imported one by one: the prelude also loads the data-frame extras, a third of a second in every process.
 from opendp.domains import atom_domain, vector_domain
 from opendp.measurements import make_laplace, make_noisy_max
 from opendp.measures import max_divergence
@@ -28,7 +28,7 @@ enable_features("contrib")
 
 Scale = Fraction | int | float
 
-# Beyond this, sums over a tree of noise could leave int64; OpenDP would saturate instead of failing.
+# With larger scales, sums of a tree's noise could leave int64; OpenDP would saturate instead of failing.
 LARGEST_SCALE = 2**52
 # OpenDP converts Python lists, so a draw of any size is cut into lists of this many integers (about 0.7 s).
 _DRAWS_PER_CALL = 100_000
@@ -36,7 +36,7 @@ _DRAWS_PER_CALL = 100_000
 
 @runtime_checkable
 class NoiseSource(Protocol):
-    """Where noise comes from: vectors of integer noise and private selection."""
+    """A source of noise: draws vectors of integer noise and makes private selections."""
 
     @property
     def private(self) -> bool:
@@ -141,7 +141,7 @@ def checked_scale(scale: Scale) -> float:
 
 
 def checked_scores(scores: NDArray[np.integer[Any]]) -> Int64Array:
-    """Return the scores as int64, refusing anything that floating point could blur."""
+    """Return the scores as int64; refuse other types, which could carry floating-point error."""
     values = np.asarray(scores)
     if values.ndim != 1 or values.size == 0 or not np.issubdtype(values.dtype, np.integer):
         raise ValueError(f"scores need shape (n,), n >= 1, of integers; got {values.dtype} {values.shape}")

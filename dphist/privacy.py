@@ -1,7 +1,7 @@
-"""What a release costs, in exact fractions: neighbours, sensitivity, composition.
+"""The privacy cost of a release, in exact fractions: neighbours, sensitivity, composition.
 
-Pure functions without data. A cost that is rounded is rounded up, a share of a budget down, so that no
-sum computed here is below the truth. The ledger of the service and every tree design add up with these.
+Pure functions without data. Costs are rounded up and shares of a budget down, so no sum computed here is
+below the true cost. The service's ledger and every tree design use these functions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal, get_args
 Neighbours = Literal["add_remove", "substitute"]
 Exact = Fraction | int | float | str | Decimal
 
-# A number in a config or a JSON row is never longer; Fraction would expand "1e999999999" for hours.
+# Longest accepted number in a config or JSON row; Fraction would take hours to expand "1e999999999".
 _LONGEST_NUMBER = 200
 # Python's own readers take 1_0 and 010 for 10, which other readers of the same text take for 8 or refuse.
 _WHOLE = "(?:0|[1-9][0-9]*)"
@@ -48,7 +48,7 @@ def exact(value: Exact, name: str = "epsilon") -> Fraction:
 
 
 def sensitivity(max_events: int, neighbours: Neighbours) -> int:
-    """Return by how much neighbouring streams may differ in the nodes of one level, in L1.
+    """Return the largest L1 difference between neighbouring streams in the nodes of one level.
 
     Guarantee: ``add_remove`` adds or removes at most ``max_events`` events, each of which is in one node of
         every level; ``substitute`` replaces them, which is one removal and one addition each.
@@ -96,7 +96,7 @@ def compose(epsilons: Iterable[Fraction]) -> Fraction:
 
 
 def compose_disjoint(epsilons: Iterable[Fraction]) -> Fraction:
-    """Return the epsilon of releases of which each event is in at most one: the largest (parallel).
+    """Return the epsilon of releases on disjoint events: the largest (parallel composition).
 
     Guarantee: holds for neighbours that add or remove one event. One user's events, or a substituted event's
         two places, may lie in several parts: then the parts add up (``compose``).
@@ -108,7 +108,7 @@ def compose_disjoint(epsilons: Iterable[Fraction]) -> Fraction:
 
 
 def check_shares(shares: Sequence[Fraction]) -> None:
-    """Refuse shares of a budget that are not above zero or add up to more than one, exactly.
+    """Check, in exact arithmetic, that shares of a budget are above zero and add up to at most one.
 
     Raises: ValueError naming the first bad share or the sum.
     """

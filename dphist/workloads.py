@@ -1,8 +1,8 @@
-"""The questions that a tree is planned for, as ranges of half-open bins.
+"""The questions that a tree is planned for, as half-open ranges of bins.
 
 A workload's name selects the closed form of its error in ``tree/range_error.py`` and
-``planning/range_uses.py``; the arrays here are the same questions written out, for oracles and for mechanisms
-that take any ranges.
+``planning/range_uses.py``. The arrays here list the same questions, for oracles and for mechanisms that take
+any ranges.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dphist.arrays import Int64Array
 from dphist.privacy import Exact, exact
 
 Question = Literal["prefix", "sliding", "ranges"]
-# What a workload is written as: "prefix", "bins", "sliding(24)", "ranges", or {"prefix": 0.7, "bins": 0.3}.
+# How users write a workload: "prefix", "bins", "sliding(24)", "ranges", or {"prefix": 0.7, "bins": 0.3}.
 WorkloadText = str | Mapping[str, Exact]
 
 _SLIDING = re.compile(r"sliding\(\s*([1-9][0-9]{0,15})\s*\)")
@@ -27,7 +27,7 @@ _SLIDING = re.compile(r"sliding\(\s*([1-9][0-9]{0,15})\s*\)")
 
 @dataclass(frozen=True)
 class WorkloadPart:
-    """Questions of one kind, every one of them weighted alike.
+    """Questions of one kind, all with equal weight.
 
     ``prefix``: the running counts [0, t) for t = 1..horizon. ``sliding``: all ranges of ``bins`` bins.
     ``ranges``: all ranges.
@@ -68,7 +68,7 @@ class Workload:
 
     @classmethod
     def of(cls, text: Workload | WorkloadText) -> Workload:
-        """Read what a person writes: a kind, or a mapping of kinds to weights (scaled to add up to 1).
+        """Return the workload of a user's text: a kind, or kinds with weights (scaled to sum to 1).
 
         Raises: ValueError naming the kind or the weight.
         """
@@ -89,13 +89,13 @@ class Workload:
         return " + ".join(f"{weight} {part}" for part, weight in self.parts)
 
     def declared(self) -> str | dict[str, str]:
-        """Return what ``of`` reads back, as JSON values: equal workloads, equal values."""
+        """Return JSON values that ``of`` reads back; equal workloads give equal values."""
         if len(self.parts) == 1:
             return str(self)
         return {str(part): str(weight) for part, weight in self.parts}
 
     def check(self, horizon: int) -> None:
-        """Refuse a window that is longer than the epoch.
+        """Check that no window is longer than the epoch.
 
         Raises: ValueError naming the window.
         """

@@ -21,7 +21,7 @@ def isotonic(
 ) -> FloatArray:
     """Return the non-decreasing sequence within [lower, upper] of least weighted squared distance.
 
-    With bounds it is the unbounded solution clipped: every level set of the solution is decided on its own.
+    With bounds, the result is the unbounded solution, clipped: each level set is solved independently.
 
     Args: values of shape (n,); weights of shape (n,), above zero (for estimates: 1 / variance).
     Returns: (n,).
@@ -32,7 +32,7 @@ def isotonic(
     >>> isotonic([14, 9, 10, 15]).tolist()
     [11.0, 11.0, 11.0, 15.0]
     """
-    # Here and not above: it takes half a second to load, and most processes never ask for it.
+    # Imported here because it takes half a second to load, and most processes never need it.
     from scipy.optimize import isotonic_regression
 
     points = _checked(values, "values")

@@ -17,7 +17,7 @@ from dphist.arrays import FloatArray, Int64Array
 def zero_negative_subtrees(levels: Sequence[ArrayLike]) -> list[FloatArray]:
     """Set the whole subtree of every node whose estimate is not above zero to zero.
 
-    Hay et al.'s heuristic for sparse data: a count near zero at a high node is surer than the ones below it.
+    Hay et al.'s heuristic for sparse data: a high node's count is more certain than those of nodes below it.
     Biased upwards, and parents no longer equal the sums of their children.
 
     Args: consistent estimates, top level first.
@@ -38,7 +38,7 @@ def zero_negative_subtrees(levels: Sequence[ArrayLike]) -> list[FloatArray]:
 
 
 def round_nonnegative(values: ArrayLike) -> Int64Array:
-    """Round to whole numbers, half up, and negative ones to zero.
+    """Round values to whole numbers, half up; set negative values to zero.
 
     >>> round_nonnegative([-3.2, 0.5, 2.4]).tolist()
     [0, 1, 2]
@@ -54,13 +54,13 @@ def nonnegative_least_squares(levels: Sequence[ArrayLike], weights: Sequence[Arr
 
     Minimises sum_i w_i sum_v (y_v - sum of v's leaves)^2 over leaves >= 0. For a subtree whose leaves share
     the price p of one more unit (the derivative of the best cost), the best total is a convex, piecewise
-    linear, non-decreasing function of p with one breakpoint a leaf; children add up, and a node's own term
-    only shifts the prices. So one sorted array of breakpoints a node carries the exact optimum up the tree,
-    and one pass down reads it off.
+    linear, non-decreasing function of p with one breakpoint per leaf. Children's functions add up, and a
+    node's own term only shifts the prices. So each node passes one sorted array of breakpoints up the tree,
+    and one pass down yields the exact optimum.
 
-    Args: noisy counts, top level first; weights (1 / variance), one a level or one a node; zero where a
-        level or node was not measured, its values then do not matter; infinite for a leaf that is known to
-        hold nothing.
+    Args: noisy counts, top level first; weights (1 / variance), one per level or per node. Weight 0: the
+        level or node was not measured, and its value is ignored. Infinite weight: the leaf is known to be
+        empty.
     Returns: (leaves,) float64, at least zero.
     Raises: ValueError for levels that do not fit one another, a bad weight, or leaves of weight zero.
     Cost: O(n h log n) time, O(n h) memory, for n leaves and h levels.
@@ -91,7 +91,7 @@ def nonnegative_least_squares(levels: Sequence[ArrayLike], weights: Sequence[Arr
 
 
 def _add_children(prices: FloatArray, slopes: FloatArray, parents: int) -> tuple[FloatArray, FloatArray]:
-    """Add the children's totals as functions of one price: merge breakpoints, add up slope changes."""
+    """Add the children's totals, as functions of the price: merge breakpoints, add up slope changes."""
     changes = np.diff(slopes, axis=1, prepend=0.0).reshape(parents, -1)
     merged = prices.reshape(parents, -1)
     order = np.argsort(merged, axis=1, kind="stable")
@@ -101,14 +101,14 @@ def _add_children(prices: FloatArray, slopes: FloatArray, parents: int) -> tuple
 
 
 def _totals(prices: FloatArray, slopes: FloatArray) -> FloatArray:
-    """Return each node's total at its own breakpoints, the first of which is zero."""
+    """Return each node's total at each of its breakpoints; it is zero at the first."""
     totals = np.zeros_like(prices)
     np.cumsum(slopes[:, :-1] * np.diff(prices, axis=1), axis=1, out=totals[:, 1:])
     return totals
 
 
 def _total_at(price: FloatArray, prices: FloatArray, slopes: FloatArray) -> FloatArray:
-    """Return each node's total at its price."""
+    """Return the total of each node at the price given for it."""
     segment = (prices <= price[:, None]).sum(axis=1) - 1
     nodes, last = np.arange(price.size), np.maximum(segment, 0)
     rise = slopes[nodes, last] * (price - prices[nodes, last])
@@ -124,7 +124,7 @@ def _checked_weights(weights: Sequence[ArrayLike], levels: Sequence[FloatArray])
         above = (weight > 0).all() if depth == len(levels) - 1 else (weight >= 0).all()
         if weight.shape not in ((), level.shape) or not (finite and above):
             raise ValueError(
-                f"weights of level {depth} need a number, or one a node, finite and at least 0; the leaves' "
+                f"weights of level {depth} need a number or one per node, finite and at least 0; the leaves' "
                 "above 0, or infinite where one holds nothing"
             )
     return [np.broadcast_to(weight, level.shape) for weight, level in zip(mass, levels, strict=True)]

@@ -1,8 +1,8 @@
-"""Non-negative bins from the top of a tree down: every node's total is shared out among its children.
+"""Non-negative bins, computed from the root down: each node's total is divided among its children.
 
-A large node's count is surer than those below it, and setting negative bins to zero one by one adds to every
-sum above them. So sums are settled first: children become the closest non-negative numbers that add up to
-what their parent was settled at.
+A high node's count has a smaller relative error than those below it, and setting single negative bins to
+zero would raise every sum above them. So sums are fixed first: the children of a node become the closest
+non-negative numbers that add up to its fixed sum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from dphist.arrays import FloatArray
 
-# Of the largest variance: what has no error moves so little that doubles cannot tell.
+# Part of the largest variance: values without error then move by less than doubles resolve.
 _LEAST_VARIANCE = 1e-12
 
 
@@ -24,9 +24,9 @@ def onto_simplex(values: FloatArray, variances: FloatArray, totals: FloatArray) 
     Minimises sum (x - y)^2 / variance over x >= 0 with the row's sum: x = max(0, y - price * variance), the
     price found among the sorted y / variance.
 
-    Args: values (rows, n); variances (rows, n), above zero, zero where a row has no such number; totals
-        (rows,), at least zero.
-    Returns: (rows, n), zero where a row has no number.
+    Args: values (rows, n); variances (rows, n), above zero, but zero at places that the row does not use;
+        totals (rows,), at least zero.
+    Returns: (rows, n), zero at unused places.
     Cost: O(rows * n log n), in numpy.
 
     >>> onto_simplex(np.array([[5.0, -2.0, 1.0]]), np.ones((1, 3)), np.array([4.0])).tolist()
@@ -37,7 +37,7 @@ def onto_simplex(values: FloatArray, variances: FloatArray, totals: FloatArray) 
     order = np.argsort(-ratios, axis=1, kind="stable")
     sums = np.take_along_axis(np.where(there, values, 0.0), order, axis=1).cumsum(axis=1)
     weights = np.take_along_axis(variances, order, axis=1).cumsum(axis=1)
-    # The price if the first so many of a row stay above zero; they do while their ratio is above it.
+    # Entry k: the price if the first k + 1 numbers of a row stay above zero.
     prices = (sums - totals[:, np.newaxis]) / np.where(weights > 0, weights, 1.0)
     positive = (np.take_along_axis(ratios, order, axis=1) > prices).sum(axis=1)
     price = np.take_along_axis(prices, np.maximum(positive - 1, 0)[:, np.newaxis], axis=1)
@@ -47,10 +47,10 @@ def onto_simplex(values: FloatArray, variances: FloatArray, totals: FloatArray) 
 def top_down(
     leaves: ArrayLike, total: float, branching: Sequence[int], variances: Sequence[ArrayLike]
 ) -> FloatArray:
-    """Return non-negative leaves that add up to a total, settled level by level from the root.
+    """Return non-negative leaves that add up to a total, fixed level by level from the root.
 
-    Each node's children are the closest to their estimates, weighted by what their own subtrees know of
-    them. Where all leaves and sums are above zero already, and the total is theirs, nothing changes.
+    Each node's children become the numbers closest to their estimates, weighted by the precision of their own
+    subtrees. If all leaves and sums are above zero and add up to the total, nothing changes.
 
     Args: leaves of shape (n,), least-squares estimates; total, at least zero; branching, root to leaf, of a
         tree of at least n leaves; variances of the nodes' own noise, per level below the root, for each node
@@ -59,7 +59,7 @@ def top_down(
     Raises: ValueError for leaves, a total or variances that do not fit.
     Cost: O(n h log k) for h levels of k children, in numpy.
     Source: Hay et al. (2010), section 4.2, whose zeroed subtrees lose their parents' sums; Abowd et al.
-        (2022), "The 2020 Census Disclosure Avoidance System TopDown Algorithm", for settling from above.
+        (2022), "The 2020 Census Disclosure Avoidance System TopDown Algorithm", for the order from the root.
 
     >>> top_down([-2.0, 5.0, 1.0, -1.0], 3.0, (2, 2), [[1.0, 1.0], [1.0] * 4]).tolist()
     [0.0, 3.0, 0.0, 0.0]
@@ -79,7 +79,7 @@ def top_down(
 def _from_below(
     leaves: FloatArray, branching: Sequence[int], variances: Sequence[ArrayLike]
 ) -> list[tuple[FloatArray, FloatArray]]:
-    """Return every node's sum, and the variance of what its own subtree knows, per level, root side first."""
+    """Return each node's sum and its variance as estimated from its subtree, per level, root side first."""
     measured = [np.asarray(level, dtype=np.float64) for level in variances]
     known = _least(measured[-1], leaves.size, "leaves")
     levels = [(leaves, known)]
@@ -93,7 +93,7 @@ def _from_below(
 
 
 def _least(variances: FloatArray, nodes: int, what: str) -> FloatArray:
-    """Return variances with zeros made small: of the largest one, or of one event where all are zero."""
+    """Return variances with zeros replaced by a tiny part of the largest one (of 1 if all are zero)."""
     if variances.shape != (nodes,) or not (variances >= 0).all():
         raise ValueError(f"variances: shape {variances.shape} of numbers >= 0 is not one for {nodes} {what}")
     finite = variances[np.isfinite(variances)]
@@ -101,6 +101,6 @@ def _least(variances: FloatArray, nodes: int, what: str) -> FloatArray:
 
 
 def _rows(values: FloatArray, k: int) -> FloatArray:
-    """Return a level's values by parent, zeros where the last parent has no child."""
+    """Return a level's values, one row per parent; zeros for the last parent's missing children."""
     missing = -len(values) % k
     return np.concatenate([values, np.zeros(missing)]).reshape(-1, k)

@@ -1,4 +1,4 @@
-"""Consistent CDFs: whole numbers in [0, N], never falling, ending at N, closest to the published ones."""
+"""Consistent CDFs: the closest whole numbers in [0, N] that never fall and end at N."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dphist.consistency.isotonic import isotonic_integers, isotonic_median
 Error = Literal["absolute", "squared"]
 Penalty = Callable[[FloatArray, float], FloatArray]
 
-# Back pointers take four bytes a state; beyond this the general search would need more than 1 GB.
+# Back pointers take four bytes per state; a larger search would need more than 1 GB.
 LARGEST_TRELLIS = 2**28
 
 
@@ -42,14 +42,14 @@ def consistent_cdf(values: ArrayLike, total: int, error: Error = "squared") -> I
 
 
 def rising_cdfs(cdfs: ArrayLike) -> Int64Array:
-    """Return running CDFs that never fall over time either: half way between the tightest such bounds.
+    """Return running CDFs that also never fall over time: the mean of a running maximum and minimum.
 
-    The least sequence of CDFs that rises and is nowhere below the given ones is their running maximum, the
-    largest that is nowhere above them their running minimum from the end; both rise over the values as well,
-    and so does their mean, rounded down. What rises already stays as it is.
+    The lowest rising sequence that is nowhere below the given CDFs is their running maximum. The highest
+    rising one that is nowhere above them is their running minimum, taken from the end. Both rise over the
+    values as well, and so does their mean, rounded down. CDFs that already rise stay unchanged.
 
     Guarantee: the largest error against true counts, which rise, does not grow.
-    Args: cdfs of shape (times, m), whole, each non-decreasing: running cumulative counts one after another.
+    Args: cdfs of shape (times, m), whole, each non-decreasing: one row of cumulative counts per time.
     Returns: (times, m) int64, non-decreasing along both.
     Raises: ValueError for another shape, or a CDF that falls.
     Cost: O(times * m).
@@ -68,7 +68,7 @@ def rising_cdfs(cdfs: ArrayLike) -> Int64Array:
 
 
 def trellis(values: ArrayLike, total: int, penalty: Penalty) -> Int64Array:
-    """Return the consistent cumulative counts of least total penalty, for any penalty added up over bins.
+    """Return the consistent cumulative counts of least total penalty, for any sum of penalties per bin.
 
     The dynamic programme over (bin, cumulative count): the best path to (t, v) comes from the best state
     (t - 1, u) with u <= v, which a running minimum gives in one pass.
@@ -95,7 +95,7 @@ def trellis(values: ArrayLike, total: int, penalty: Penalty) -> Int64Array:
     cost = np.zeros(total + 1)
     for position, value in enumerate(points.tolist()):
         least = np.minimum.accumulate(cost)
-        # The first state that reaches each running minimum: where the minimum falls, else the one before.
+        # The first state that reaches each running minimum: this state where the minimum falls.
         falls = np.append(True, least[1:] < least[:-1])
         came_from[position] = np.maximum.accumulate(np.where(falls, states, 0))
         cost = least + penalty(candidates, value)

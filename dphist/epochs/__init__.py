@@ -2,5 +2,5 @@
 
 May import: ``dphist.tree``, ``dphist.laws`` and the leaves.
 Start at: ``levels.py`` (the design), then ``counter.py`` (release once).
-Must stay true: a node over epochs is noised once, inside the same epsilon as the epochs.
+Must stay true: each node over epochs gets noise once, within the same epsilon as the epochs.
 """

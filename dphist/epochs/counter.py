@@ -1,4 +1,4 @@
-"""Release nodes over epochs as epochs end, each once, and the running count since the stream's start."""
+"""Release each node over epochs once, when its last epoch ends, and the running count since the start."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class EpochRelease:
-    """What the end of an epoch makes public beside its own bins.
+    """The values released at the end of an epoch, besides its own bins.
 
     ``nodes``, lowest level (1) first, are those that the epoch completes. ``complete`` (width,) is the count
-    of all complete epochs, in units of 2^-16: what running counts of the next epoch start from.
+    of all complete epochs, in units of 2^-16. Running counts of the next epoch start from it.
     """
 
     epoch: int
@@ -36,10 +36,10 @@ class EpochRelease:
 
 @dataclass(frozen=True)
 class EpochLevelsSnapshot:
-    """All that the counter needs to go on: SECRET, for it holds exact counts of open nodes.
+    """The state from which the counter continues. SECRET: it holds exact counts of open nodes.
 
     ``accumulators`` (levels, width): exact counts of the complete children of each level's open node.
-    ``open_sums`` (levels + 1, width): public, their estimates; the last row that of all highest nodes.
+    ``open_sums`` (levels + 1, width): public, their estimates; the last row is the sum of all highest nodes.
     """
 
     epochs: int
@@ -73,12 +73,12 @@ class EpochLevelsSnapshot:
 
 
 class EpochLevelsCounter:
-    """Count over epochs without end: every epoch's end releases the nodes over epochs that it completes.
+    """Counts over an unlimited number of epochs: each epoch's end releases the nodes that it completes.
 
-    Guarantee: as ``EpochLevels``, also when the stream reacts to what was released: noise is drawn for each
-        node once, as it completes, independently of all else. If anything fails, nothing was released and the
-        counter is unchanged.
-    Args: design; noise source; width in cells; a snapshot to go on from.
+    Guarantee: as ``EpochLevels``, also when the stream reacts to released values: noise is drawn for each
+        node once, when it completes, independently of all else. If anything fails, nothing was released and
+        the counter is unchanged.
+    Args: design; noise source; width in cells; a snapshot to continue from.
     Cost: memory O(levels * width), whatever the number of epochs.
     Source: Chan, Shi, Song (2011), the hybrid mechanism, for counting without a horizon; Hay et al. (2010)
         for the estimates.
@@ -128,8 +128,8 @@ class EpochLevelsCounter:
     def close_epoch(self, total: Int64Array, published: Int64Array) -> EpochRelease:
         """End an epoch: release the nodes over epochs that it completes, each exactly once.
 
-        Args: the epoch's exact total and its published one in units of 2^-16, both int64 (width,).
-        Raises: ValueError for totals of a wrong kind; never showing one.
+        Args: the epoch's exact total, and its published total in units of 2^-16, both int64 (width,).
+        Raises: ValueError for totals of a wrong kind; the message never shows a total.
         """
         exact, estimate = self._checked(total), self._checked(published)
         if exact.min(initial=0) < 0:
@@ -155,9 +155,9 @@ class EpochLevelsCounter:
         return EpochRelease(epoch, tuple(nodes), self.complete)
 
     def running(self, within: Estimate | None = None) -> Estimate:
-        """Return the count since the stream's start: complete epochs, and ``within`` the open one.
+        """Return the count since the stream's start: all complete epochs, plus ``within`` for the open epoch.
 
-        Guarantee: unbiased; exact variance and law, the two parts being independent.
+        Guarantee: unbiased; variance and law are exact, because the two parts are independent.
         Args: within, the open epoch's running count as first published; None at an epoch's edge.
         """
         law, rounding = self.design.complete_law(self.epochs)

@@ -1,9 +1,9 @@
 """Levels over epochs: nodes that count whole epochs, so that a running count over years stays accurate.
 
-Each epoch has its own tree and ends with a published total of variance V. Added up, E totals have the error
-E V. Levels over epochs are a tree whose leaves are these totals: a node over k children is measured once,
-with a share of its own inside the sum, when its last epoch ends, and pooled with its children's sum. A
-running count since the stream's first bin is then the cover of the complete epochs by maximal nodes, plus the
+Each epoch has its own tree and ends with a published total of variance V. The sum of E totals has variance
+E V. Levels over epochs are a tree whose leaves are these totals. A node over k children is measured once,
+when its last epoch ends, with its own share of epsilon, and pooled with its children's sum. A running count
+since the stream's first bin is then the sum of the maximal nodes that cover the complete epochs, plus the
 running count of the open epoch. Its predicted error is exact.
 """
 
@@ -37,9 +37,10 @@ class EpochLevels:
         and in one node of each level, so it costs the epoch's epsilon and every level's (added up in
         fractions, scales rounded up). It does not hold for neighbours that differ in every epoch (the unit
         user).
-    Args: epoch; branching, lowest level first: the epochs of a lowest node, then children per node; at least
-        2, the lowest may be 1 (every epoch's total is measured once more); epsilons of the levels, likewise.
-    Raises: ValueError naming the field that is wrong.
+    Args: epoch, the design of one epoch; branching, lowest level first: epochs per lowest node, then children
+        per node, at least 2; the lowest may be 1 (each epoch's total is measured twice); epsilons, one per
+    level, lowest first.
+    Raises: ValueError naming the wrong field.
     """
 
     epoch: TreeDesign
@@ -64,7 +65,7 @@ class EpochLevels:
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """How many epochs a node of each level holds, lowest first."""
+        """The number of epochs that a node of each level covers, lowest first."""
         widths, epochs = [], 1
         for k in self.branching:
             epochs *= k
@@ -88,7 +89,7 @@ class EpochLevels:
 
     @cached_property
     def children_weights(self) -> tuple[int, ...]:
-        """How much a node trusts its children's sum, per level, in units of 2^-24."""
+        """The weight of the children's sum in a node's estimate, per level, in units of 2^-24."""
         return tuple(round(passed * (1 << WEIGHT_BITS)) for passed, _ in self._from_below)
 
     @cached_property
@@ -107,9 +108,9 @@ class EpochLevels:
         return tuple(rows)
 
     def digits(self, epochs: int | Int64Array) -> list[Int64Array]:
-        """Return how many single epochs, then nodes of each level, cover the first ``epochs`` epochs.
+        """Return how many single epochs, and how many nodes of each level, cover the first ``epochs`` epochs.
 
-        No level is above the highest one, so its nodes only grow in number.
+        No level joins the highest level's nodes, so their number only grows.
         """
         rest, digits = np.asarray(epochs), []
         for k in self.branching:
@@ -118,7 +119,7 @@ class EpochLevels:
         return [*digits, rest]
 
     def complete_variance(self, epochs: int | Int64Array) -> FloatArray:
-        """Return the variance of the estimated count of the first ``epochs`` epochs, complete ones."""
+        """Return the variance of the estimated count of the first ``epochs`` epochs, all complete."""
         pairs = zip(self.digits(epochs), self.variances_from_below, strict=True)
         return np.asarray(sum(digit * variance for digit, variance in pairs), np.float64)
 
@@ -126,14 +127,14 @@ class EpochLevels:
         """Return the expected squared error of the running count since the stream's start, mean over time.
 
         Guarantee: exact, up to the rounding of published values to 2^-16.
-        Args: epochs, over all bins of which the mean is taken.
+        Args: epochs, their number; the mean is over all their bins.
         Cost: O(epochs * levels + horizon).
         """
         complete = self.complete_variance(np.arange(epochs))
         return float(complete.mean() + self.prefix_variances.mean())
 
     def complete_law(self, epochs: int) -> tuple[WeightedNoise, float]:
-        """Return the exact law of the error of the first ``epochs`` epochs' count, and its rounding bound.
+        """Return the exact law of the error of the first ``epochs`` epochs' count, and a rounding bound.
 
         The bound is in units of 2^-16, as ``DecoderWeights.rounding_units``.
         """
@@ -146,9 +147,9 @@ class EpochLevels:
 
     @cached_property
     def node_laws(self) -> tuple[tuple[WeightedNoise, float], ...]:
-        """The law of the error of one node's estimate, per level, lowest first, and its rounding bound.
+        """The law of the error of one node's estimate and its rounding bound, per level, lowest first.
 
-        A node's error is made of its own noise and of the totals of all epochs below.
+        A node's error combines its own noise with the errors of the totals of all epochs below it.
         """
         law, units = self._total_law
         rows = []
@@ -161,7 +162,7 @@ class EpochLevels:
         return tuple(rows)
 
     def completed(self, epochs: int) -> list[int]:
-        """Return the levels, from 0, of which a node is complete with the last of so many epochs."""
+        """Return the levels, from 0, that have a node which ends with epoch number ``epochs``."""
         return [level for level, width in enumerate(self.widths) if epochs % width == 0]
 
     def pooled(self, level: int, value: Int64Array, children: Int64Array) -> Int64Array:
@@ -173,12 +174,12 @@ class EpochLevels:
         return own + scaled(np.array([self.children_weights[level]]), children - own)
 
     def at_epsilon(self, epsilon: Fraction, epoch: TreeDesign) -> EpochLevels:
-        """Return the same levels with their parts of another epsilon. Args: an epoch's design at its part."""
+        """Return the same levels scaled to another epsilon. Args: epoch, its design scaled likewise."""
         parts = tuple(own * epsilon / self.epsilon for own in self.epsilons)
         return EpochLevels(epoch, epsilon, self.branching, parts)
 
     def to_json(self) -> str:
-        """Return the canonical text of the levels; the epoch's design has one of its own."""
+        """Return the levels as canonical JSON text; the epoch's design is stored separately."""
         fields = {
             "branching": list(self.branching),
             "epsilon": str(self.epsilon),
@@ -205,13 +206,13 @@ class EpochLevels:
 def range_weights_of_epochs(design: EpochLevels, epochs: int, inside: Sequence[float]) -> list[FloatArray]:
     """Return the weights of the best linear unbiased estimate of a weighted sum of complete epochs' counts.
 
-    Args: epochs complete; inside (epochs,), the weight of each epoch's count: 1 within a range.
+    Args: epochs, how many are complete; inside (epochs,), the weight of each epoch's count (1 in a range).
     Returns: weights on the epochs' published totals (epochs,), then on the nodes' own values of each level.
     Cost: O(epochs).
     """
     alphas: list[FloatArray] = [np.asarray(inside, np.float64)]
     for k in design.branching:
-        # A level's nodes look alike: their children share what they learn evenly.
+        # All nodes of a level have equal variances, so a correction is divided evenly among the children.
         nodes = len(alphas[-1]) // k
         alphas.append(alphas[-1][: nodes * k].reshape(nodes, k).mean(axis=1))
     reach, own = alphas[-1], []

@@ -1,7 +1,7 @@
 """Shortest symmetric intervals from the exact law of a weighted sum of discrete Laplace variables.
 
 The characteristic function of one variable of variance s is 1 / (1 + s (1 - cos theta)), so that of the sum S
-is known in closed form. Inverting it needs three certificates, all charged to the safe side:
+is known in closed form. Inverting it makes three approximations; each has a bound that widens the interval:
 
 - a period: probabilities are read from a Fourier series of period L, which adds P(|S| beyond L - x) at most;
   a Chernoff bound from the exact moment generating function makes that ``TAIL_SHARE`` of 1 - confidence;
@@ -49,15 +49,15 @@ _CELLS_PER_CHUNK = 2**19
 _LAWS_PER_CHUNK = 256
 # In units of a lattice: far above the rounding of sums, and below all that is shown.
 _BEYOND = 2.0**-10
-# So few frequencies are not worth looking into.
+# With fewer frequencies than this, searching for droppable ones costs more than it saves.
 _FEW_FREQUENCIES = 32
-# Doubles of a table of which some copies may be made: eight megabytes.
+# Largest table (in doubles) that may be copied several times: eight megabytes.
 _CELLS_AT_ONCE = 2**20
 
 
 @lru_cache(maxsize=4096)
 def half_width(law: WeightedNoise, confidence: float) -> HalfWidth:
-    """Return the least half width that holds the error with the asked probability.
+    """Return the least half width of an interval that holds the error with at least this probability.
 
     Guarantee: P(|error| <= value) >= level >= confidence. The least such value where the error lies on a
         lattice (whole weights: the least integer; a unit that doubles cannot hold exactly: 2^-10 of it more,
@@ -89,7 +89,7 @@ def half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatArr
 
 
 def _half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatArray]:
-    """Return those of different laws, few enough for some copies of them."""
+    """Return half widths and levels of distinct laws, few enough to copy their table several times."""
     beyond, levels = _beyond_rounding(laws), laws.probability_of_silence()
     values = beyond.copy()
     noisy = np.flatnonzero(levels < confidence)
@@ -105,10 +105,10 @@ def _half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatAr
 
 
 def _beyond_rounding(laws: LawTable) -> FloatArray:
-    """Return what to add to half widths on a lattice, so that rounded sums of its multiples are within.
+    """Return a margin to add to half widths on a lattice, so that rounding cannot push an error outside.
 
-    An answer whose error is exactly a half width must be held. Its sum is exact where the weights are whole
-    numbers of 2^-20; where they are, say, 0.2 and 0.8, a sum of doubles may come out on either side.
+    An error equal to the half width must be inside the interval. Its sum is exact if the weights are
+    multiples of 2^-20; with weights such as 0.2 and 0.8, a sum of doubles may come out on either side.
     """
     present = (laws.copies > 0) & (laws.variances > 0)
     exact = (np.ldexp(laws.weights, 20) % 1.0 == 0.0) | ~present
@@ -168,7 +168,7 @@ class _Search:
         return values, levels
 
     def _refined(self, rows: NDArray[np.int64], blocks: list[tuple[int, int]]) -> NDArray[np.int64]:
-        """Return the frequencies of these blocks without finer blocks that may be dropped for all rows.
+        """Return the frequencies of these blocks, less the finer blocks that can be dropped for all rows.
 
         Between two frequencies sin^2 is at least its value at one of them, unless a zero lies between.
         """
@@ -184,17 +184,18 @@ class _Search:
         return np.union1d([1], pieces(low, high, 1)[0])
 
     def _needed_blocks(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return block starts, and for each law which blocks of frequencies may not be dropped."""
+        """Return block starts, and for each law the blocks of frequencies that must be kept."""
         starts = np.array(block_starts(self.frequencies))
         turns = starts / self.period[:, np.newaxis]
         decay = self.laws.sums(turns, len(starts) - 1, _least_log)
         return starts, decay < self.droppable
 
     def _least_of(self, rows: NDArray[np.int64], series: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-        """Return the least x and its level for some laws, by these frequencies.
+        """Return the least x and its level for some laws, computed from these frequencies.
 
-        Newton's steps, as P(|S| <= x) is nearly concave; each is rounded up and tried, so that what counts is
-        which whole steps were seen to do and not to do. Where they lead astray, halving ends the search.
+        The search uses Newton steps, as P(|S| <= x) is nearly concave. Each step is rounded up and tested, so
+        the result depends on tested whole steps only. If Newton steps do not converge, bisection ends the
+        search.
         """
         period = self.period[rows, np.newaxis]
         theta = 2.0 * np.pi * series / period
@@ -204,7 +205,7 @@ class _Search:
         theta, coefficients = theta[:, visible], coefficients[:, visible]
         slopes = coefficients * theta
         step, offset, uniform = self.step[rows], 0.5 if self.lattice else 0.0, 2.0 / period[:, 0]
-        # Where nothing less will do, the Chernoff bound that set the search's end vouches for it.
+        # If no smaller x suffices, the search ends at its upper limit, which the Chernoff bound certifies.
         low, high, level = np.full(len(rows), -1), self.largest[rows], np.full(len(rows), self.confidence)
         target = self._normal_guess(rows)
         for number in range(NEWTON_STEPS + int(high.max() + 1).bit_length()):
@@ -225,7 +226,7 @@ class _Search:
         return high * step + self.eta[rows], np.clip(level, self.confidence, 1.0)
 
     def _normal_guess(self, rows: NDArray[np.int64]) -> FloatArray:
-        """Return the step at which the search would end if the laws were normal."""
+        """Return the step at which the search would end for normal laws of the same variance."""
         far = NormalDist().inv_cdf(0.5 + 0.5 * self.confidence)
         return np.asarray(
             far * (self.laws.take(rows).deviations() if self.lattice else 1.0) / self.step[rows]
@@ -249,7 +250,7 @@ class _Search:
 
 
 def _least_log(weights: FloatArray, variances: FloatArray, turns: FloatArray) -> FloatArray:
-    """Return the least log(1 + 2 s sin^2(w theta / 2)) from one theta / (2 pi) to the next; 0 beyond a peak.
+    """Return the minimum of log(1 + 2 s sin^2(w theta / 2)) between neighbouring turns; 0 beyond a peak.
 
     Up to a peak sin(pi w t) is at least 2 w t.
     """
@@ -261,7 +262,7 @@ def _least_log(weights: FloatArray, variances: FloatArray, turns: FloatArray) ->
 
 
 def _least_log_between(weights: FloatArray, variances: FloatArray, turns: FloatArray) -> FloatArray:
-    """Return the same anywhere, from lower and upper ends: at one of both, unless a zero lies between."""
+    """Return the minimum between lower and upper ends anywhere: at one end, unless a zero lies between."""
     turns, half = weights * turns, turns.shape[-1] // 2
     square = squared_sine(np.pi * turns)
     least = np.minimum(square[..., :half], square[..., half:])

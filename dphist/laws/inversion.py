@@ -1,4 +1,4 @@
-"""What inverting laws takes (``interval.py``): windows, tails, and which frequencies may be dropped.
+"""Parts of the inversion of laws in ``interval.py``: windows, tail bounds, and droppable frequencies.
 
 Source: Kuo and Kaiser (1966) for the window; Chernoff (1952) for the tails.
 """
@@ -19,12 +19,12 @@ DITHER = 1 / 256
 STEPS_PER_DITHER = 16
 # Each certificate (period, dither, dropped terms) costs at most this part of 1 - confidence.
 TAIL_SHARE = 1e-5
-# Sums of doubles below one: a generous bound on their rounding.
+# A generous bound on the rounding error of sums of doubles below one.
 FLOATING_ERROR = 1e-11
 NEGLIGIBLE = 1e-13
 # Newton steps towards a half width; if more are needed, halving ends the search.
 NEWTON_STEPS = 8
-# Frequencies are looked at in blocks: the first few, which all laws need, then ends that grow by a factor.
+# Frequencies are tested in blocks: the first few, which all laws need, then blocks that grow by a factor.
 _FIRST_BLOCK = 8
 _BLOCK_GROWTH = 1.4
 _FAR = 64
@@ -43,7 +43,7 @@ class HalfWidth:
 
 
 def block_starts(frequencies: int) -> list[int]:
-    """Return where blocks of the frequencies 1 .. frequencies start, and the end of the last one."""
+    """Return the start of each block of the frequencies 1 .. frequencies, and the end of the last block."""
     starts = [1]
     while starts[-1] <= frequencies:
         growth = _BLOCK_GROWTH if starts[-1] < _FAR else _FAR_GROWTH
@@ -53,7 +53,7 @@ def block_starts(frequencies: int) -> list[int]:
 
 
 def pieces(low: Int64Array, high: Int64Array, width: int) -> tuple[Int64Array, Int64Array]:
-    """Return ranges [low, high) in pieces of at most ``width``.
+    """Cut ranges [low, high) into pieces of at most ``width``; return their starts and ends.
 
     >>> [edges.tolist() for edges in pieces(np.array([0, 9]), np.array([5, 10]), 3)]
     [[0, 3, 9], [3, 5, 10]]
@@ -65,10 +65,10 @@ def pieces(low: Int64Array, high: Int64Array, width: int) -> tuple[Int64Array, I
 
 
 def piece_widths(turns: float) -> tuple[int, int, int]:
-    """Return the widths of pieces to look into one after the other.
+    """Return the widths of pieces to test, widest first.
 
-    Args: turns of the largest weight's wave from one frequency to the next. The finest pieces see its zeros;
-        wider ones are dropped wherever smaller weights suffice.
+    Args: turns of the largest weight's wave from one frequency to the next. The finest pieces resolve its
+        zeros; wider pieces are dropped where smaller weights suffice.
     """
     finest = max(4, int(1.0 / (16.0 * turns)))
     return 16 * finest, 4 * finest, finest
@@ -83,7 +83,7 @@ def dither_shape(allowed: float) -> float:
 
 
 def droppable_decay(frequencies: int, allowed: float) -> float:
-    """Return the decay from which on frequencies may be dropped: all of them together cost ``allowed``."""
+    """Return the decay above which frequencies may be dropped; all dropped ones together cost ``allowed``."""
     return math.log((math.log(max(frequencies, 1)) + 1.0) / allowed)
 
 
@@ -98,23 +98,23 @@ def kaiser_bessel(omega: FloatArray, shape: float) -> FloatArray:
 
 
 def tail_bounds(laws: LawTable, probabilities: tuple[float, ...]) -> list[FloatArray]:
-    """Return, for each probability p, x with P(|S| >= x) <= p for every law (Chernoff, both sides).
+    """Return, for each probability p, an x per law with P(|S| >= x) <= p (Chernoff, both sides).
 
-    Args: laws with noise in them.
+    Args: laws, each with some noise.
     """
     present = (laws.copies > 0) & (laws.variances > 0)
     with np.errstate(divide="ignore", over="ignore"):
         poles = 2.0 * np.arcsinh(np.sqrt(0.5 / laws.variances)) / laws.weights
     pole = np.where(present, poles, np.inf).min(axis=1)[:, np.newaxis]
     exponents = pole * chernoff_fractions(pole * laws.deviations()[:, np.newaxis], probabilities)
-    # Without copies a group has no pole: its weight could be anything.
+    # A group without copies has no pole, whatever its weight.
     noisy = LawTable(np.where(present, laws.weights, 0.0), laws.copies, laws.scales)
     cumulant = -noisy.sums(0.5 * exponents, exponents.shape[1], _log_of_growth)
     return [((cumulant + math.log(2.0 / p)) / exponents).min(axis=1) for p in probabilities]
 
 
 def _log_of_growth(weights: FloatArray, variances: FloatArray, halves: FloatArray) -> FloatArray:
-    """Return log(1 - 2 s sinh^2(w e / 2)) from e / 2: minus a group's part of the cumulant."""
+    """Return log(1 - 2 s sinh^2(w e / 2)) for e / 2 in ``halves``: minus a group's part of the cumulant."""
     growth = np.sinh(weights * halves)
     growth *= growth
     growth *= -2.0 * variances
@@ -122,10 +122,10 @@ def _log_of_growth(weights: FloatArray, variances: FloatArray, halves: FloatArra
 
 
 def chernoff_fractions(pole: FloatArray, probabilities: tuple[float, ...]) -> FloatArray:
-    """Return exponents worth trying for each probability, as parts of the largest one, the pole.
+    """Return candidate Chernoff exponents for each probability, as fractions of the pole.
 
-    Any exponent gives a bound. The normal law's best one is sqrt(2 log(2 / p)) / deviation; where the pole is
-    near, the best one is below both.
+    Any exponent gives a bound. The best one for a normal law is sqrt(2 log(2 / p)) / deviation. If the pole
+    is near, the best one is below both.
 
     Args: poles, in units of 1 / standard deviation, shape (laws, 1).
     Returns: shape (laws, exponents), each in (0, 1).

@@ -1,7 +1,7 @@
 """The law of an answer's error: a weighted sum of independent discrete Laplace variables.
 
-An answer is linear in the released nodes, so its error is known exactly before anything is measured. This
-file holds the law as data and its moments; ``interval.py`` inverts it.
+An answer is linear in the released nodes, so the distribution of its error is known exactly before anything
+is measured. This file represents that law and its moments; ``interval.py`` inverts it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from dphist.arrays import FloatArray
 
-# Doubles that intermediate arrays may hold: a quarter of a megabyte, so that a few stay in cache.
+# Size of intermediate arrays, in doubles: a quarter of a megabyte, so that a few fit in cache.
 _CELLS = 2**15
-# In standard deviations; a lattice search may look at six times as many frequencies.
+# In standard deviations; a lattice search may need six times as many frequencies.
 LARGEST_MIXED_LATTICE = 1024.0
 
 
@@ -39,7 +39,7 @@ def discrete_laplace_variance(scale: float) -> float:
 
 
 class NoiseGroup(NamedTuple):
-    """``copies`` independent discrete Laplace variables of one scale, each times ``weight``."""
+    """``copies`` independent discrete Laplace variables of equal scale, each multiplied by ``weight``."""
 
     weight: float
     copies: int
@@ -71,7 +71,7 @@ class WeightedNoise:
 
     @classmethod
     def joined(cls, laws: Iterable[WeightedNoise], copies: int = 1) -> WeightedNoise:
-        """Return the law of the sum of independent errors, so many copies of each."""
+        """Return the law of the sum of independent errors, with ``copies`` of each."""
         return cls.of((w, n * copies, s) for law in laws for w, n, s in law.groups)
 
     @cached_property
@@ -92,7 +92,7 @@ class LawTable:
 
     @classmethod
     def of(cls, laws: Sequence[WeightedNoise]) -> LawTable:
-        """Lay laws side by side."""
+        """Put laws into one table, one row each."""
         shape = (len(laws), max((len(law.groups) for law in laws), default=0))
         table = cls(np.zeros(shape), np.zeros(shape), np.ones(shape))
         for row, law in enumerate(laws):
@@ -106,7 +106,7 @@ class LawTable:
     def of_uniform_columns(
         cls, columns: Sequence[tuple[FloatArray, FloatArray, float]], laws: int
     ) -> LawTable:
-        """Put columns of (weights of either sign, copies, one scale) side by side."""
+        """Return a table from columns, each (weights of either sign, copies, one scale)."""
         weights, copies = np.zeros((len(columns), laws)), np.zeros((len(columns), laws))
         for column, (weight, number, _) in enumerate(columns):
             weights[column], copies[column] = weight, number
@@ -114,7 +114,7 @@ class LawTable:
 
     @classmethod
     def of_uniform(cls, weights: FloatArray, copies: FloatArray, scales: FloatArray) -> LawTable:
-        """Return laws whose groups have one scale a column, each in its own order.
+        """Return a table in which each column has one scale; groups keep the order given.
 
         Args: weights of either sign and copies, (laws, groups); scales (groups,).
         """
@@ -138,18 +138,19 @@ class LawTable:
         return len(self.weights)
 
     def law(self, row: int) -> WeightedNoise:
-        """Return one of the laws by itself."""
+        """Return the law in one row."""
         columns = (self.weights[row].tolist(), self.copies[row].tolist(), self.scales[row].tolist())
         return WeightedNoise.of((w, int(n), s) for w, n, s in zip(*columns, strict=True))
 
     def take(self, rows: NDArray[np.int64]) -> LawTable:
-        """Return some of the laws."""
+        """Return a table of the chosen rows."""
         return LawTable(self.weights[rows], self.copies[rows], self.scales[rows])
 
     def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return rows that hold every law, and for each law its place among them.
+        """Return rows that together hold every distinct law, and for each law its position among those rows.
 
-        Bins under nodes alike have one law. Rows with equal entries in one order are found, others may not.
+        Many bins have equal laws. Rows with equal entries in equal order are merged; other equal laws may
+        remain.
         """
         every = np.arange(len(self))
         if len(self) < 2 or not self.weights.shape[1]:
@@ -164,11 +165,11 @@ class LawTable:
         return (first, place) if alike else (every, every)
 
     def scaled(self, factors: FloatArray) -> LawTable:
-        """Return the laws of the sums times one factor per law."""
+        """Return the laws of the errors multiplied by one factor per law."""
         return LawTable(self.weights * factors[:, np.newaxis], self.copies, self.scales)
 
     def repeated(self, copies: FloatArray | int) -> LawTable:
-        """Return the laws of sums of so many independent errors, one number of copies per law or for all."""
+        """Return the laws of sums of ``copies`` independent errors; one number per law, or one for all."""
         each = np.broadcast_to(np.asarray(copies, np.float64), len(self))
         return LawTable(self.weights, self.copies * each[:, np.newaxis], self.scales)
 
@@ -194,9 +195,9 @@ class LawTable:
     ) -> FloatArray:
         """Return the sums over groups of copies * log_of(weights, variances, at), shape (laws, points).
 
-        Args: at, (laws, any), what log_of is to look at; log_of takes weights and variances as
-            (laws, groups, 1) and that as (laws, 1, any), and returns (laws, groups, points).
-        Cost: some laws after others, so that what is looked at stays in cache.
+        Args: at, (laws, any), the arguments of log_of; log_of takes weights and variances of shape
+            (laws, groups, 1) and arguments of shape (laws, 1, any), and returns (laws, groups, points).
+        Cost: works on blocks of laws, so that intermediate arrays stay in cache.
         """
         total, groups = np.zeros((len(self), points)), self.weights.shape[1]
         laws = max(1, _CELLS // max(1, points * groups))
@@ -213,9 +214,9 @@ class LawTable:
         return total
 
     def columns(self, points: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-        """Yield (weights, copies, variances) of some columns of groups after others, each (laws, groups, 1).
+        """Yield (weights, copies, variances) of successive blocks of columns, each (laws, groups, 1).
 
-        Few laws come with all groups at once, many with one: arrays of ``points`` per group stay in cache.
+        Few laws: all groups in one block. Many laws: one group per block, so that arrays stay in cache.
         """
         step = max(1, _CELLS // max(1, len(self) * points))
         for start in range(0, self.weights.shape[1], step):
@@ -223,14 +224,14 @@ class LawTable:
             yield self.weights[part], self.copies[part], self.variances[part]
 
     def probability_of_silence(self) -> FloatArray:
-        """Return the probability that every variable is 0, a lower bound on that of an error of 0."""
+        """Return the probability that every variable is 0, a lower bound on the probability of no error."""
         return np.asarray(np.exp((self.copies * np.log(np.tanh(0.5 / self.scales))).sum(axis=1)))
 
     def lattice_units(self) -> FloatArray:
-        """Return for every law the unit of which the sum is always a multiple, or 0 where there is none.
+        """Return, for each law, a unit of which the sum is always a multiple, or 0 if there is none.
 
-        The unit is the least weight, if all weights are multiples of it. Several different multiples are
-        worth a lattice only while it is small.
+        The unit is the least weight, if all weights are multiples of it. With several different multiples,
+        the unit is used only while the lattice is small.
         """
         present = (self.copies > 0) & (self.variances > 0)
         least = np.where(present, self.weights, np.inf).min(axis=1, initial=np.inf)

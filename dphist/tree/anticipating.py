@@ -1,4 +1,4 @@
-"""The anticipating counter: running counts that already use the noise of nodes that are not complete.
+"""The anticipating counter: running counts that already use the noise of incomplete nodes.
 
 The noise of a whole epoch is drawn before its first bin, independently of all data, and decoded once into the
 error of every running count to come. Publishing a bin is then an addition.
@@ -28,15 +28,15 @@ class AnticipatingCounter:
     """Count closed bins; every push publishes the least-squares running count over the whole epoch's tree.
 
     Guarantee: all nodes and all published values of one epoch together are ``design.epsilon``-DP for
-        neighbours as the design says, also when the stream reacts to what was published: they are functions
-        of one noisy tree R x + Z (``decoder.py``), and Z was drawn before any of it. A published value
-        depends on bins up to its own and is never revised. Nodes cut off by the horizon are never published.
+        neighbours as the design says, also when the stream reacts to published values: they are functions of
+        one noisy tree R x + Z (``decoder.py``), and Z was drawn before the epoch. A published value depends
+        on bins up to its own and is never revised. Nodes cut off by the horizon are never published.
     Args: an anticipating design; noise, a source to draw from or the epoch's
         noise as ``draw_epoch_noise`` returned it; width in cells.
     Raises: ValueError for a causal design or noise of another shape.
     Cost: construction draws and decodes the noise of all nodes; a push costs O(width) on average. Memory: 24
-        bytes a bin and cell, about.
-    Source: Hay et al. (2010) for least squares; Andersson et al. (2024) for using nodes that are still open.
+        bytes per bin and cell, about.
+    Source: Hay et al. (2010) for least squares; Andersson et al. (2024) for the noise of incomplete nodes.
 
     >>> from dphist import SeededNoise, plan_tree
     >>> design = plan_tree(horizon=4, epsilon=1e9, release="anticipating")
@@ -75,7 +75,7 @@ class AnticipatingCounter:
 
         Guarantee: see the class. If anything fails, nothing was published and the counter is unchanged.
         Args: counts of the bin, an integer or shape (width,), none negative.
-        Raises: ValueError beyond the horizon or for counts of a wrong kind; never showing a count.
+        Raises: ValueError beyond the horizon or for counts of a wrong kind; the message never shows a count.
         """
         row = np.asarray(counts)
         return self.push_many(np.atleast_1d(row)[np.newaxis]).bin(0)

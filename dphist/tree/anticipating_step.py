@@ -1,6 +1,6 @@
-"""One step of the anticipating release: exact counts and the stored noise of some bins in, releases out.
+"""One step of the anticipating release: turns exact counts and stored noise of some bins into releases.
 
-A step needs the noise of its own bins only, so a service may keep an epoch's noise in pages and read one.
+A step needs only the noise of its own bins, so a service can store an epoch's noise in pages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SNAPSHOT_VERSION = 1
 
 @dataclass(frozen=True)
 class AnticipatingSnapshot:
-    """What an anticipating counter needs to go on, besides its epoch's noise: SECRET, exact counts.
+    """The state of an anticipating counter, apart from its epoch's noise. SECRET: exact counts.
 
     ``accumulators`` (height, width) as in ``CounterSnapshot``; ``total`` (width,) counts all closed bins.
     """
@@ -71,7 +71,7 @@ class AnticipatingSnapshot:
 class BinsNoise:
     """The noise of consecutive bins: SECRET until they are released.
 
-    ``errors`` (bins, width) are those of the published running counts, in units of 2^-16; ``nodes``, per
+    ``errors`` (bins, width) are the errors of the published running counts, in units of 2^-16; ``nodes``, per
     measured level, root side first, hold the noise of the nodes that these bins complete, (nodes, width).
     """
 
@@ -87,7 +87,7 @@ def bins_noise(
     first_bin: int,
     stop: int,
 ) -> BinsNoise:
-    """Cut the noise of bins [first_bin, stop) out of a whole epoch's.
+    """Return the noise of bins [first_bin, stop), cut out of a whole epoch's noise.
 
     Args: noise as ``draw_epoch_noise`` returned it, errors as ``decode_noise`` did.
     """
@@ -108,8 +108,8 @@ def release_bins(
     Args: the state before these bins; counts of shape (bins, width), integers, none negative; the noise of
         exactly these bins.
     Returns: the releases, and the state after them.
-    Raises: ValueError for bins beyond the horizon, counts of a wrong kind, or noise of other bins; never
-        showing a count.
+    Raises: ValueError for bins beyond the horizon, counts of a wrong kind, or noise of other bins; the
+        message never shows a count.
     Cost: O(bins * width).
     """
     shape, leaves = design.shape, _checked(design, before, counts)

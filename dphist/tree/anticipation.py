@@ -1,9 +1,9 @@
 """The error of the anticipating running count on level-uniform trees, in O(height).
 
-All complete nodes of a level look alike, so a level is two nodes: a complete one, and the last one if the
-horizon cuts it off. The recursion is that of ``prefix_error.py``. On a tree that nothing cuts off, children
-are alike too, alpha depends on the shape only, and the error is a sum over levels of a number of ``uses``
-times the variance from below, as it is for the causal release.
+All complete nodes of a level have equal errors, so a level is represented by two nodes: a complete one, and
+the last one if the horizon cuts it off. The recursion is that of ``prefix_error.py``. If the horizon cuts off
+no node, children are equal too and alpha depends on the shape only. The error is then a sum over levels of a
+number of ``uses`` times the variance from below, as for the causal release.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dphist.tree.shape import TreeShape
 
 
 class _Pool(NamedTuple):
-    """What a level's nodes see of their children: inputs (parents, k), sums (parents,)."""
+    """Sums over the children of a level's nodes: inputs (parents, k), sums (parents,)."""
 
     bins: FloatArray
     variances: FloatArray
@@ -33,7 +33,7 @@ class _Pool(NamedTuple):
 
     @property
     def divisor(self) -> FloatArray:
-        """The children's variances added up, 1 where all of them are free of noise."""
+        """The sum of the children's variances, or 1 where none of them has noise."""
         return np.where(self.total > 0, self.total, 1.0)
 
     @property
@@ -43,7 +43,7 @@ class _Pool(NamedTuple):
 
 
 def _pool(bins: FloatArray, variances: FloatArray, first: FloatArray, second: FloatArray) -> _Pool:
-    """Sum up children, all arguments of shape (parents, k) and zero where no child exists.
+    """Return sums over children; all arguments have shape (parents, k) and are zero where no child exists.
 
     Args: bins under each child, its variance from below, and the sums of alpha and alpha^2 over its bins.
     """
@@ -66,8 +66,8 @@ def _pool(bins: FloatArray, variances: FloatArray, first: FloatArray, second: Fl
 def anticipating_uses(children: FloatArray, horizon: int) -> FloatArray:
     """Return how much each level's variance from below counts in the mean squared error of a running count.
 
-    Guarantee: exact where the horizon is a multiple of the bins under a top-level node; otherwise the top
-        level is taken to hold a fraction of a node, which is close.
+    Guarantee: exact if the horizon is a multiple of the bins under a top-level node. Otherwise a close
+        approximation, which counts the last top-level node as a fraction of a node.
     Args: branchings of shape (trees, height), root to leaf.
     Returns: shape (trees, height): the mean over t of C_j / x + alpha^2 - (C_j / x + alpha)^2 / k below a
         node, and of C_j / x + alpha^2 below the root.

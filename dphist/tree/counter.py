@@ -1,7 +1,7 @@
-"""Release once: exact counts of closed bins in, noisy nodes out.
+"""The causal counter: turns exact counts of closed bins into noisy nodes, each released once.
 
-``TreeCounter`` is the only place of the library that holds exact counts between two calls. It draws each
-node's noise when the node completes, hands the node out in that same call, and forgets its exact count.
+``TreeCounter`` holds exact counts between two calls. It draws each node's noise when the node completes,
+returns the noisy node from that same call, and forgets its exact count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
 from dphist.tree.release import BinRelease, BinReleases, LevelRelease
 from dphist.tree.upward import UpwardPass, close_parents
 
-# Published values are int64 in units of 2^-16; counts of one node stay well inside.
+# Published values are int64 in units of 2^-16; this limit on a node's count leaves room for noise.
 LARGEST_COUNT = 2**45
 _SNAPSHOT_HEADER = struct.Struct("<4sHHQQ")
 _SNAPSHOT_MAGIC = b"dpTC"
@@ -28,7 +28,7 @@ _SNAPSHOT_VERSION = 1
 
 @dataclass(frozen=True)
 class CounterSnapshot:
-    """All that a counter needs to go on: SECRET, for it holds exact counts of open nodes.
+    """The state from which a counter continues. SECRET: it holds exact counts of open nodes.
 
     ``accumulators[i - 1]``, of shape (height, width), is the exact count of the complete children of the open
     level-i node (the last row is 0: a closed bin is complete). ``open_sums``, likewise, are public: the sums
@@ -67,13 +67,13 @@ class CounterSnapshot:
 
 
 class TreeCounter:
-    """Count closed bins under continual observation: every push releases the nodes that it completes.
+    """Counts closed bins under continual observation: every push releases the nodes that it completes.
 
     Guarantee: the nodes of one epoch together are ``design.epsilon``-DP for neighbours as the design says,
-        also when the stream reacts to what was released. Everything else a method returns is computed from
+        also when the stream reacts to released values. Everything else a method returns is computed from
         released nodes; exact counts leave only in ``snapshot()`` and never appear in text.
     Args: design, causal; noise source; width in cells (1 for a running count); history=False keeps no
-        released nodes, so that ``prefix`` and ``range`` answer nothing but ``live`` still does.
+        released nodes: ``prefix`` and ``range`` then raise ValueError, ``live`` still works.
     Cost: a push draws noise for 1 + 1/k + 1/k^2 + ... nodes on average; memory O(height * width), plus the
         released nodes with history.
     Source: Chan, Shi, Song (2011) for continual release on trees; Hay et al. (2010) for the estimates.
@@ -111,7 +111,7 @@ class TreeCounter:
 
         Guarantee: see the class. If anything fails, nothing was released and the counter is unchanged.
         Args: counts of the bin, an integer or shape (width,), none negative.
-        Raises: ValueError beyond the horizon or for counts of a wrong kind; never showing a count.
+        Raises: ValueError beyond the horizon or for counts of a wrong kind; the message never shows a count.
         Cost: O(height * width) at worst, O(width) on average.
         """
         row = np.asarray(counts)
@@ -152,7 +152,7 @@ class TreeCounter:
         return releases
 
     def live(self) -> Estimate:
-        """Return the running count after the last closed bin, from the nodes complete now.
+        """Return the running count after the last closed bin, from the nodes that are complete now.
 
         Guarantee: the best linear unbiased estimate from complete nodes; post-processing of releases.
         """
@@ -240,7 +240,7 @@ class TreeCounter:
         return self._forest
 
     def _check(self) -> None:
-        """Assert every invariant that can be seen from inside; the message shows public state only."""
+        """Assert the counter's invariants; a failure's message shows public state only."""
         shape, state = self.design.shape, repr(self)
         rows = (shape.height, self.width)
         assert 0 <= self.bin <= self.design.horizon, state

@@ -1,15 +1,16 @@
-"""Least squares over an epoch's whole noise, in exact integers that commute with every shift of the noise.
+"""Least squares over an epoch's whole noise, in exact integers that commute with whole shifts of the noise.
 
-Noise of nodes goes in, the error of every published running count comes out, in units of 2^-16 of a count.
-``published_t = 2^16 prefix_t + o_t(Z)`` is what the same decoder makes of the noisy nodes y = R x + Z, if
+The decoder turns the nodes' noise Z into the error of every published running count, in units of 2^-16 of a
+count. ``published_t = 2^16 prefix_t + o_t(Z)`` equals the decoded noisy nodes y = R x + Z if
 o(Z + R s) = o(Z) + 2^16 A s for all integer s (R the tree, A prefix sums). Then, and only then, outputs and
-nodes are functions of one noisy tree and together cost epsilon. So every step adds to whole sums a rounded
-multiple of a difference that such a shift leaves unchanged:
+nodes are functions of one noisy tree and together cost epsilon. So every step adds, to whole sums, a rounded
+multiple of a difference that such a shift does not change:
 
     up    z_v    = 2^16 y_v + g_v(sum z_c - 2^16 y_v),      g_v(d) = (p_v d + 2^23) >> 24
     down  zhat_c = z_c + the c-th part of (zhat_v - sum z_c), parts that add up to it exactly
 
-Rounding values instead would break this: half to even depends on their parity, a double on their size.
+Rounding values instead would break this: rounding half to even depends on a value's parity, a double's
+precision on its size.
 The causal count of a design is decoded likewise: the sum of z over the greedy cover.
 """
 
@@ -30,14 +31,14 @@ from dphist.tree.epoch_nodes import by_parent, node_counts
 from dphist.tree.prefix_error import share_of_children
 from dphist.units import VALUE_BITS
 
-# int64, or Python's integers of any size where int64 might not do.
+# int64, or Python's integers of any size where int64 could overflow.
 Integers = NDArray[Any]
 EpochNoise = tuple[Int64Array, ...]
 
 WEIGHT_BITS = 24
 _ONE = 1 << WEIGHT_BITS
 _HALF = 1 << (WEIGHT_BITS - 1)
-# With larger scales, published values could leave int64 with a chance that is not negligible.
+# With larger scales, published values could overflow int64 with a chance that is not negligible.
 LARGEST_DECODED_SCALE = 2**32
 
 
@@ -50,7 +51,7 @@ def node_variances(design: TreeDesign) -> tuple[FloatArray, ...]:
 def draw_epoch_noise(design: TreeDesign, noise: NoiseSource, width: int = 1) -> EpochNoise:
     """Draw the noise of every node of an epoch, before any data: per measured level int64 (nodes, width).
 
-    SECRET until the nodes are released, and never to be drawn again for the same epoch.
+    SECRET until the nodes are released. Never draw it again for the same epoch.
     Guarantee: each node has the exact noise of its level's scale.
     Raises: ValueError for scales above 2^32.
     Cost: one call of the source per level.
@@ -69,7 +70,7 @@ def decode_noise(design: TreeDesign, noise: Sequence[Int64Array]) -> Int64Array:
         the weighted least-squares solution up to ``DecoderWeights.rounding_units``.
     Args: noise per measured level, root side first, int64 (nodes, width).
     Raises: ValueError for noise of another shape.
-    Cost: O(nodes * width), in numpy; slower, in integers of any size, beyond what int64 is sure to hold.
+    Cost: O(nodes * width), in numpy; slower, with integers of any size, if int64 could overflow.
     """
     _check_noise(design, noise)
     estimates, leaves = decode_nodes(design, _wide_enough(design, noise))
@@ -79,7 +80,7 @@ def decode_noise(design: TreeDesign, noise: Sequence[Int64Array]) -> Int64Array:
 
 
 def decode_nodes(design: TreeDesign, noise: Sequence[Integers]) -> tuple[list[Integers], Integers | None]:
-    """Return all estimates from below, root side first, and the leaves' final ones if anticipating."""
+    """Return all estimates from below, root side first, and the leaves' final estimates if anticipating."""
     weights = decoder_weights(design)
     estimates, sums = [noise[-1] << VALUE_BITS], []
     steps = zip(noise[-2::-1], weights.children[::-1], design.branching[:0:-1], strict=True)
@@ -127,12 +128,12 @@ def scaled(weight: Int64Array, value: Integers) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class DecoderWeights:
-    """The decoder's whole weights, in units of 2^-24, per inner level, root side first.
+    """The decoder's integer weights, in units of 2^-24, per inner level, root side first.
 
-    ``children`` (nodes,): how much a node trusts its children's sum. ``parts`` (nodes, branching): how much
-    of what it knows better it hands to its first 1, 2, ... children together; from the last child on, all.
-    ``rounding_units`` bounds, in units of 2^-16, how far any published value is from the exact linear map of
-    these weights.
+    ``children`` (nodes,): the weight of the children's sum in a node's estimate. ``parts`` (nodes,
+    branching): the part of a node's correction that its first 1, 2, ... children get together; all of it from
+    the last child on. ``rounding_units`` bounds, in units of 2^-16, how far any published value is from the
+    exact linear map of these weights.
     """
 
     children: tuple[Int64Array, ...]
@@ -144,7 +145,7 @@ class DecoderWeights:
 def decoder_weights(design: TreeDesign) -> DecoderWeights:
     """Return the weights of least squares for a design's variances, rounded to 2^-24.
 
-    Any weights keep the guarantee; these keep the accuracy.
+    The guarantee holds for any weights; these give the least error.
     """
     variances = node_variances(design)
     below, children, parts = variances[-1], [], []
@@ -167,7 +168,7 @@ def decoder_weights(design: TreeDesign) -> DecoderWeights:
 
 
 def _wide_enough(design: TreeDesign, noise: Sequence[Int64Array]) -> Sequence[Integers]:
-    # No value or partial sum of the two passes is beyond the whole tree's noise, twice a level.
+    # The largest value or partial sum of the two passes is at most the whole tree's noise, twice per level.
     largest = max(max(int(values.max(initial=0)), -int(values.min(initial=0))) for values in noise)
     nodes = sum(len(values) for values in noise)
     if (2 * design.shape.height * nodes * largest) << VALUE_BITS < 2**62:

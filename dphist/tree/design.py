@@ -1,7 +1,7 @@
-"""A tree with its budget: which noise every level gets, and what error that leaves.
+"""A tree with its budget: the noise scale of every level, and the resulting error.
 
-The design is public. Everything about privacy in it is a fraction and checked exactly; everything about
-accuracy is a double computed from the scales that are really used.
+The design is public. Privacy is computed in fractions and checked exactly; accuracy is computed in doubles
+from the scales that are actually used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dphist.workloads import PREFIX, Workload, WorkloadText
 
 Release = Literal["causal", "anticipating"]
 
-# Published values are int64 in units of 2^-16: beyond this scale one noise draw could leave them.
+# Published values are int64 in units of 2^-16: with a larger scale, one noise draw could overflow them.
 LARGEST_SCALE = 2**38
 
 
@@ -85,7 +85,7 @@ class TreeDesign:
             raise AssertionError("scales rounded up cannot cost more than epsilon; dphist.noise is wrong")
 
     def __hash__(self) -> int:
-        # Designs key caches on every query, and hashing fractions anew would cost more than the look-up.
+        # Every query looks up caches by design; hashing the fractions again would cost more than the look-up.
         return self._hash
 
     @cached_property
@@ -132,7 +132,7 @@ class TreeDesign:
         rows = [(1.0, leaf)]
         for own, k in zip(self.variances[-2::-1], self.branching[:0:-1], strict=True):
             children = k * rows[-1][1]
-            # Noise-free levels (a huge epsilon) leave nothing to weigh.
+            # With a huge epsilon, levels have no noise and need no weights.
             gain = children / (own + children) if own > 0 else 1.0
             rows.append((gain, gain * own))
         return tuple(reversed(rows))

@@ -1,7 +1,7 @@
 """The nodes of one epoch: a level-uniform tree cut off at the horizon.
 
 Bins beyond the horizon do not exist, so the last node of a level may hold fewer bins and fewer children than
-the others. Arrays over the children of a level's nodes are padded with zeros, which weigh nothing in any sum.
+the others. Arrays over the children of a level's nodes are padded with zeros, which change no sum.
 """
 
 from __future__ import annotations
@@ -40,5 +40,5 @@ def by_parent(children: NDArray[Scalar], branching: int) -> NDArray[Scalar]:
 
 
 def to_children(values: NDArray[Scalar], branching: int, children: int) -> NDArray[Scalar]:
-    """Repeat each parent's value for its children, of which there are ``children`` in all."""
+    """Repeat each parent's value for its children; ``children`` is their total number."""
     return np.repeat(values, branching, axis=0)[:children]

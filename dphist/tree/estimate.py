@@ -33,7 +33,7 @@ __all__ = ["Estimate", "Interval", "ReleasedForest", "Series", "least_squares", 
 class Interval:
     """[lower, upper] around an estimate; it holds the truth with probability at least ``level``.
 
-    Guarantee: for one answer asked for before looking at the noise; not for the worst of many.
+    Guarantee: for one answer, chosen before looking at the noise; not for the worst of many.
     """
 
     lower: float | FloatArray
@@ -45,7 +45,7 @@ class Interval:
 class Estimate:
     """An unbiased answer: ``value`` (a float, or (width,) for wider streams) and the law of its error.
 
-    ``variance`` and ``law`` hold for each cell. ``rounding`` bounds, in counts, what integer arithmetic adds.
+    ``variance`` and ``law`` hold for each cell. ``rounding`` bounds the rounding error, in counts.
     """
 
     value: float | FloatArray
@@ -77,7 +77,7 @@ def live_estimate(design: TreeDesign, bins: int, units: Int64Array) -> Estimate:
 
 
 class ReleasedForest:
-    """The released nodes of one epoch, and the best linear unbiased estimates that they allow.
+    """The released nodes of one epoch, and the best linear unbiased estimates from them.
 
     Guarantee: post-processing; estimates are unbiased and of the least variance among all linear ones from
         complete nodes, up to ``Estimate.rounding``.
@@ -96,7 +96,7 @@ class ReleasedForest:
 
     @property
     def bins(self) -> int:
-        """The number of closed bins: those of which every completed node has been appended."""
+        """The number of closed bins: a bin is closed once all nodes that it completes are appended."""
         return self._upward.bins
 
     @property
@@ -147,11 +147,11 @@ class ReleasedForest:
         return self._nodes[level - 1].view()[start:stop]
 
     def prefix(self, t: int) -> Estimate:
-        """Return the number of events in bins [0, t), as well as it is known now."""
+        """Return the best current estimate of the number of events in bins [0, t)."""
         return self.range(0, t)
 
     def range(self, a: int, b: int) -> Estimate:
-        """Return the number of events in bins [a, b), as well as it is known now.
+        """Return the best current estimate of the number of events in bins [a, b).
 
         Guarantee: the best linear unbiased estimate from all complete nodes (Hay et al., Theorem 4).
         Raises: ValueError unless 0 <= a <= b <= bins.
@@ -180,8 +180,8 @@ class ReleasedForest:
     def series(self, kind: Series = "running") -> FloatArray:
         """Return every point of a series, shape (bins, width), in counts.
 
-        ``running`` is the count of [0, t) as known now and ``live`` as first published, for t = 1..bins;
-        ``bin`` is every single bin as known now.
+        ``running`` is the best current estimate of [0, t), ``live`` the one first published, for t = 1..bins;
+        ``bin`` is the best current estimate of every single bin.
         Cost: O(bins * width), in numpy.
         """
         if checked_series(kind) == "live":
@@ -217,7 +217,7 @@ class ReleasedForest:
         Cost: 20 to 60 microseconds for each different law.
         """
         laws, place = series_laws(self.design, self.bins, kind, self._checked_points(points))
-        # Every point sums at most all siblings along two paths down the tree, each with weight at most 1.
+        # A point is a sum over siblings along at most two paths down the tree, each with weight at most 1.
         rounding = 2.0 * sum(map(operator.mul, self.design.branching, rounding_bounds(self.design)))
         widths, _ = half_widths(laws, confidence)
         return np.asarray(widths[place] + rounding / UNITS_PER_COUNT)
@@ -233,7 +233,7 @@ class ReleasedForest:
         return chosen.astype(np.int64)
 
     def _advance(self) -> None:
-        """Take up all bins whose nodes are complete on every level."""
+        """Add all bins whose nodes are complete on every level to the estimates."""
         shape, done = self.design.shape, self.bins
         bins = min(
             (len(rows) + 1) * width - 1 for rows, width in zip(self._nodes, shape.widths[1:], strict=True)
@@ -255,7 +255,7 @@ class ReleasedForest:
 
 
 class _Rows:
-    """int64 rows that grow at the end, amortised."""
+    """int64 rows that are appended at amortised constant cost."""
 
     def __init__(self, width: int) -> None:
         self._rows = np.empty((16, width), np.int64)

@@ -1,8 +1,8 @@
 """Errors of many ranges of a causal release at once: ``weights.py`` in columns.
 
-A range [a, b) cuts at most two nodes a level, those that hold the edges a and b. Their alpha is how much of
-them lies in the range, over their width; all their other children, and all other roots of the forest, are
-wholly inside or outside. So the terms of ``weights.py`` are columns here, one entry for each range.
+A range [a, b) cuts at most two nodes per level: those that hold the edges a and b. Alpha is the fraction of
+such a node inside the range. All their other children, and all other roots of the forest, are wholly inside
+or outside. So the terms of ``weights.py`` are columns here, with one entry per range.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dphist.units import UNITS_PER_COUNT
 
 
 class Terms(NamedTuple):
-    """For each range, ``nodes`` nodes of a level with one weight on their estimates from below.
+    """For each range, ``nodes`` nodes of a level whose estimates from below have equal weight.
 
-    ``reach`` is the weight that reaches these nodes in all, what ancestors pass on included; ``cut`` says
-    that the range cuts these nodes, whose children have terms of their own.
+    ``reach`` is the total weight on these nodes, including the part passed on by ancestors. ``cut``: the
+    range cuts these nodes, and their children have separate terms.
     """
 
     level: int
@@ -35,7 +35,7 @@ class Terms(NamedTuple):
 
 
 class RangeErrors(NamedTuple):
-    """The laws of ranges' errors, one a row, and what integer arithmetic adds to each at most, in counts."""
+    """The laws of ranges' errors, one per row, and a bound on each range's rounding error, in counts."""
 
     laws: LawTable
     roundings: FloatArray
@@ -86,7 +86,7 @@ def prefix_terms(design: TreeDesign, bins: int, stops: Int64Array) -> Iterator[T
     """Yield the terms of prefixes [0, b): whole roots, then down the one path that b cuts."""
     shape, one = design.shape, np.ones(len(stops))
     roots = {level: (first, number) for level, first, number in shape.cover(bins)}
-    # Of the node that b cuts on this level, if any: bins before b, and its weights.
+    # For the node that b cuts on this level, if any: its bins before b, and its weights.
     inside = np.zeros(len(stops), np.int64)
     weight, reach = np.zeros(len(stops)), np.zeros(len(stops))
     for level in shape.levels:
@@ -138,9 +138,10 @@ def range_terms(design: TreeDesign, bins: int, starts: Int64Array, stops: Int64A
 
 
 class _Path(NamedTuple):
-    """The node of each range that holds one of its edges inside; ``fresh`` where it counts.
+    """On one level and for each range, the node that has an edge of the range inside it.
 
-    Where ``cut`` is False there is no such complete node. ``passed`` is what it passes on to its children.
+    Where ``cut`` is False there is no such complete node. ``fresh``: the node has not been counted on another
+    path. ``passed`` is the weight that it passes on to its children.
     """
 
     node: Int64Array
@@ -153,7 +154,7 @@ class _Path(NamedTuple):
 
     @staticmethod
     def nowhere(ranges: int) -> _Path:
-        """Return no nodes: above the roots."""
+        """Return a path without nodes, as above the roots."""
         nothing, never = np.zeros(ranges), np.zeros(ranges, np.bool_)
         return _Path(np.zeros(ranges, np.int64), never, never, nothing, nothing, nothing, nothing)
 
@@ -167,7 +168,7 @@ class _Path(NamedTuple):
         edge: Int64Array,
         parent: _Path,
     ) -> _Path:
-        """Return the nodes of a level below those of the level above; roots where there are none."""
+        """Return the path's nodes on the next level: children of ``parent``, or roots if it has no node."""
         width = design.shape.widths[level]
         node = edge // width
         cut = (edge % width > 0) & ((node + 1) * width <= bins)
@@ -178,14 +179,14 @@ class _Path(NamedTuple):
         return _Path(node, cut, cut, alpha, weight, reach, (1.0 - design.gains[level - 1]) * reach)
 
     def unless(self, other: _Path) -> _Path:
-        """Return this path, fresh only where the other one has another node."""
+        """Return this path, marked fresh only where its node differs from the other path's."""
         return self._replace(fresh=self.cut & ~(other.cut & (other.node == self.node)))
 
 
 def _whole_children(
     design: TreeDesign, level: int, starts: Int64Array, stops: Int64Array, path: _Path
 ) -> Iterator[Terms]:
-    """Yield the children of path nodes that no edge cuts, those inside the range and those outside."""
+    """Yield the uncut children of path nodes: those inside the range, then those outside."""
     k, width = design.shape.branching[level], design.shape.widths[level + 1]
     first = path.node * k
     low, high = (np.clip(edge - first, 0, k) for edge in (-(-starts // width), stops // width))
@@ -208,7 +209,7 @@ def _errors(design: TreeDesign, terms: Iterable[Terms], ranges: int) -> RangeErr
 
 
 def laws_of_terms(design: TreeDesign, terms: Iterable[Terms], ranges: int) -> LawTable:
-    """Return the laws of the errors, over the noise of single nodes."""
+    """Return the laws of the errors as weighted sums of the noise of single nodes."""
     columns: list[tuple[FloatArray, FloatArray, float]] = []
     for one in terms:
         if not one.nodes.any():

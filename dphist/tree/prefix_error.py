@@ -1,12 +1,12 @@
 """The exact error of the running count on a tree, from the variance of every node's own noise.
 
-Least squares from below pools a node's own variance s with its children's sum B into v = s B / (s + B). What
-the node learns from above it hands to its children in proportion to their variances x_c. Let alpha_t be the
-part of a node's correction that lands in its first t bins, so alpha = (C_j + x_j alpha_child) / B for a t in
-child j, C_j the variances of the children before j. The error of the t-th running count is then a sum of
-independent parts, one per node that t cuts:
+Least squares from below pools a node's own variance s with its children's sum B into v = s B / (s + B). A
+correction from above is divided among the children in proportion to their variances x_c. Let alpha_t be the
+part of a node's correction that falls in its first t bins: alpha = (C_j + x_j alpha_child) / B for t in child
+j, with C_j the sum of the variances of the children before j. The error of the t-th running count is then a
+sum of independent parts, one per node that t cuts:
 
-    C_j + x_j alpha^2 - (C_j + x_j alpha)^2 / B     (above the top level nothing is known: no last term)
+    C_j + x_j alpha^2 - (C_j + x_j alpha)^2 / B     (for top-level nodes: without the last term)
 
 The causal count is the sum of the maximal complete nodes.
 """
@@ -25,7 +25,7 @@ from dphist.tree.shape import TreeShape
 def share_of_children(own: FloatArray, children: FloatArray) -> FloatArray:
     """Return the weight of the children's sum in a node's estimate: s / (s + B).
 
-    It is 1 for nodes that are not measured (s infinite) and 0 for those free of noise.
+    It is 1 for nodes that are not measured (s infinite) and 0 for nodes without noise.
     """
     odds = np.divide(children, own, out=np.full_like(children, np.inf), where=own > 0)
     return np.asarray(1.0 / (1.0 + odds))

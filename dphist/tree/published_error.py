@@ -1,7 +1,7 @@
-"""One published range: the law of its error, and what integer arithmetic adds to it.
+"""One published range: the law of its error, and a bound on its rounding error.
 
-The law is a table's with one row (``published_laws.py``). Its weights are those that the integer decoder
-really uses (whole multiples of 2^-24), so what is left to bound is the decoder's rounding alone.
+The law comes from a one-row table of ``published_laws.py``. Its weights are the integer decoder's own (whole
+multiples of 2^-24), so only the decoder's rounding needs a bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dphist.units import UNITS_PER_COUNT
 
 
 def published_law(design: TreeDesign, a: int, b: int) -> WeightedNoise:
-    """Return the exact law of the error of a published range [a, b), of a prefix with a = 0.
+    """Return the exact law of the error of a published range [a, b); a = 0 gives a prefix.
 
     Guarantee: the law of the decoder's linear map; ``DecoderWeights.rounding_units`` bounds the rest.
     Cost: O(height^2), some 0.7 ms.
@@ -27,15 +27,15 @@ def published_law(design: TreeDesign, a: int, b: int) -> WeightedNoise:
 
 
 def published_rounding(design: TreeDesign, a: int) -> float:
-    """Return a bound, in counts, on what the decoder's rounding adds to a published range from a on."""
+    """Return a bound, in counts, on the decoder's rounding error in a published range that starts at a."""
     return (1 + (a > 0)) * decoder_weights(design).rounding_units / UNITS_PER_COUNT
 
 
 def published_prefix_variances(design: TreeDesign) -> FloatArray:
     """Return the variance of every published running count, t = 1..horizon, in closed form: (horizon,).
 
-    Guarantee: exact for weights without rounding; those of the decoder are the optimum up to 2^-24, so the
-        variances agree to about 1e-13.
+    Guarantee: exact for unrounded weights. The decoder's weights are optimal up to 2^-24, so the variances
+        agree to about 1e-13.
     Cost: O(height * horizon).
     """
     return prefix_variances(

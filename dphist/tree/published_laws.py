@@ -1,15 +1,15 @@
-"""Laws of published ranges, a table of them at once, in O(height^2) a range.
+"""Laws of the errors of published ranges, as a table, in O(height^2) per range.
 
-A published range is a linear map of all nodes' noise: the transpose of the decoder, run on the range. Nodes
-are grouped: all complete nodes of a level decode alike, so only three paths down the tree have nodes of their
-own, those to the bins at the range's two ends and to the epoch's last bin, whose nodes the horizon may cut
-off. Every other node is a complete child of a path node, wholly inside or outside the range, and so is all
-that is below it:
+A published range is a linear map of all nodes' noise: the transpose of the decoder, run on the range. All
+complete nodes of a level have equal decoder weights, so nodes can be grouped. Only three paths down the tree
+need separate nodes: to the bins at the range's two ends, and to the epoch's last bin, whose nodes the horizon
+may cut off. Every other node is, with all nodes below it, wholly inside or outside the range, under a
+complete child of a path node:
 
-    alpha(v) = the part of v's correction that lands in the range = sum over children of part(c) alpha(c)
+    alpha(v) = the part of v's correction that falls in the range = sum over children of part(c) alpha(c)
     reach(c) = alpha(c) - alpha(v) + share(v) reach(v),   weight of v's own noise = (1 - share(v)) reach(v)
 
-with the decoder's whole weights for part and share, so that the laws are exactly those of what is published.
+with the decoder's integer weights for part and share, so the laws are exactly those of the published values.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _UNIT = 2.0**-WEIGHT_BITS
 
 
 def published_laws(design: TreeDesign, starts: Int64Array, stops: Int64Array) -> LawTable:
-    """Return the exact laws of the errors of published ranges [a, b), one a row; of prefixes with a = 0.
+    """Return the exact laws of the errors of published ranges [a, b), one per row; a = 0 gives a prefix.
 
-    Guarantee: the laws of the decoder's linear map, with a term for every node that differs from others.
+    Guarantee: the laws of the decoder's linear map, with a term for each group of equal nodes.
     Args: an anticipating design; 0 <= a <= b <= horizon, each of shape (ranges,).
-    Cost: O(height^2 * ranges), in numpy; the decoder's weights, O(horizon), once a design.
+    Cost: O(height^2 * ranges), in numpy; the decoder's weights, O(horizon), once per design.
     """
     weights, copies, scales = zip(*_Walk(design, starts, stops).terms(), strict=True)
     nodes = np.concatenate(copies, axis=1)
@@ -45,7 +45,7 @@ def published_laws(design: TreeDesign, starts: Int64Array, stops: Int64Array) ->
 
 
 class _Terms(NamedTuple):
-    """Groups of nodes with equal weights: ``weights`` and ``copies`` (ranges, groups), one scale a group."""
+    """Groups of nodes with equal weights: ``weights``, ``copies`` (ranges, groups), one scale per group."""
 
     weights: FloatArray
     copies: FloatArray
@@ -53,7 +53,7 @@ class _Terms(NamedTuple):
 
 
 class _Paths(NamedTuple):
-    """A level's nodes on the paths, (paths, ranges); ``fresh`` where no earlier path has the same node."""
+    """The paths' nodes on one level, (paths, ranges); ``fresh`` where no earlier path has the same node."""
 
     node: Int64Array
     alpha: FloatArray
@@ -61,7 +61,7 @@ class _Paths(NamedTuple):
 
 
 class _Walk:
-    """All ranges' paths, level by level; ``paths[i]`` holds those of level i + 1."""
+    """The paths of all ranges, level by level; ``paths[i]`` holds their nodes on level i + 1."""
 
     def __init__(self, design: TreeDesign, starts: Int64Array, stops: Int64Array) -> None:
         self.design = design
@@ -70,7 +70,7 @@ class _Walk:
         self.below_complete = _all_unfolded(design)
         self.starts, self.stops = np.asarray(starts, np.int64), np.asarray(stops, np.int64)
         last = design.horizon - 1
-        # Where nothing begins inside the tree, and nothing is cut off, there is no such path.
+        # If all ranges start at 0, or the horizon cuts off no node, the path is not needed.
         bins = [np.minimum(self.starts, last)] if self.starts.any() else []
         bins.append(np.minimum(self.stops, last))
         if any(design.horizon % width for width in design.shape.widths[1:]):
@@ -78,12 +78,12 @@ class _Walk:
         self.paths = self._from_below(np.stack(bins))
 
     def inside(self, level: int) -> tuple[Int64Array, Int64Array]:
-        """Return the first complete node of a level in the range, and the one after the last."""
+        """Return the half-open range of a level's nodes that lie wholly in the range."""
         width = self.design.shape.widths[level]
         return -(-self.starts // width), self.stops // width
 
     def _from_below(self, bins: Int64Array) -> list[_Paths]:
-        """Return every level's paths to these bins, root side first: ``alpha`` from the leaves up."""
+        """Return every level's path nodes to these bins, root side first, with ``alpha``."""
         levels: list[_Paths] = []
         for level in reversed(self.design.shape.levels):
             node = bins // self.design.shape.widths[level]
@@ -101,7 +101,7 @@ class _Walk:
         k = self.design.branching[level]
         first, stop = self.inside(level + 1)
         alpha = self._handed(level, node, np.maximum(stop, first)) - self._handed(level, node, first)
-        # Whole children are counted now; the others are cut by the range, or by the horizon.
+        # Whole children are counted here; the range or the horizon cuts the others.
         parent = below.node // k
         own = self._handed(level, parent, below.node + 1) - self._handed(level, parent, below.node)
         cut = below.fresh & ((below.node < first) | (below.node >= stop))
@@ -109,7 +109,7 @@ class _Walk:
         return np.asarray(alpha + np.where(parent == node[:, np.newaxis], parts, 0.0).sum(axis=1))
 
     def _handed(self, level: int, node: Int64Array, child: Int64Array) -> FloatArray:
-        """Return what a node hands to its children before ``child`` (an index on the level below)."""
+        """Return the part of a node's correction that falls to its children before ``child``."""
         parts, k = self.weights.parts[level - 1], self.design.branching[level]
         before = np.minimum(np.maximum(child - node * k, 0), k)
         return np.where(before > 0, parts[node, before - 1] * _UNIT, 0.0)
@@ -130,7 +130,7 @@ class _Walk:
             parents = paths
 
     def _children(self, level: int, parents: _Paths, passed: FloatArray) -> _Terms:
-        """Return the children of path nodes that are on no path, and all nodes below them."""
+        """Return the terms of the path nodes' children that are on no path, and of all nodes below them."""
         k = self.design.branching[level - 1] if level > 1 else self.counts[0]
         first = parents.node * k
         stop = np.minimum(first + k, self.counts[level - 1])
@@ -153,7 +153,7 @@ class _Walk:
 
 @lru_cache(maxsize=64)
 def _all_unfolded(design: TreeDesign) -> tuple[_Terms, ...]:
-    """Write what reaches a complete node of each level over its subtree's noise, a group for each level."""
+    """Return, for a complete node of each level, the weights on its subtree's noise, one group per level."""
     weights, scales = decoder_weights(design), [float(scale) for scale in design.scales]
     levels = []
     for level in design.shape.levels:

@@ -1,4 +1,4 @@
-"""The exact error of any declared workload on a tree whose nodes may all have different noise.
+"""The exact error of any declared workload on a tree whose nodes may have different noise.
 
 Anticipating answers are differences of two published running counts, so a range's variance needs their
 covariance. With alpha_t the part of a node's correction that lands before t, and R_t = C_j + x_j alpha_t the
@@ -32,10 +32,10 @@ from dphist.workloads import Workload, WorkloadPart
 def workload_error(
     shape: TreeShape, horizon: int, variances: Sequence[FloatArray], workload: Workload, anticipating: bool
 ) -> float:
-    """Return the mean squared error of a workload's answers: of each kind's mean, the weighted mean.
+    """Return the mean squared error of a workload's answers: the weighted mean of the kinds' means.
 
     Guarantee: exact, up to the rounding of published values to 2^-16.
-    Args: variances of the nodes' own noise, per measured level (nodes,); infinite: not measured.
+    Args: variances of the nodes' own noise, per measured level (nodes,); infinite for unmeasured nodes.
     Raises: ValueError for a window longer than the epoch.
     Cost: O(height * horizon), in numpy.
     """
@@ -63,7 +63,7 @@ def window_variances(
         ends, variance = tree.ends[starts], tree.variances[starts]
         complete = ends <= starts + bins
         between = live[starts + bins] - live[np.minimum(ends, horizon)]
-        # From the leaves up: the highest complete node decides.
+        # From the leaves up, so that the highest complete node's value remains.
         found = np.where(complete, variance + between, found)
     return found
 
@@ -128,8 +128,8 @@ def _linear_variance(shape: TreeShape, below: Sequence[FloatArray], weights: Flo
 
 
 class _Suffix(NamedTuple):
-    """For every bin a and one level: where the node that holds a ends, and, if that node is the root of its
-    own tree, the variance of its part from a on.
+    """For one level and every bin a: the end of the node that holds a, and the variance of its part from a on
+    if that node is the root of its own tree.
     """
 
     ends: Int64Array
@@ -156,7 +156,7 @@ def _suffixes(shape: TreeShape, horizon: int, below: Sequence[FloatArray]) -> It
 
 
 def _causal_ranges(shape: TreeShape, horizon: int, below: Sequence[FloatArray], running: FloatArray) -> float:
-    """Return the variances of all ranges [a, b), each as known at b, added up."""
+    """Return the sum of the variances of all ranges [a, b), each estimated when bin b - 1 closes."""
     live = np.append(0.0, running)
     # sums[b]: of live over edges below b.
     sums = np.append(0.0, np.cumsum(live))

@@ -1,4 +1,4 @@
-"""What a closed bin makes public: its nodes and its row of published values, in rows or in columns."""
+"""The release of a closed bin: its nodes and its row of published values, by bin or in columns."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class NodeRelease:
 
 @dataclass(frozen=True)
 class BinRelease(Sequence[NodeRelease]):
-    """All that closing one bin makes public.
+    """Everything that closing one bin makes public.
 
     ``nodes``, leaf first, are those that the bin completes; iteration is over them. ``published`` (width,)
-    is the running count after this bin in units of 2^-16, never revised: the row that every kind of release
-    fills, whichever decoder computes it.
+    is the running count after this bin, in units of 2^-16. It is never revised, and every kind of release
+    has it.
     """
 
     bin: int

@@ -16,7 +16,7 @@ from dphist.laws.law import LawTable
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import Terms, forest_errors, laws_of_terms, live_terms, prefix_terms
 
-# "running": counts of [0, t) as known now; "live": as first published; "bin": every bin as known now.
+# Best current estimates: "running" of [0, t), "bin" of every bin. "live": [0, t) as first published.
 Series = Literal["running", "live", "bin"]
 
 
@@ -38,7 +38,7 @@ def series_variance(design: TreeDesign, bins: int, kind: Series, points: Int64Ar
 def series_laws(
     design: TreeDesign, bins: int, kind: Series, points: Int64Array
 ) -> tuple[LawTable, Int64Array]:
-    """Return the laws of the points' errors: a table of laws, and for each point the row that is its law.
+    """Return the laws of the points' errors: a table of laws, and each point's row in it.
 
     Args, as ``series_variance``.
     Cost: O(height^2 * points), in numpy.
@@ -50,7 +50,7 @@ def series_laws(
 
 
 def checked_series(kind: Series) -> Series:
-    """Return the kind of a series, refusing one that is unknown."""
+    """Return the kind of a series. Raises: ValueError for an unknown kind."""
     if kind not in get_args(Series):
         raise ValueError(f"series: {kind!r} is unknown; write one of {', '.join(get_args(Series))}")
     return kind
@@ -63,9 +63,9 @@ def _terms(design: TreeDesign, bins: int, kind: Series, points: Int64Array) -> I
 
 
 def _bin_laws(design: TreeDesign, bins: int, points: Int64Array) -> tuple[LawTable, Int64Array]:
-    """Return the laws of one bin under each level's roots, and for each point the row that is its law.
+    """Return the law of a bin under each level's roots, and each point's row in that table.
 
-    Bins under roots of one level have one law.
+    All bins under roots of the same level have the same law.
     """
     shape = design.shape
     starts = np.array([first * shape.widths[level] for level, first, _ in shape.cover(bins)])

@@ -18,7 +18,7 @@ LARGEST_CAPACITY = 2**53
 
 @dataclass(frozen=True)
 class TreeShape:
-    """How many children a node has on each level, from the root down.
+    """The shape of a tree: the number of children per node on each level, from the root down.
 
     Args: branching, root to leaf, each at least 2 (a single 1 is the tree of one bin).
     Raises: ValueError for an empty branching, a factor below 2, or more than 2^53 bins.
@@ -77,7 +77,7 @@ class TreeShape:
         return range(index * width, (index + 1) * width)
 
     def completed_by(self, bin: int) -> tuple[tuple[int, int], ...]:
-        """Return the nodes (level, index) whose last bin is this one, leaf first: what this bin releases.
+        """Return the nodes (level, index) whose last bin is this one, leaf first: this bin releases them.
 
         Cost: O(height) at worst; 1 + 1/k + 1/k^2 + ... on average.
         """
@@ -97,7 +97,7 @@ class TreeShape:
         return self.checked_bins(bins) // self._width(level)
 
     def digits(self, bins: int) -> tuple[int, ...]:
-        """Return, for each measured level, how many of its nodes the cover of [0, bins) takes.
+        """Return, for each measured level, how many of its nodes are in the greedy cover of [0, bins).
 
         >>> TreeShape((2, 3)).digits(4), TreeShape((2, 3)).digits(6)
         ((1, 1), (2, 0))
@@ -138,7 +138,7 @@ class TreeShape:
         return tuple(means)
 
     def checked_bins(self, bins: int) -> int:
-        """Return a number of closed bins, refusing one that the tree cannot hold."""
+        """Return a number of closed bins. Raises: ValueError if the tree cannot hold it."""
         if not 0 <= bins <= self.capacity:
             raise ValueError(
                 f"{bins} bins are outside [0, {self.capacity}], the capacity of {self.branching}"

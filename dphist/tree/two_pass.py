@@ -1,8 +1,8 @@
 """Weighted least squares on trees of noisy counts in two passes: from below, then from above.
 
-Both work on a forest of level-uniform trees, all levels as arrays: ``levels[0]`` holds the roots, node j of a
-level has children ``j * k .. j * k + k - 1`` on the next. Lower levels may hold more complete nodes than
-their parents account for: a stream's tree that is still growing; such nodes are roots of their own trees.
+Both passes work on a forest of level-uniform trees, with one array per level: ``levels[0]`` holds the roots,
+node j of a level has children ``j * k .. j * k + k - 1`` on the next. While a stream's tree is growing, lower
+levels may hold complete nodes whose parents are not complete; such nodes are roots of their own trees.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dphist.arrays import FloatArray
 def least_squares(
     levels: Sequence[ArrayLike], branching: Sequence[int], variances: Sequence[float]
 ) -> list[FloatArray]:
-    """Return the counts that are consistent (children add up to parents) and closest to the noisy ones.
+    """Return the consistent counts (children add up to parents) that are closest to the noisy ones.
 
     Guarantee: the minimum of sum (x_v - y_v)^2 / variance_v over consistent trees, hence unbiased, and of the
         least variance among linear unbiased estimates of any range. Post-processing: costs no privacy.
@@ -57,7 +57,7 @@ def from_below(
 
 
 def from_above(estimates: Sequence[FloatArray], branching: Sequence[int]) -> list[FloatArray]:
-    """Spread what ancestors know: each parent's difference to its children's sum, evenly over the children.
+    """Return consistent estimates: divide each parent's difference from its children's sum evenly among them.
 
     Args: estimates from below, roots first; branching as in ``least_squares``.
     Cost: O(nodes), in numpy.

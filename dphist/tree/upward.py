@@ -1,10 +1,10 @@
-"""Least squares from below, in exact integers, as nodes complete.
+"""Least squares from below, in exact integers, updated as nodes complete.
 
 Values are integers in units of 2^-16 of a count. For a node with its own noisy value y and children
 estimated as z_c, the estimate is z = 2^16 y + g (sum z_c - 2^16 y), the product rounded to the nearest
 integer; g = 1 - gain depends on the level only. Integers make the result the same whatever the batch size,
 the order of addition or the machine, so anyone can recompute a published value from the nodes.
-``UpwardPass`` is public in all it holds: it sees nodes that are already noisy.
+All state of ``UpwardPass`` is public: it sees only nodes that are already noisy.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class UpwardPass:
         return np.asarray(self.open_sums.sum(axis=0))
 
     def advance(self, nodes: Sequence[Int64Array]) -> tuple[list[Int64Array], Int64Array]:
-        """Take the nodes that the next bins complete.
+        """Add the nodes that the next bins complete; return their estimates and the running counts.
 
         Args: nodes: for each measured level, root side first, the noisy counts completed, shape (n, width).
-        Returns: their estimates from below, likewise; and the running count after each of the bins, shape
+        Returns: their estimates from below, in the same shapes, and the running count after each bin, shape
             (bins, width); both in units of 2^-16.
         Cost: O(bins * width) over all levels together, and O(height * width) a call.
         """
@@ -69,14 +69,14 @@ class UpwardPass:
         return estimates, before + changes.cumsum(axis=0)
 
     def _correction(self, level: int, first: int, difference: Int64Array) -> Int64Array:
-        """Return what the nodes of a level from ``first`` on add to their own values, of (sum z - y)."""
+        """Return the corrections g (sum z - y) of a level's nodes from ``first`` on, in whole units."""
         return np.asarray(np.rint(difference * self.shares_of_children[level - 1]), np.int64)
 
 
 def close_parents(
     open_sum: Int64Array, children: Int64Array, first_child: int, branching: int
 ) -> tuple[Int64Array, Int64Array]:
-    """Add up children in order and return the sums of the parents they complete, and the new open sum.
+    """Return the sums of the parents that these children complete, and the new open parent's sum.
 
     Args: open_sum (width,) over the open parent's earlier children; children (n, width), the first of which
         has index ``first_child`` on its level.

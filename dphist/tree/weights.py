@@ -1,8 +1,8 @@
-"""How much each released node counts in the best estimate of a range.
+"""The weight of each released node in the best estimate of a range.
 
-Let q be the number of events in [a, b), and let a path node be one that the range cuts, with k children.
-Least squares hands each child 1/k of what its parent knows better, so a node's part in q is
-alpha = |[a, b) within the node| / |node|, and q estimated is a sum of estimates from below z with the weights
+Let q be the number of events in [a, b), and let a path node be a node that the range cuts, with k children.
+Least squares gives each child 1/k of its parent's correction, so a node's part in q is
+alpha = |[a, b) within the node| / |node|. The estimate of q is a sum of estimates from below z with weights
 
     alpha (1 if whole) on the roots of the forest, and
     alpha_child - alpha_parent on the children of every path node (1 - alpha whole, -alpha outside).
@@ -24,7 +24,7 @@ from dphist.tree.shape import TreeShape
 
 
 class Term(NamedTuple):
-    """Consecutive nodes of a level with one weight on their estimates from below."""
+    """Consecutive nodes of a level whose estimates from below have equal weight."""
 
     level: int
     first: int
@@ -48,7 +48,7 @@ def range_weights(shape: TreeShape, bins: int, a: int, b: int) -> list[Term]:
 
 @lru_cache(maxsize=1024)
 def unfolded(design: TreeDesign, level: int) -> tuple[tuple[int, float, int], ...]:
-    """Write a node's estimate from below as (level, weight, nodes) over the values of its subtree."""
+    """Return a node's estimate from below as (level, weight, nodes) terms over its subtree's own values."""
     rows, passed = [], 1.0
     for below in range(level, design.shape.height + 1):
         gain = design.gains[below - 1]
@@ -61,7 +61,7 @@ def unfolded(design: TreeDesign, level: int) -> tuple[tuple[int, float, int], ..
 def rounding_bounds(design: TreeDesign) -> tuple[float, ...]:
     """Bound, per level, how far an integer estimate from below is from the exact one, in units of 2^-16.
 
-    A node rounds once, by at most 1/2 and a trifle for the double product, and passes on its children's.
+    A node rounds once, by at most 1/2 plus the error of a product of doubles, and adds its children's bounds.
     """
     bounds = [0.0]
     for gain, k in zip(design.gains[-2::-1], design.branching[:0:-1], strict=True):
@@ -72,7 +72,7 @@ def rounding_bounds(design: TreeDesign) -> tuple[float, ...]:
 def _siblings(
     shape: TreeShape, level: int, first: int, stop: int, a: int, b: int, alpha: float
 ) -> Iterator[Term]:
-    """Give terms to the siblings (or roots) first..stop: outside, inside and cut by the range [a, b).
+    """Yield the terms of siblings (or roots) first..stop: those outside, inside and cut by the range [a, b).
 
     Args: alpha of the parent, 0 for roots.
     """

@@ -1,9 +1,9 @@
-"""Tumbling windows: histograms of runs of bins, each released once by any mechanism, beside a tree over time.
+"""Tumbling windows beside a tree over time: histograms of runs of bins, each released once.
 
 The tree counts all events with a part of epsilon; each window's histograms get the rest. An event is in one
-window and in one cell of one of its histograms, so windows, and histograms of different keys, cost nothing
-together. A mechanism's own guarantee is for one event added or removed; a unit that may change more is that
-many steps away, so the mechanism gets epsilon divided by them (group privacy, exact for pure epsilon).
+cell of one histogram of one window, so further windows and histograms of other keys cost nothing more. A
+mechanism's own guarantee is for one event added or removed. If a privacy unit may change n events, the
+mechanism gets epsilon / n (group privacy, exact for pure epsilon).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from dphist.tree.design import TreeDesign
 from dphist.units import UNITS_PER_COUNT
 from dphist.windows.options import as_arguments, checked_options
 
-LARGEST_CELLS = 2**16  # numbers a window; each is released once, with Python's work for every histogram
+LARGEST_CELLS = 2**16  # numbers per window; each histogram costs time in Python
 UNATTRIBUTED = ("sorted", "sorted_rounded", "sorted_isotonic")
-# Published values are int64 in units of 2^-16; a mechanism's estimate beyond this would leave them.
+# Published values are int64 in units of 2^-16; a larger estimate would overflow them.
 _LARGEST_VALUE = float(2**46)
 
 
 def window_mechanisms() -> tuple[str, ...]:
-    """Return the mechanisms of a window: of one axis, with noise for one event more or less."""
+    """Return the mechanisms that windows may use: one axis, guarantee for one event added or removed."""
     return tuple(name for name in names() if _suits(name))
 
 
@@ -43,7 +43,7 @@ def _suits(name: str) -> bool:
 
 @dataclass(frozen=True)
 class WindowDesign:
-    """How the windows beside a tree are released.
+    """The design of the windows beside a tree.
 
     Guarantee: every tree node and every window released once are together ``time.epsilon``-DP for neighbours
         as ``time`` says. An event is in one node of each level and one cell of one histogram of one window:
@@ -51,8 +51,8 @@ class WindowDesign:
         ``time.sensitivity`` events added and removed costs at most that many times as much: ``time.epsilon``.
     Args: time, the tree over all events, whose shares leave ``share`` of epsilon; bins in a window, which
         divide the horizon; histograms (keys) of so many buckets; mechanism, and its options, as
-        ``checked_options`` keeps them: none that changes whom it protects is taken.
-    Raises: ValueError naming the field that is wrong.
+        ``checked_options`` returns them: options that change the guarantee are refused.
+    Raises: ValueError naming the wrong field.
 
     >>> from dphist.tree.shape import TreeShape
     >>> time = TreeDesign(TreeShape((4,)), 4, Fraction(1), (Fraction(1, 5),))
@@ -72,7 +72,7 @@ class WindowDesign:
         if self.mechanism not in names() or not _suits(self.mechanism):
             raise ValueError(f"mechanism: {self.mechanism!r} is none of {', '.join(window_mechanisms())}")
         if checked_options(self.mechanism, self.options) != dict(self.options):
-            raise ValueError("options: not as they are kept; pass them through checked_options")
+            raise ValueError("options: not in their stored form; pass them through checked_options")
         if not 1 <= self.bins <= self.time.horizon or self.time.horizon % self.bins:
             raise ValueError(
                 f"window: {self.bins} bins do not divide the epoch of {self.time.horizon}; change one of them"
@@ -87,17 +87,17 @@ class WindowDesign:
 
     @property
     def epsilon(self) -> Fraction:
-        """What the mechanism gets for each histogram: for one event added or removed."""
+        """The mechanism's epsilon for each histogram, for one event added or removed."""
         return self.time.epsilon * self.share / self.time.sensitivity
 
     @property
     def cells(self) -> int:
-        """The number of cells an event may fall into: bucket ``b`` of histogram ``k`` is k * buckets + b."""
+        """The number of cells of a window: bucket ``b`` of histogram ``k`` is cell k * buckets + b."""
         return self.histograms * self.buckets
 
     @property
     def attributed(self) -> bool:
-        """Whether a window's numbers belong to buckets; else they are all counts in rising order."""
+        """Whether a window's numbers belong to buckets; if not, they are the counts in rising order."""
         return self.mechanism not in UNATTRIBUTED
 
     @property
@@ -111,7 +111,8 @@ class WindowDesign:
         Guarantee: see the class, if each window is released once.
         Args: exact counts of its cells, shape (cells,), none negative. SECRET.
         Returns: estimates in units of 2^-16, shape (cells,), as the mechanism gives them.
-        Raises: ValueError for counts of another kind, never showing one; for a mechanism of another relation.
+        Raises: ValueError for counts of a wrong kind (the message never shows a count), or for a mechanism
+        whose guarantee is for another relation.
         Cost: the mechanism's, for each histogram.
         """
         if cells.dtype != np.int64 or cells.shape != (self.cells,):
@@ -121,7 +122,7 @@ class WindowDesign:
         rows = [
             self.release_histogram(row, noise).counts for row in cells.reshape(self.histograms, self.buckets)
         ]
-        # What follows sees released values only; a mechanism that finds no number has found nothing.
+        # From here on only released values are used; an estimate that is not a number counts as 0.
         found = np.nan_to_num(np.concatenate(rows), nan=0.0, posinf=_LARGEST_VALUE, neginf=-_LARGEST_VALUE)
         values = np.clip(found, -_LARGEST_VALUE, _LARGEST_VALUE)
         return np.rint(values * UNITS_PER_COUNT).astype(np.int64)
@@ -130,8 +131,8 @@ class WindowDesign:
         """Release one histogram of a window.
 
         Guarantee: ``epsilon``-DP for one event added or removed, if released once.
-        Raises: ValueError, as the mechanism words it, and for one whose promise is for moved events only: of
-            a unit of many events, some of which may be missing, that promises nothing.
+        Raises: the mechanism's ValueError; and ValueError for a mechanism that protects moved events only, as
+            that says nothing about a unit of several events that may be missing.
         """
         made = release(self.mechanism, counts, self.epsilon, noise=noise, **dict(self.arguments))
         if made.neighbours != "add_remove":
@@ -139,7 +140,7 @@ class WindowDesign:
         return made
 
     def to_json(self) -> str:
-        """Return the canonical text, without the tree; equal designs have equal texts."""
+        """Return the design as canonical JSON, without the tree; equal designs have equal texts."""
         fields = {
             "bins": self.bins,
             "histograms": self.histograms,

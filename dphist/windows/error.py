@@ -1,9 +1,9 @@
-"""The errors of a released window, for mechanisms whose error does not depend on what is counted.
+"""The errors of a released window, for mechanisms whose error does not depend on the counts.
 
-Such a mechanism adds to every histogram what it makes of a histogram of zeros: its estimates are the exact
-counts plus a fixed linear map of its noise. So the law of its errors can be sampled as often as wanted, from
-seeded runs over zeros, and a band around all cumulative counts read off as in ``product/band.py``. What other
-mechanisms err by depends on the data (bias of merged buckets, of isotonic fits): nothing is said of it.
+The estimates of such a mechanism are the exact counts plus a fixed linear map of its noise. So seeded runs
+over a histogram of zeros sample the law of its errors, and give a band around all cumulative counts as in
+``product/band.py``. Errors of other mechanisms depend on the data (bias of merged buckets, of isotonic fits),
+so no error is stated for them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dphist.noise import SeededNoise
 from dphist.product.band import LARGEST_CONFIDENCE, MISS, order_statistic
 from dphist.units import UNITS_PER_COUNT
 
-# Held to be so by tests: same noise, other counts, the same errors. Cheap enough to be run a thousand times.
-# With the option ``consistent`` cumulative counts are moved to the nearest rising ones: how far is data.
+# Tests hold this: the same noise with other counts gives the same errors. Fast enough for a thousand runs.
+# # The option ``consistent`` moves cumulative counts to the nearest rising ones, which depends on the data.
 CALIBRATED = (
     *("identity", "h", "h_bar", "hb", "privelet", "sorted"),
     *("cdf_direct", "cdf_histogram", "cdf_binary", "cdf_tree", "cdf_refined"),
@@ -35,11 +35,10 @@ _LEAST_RUNS = 1200
 
 @dataclass(frozen=True)
 class WindowError:
-    """Errors of one histogram.
+    """The standard errors and band widths of one histogram.
 
-    Args: bucket_stderr and cumulative_stderr, shape (buckets,); bucket_reach and reach, half the widths of a
-        band that holds all counts, and of one that holds all cumulative counts, each at once with the asked
-        confidence.
+    Args: bucket_stderr and cumulative_stderr, shape (buckets,); bucket_reach, half the width of a band that
+        holds all counts at once with the requested confidence; reach, the same for all cumulative counts.
     """
 
     bucket_stderr: FloatArray
@@ -56,14 +55,14 @@ def window_error(
     confidence: float,
     options: tuple[tuple[str, Any], ...] = (),
 ) -> WindowError | None:
-    """Return the errors of a histogram's estimates; None where they depend on the data.
+    """Return the errors of a histogram's estimates, or None if they depend on the data.
 
     Guarantee: every |error of a cumulative count| <= reach at once with at least this confidence, but for
         one chance in 10^6 over seeds; the same holds for counts and bucket_reach. Standard errors are
         estimates, within a few per cent.
     Args: options of the mechanism, as ``window_options.as_arguments`` gives them.
     Raises: ValueError for a confidence outside (0, 0.999].
-    Cost: thousands of runs over zeros, seconds; remembered.
+    Cost: thousands of runs over zeros, some seconds; cached.
     """
     if not 0.0 < confidence <= LARGEST_CONFIDENCE:
         raise ValueError(f"confidence: {confidence!r} is outside (0, {LARGEST_CONFIDENCE}]")
@@ -92,7 +91,7 @@ def _stderr(errors: FloatArray) -> FloatArray:
 def _reach(errors: FloatArray, confidence: float) -> FloatArray:
     """Return half the width of a band around all columns at once. Args: errors, shape (runs, columns)."""
     shape = _stderr(errors[:_SHAPE_RUNS])
-    # Runs that gave the band its shape say nothing about its size: the order statistic is of the others.
+    # The runs that gave the band its shape cannot also give its size: the other runs do.
     worst = np.abs(errors[_SHAPE_RUNS:] / np.where(shape > 0, shape, 1.0)).max(axis=1)
     z = float(np.sort(worst)[order_statistic(len(worst), confidence) - 1])
     return z * shape

@@ -1,4 +1,4 @@
-"""Options of a window's mechanism: which may be set for data that is protected, and how they are kept."""
+"""Options of a window's mechanism: which may be set for protected data, and how they are stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from dphist.mechanisms import registry
 from dphist.privacy import exact
 
-# Options that give up the guarantee of windows, for one event more or less, for another one or for none.
+# Options that would replace the windows' guarantee (one event added or removed) by another one or by none.
 _REFUSED = {
     "known_total": "takes the exact number of events as public and hides moved events only; leave it out",
     "neighbours": "is the relation of the mechanism's guarantee, which windows need as it is; leave it out",
@@ -23,9 +23,9 @@ def known_options(mechanism: str) -> tuple[str, ...]:
 
 
 def checked_options(mechanism: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as they are kept: JSON values, one text for each share of epsilon.
+    """Return options in their stored form: JSON values, with one text for each share of epsilon.
 
-    Whether a value fits the histogram is found by trying the mechanism out (``planning/window_load.py``).
+    A trial run checks that values fit the histogram (``planning/window_load.py``).
 
     Args: options, by name; numbers, texts, truth values, lists of whole numbers, or None.
     Raises: ValueError in one line that names the option, its value and the remedy.
@@ -37,7 +37,7 @@ def checked_options(mechanism: str, options: Mapping[str, Any]) -> dict[str, Any
 
 
 def as_arguments(mechanism: str, options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return options, kept or not yet, as the mechanism takes them, in a form that can be hashed.
+    """Return options, stored or not, in the hashable form that the mechanism takes.
 
     Raises: as ``checked_options``.
     """
@@ -55,7 +55,7 @@ def as_arguments(mechanism: str, options: Mapping[str, Any]) -> tuple[tuple[str,
 
 
 def _exact_share(value: Any) -> Any:
-    """Return a share as its decimal text says (0.2 is 1/5); what is none, as it is: to be refused."""
+    """Return a share as its decimal text says (0.2 is 1/5); other values unchanged, to be refused later."""
     try:
         share = exact(value)
     except ValueError:
