@@ -1,6 +1,6 @@
 """core: the pure, synchronous decisions of the service.
 
-May import: dphist, numpy and this room; no I/O, clock, chance, Redis, Faust or asyncio.
+May import: dphist, numpy and this package; no I/O, clock, random numbers, Redis, Faust or asyncio.
 Start at: ``records.py`` (the words), then ``bins.py``, ``closing.py``, ``release.py``, ``query.py``.
-Must stay true: an exact count leaves this room only towards the secret half of the store.
+Must stay true: an exact count leaves this package only for the secret keys of the store.
 """

@@ -1,8 +1,8 @@
 """Which bin an event counts in: a pure function of the record, its position and its partition's cuts.
 
-If one added record could move *another* record to another bin, two bins would change and epsilon would not
-be epsilon. So a record's bin is the later of its own bin (by event time) and the first bin whose cut lies
-beyond its position; batch sizes, speed, retries and restarts have no say in it.
+If one added record could move *another* record to a different bin, two bins would change and the guarantee
+would no longer hold with this epsilon. So a record's bin is the later of its own bin (by event time) and the
+first bin whose cut lies beyond its position. Batch sizes, speed, retries and restarts do not change it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from dphist.arrays import Int64Array
 from stream_app.core.records import PartitionState, Reason
 
-LARGEST_APPLY_CELLS = 5_000  # a script that runs longer would hold up every other stream of the store
+LARGEST_APPLY_CELLS = 5_000  # a longer script would delay all other streams of the store
 LatePolicy = Literal["next_bin", "drop", "dead_letter"]
 
 _1970 = date(1970, 1, 1)
@@ -29,7 +29,7 @@ _1970 = date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Binning:
-    """The time line of a stream, cut into bins: absolute integers, 0 begins in 1970.
+    """The time line of a stream, divided into bins: absolute integers; bin 0 begins in 1970.
 
     Args:
         bin_us: length of a bin (one day where a timezone is given).
@@ -68,7 +68,7 @@ class Binning:
         if self.timezone is None or times.size == 0:
             return by_length
         # A zone is never a whole day off UTC. Only days near some record are looked up: one event dated in
-        # the year 9999 must not hold the others up, for how long this takes can be seen from outside.
+        # the year 9999 must not delay the others, because the time this takes can be seen from outside.
         days = np.unique(np.unique(by_length)[:, np.newaxis] + np.arange(-1, 3))
         midnights = np.array([_midnight_us(self.timezone, day) for day in days.tolist()])
         return days[np.searchsorted(midnights, times, side="right") - 1]
@@ -76,7 +76,7 @@ class Binning:
 
 @lru_cache(maxsize=100_000)
 def _midnight_us(timezone: str, day: int) -> int:
-    """Return when a calendar day begins: where clocks skip midnight, the instant at which they skip it."""
+    """Return when a calendar day begins; if clocks skip midnight, the instant at which they skip it."""
     local = datetime.combine(_1970 + timedelta(days=day), datetime.min.time())
     offset = local.replace(tzinfo=ZoneInfo(timezone)).utcoffset() or timedelta(0)
     return (timedelta(days=day) - offset) // timedelta(microseconds=1)
@@ -88,9 +88,9 @@ class BinRules:
 
     Args:
         first_bin: records whose own bin is earlier are refused.
-        max_ahead_bins: how far an own bin may lie beyond the bin that was next to close when the record
-            arrived.
-        late: what happens to a record whose own bin was cut before it.
+        max_ahead_bins: how far a record's own bin may lie beyond the bin that was next to close when the
+            record arrived.
+        late: what happens to a record that lies beyond the cut of its own bin.
     """
 
     first_bin: int
@@ -100,13 +100,13 @@ class BinRules:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where records count, in arrays of shape (n,).
+    """The bin of each record and whether it counts, in arrays of shape (n,).
 
     Args:
-        bins: of records that are neither ``kept`` nor ``ahead`` they mean nothing.
-        kept: they count in their bin.
-        ahead: whether they count, in their own bin, is decided by the cut that will contain them.
-        refused: for each reason, which records it concerns.
+        bins: the bin of each record; meaningless if the record is neither ``kept`` nor ``ahead``.
+        kept: which records count in their bin.
+        ahead: which records the next cut will decide about: they count in their own bin or are refused.
+        refused: for each reason, which records are refused for it.
     """
 
     bins: Int64Array
@@ -116,11 +116,11 @@ class Assignment:
 
 
 def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules: BinRules) -> Assignment:
-    """Return the bin of every record, and why some have none.
+    """Return the bin of every record, and the reason for each record without a bin.
 
-    Guarantee: every record's answer depends on its own bin and position and on the cuts of its partition, not
-        on any other record nor on when it is asked: cuts that are taken later do not change it. A record
-        whose own bin had not closed when it arrived counts in it. docs/decisions/0026 has the proof.
+    Guarantee: a record's assignment depends on its own bin and position and on the cuts of its partition. It
+        does not depend on other records or on the time of the call: later cuts do not change it. A record
+        whose own bin had not closed when it arrived counts in that bin. Proof: docs/decisions/0026.
     Args: own bins and positions, shape (n,); the partition's cuts.
 
     >>> from stream_app.core.records import Cut
@@ -133,8 +133,8 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
     cut_positions = np.array([cut.position for cut in state.cuts], dtype=np.int64)
     passed = np.searchsorted(cut_positions, positions, side="right")
     earliest = cut_bins[passed] + 1
-    # The bin that was next to close when the record arrived, at the latest: by the cut that contains it. One
-    # that is not taken yet is taken after the next bin has closed, so at least the bin after that is next.
+    # The latest bin that can have been next to close when the record arrived, by the cut that contains it. A
+    # cut that is not taken yet comes after the next bin has closed, so at least the bin after that is next.
     open_bins = np.array([*(cut.open_bin for cut in state.cuts), state.last_cut_bin + 2], dtype=np.int64)
     too_far = own > open_bins[passed] + rules.max_ahead_bins
 
@@ -153,12 +153,12 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
 
 
 def refusing(assignment: Assignment, masks: Mapping[Reason, NDArray[np.bool_]]) -> Assignment:
-    """Refuse further records, each for one reason, unless they are too early or too late.
+    """Return the assignment with further records refused, unless they are already too early or too late.
 
-    A record that has such a reason is refused for it whether or not it is also too far ahead: which of the
-    two is known first depends on when it is read.
+    Such a reason takes precedence over a date too far ahead: otherwise the reason given would depend on when
+    the record is read.
 
-    Args: masks, for each reason which records it concerns; no record in two of them.
+    Args: masks, for each reason which records are refused for it; no record is in two masks.
     """
     refused = dict(assignment.refused)
     future = refused.pop(Reason.FUTURE, np.zeros_like(assignment.kept))
@@ -173,7 +173,7 @@ def refusing(assignment: Assignment, masks: Mapping[Reason, NDArray[np.bool_]]) 
 
 
 def aggregate(bins: Int64Array, cells: Int64Array, width: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return (bins, cells, deltas): each (bin, cell) once, sorted, with its number of records.
+    """Return (bins, cells, deltas): each distinct (bin, cell) once, sorted, with its number of records.
 
     Args: bins and cells of records, shape (n,), cells within [0, width).
 
@@ -185,7 +185,7 @@ def aggregate(bins: Int64Array, cells: Int64Array, width: int) -> tuple[Int64Arr
 
 
 def split(keys: Int64Array, most_keys: int = LARGEST_APPLY_CELLS) -> Iterator[slice]:
-    """Cut records into runs of at most ``most_keys`` different keys each; one run where there are none.
+    """Yield runs of records with at most ``most_keys`` different keys each; one run if there are no records.
 
     >>> list(split(np.array([1, 1, 2, 3, 3]), most_keys=2))
     [slice(0, 3, None), slice(3, 5, None)]

@@ -1,9 +1,9 @@
-"""How much one person may count: a window of bins for each epoch, and an id that nobody can read back.
+"""The cap on each user's events: windows of bins, and ids from which the user cannot be read back.
 
-Without a cap one person's events would change a count by any number, and no noise would hide them. Of each
-user ``max_events`` records of a window count: those of earlier bins first, and within a bin those of cells in
-a pseudo-random order. Which ones count depends on the user's own records, by bin and cell, and on nothing
-else: not on other users, nor on partitions, positions or the order in which records are read.
+Without a cap one person's events could change a count by any number, and no noise would hide them. So at most
+``max_events`` records of each user count per window: earlier bins first, and within a bin the cells in a
+pseudo-random order. The choice depends only on the user's own records, by bin and cell. It does not depend
+on other users, partitions, positions or the order in which records are read.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from stream_app.core.records import Users
 
-ID_BYTES = 16  # 128 bits: two users of a window meet in one id with a probability nobody needs to fear
+ID_BYTES = 16  # 128 bits: the probability that two users of a window get one id is negligible
 CELL_BYTES = 4
 KEY_BYTES = 32
-# Of a bin's users. More of them make each shorter to tally, and adding to all of them longer.
+# Shards of a bin's users. With more shards, one shard is tallied faster, but adding to all takes longer.
 SHARDS = 64
 ByteArray = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Time cut into windows of an epoch's length; every epoch ends where a window ends.
+    """Time divided into windows of an epoch's length; every epoch ends at the end of a window.
 
-    An epoch that was ended early is followed by one that fills the rest of its window, so that no epoch
-    ever counts more than ``max_events`` of a user.
+    After an epoch that ended early, the next epoch fills the rest of its window. So no epoch ever counts more
+    than ``max_events`` events of a user.
 
-    Args: end_bin, the last bin of any epoch of the stream; bins in a window; last_bin of a replay.
+    Args: end_bin, the last bin of any epoch of the stream; bins, per window; last_bin, of a replay.
     """
 
     end_bin: int
@@ -42,7 +42,7 @@ class Windows:
     last_bin: int | None = None
 
     def of(self, bins: Int64Array) -> Int64Array:
-        """Return the window of each bin: the last bin that is in it.
+        """Return the window of each bin, named by the window's last bin.
 
         >>> Windows(end_bin=9, bins=5).of(np.array([0, 4, 5, 9, 10])).tolist()
         [4, 4, 9, 9, 14]
@@ -53,7 +53,7 @@ class Windows:
         return ends if self.last_bin is None else np.minimum(ends, self.last_bin)
 
     def left(self, first_bin: int) -> int:
-        """Return how many bins an epoch that begins here has: to the end of its window.
+        """Return the length in bins of an epoch that begins at ``first_bin``: to the end of its window.
 
         >>> Windows(end_bin=9, bins=5).left(10), Windows(end_bin=9, bins=5).left(7)
         (5, 3)
@@ -63,7 +63,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class PerUser:
-    """The declared cap: where a record names its user, and how many events of one count in a window."""
+    """The declared cap: the field that names the user, and how many events of a user count per window."""
 
     field: str
     max_events: int
@@ -75,9 +75,9 @@ class PerUser:
         return None if unit == "event" else cls(unit["user"], unit["max_events"])
 
     def without_user(self, column: NDArray[Any]) -> NDArray[np.bool_]:
-        """Say which records name no user: they are refused, for pooled they would have no cap.
+        """Return which records name no user. They are refused: counted together they would have no cap.
 
-        Args: users as they were read: texts and whole numbers; all else is no user.
+        Args: column, the users as read; only texts and whole numbers name a user.
 
         >>> PerUser("u", 1).without_user(np.array(["ann", 7, None, "", True, 1.5], dtype=object)).tolist()
         [False, False, True, True, True, True]
@@ -87,17 +87,17 @@ class PerUser:
 
 
 def key_mark(key: bytes) -> bytes:
-    """Return what tells two keys apart and gives neither away."""
+    """Return a mark by which two keys can be told apart and that reveals neither."""
     return hashlib.blake2b(b"mark", digest_size=ID_BYTES, key=key).digest()
 
 
 def user_ids(users: Sequence[str], windows: Int64Array, key: bytes) -> tuple[ByteArray, Int64Array]:
-    """Return the keyed hashes of the different users, and for each record the row of its user.
+    """Return the keyed hash of each different user, and for each record the row of its user.
 
-    Guarantee: without the key an id tells nothing about the user. The same user of the same window always
-        has the same id, in every partition. A user has another id in each window.
+    Guarantee: without the key an id reveals nothing about the user. A user has the same id throughout a
+        window, in every partition, and a different id in each window.
     Args: users, a text for each record; windows, shape (n,); key of 32 bytes, kept outside the store.
-    Returns: ids, shape (different users of windows, 16); rows, shape (n,).
+    Returns: ids, shape (different pairs of user and window, 16); rows, shape (n,).
 
     >>> ids, rows = user_ids(["ann", "ann", "ann", "bob"], np.array([9, 9, 14, 9]), bytes(32))
     >>> ids.shape, rows.tolist()
@@ -122,9 +122,9 @@ def user_ids(users: Sequence[str], windows: Int64Array, key: bytes) -> tuple[Byt
 
 @dataclass(frozen=True, slots=True)
 class UserRecords:
-    """Whose each record of a slice is. SECRET.
+    """The user of each record of a slice. SECRET.
 
-    Args: ids and rows, as ``user_ids`` returns them; windows of the records, shape (n,); mark of the key.
+    Args: ids and rows, as ``user_ids`` returns them; windows of the records, shape (n,); the key's mark.
     """
 
     ids: ByteArray
@@ -134,24 +134,24 @@ class UserRecords:
 
     @classmethod
     def of(cls, users: Sequence[str], windows: Int64Array, key: bytes) -> UserRecords:
-        """Hash the users of records. Args: as for ``user_ids``."""
+        """Return the records' users, hashed. Args: as for ``user_ids``."""
         return cls(*user_ids(users, windows, key), windows, key_mark(key))
 
     def keys(self, cells: Int64Array) -> Int64Array:
-        """Return a number for each record: equal for equal users and cells, and only for these.
+        """Return a number for each record: two numbers are equal if and only if user and cell are equal.
 
-        Args: cells, a number for each record, shape (n,): equal in one cell of one bin.
+        Args: cells, a number for each record, shape (n,), that identifies its bin and cell.
         """
         _, places = np.unique(cells, return_inverse=True)
         return places * len(self.ids) + self.rows
 
     def users(self, records: Int64Array) -> Users:
-        """Return whose some of the records are."""
+        """Return the users of the given records."""
         return Users(self.ids[self.rows[records]], self.windows[records], self.key_mark)
 
 
 class UserShard(NamedTuple):
-    """A part of a bin's users, by their ids: small enough to be tallied in one step."""
+    """A part of a bin's users, chosen by their ids: small enough to tally in one step."""
 
     bin: int
     window: int
@@ -164,12 +164,12 @@ class UserShard(NamedTuple):
 
 
 def shard_numbers(ids: ByteArray) -> Int64Array:
-    """Return in which shard of a bin each user is. Args: ids, shape (n, 16)."""
+    """Return the number of each user's shard. Args: ids, shape (n, 16)."""
     return ids[:, 0].astype(np.int64) % SHARDS
 
 
 def user_fields(ids: ByteArray, cells: Int64Array) -> list[bytes]:
-    """Return the names under which stores count a user's records of a cell: the id, then the cell.
+    """Return the field names under which stores count a user's records per cell: the id, then the cell.
 
     Args: ids, shape (n, 16); cells, shape (n,), below 2^32.
 
@@ -184,11 +184,11 @@ def user_fields(ids: ByteArray, cells: Int64Array) -> list[bytes]:
 
 
 def counted(records: Mapping[bytes, int], room: int) -> dict[int, int]:
-    """Return how many of one user's records of one bin count, by cell.
+    """Return how many records of one user in one bin count, by cell.
 
-    The order of cells is that of a hash of the user's id and the cell, so no cell is favoured.
+    Cells are taken in the order of a hash of the user's id and the cell, so no cell is favoured.
 
-    Args: records, their number by field (``user_fields``); room, how many may count.
+    Args: records, the number of records by field (``user_fields``); room, how many may still count.
 
     >>> counted({bytes(16) + bytes([0, 0, 0, cell]): 2 for cell in range(3)}, room=3)
     {0: 2, 2: 1}

@@ -1,6 +1,6 @@
-"""Which cell of its bin an event counts in: its key's place in a public list, and its value's bucket.
+"""The cell of its bin that an event counts in: its key's place in a public list, and its value's bucket.
 
-A record's cell, or the reason why it has none, depends on its own fields alone. The list of keys and the
+A record's cell, or the reason why it has none, depends on its own fields only. The list of keys and the
 edges of the buckets are declared, never learned from data.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from stream_app.core.records import Reason
 
-OTHER = "other"  # the key of all events whose own key is not on the list
+OTHER = "other"  # the key for all events whose key is not on the list
 _NONE = -1
 _NUMBERS = {int, float}
 _LONGEST_NUMBER = 40
@@ -26,9 +26,9 @@ _LONGEST_NUMBER = 40
 
 @dataclass(frozen=True)
 class KeyList:
-    """The keys that are counted apart.
+    """The keys that are counted separately.
 
-    Args: field, the column of keys; names, the public list; other, whether all else counts under ``other``.
+    Args: field, the column of keys; names, the public list; other, whether all other keys count as ``other``.
     """
 
     field: str
@@ -37,7 +37,7 @@ class KeyList:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Return the key of each place."""
+        """Return the key at each place of the list, ``other`` included."""
         return (*self.names, OTHER) if self.other else self.names
 
     @cached_property
@@ -45,9 +45,9 @@ class KeyList:
         return {name: place for place, name in enumerate(self.names)}
 
     def places(self, column: Sequence[Any]) -> Int64Array:
-        """Return each event's place in the list, -1 for one that has none.
+        """Return the place in the list of each event's key, -1 if it has none.
 
-        Args: keys as they were read: texts, whole numbers and truth values; all else is no key.
+        Args: column, the keys as read; only texts, whole numbers and truth values are keys.
 
         >>> KeyList("c", ("UA", "7"), False).places(["UA", 7, "AA", None]).tolist()
         [0, 1, -1, -1]
@@ -66,9 +66,9 @@ class KeyList:
 
 @dataclass(frozen=True)
 class Buckets:
-    """A value's range in buckets of equal width; what lies outside counts in the first or the last one.
+    """A range of values in buckets of equal width; values outside count in the first or the last bucket.
 
-    Args: field, the column of values; low and high, the ends of the range; count, of buckets.
+    Args: field, the column of values; low and high, the ends of the range; count, the number of buckets.
 
     >>> buckets = Buckets("v", Fraction(0), Fraction(10), 4)
     >>> buckets.edges.tolist(), buckets.places([-3, 2.5, "9.99", 10, None]).tolist()
@@ -82,12 +82,12 @@ class Buckets:
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
-        """Return where the buckets begin, and the end of the last one: shape (count + 1,)."""
+        """Return the start of each bucket and the end of the last one: shape (count + 1,)."""
         step = (self.high - self.low) / self.count
         return np.array([float(self.low + step * edge) for edge in range(self.count + 1)])
 
     def places(self, column: Sequence[Any]) -> Int64Array:
-        """Return each event's bucket, -1 where there is no number. Args: numbers, or their texts."""
+        """Return each event's bucket, -1 if its value is not a number. Args: numbers, or their texts."""
         if set(map(type, column)) <= _NUMBERS:
             values = [_bounded(value) for value in column]
         else:
@@ -100,9 +100,9 @@ class Buckets:
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a bin: every key with every bucket, key by key. Without both there is one.
+    """The cells of a bin: every key with every bucket, key by key; one cell if there are no keys and buckets.
 
-    Args: keys, buckets: None where the stream has no such axis.
+    Args: keys, buckets: None if the stream has no such axis.
     """
 
     keys: KeyList | None = None
@@ -126,15 +126,15 @@ class Cells:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Return the columns that decide about cells, each once."""
+        """Return the columns that determine the cell, each once."""
         return tuple(dict.fromkeys(axis.field for axis in (self.keys, self.buckets) if axis))
 
     def assign(
         self, columns: Mapping[str, Any], events: slice
     ) -> tuple[Int64Array, dict[Reason, NDArray[np.bool_]]]:
-        """Return the cell of each event, and which events have none for which reason.
+        """Return the cell of each event, and for each reason the events that have no cell.
 
-        Args: columns of a batch; events, which of them.
+        Args: columns of a batch; events, the part of the batch.
         """
         count = events.stop - events.start
         cells = np.zeros(count, dtype=np.int64)
@@ -162,7 +162,7 @@ def _as_text(key: Any) -> str:
 
 
 def _as_number(value: Any) -> float:
-    """Return a number, or NaN for what is none."""
+    """Return the value as a number, NaN if it is not a number."""
     if isinstance(value, bool) or value is None:
         return np.nan
     if isinstance(value, str):
@@ -176,7 +176,7 @@ def _as_number(value: Any) -> float:
 
 
 def _bounded(value: int | float) -> float:
-    """Return a number as a double: a whole one may be larger than any."""
+    """Return a number as a double; whole numbers may be larger than every double."""
     try:
         return float(value)
     except OverflowError:

@@ -8,7 +8,7 @@ import numpy as np
 
 from stream_app.core.bins import Binning
 
-# After a long outage many bins are due at once; a list of them stays this short.
+# The longest list of due bins: after a long outage many bins are due at once.
 MOST_DUE_BINS = 10_000
 
 
@@ -42,13 +42,13 @@ class Closing:
         return int(self.binning.bin_of(np.array([now_us - self.grace_us]))[0]) - 1
 
     def due(self, after_bin: int, now_us: int) -> list[tuple[int, int]]:
-        """Return the first ``MOST_DUE_BINS`` (bin, closing instant) after a bin that have passed."""
+        """Return (bin, closing instant) of the due bins after ``after_bin``, the first ``MOST_DUE_BINS``."""
         last = min(self.last_due_bin(now_us), after_bin + MOST_DUE_BINS)
         return [(bin, self.instant_us(bin)) for bin in range(after_bin + 1, last + 1)]
 
 
 def next_public_instant_us(now_us: int, publish_every_us: int) -> int:
-    """Return the next instant at which results become visible: multiples of the period, never now.
+    """Return the next instant at which results become visible: a multiple of the period, always after now.
 
     >>> next_public_instant_us(999, 1000), next_public_instant_us(1000, 1000)
     (1000, 2000)

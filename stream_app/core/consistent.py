@@ -1,9 +1,9 @@
 """Consistent counts of a stream: whole numbers, never negative, that add up over any ranges.
 
-The running counts as now known are replaced by others that never fall, and rounded; every range is a
-difference of two of them. Post-processing of released values, so it costs nothing; but it is biased where
-counts are small: nothing is decided by it. ``top_down`` settles sums before what is in them, ``isotonic``
-takes the closest running counts; how far each is off is in ``docs/accuracy.md``.
+The current running counts are replaced by whole numbers that never fall; the count of a range is a difference
+of two of them. This is post-processing of released values, so it costs no privacy. It is biased where counts
+are small, so no decision uses it. ``top_down`` fixes sums before their parts; ``isotonic`` takes the closest
+running counts that never fall. ``docs/accuracy.md`` has the errors of both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Method = Literal["top_down", "isotonic"]
 def consistent_running(
     strategy: Strategy, epochs: Sequence[EpochView], values: FloatArray, method: Method
 ) -> Int64Array:
-    """Return running counts at every measured edge, whole and never falling: (measured bins + 1,).
+    """Return running counts at every measured edge, whole and never falling, shape (measured bins + 1,).
 
     Args: values, the estimated running counts at these edges.
     Cost: O(bins * height) for ``top_down``, O(bins) for ``isotonic``, in numpy.
@@ -38,7 +38,7 @@ def consistent_running(
 
 
 def closest_rising(values: FloatArray, variances: FloatArray) -> Int64Array:
-    """Return the closest non-decreasing whole numbers from 0 on, shape as the values'.
+    """Return the closest non-decreasing whole numbers, at least 0, in the shape of the values.
 
     Args: values, estimated running counts; variances of their errors, zero where there is none.
     Cost: O(n).
@@ -50,7 +50,7 @@ def closest_rising(values: FloatArray, variances: FloatArray) -> Int64Array:
 
 
 def _rising(values: FloatArray, variances: FloatArray) -> FloatArray:
-    # A value without error weighs as much as doubles can tell apart, but no weight is infinite.
+    # A value without error gets the largest weight that doubles can resolve; no weight is infinite.
     least = 1e-9 * max(float(variances.max(initial=0.0)), 1e-9)
     return isotonic(values, 1.0 / np.maximum(variances, least), lower=0.0)
 
@@ -62,7 +62,7 @@ def _whole(values: FloatArray) -> Int64Array:
 def _settled_top_down(
     strategy: Strategy, epochs: Sequence[EpochView], values: FloatArray, variances: FloatArray
 ) -> FloatArray:
-    """Take the closest rising counts where epochs end, and settle every epoch's bins within its own."""
+    """Return rising counts: the closest ones at the ends of epochs, then top-down within each epoch."""
     edges = np.cumsum([0, *(epoch.bins for epoch in epochs)])
     settled = _rising(values, variances)[edges]
     found = np.zeros(len(values))
@@ -73,13 +73,14 @@ def _settled_top_down(
             own = _own_variances(strategy, epoch.bins)
             bins = top_down(np.diff(values[start : stop + 1]), after - before, strategy.design.branching, own)
             found[start + 1 : stop + 1] = before + bins.cumsum()
-    return np.maximum.accumulate(found)  # sums of doubles may fall by their last bit
+    return np.maximum.accumulate(found)  # sums of doubles may be lower by the last bit
 
 
 def _own_variances(strategy: Strategy, bins: int) -> list[FloatArray]:
-    """Return the variance of each node's noise among the first bins, infinite where one is not complete.
+    """Return the noise variance of each node over the first bins, infinite for nodes that are not complete.
 
-    Up to a factor: columns of keys and buckets share the proportions of the tree over time.
+    It is exact up to a factor, because columns of keys and buckets share the proportions of the tree over
+    time.
     """
     design, own = strategy.design, []
     for level, measured in zip(design.shape.levels, node_variances(design), strict=True):
@@ -91,7 +92,7 @@ def _own_variances(strategy: Strategy, bins: int) -> list[FloatArray]:
 
 
 def running_variances(strategy: Strategy, epochs: Sequence[EpochView]) -> FloatArray:
-    """Return the variance of the running count at every measured edge, as now known: (measured bins + 1,)."""
+    """Return the variance of the current running count at every measured edge, shape (measured bins + 1,)."""
     columns = [np.zeros(1)]
     for epoch in (one for one in epochs if one.bins):
         columns.append(columns[-1][-1] + strategy.kind.running_variances(epoch.bins))

@@ -11,12 +11,12 @@ from stream_app.core.closing import Closing
 from stream_app.core.records import EpochRecord
 from stream_app.core.strategy import Strategy
 
-STATE_ID = "state_id"  # of a source that is a file: what the state directory is known by that reads it
+STATE_ID = "state_id"  # for a file source: the id of the state directory that reads the file
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The declared facts that decide bins, closing and what is said about privacy.
+    """The declared facts that determine bins, closing and the privacy statement.
 
     Args:
         time_field: the column that holds the event time.
@@ -25,9 +25,9 @@ class Declaration:
         max_ahead_bins, late: see ``BinRules``.
         first_us: where the stream's first bin begins; None: the bin in which it first starts.
         until_us: where a replay ends; None for a live stream.
-        private: False where epsilon is too large to protect anybody.
-        cells: which cell of a bin an event counts in.
-        per_user: how many events of a user count; None where the unit is the event.
+        private: False if epsilon is too large to protect anybody.
+        cells: the cells of a bin.
+        per_user: the cap per user; None if the unit is the event.
     """
 
     time_field: str
@@ -43,7 +43,7 @@ class Declaration:
 
     @classmethod
     def of(cls, strategy: Strategy) -> Declaration:
-        """Read the declared part of a strategy. Raises: KeyError where it lacks a fact."""
+        """Return the declared part of a strategy. Raises: KeyError if a fact is missing."""
         time = strategy.declared["time"]
         replay = strategy.declared.get("source", {}).get("replay")
         binning = Binning(time["bin_us"], time.get("timezone"))
@@ -70,10 +70,10 @@ class Declaration:
         return int(self.binning.bin_of([now_us if self.first_us is None else self.first_us])[0])
 
     def windows(self, epoch: EpochRecord, horizon: int) -> Windows:
-        """Return the windows of users, from any epoch of the stream. Args: horizon of the tree, in bins."""
+        """Return the user windows, given any epoch of the stream. Args: horizon of the tree, in bins."""
         return Windows(epoch.first_bin + epoch.bins - 1, horizon, self.last_bin)
 
     def rules(self, epoch: EpochRecord) -> BinRules:
-        """Return how records are binned while an epoch runs."""
+        """Return the binning rules of an epoch."""
         first_bin = epoch.first_bin if epoch.counts_from_bin is None else epoch.counts_from_bin
         return BinRules(first_bin, self.max_ahead_bins, self.late)

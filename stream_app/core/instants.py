@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
-# The calendar has years 1 to 9999; a year from its ends, bins around an instant lie within it in every zone.
+# The calendar has years 1 to 9999. One year inside its ends, bins around an instant fit in every time zone.
 _FIRST_US = (datetime(2, 1, 1, tzinfo=UTC) - _1970) // timedelta(microseconds=1)
 _LAST_US = (datetime(9999, 1, 1, tzinfo=UTC) - _1970) // timedelta(microseconds=1)
 _SECONDS = re.compile(r"[+-]?\d{1,12}(\.\d{1,6})?", flags=re.ASCII)
@@ -26,7 +26,7 @@ def format_instant(us: int) -> str:
 
 
 def parse_instant(text: str) -> int:
-    """Read RFC 3339 with its offset, or seconds since 1970, as microseconds since 1970.
+    """Return microseconds since 1970, from RFC 3339 text with an offset or from seconds since 1970.
 
     Raises: ValueError for anything else; a time without an offset is refused, never guessed.
 

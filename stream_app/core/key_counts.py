@@ -1,4 +1,4 @@
-"""The counts of all keys of a stream at once: what the view of each key answers, in one pass over columns."""
+"""The counts of all keys of a stream in one pass over columns; the same answers as each key's view gives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stream_app.core.query import QueryError, StreamView
 
 
 def declared_keys(view: StreamView, remedy: str) -> KeyList:
-    """Return the keys that have counts over any range. Raises: QueryError, with the remedy for no keys."""
+    """Return the keys that have counts over any range. Raises: QueryError with the remedy if none have."""
     strategy = view.strategy
     if strategy.axes.keys is not None:
         return strategy.axes.keys
@@ -20,10 +20,10 @@ def declared_keys(view: StreamView, remedy: str) -> KeyList:
 
 
 def counts_of_keys(view: StreamView, span: Span) -> Estimate:
-    """Return the events of every key in what was measured of a range: values (keys,), one law for each.
+    """Return the events of every key in the measured part of a range: values (keys,), one law for each.
 
-    The law joins epoch by epoch, as for one key, so that no error depends on how many keys are asked for.
-    Cost: O(columns) for each epoch that the range begins or ends within, and O(keys) for each whole one.
+    The law joins epoch by epoch, as for one key, so no error depends on the number of keys asked for.
+    Cost: O(columns) for each epoch that the range only partly covers, O(keys) for each whole epoch.
     """
     parts = [epoch.of_keys(part) for epoch in view.epochs if (part := epoch.within(span)).start < part.stop]
     if len(parts) == 1:

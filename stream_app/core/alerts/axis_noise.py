@@ -1,8 +1,8 @@
 """The noise of streams over keys and values, drawn for forecasts: sums of columns, over many streams at once.
 
-A rule sees one sum of columns. At each node of the tree over time, what a group of columns adds to it is one
-number with a known law, so that number is drawn and not every column: a day of a thousand columns for
-hundreds of streams costs as much as one column. Nothing here is ever released.
+A rule sees one sum of columns. At each node of the tree over time, a group of columns adds one noise number
+with a known law to this sum. That number is drawn instead of the noise of every column. So a day of a
+thousand columns for hundreds of streams costs as much as one column. Nothing here is ever released.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dphist.tree.estimate import Estimate, ReleasedForest
 from dphist.tree.published_error import published_law
 from dphist.units import UNITS_PER_COUNT
 
-# Trees count whole numbers: draws of sums that are none are held in these parts of a count.
+# Trees count whole numbers, so drawn sums that are fractions are held in these parts of a count.
 _PARTS = 2**10
 
 
 class GroupNoise(ABC):
-    """What one group of columns adds to sums: its noise over time, for many streams side by side.
+    """The noise that one group of columns adds to a sum over time, for many streams at once.
 
-    Args: design, of the group's tree over time; drawn, noise of its nodes a level, shape (nodes, paths).
+    Args: design, of the group's tree over time; drawn, noise of its nodes per level, shape (nodes, paths).
     """
 
     @staticmethod
@@ -44,7 +44,7 @@ class GroupNoise(ABC):
         found, copies = np.unique(np.abs(weights).round(12), return_counts=True)
         weighted = list(zip(found.tolist(), copies.tolist(), strict=True))
         laws = [WeightedNoise.of((w, n, float(scale)) for w, n in weighted) for scale in design.scales]
-        whole = design.release == "anticipating"  # such an epoch is drawn before it begins
+        whole = design.release == "anticipating"  # all its noise is drawn before the epoch begins
         nodes = (
             node_counts(design.shape, design.horizon)
             if whole
@@ -58,11 +58,11 @@ class GroupNoise(ABC):
 
     @abstractmethod
     def close(self, bin: int) -> None:
-        """Let a bin be over."""
+        """Close a bin."""
 
     @abstractmethod
     def errors(self, start: int, stop: int) -> FloatArray:
-        """Return the errors of bins [start, stop) as they are known now, shape (paths,)."""
+        """Return the errors of the current estimates of bins [start, stop), shape (paths,)."""
 
     @abstractmethod
     def law(self, start: int, stop: int) -> WeightedNoise:
@@ -70,14 +70,14 @@ class GroupNoise(ABC):
 
 
 class CausalNoise(GroupNoise):
-    """Noise of a tree whose nodes are known when they are complete."""
+    """Noise of a tree that releases each node when it is complete."""
 
     def __init__(self, design: TreeDesign, drawn: Sequence[Int64Array]) -> None:
         self._drawn = drawn
         self._forest = ReleasedForest(design, drawn[0].shape[1])
 
     def close(self, bin: int) -> None:
-        """Let a bin be over: the nodes that end with it are released."""
+        """Close a bin: the nodes that end with it are released."""
         shape = self._forest.design.shape
         for level, nodes in zip(shape.levels, self._drawn, strict=True):
             before, now = (shape.completed_count(bins, level) for bins in (bin, bin + 1))
@@ -93,7 +93,7 @@ class CausalNoise(GroupNoise):
 
 
 class PublishedNoise(GroupNoise):
-    """Noise of published running counts, which use nodes that are still open and never change."""
+    """Noise of published running counts, which use nodes whose interval has not ended and never change."""
 
     def __init__(self, design: TreeDesign, drawn: Sequence[Int64Array]) -> None:
         self._design = design
@@ -101,7 +101,7 @@ class PublishedNoise(GroupNoise):
         self._running = np.concatenate([np.zeros((1, running.shape[1])), running])
 
     def close(self, bin: int) -> None:
-        """Nothing changes."""
+        """Close a bin, which changes nothing here."""
 
     def errors(self, start: int, stop: int) -> FloatArray:
         """Return the errors of bins [start, stop), shape (paths,)."""
@@ -113,7 +113,7 @@ class PublishedNoise(GroupNoise):
 
 
 class SumNoise:
-    """The noise of a sum of columns for many streams; as a counter, it is pushed on bin by bin."""
+    """The noise of a sum of columns for many streams; like a counter, it advances bin by bin."""
 
     def __init__(self, columns: ColumnSum, noise: SeededNoise, bins: int, paths: int) -> None:
         self._columns = columns
@@ -137,9 +137,9 @@ class SumNoise:
 
 
 class HistogramNoise:
-    """The noise of every bucket, of some keys together (None: of all), for many streams.
+    """The noise of every bucket, summed over some keys (None: all keys), for many streams.
 
-    Args: bins, how many are drawn; paths, how many streams.
+    Args: bins, how many bins are drawn; paths, how many streams.
     """
 
     def __init__(

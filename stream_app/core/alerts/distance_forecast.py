@@ -1,7 +1,7 @@
-"""What to expect of a ks rule: noise is drawn for two ranges, and the certified bound is tried on it.
+"""Forecast of a ks rule: draw noise for two ranges and try the certified bound on it.
 
-How much noise moves a share depends on how many events there are, so that has to be said. The truth is the
-hardest one: uniform in the reference, and at every bucket at once as far from it as the threshold says.
+The effect of noise on a share depends on the number of events, so the caller has to state it. The truth is
+the hardest case: the reference is uniform, and at every bucket the window differs from it by the threshold.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from stream_app.core.alerts.forecast import Forecast, beginnings, delay_quantile
 from stream_app.core.alerts.rules import Rule
 
 PATHS = 64
-RELEASES = 48  # each asks for two bands
-_SHIFTS = 4  # releases at which the truth is made to move, on every path
+RELEASES = 48  # each needs two bands
+_SHIFTS = 4  # releases at which the truth shifts, on every path
 
 
 def forecast_distance(
@@ -34,9 +34,9 @@ def forecast_distance(
     noise: SeededNoise,
     shift_stderrs: float = 3.0,
 ) -> Forecast:
-    """Return what to expect of a ks rule; all values are shares.
+    """Return the forecast of a ks rule; all its values are shares.
 
-    Args: keys, places in the list, None for all; events, in a window.
+    Args: keys, places in the list, None for all; events, the number in a window.
     Raises: ValueError for ranges that are longer than an epoch.
     Cost: up to a minute.
     """
@@ -121,13 +121,13 @@ def _reach(now: Cdf, then: Cdf, events: float, before: float) -> float:
 
 
 def _lengths(rule: Rule, bin_us: int) -> tuple[int, int, int]:
-    """Return the bins of the window, of the reference, and from the reference's first to the end."""
+    """Return the bins of the window, of the reference, and from the reference's start to the window's end."""
     condition = rule.condition
     reference, window_us = condition.reference, condition.window_us
     assert reference is not None
     assert window_us is not None
     if reference.from_us is not None and reference.to_us is not None:
-        # It stands still; its noise is as good as that of a range so long right before the window.
+        # A fixed range has noise like that of a range of the same length right before the window.
         length = (reference.to_us - reference.from_us) // bin_us
         return window_us // bin_us, length, window_us // bin_us + length
     length = reference.length_us // bin_us

@@ -1,4 +1,4 @@
-"""What to expect of a rule before it runs: how often it is wrong, and how long it takes to notice.
+"""Forecast of a rule before it runs: how often it is wrong, and how long it takes to notice a change.
 
 The error of an answer does not depend on the events, so the noise of many streams is drawn once and the rule
 is tried on all of them: first with the truth at the threshold, then with a truth that moves past it.
@@ -22,24 +22,24 @@ from stream_app.core.alerts.readings import margins
 from stream_app.core.alerts.rules import Rule
 
 PATHS = 500  # streams whose noise is drawn
-_MOST_CELLS = 4_000_000  # bins times paths that are held
+_MOST_CELLS = 4_000_000  # bins times paths in memory
 _LEAST_PATHS = 8
-_SHIFTS = 8  # bins at which the truth is made to move, on every path
+_SHIFTS = 8  # bins at which the truth shifts, on every path
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a rule is expected to do.
+    """The expected behaviour of a rule.
 
     Args:
-        stderr: the middle standard error of its value, in events.
-        margin: the middle distance from the threshold at which it holds.
+        stderr: the median standard error of its value, in events.
+        margin: the median distance beyond the threshold at which its condition holds.
         false_alarm_rate: part of releases at which it is past the threshold while the truth is at it.
         false_firings: part of releases at which it begins to fire while the truth is at it.
         shift: how far the truth moves past the threshold, in events: some standard errors.
-        detected: part of the shifts that are noticed while the drawn noise lasts.
-        delay_bins: bins from the shift to the firing, median and 95th percentile; infinite beyond what was
-            drawn.
+        detected: part of the shifts that are noticed within the drawn bins.
+        delay_bins: bins from the shift to the firing, median and 95th percentile; infinite beyond the drawn
+            bins.
         paths, bins: how much noise was drawn.
     """
 
@@ -62,13 +62,14 @@ def forecast(
     shift_stderrs: float = 3.0,
     columns: ColumnSum | None = None,
 ) -> Forecast:
-    """Return what to expect of a rule over a stream with this design.
+    """Return the forecast of a rule over a stream with this design.
 
-    The shift is of the rate: a window that lies wholly behind it counts so many standard errors more, one
-    that it cuts counts its part of them. A running count moves at once.
+    The rate shifts: a window wholly after the shift counts ``shift_stderrs`` standard errors more, a window
+    that contains the shift counts its share of them. A running count moves at once.
 
-    Args: columns, what the rule adds up of a stream over keys and values, whose tree over time is ``design``.
-    Cost: about a second, some for streams of many groups of columns.
+    Args: columns, the sum of columns that the rule sees, for a stream over keys and values; ``design`` is
+        then its tree over time.
+    Cost: about a second, a few seconds for streams with many groups of columns.
     """
     window = None if rule.condition.window_us is None else rule.condition.window_us // bin_us
     bins, paths = _extent(design, window)
@@ -100,7 +101,7 @@ def _extent(design: TreeDesign, window: int | None) -> tuple[int, int]:
 
 
 def _drawn(design: TreeDesign, noise: SeededNoise, paths: int) -> AnticipatingCounter | TreeCounter:
-    """Return a counter over nothing, each stream a cell of it: what it counts is noise."""
+    """Return a counter without events, one cell per stream: its counts are pure noise."""
     kind = AnticipatingCounter if design.release == "anticipating" else TreeCounter
     return kind(design, noise, paths)
 
@@ -112,11 +113,11 @@ def _errors(
     bins: int,
     paths: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return errors, shape (releases, paths), and for every release the margin and the standard error."""
+    """Return the errors, shape (releases, paths), and the margin and the standard error of every release."""
     counts = np.zeros(paths, np.int64)
     estimates: list[Estimate] = []
     for bin in range(bins):
-        drawn.push(counts)  # and then ask: a causal answer uses what is complete by now
+        drawn.push(counts)  # push before asking: a causal answer uses the nodes that are complete by now
         start = 0 if window is None else bin + 1 - window
         if start >= 0:
             estimates.append(drawn.range(start, bin + 1))
@@ -128,7 +129,7 @@ def _errors(
 
 
 def held(past: NDArray[np.bool_], hold: int) -> NDArray[np.bool_]:
-    """Return where a condition has held at this release and the ones before it, ``hold`` in all."""
+    """Return where a condition has held for ``hold`` releases in a row, this one included."""
     found = past.copy()
     for back in range(1, hold):
         found[back:] &= past[:-back]
@@ -137,7 +138,7 @@ def held(past: NDArray[np.bool_], hold: int) -> NDArray[np.bool_]:
 
 
 def beginnings(holds: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return where a condition holds that did not hold one release before."""
+    """Return where a condition holds but did not hold at the release before."""
     before = np.vstack([np.zeros((1, holds.shape[1]), bool), holds[:-1]])
     return np.asarray(holds & ~before)
 
@@ -145,7 +146,7 @@ def beginnings(holds: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def _delays(
     errors: NDArray[np.float64], margin: NDArray[np.float64], shift: float, window: int, hold: int
 ) -> NDArray[np.float64]:
-    """Return the bins from each shift to the firing, for each start and path; infinite if there is none."""
+    """Return the bins from each shift to the firing, per shift and path; infinite if it does not fire."""
     releases = len(errors)
     found = []
     for start in np.linspace(0, releases // 2, _SHIFTS, dtype=int):
@@ -161,5 +162,5 @@ def first_releases(holds: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def delay_quantile(delays: NDArray[np.float64], part: float) -> float:
-    """Return the delay that so many of the shifts keep within."""
+    """Return the delay that this part of the shifts does not exceed."""
     return float(np.sort(delays)[min(len(delays) - 1, int(np.ceil(part * len(delays))) - 1)])

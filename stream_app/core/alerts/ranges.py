@@ -1,8 +1,9 @@
-"""What conditions ask of a stream's releases: sums of its released columns, each with its exact law.
+"""The sums of released columns that alert conditions ask for, each with its exact law.
 
-A quantile is past a point exactly where a weighted sum of counts is past zero: the q-quantile lies above x
-while q times all events are more than those below x, and a share of events below x is more than p while
-those are more than p times all. So rules over them need no band and no guess: the sum has an exact law.
+A condition on a quantile or a share is the sign of a weighted sum of counts. The q-quantile lies above x if
+q times the number of all events exceeds the number of events below x. The share of events below x exceeds p
+if their number exceeds p times the number of all events. So such rules need no band and no approximation:
+the sum has an exact law.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ Places = tuple[int, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a condition asks: a sum over a range of time; equal questions have one answer.
+    """A sum over a range of time that a condition asks for; equal questions are answered once.
 
     Args:
-        bins: the last ones, None for all; from_bin, to_bin, reference: the range that ks compares with.
+        bins: how many last bins, None for all; from_bin, to_bin, reference: the range that ks compares with.
         keys: places in the list, None for all.
-        below: how many buckets lie below the point that is asked about, None for a count of events.
-        of_all, of_below: the weights of all events and of those below the point.
+        below: how many buckets lie below the condition's point, None for a count of events.
+        of_all, of_below: the weights of all events and of the events below the point.
     """
 
     bins: int | None
@@ -47,16 +48,16 @@ class Question:
 
     @property
     def over_cells(self) -> bool:
-        """Return whether it is about cells and not whole bins."""
+        """Return whether the question is about cells instead of whole bins."""
         return self.keys is not None or self.below is not None
 
 
 def question_of(
     condition: Condition, view: StreamView, span: Span, point: float | None = None
 ) -> Question | None:
-    """Return what a condition asks now; None where its stream cannot be asked that, or not yet.
+    """Return a condition's question now; None if its stream cannot answer it, or not yet.
 
-    Args: span, all visible bins; point, of a quantile or a share, if it is another one than the threshold.
+    Args: span, all visible bins; point, of a quantile or a share, if it differs from the threshold.
     """
     bins = None if condition.window_us is None else condition.window_us // view.binning.bin_us
     cells, (first, stop) = view.strategy.axes, span
@@ -75,9 +76,9 @@ def question_of(
 
 
 def of_value(condition: Condition, question: Question, buckets: Buckets, point: float | None) -> Question:
-    """Return the sum of which the sign says whether a quantile or a share is past a threshold.
+    """Return the sum whose sign says whether a quantile or a share is past a threshold.
 
-    Raises: ValueError for a point that is no edge between two buckets.
+    Raises: ValueError for a point that is not an edge between two buckets.
     """
     threshold, level = condition.threshold if point is None else point, condition.level
     assert threshold is not None
@@ -88,7 +89,7 @@ def of_value(condition: Condition, question: Question, buckets: Buckets, point: 
 
 
 def edge_of(buckets: Buckets, point: float) -> int:
-    """Return how many buckets lie below a point. Raises: ValueError for one that is no inner edge.
+    """Return how many buckets lie below a point. Raises: ValueError for a point that is not an inner edge.
 
     >>> from fractions import Fraction
     >>> edge_of(Buckets("v", Fraction(0), Fraction(1), 10), 0.3)
@@ -105,7 +106,7 @@ def edge_of(buckets: Buckets, point: float) -> int:
 
 
 def places_of(condition: Condition, cells: Cells) -> Places:
-    """Return where a condition's keys stand in the list, those that do; None for all keys together."""
+    """Return the places of a condition's keys that are on the list; None for all keys together."""
     if not condition.keys:
         return None
     labels = () if cells.keys is None else cells.keys.labels
@@ -118,7 +119,7 @@ def _places(labels: tuple[str, ...], keys: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _reference(condition: Condition, view: StreamView, visible: Span) -> Span | None:
-    """Return the bins that a distribution is compared with; None where not all of them are released."""
+    """Return the bins that a distribution is compared with; None if not all of them are released."""
     reference, binning, (first, stop) = condition.reference, view.binning, visible
     assert reference is not None
     if reference.from_us is not None and reference.to_us is not None:
@@ -131,7 +132,7 @@ def _reference(condition: Condition, view: StreamView, visible: Span) -> Span | 
 
 
 class Ranges:
-    """The ranges of one view that rules ask about, each summed once."""
+    """Answers the rules' questions about one view; each sum is computed once."""
 
     def __init__(self, view: StreamView) -> None:
         self.view = view
@@ -142,7 +143,7 @@ class Ranges:
         self._histograms: dict[tuple[Span | None, Places], Histogram] = {}
 
     def value(self, question: Question) -> float:
-        """Return the estimated sum, without its error where that costs extra. Raises: QueryError."""
+        """Return the estimated sum; its error is left out where it costs extra. Raises: QueryError."""
         if not question.over_cells:
             return float(self.estimate(question).value)
         return self._columns(question).value_of(self._cells_of(self._span(question)))
@@ -154,18 +155,18 @@ class Ranges:
         return self._estimates[question]
 
     def distance(self, question: Question) -> float:
-        """Return the estimated distance of two distributions. Raises: QueryError."""
+        """Return the estimated distance between two distributions. Raises: QueryError."""
         return ks_estimate(*self._two(question))
 
     def certain_distance(self, question: Question, confidence: float) -> Distance:
-        """Return what the distance is at least and at most.
+        """Return a lower and an upper bound on the distance.
 
-        A rule is wrong on one side only; the bound holds on both, so it is surer than it has to be.
+        A rule can be wrong on one side only, but both bounds hold together, so the rule is safer than asked.
         """
         return ks_distance(*self._two(question), confidence)
 
     def shown(self, condition: Condition, question: Question) -> tuple[float | None, float | None]:
-        """Return what a condition is about in its own terms, and the standard error where there is one."""
+        """Return the condition's value in its own unit, and the standard error where there is one."""
         if condition.measure == "ks":
             return self.distance(question), None
         if question.below is None:
@@ -188,7 +189,7 @@ class Ranges:
         return self.view.running() if span is None else self.view.count(span)
 
     def _over_cells(self, question: Question, span: Span | None) -> Estimate:
-        """Return a sum of columns with its law, which is the same for as many other keys."""
+        """Return a sum of columns with its law. The law depends on the number of keys, not on which keys."""
         total, columns = self._cells_of(span), self._columns(question)
         many = None if question.keys is None else len(question.keys)
         kind = (span, many, question.below, question.of_all, question.of_below)
@@ -200,7 +201,7 @@ class Ranges:
         asked = replace(question, bins=None, reference=None)
         if asked not in self.view.sums:
             product = self.view.strategy.kind.axes
-            assert product is not None  # else it has neither keys nor values
+            assert product is not None  # otherwise the stream has neither keys nor values
             self.view.sums[asked] = columns_of(product, asked)
         return self.view.sums[asked]
 
@@ -224,7 +225,7 @@ class Ranges:
 
 
 def _quantile(counts: Int64Array, level: float, buckets: Buckets) -> float:
-    """Return a quantile of consistent cumulative counts, on a straight line through its bucket."""
+    """Return a quantile of consistent cumulative counts, by linear interpolation within its bucket."""
     wanted = level * int(counts[-1])
     place = int(np.argmax(counts >= wanted))
     below = int(counts[place - 1]) if place else 0
@@ -233,7 +234,7 @@ def _quantile(counts: Int64Array, level: float, buckets: Buckets) -> float:
 
 
 def columns_asked(condition: Condition, product: ProductDesign, cells: Cells) -> ColumnSum:
-    """Return the sum of columns that a condition asks for, whatever the range of time."""
+    """Return the sum of columns that a condition asks for; it is the same for every range of time."""
     question = Question(None, places_of(condition, cells))
     if condition.measure in ("quantile", "cdf"):
         assert cells.buckets is not None

@@ -1,4 +1,4 @@
-"""What rules see in a stream's released values: how far past a threshold, and how far is far enough."""
+"""What rules see in a stream's released values: the distance past a threshold, and the required margin."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Shown = tuple[float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """A margin, or two bounds on it where nothing that matters lies between them."""
+    """An exact margin, or an interval known not to contain the decision threshold."""
 
     least: float
     most: float
 
     def for_distance(self, beyond: float) -> float:
-        """Return what decides about a distance as the margin itself does."""
+        """Return a number that leads to the same decision about a distance as the exact margin."""
         return self.most if beyond >= self.most else math.inf
 
 
@@ -38,15 +38,15 @@ _UNKNOWN = Margin(0.0, math.inf)
 
 @dataclass(frozen=True)
 class Reading:
-    """What a rule sees at one release, in events (ks: in shares).
+    """The value that a rule sees at one release, in events (ks: in shares).
 
     Args:
-        beyond: how far past its threshold the estimate is; negative on its near side.
-        margin: the least distance from the threshold that noise alone crosses with probability at most
-            1 - confidence; infinite where the estimate is within it, a bound where it is far beyond it.
-        beyond_clear: how far it is past the value at which a firing alert ends.
-        show: the value and its standard error in the condition's own terms, for those who are told; None
-            where there is none.
+        beyond: how far the estimate is past the threshold; negative if it is not past it.
+        margin: the smallest distance past the threshold that noise alone exceeds with probability at most
+            1 - confidence; infinite if the estimate is within it, a bound if the estimate is far beyond it.
+        beyond_clear: how far the estimate is past the value at which a firing alert ends.
+        show: the value and its standard error in the condition's own unit, for notifications; None if
+            there is none.
     """
 
     beyond: float
@@ -57,22 +57,23 @@ class Reading:
     def past(self, rule: Rule) -> bool:
         """Return whether the true value is past the threshold with the rule's confidence.
 
-        Guarantee: while it is not, this is True with probability at most 1 - confidence, at each release.
+        Guarantee: if the true value is not past it, this returns True with probability at most 1 -
+            confidence, at each release.
         """
         loose = rule.condition.comparison in (">=", "<=")
         return self.beyond >= self.margin if loose else self.beyond > self.margin
 
     @property
     def cleared(self) -> bool:
-        """Return whether the estimate is back where a firing alert ends."""
+        """Return whether the estimate is back at the value that ends a firing alert."""
         return self.beyond_clear <= 0
 
 
 def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
-    """Return what each rule over a stream sees now; None where its window was not all measured.
+    """Return each rule's reading of a stream now; None if part of its window was never measured.
 
-    Cost: one estimate for each length of window, a product of columns for each different sum of them, a
-        millisecond for each of those that is past some rule's threshold; two bands for a distance that is.
+    Cost: one estimate per length of window; a product of columns per different sum, and a millisecond for
+        each sum that is past a rule's threshold; two bands for each distance that is past its threshold.
     """
     ranges = Ranges(view)
     questions = [question_of(rule.condition, view, ranges.span) for rule in rules]
@@ -95,14 +96,14 @@ def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
 def margins(estimates: Sequence[Estimate], confidence: float) -> list[float]:
     """Return for each estimate the least m >= 0 with P(error > m) <= 1 - confidence, by its exact law.
 
-    The law is symmetric, so P(error > m) is half of P(|error| > m): m is the half width of the interval that
-    holds with 2 * confidence - 1, and what integer arithmetic adds.
+    The law is symmetric, so P(error > m) is half of P(|error| > m). So m is the half width of the interval
+    with confidence 2 * confidence - 1, plus the rounding of integer arithmetic.
     """
     two_sided = 2 * confidence - 1
     if not estimates or two_sided <= 0:
         return [one.rounding for one in estimates]
     laws = list(dict.fromkeys(one.law for one in estimates))
-    if len(laws) <= _FEW:  # one by one they are remembered: the laws of a tree come back
+    if len(laws) <= _FEW:  # single laws are cached: the laws of a tree recur
         halves = [half_width(law, two_sided).value for law in laws]
     else:
         halves = half_widths(LawTable.of(laws), two_sided)[0].tolist()
@@ -113,10 +114,10 @@ def margins(estimates: Sequence[Estimate], confidence: float) -> list[float]:
 def _decisive_margins(
     asked: Mapping[Question, Sequence[float]], confidence: float, ranges: Ranges
 ) -> dict[Question, Margin]:
-    """Return margins that decide about these distances as the exact ones do.
+    """Return margins that lead to the same decisions about these distances as the exact margins.
 
-    What is beyond a bound from above, or within one from below, needs no inversion of a law: an alert that
-    has fired for hours costs nothing.
+    A distance above the upper bound or below the lower bound needs no inversion of a law. So an alert that
+    has been firing for hours costs nothing.
     """
     questions = list(asked)
     estimates = [ranges.estimate(question) for question in questions]
@@ -134,10 +135,10 @@ def _decisive_margins(
 
 
 def margin_bounds(estimates: Sequence[Estimate], confidence: float) -> tuple[list[float], list[float]]:
-    """Return for each estimate two bounds on its margin, from below and from above.
+    """Return a lower and an upper bound on each estimate's margin.
 
-    Guarantee: from above by Chernoff's bound; from below by that of Paley and Zygmund on the square of the
-        error, whose fourth moment is known exactly: P(|S| > t sd) >= (1 - t^2)^2 sd^4 / E S^4.
+    Guarantee: the upper bound is Chernoff's. The lower bound is that of Paley and Zygmund for the square of
+        the error S, whose fourth moment is known exactly: P(|S| > t sd) >= (1 - t^2)^2 sd^4 / E S^4.
     """
     beyond, known = 1.0 - confidence, list(dict.fromkeys(one.law for one in estimates))
     laws, place = LawTable.of(known), {law: row for row, law in enumerate(known)}
@@ -158,7 +159,7 @@ def margin_bounds(estimates: Sequence[Estimate], confidence: float) -> tuple[lis
 
 
 def _beyond(rule: Rule, question: Question | None, ranges: Ranges) -> tuple[float, float] | None:
-    """Return how far the estimate is past the threshold and past the value that clears; None if unknown."""
+    """Return how far the estimate is past the threshold and past the clearing value; None if unknown."""
     condition, threshold = rule.condition, rule.condition.threshold
     if question is None or threshold is None:
         return None
@@ -176,7 +177,7 @@ def _beyond(rule: Rule, question: Question | None, ranges: Ranges) -> tuple[floa
             found = [value - condition.events(threshold), value - condition.events(clear)]
     except QueryError:
         return None  # some of its bins were never measured: an epoch ended early
-    # A quantile is above a point while fewer events than its part are below: large is upward for all.
+    # A quantile is above a point if fewer events than its part lie below: larger means upward for all.
     return (found[0], found[1]) if condition.upward else (-found[0], -found[1])
 
 

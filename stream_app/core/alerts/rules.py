@@ -46,16 +46,16 @@ _TOKEN = re.compile(
 
 
 class RuleError(ValueError):
-    """A condition that is not one: one line, with the place in it, counted from 1."""
+    """An invalid condition: one line that names the character at fault, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a distribution is compared with: so long a range, so long ago, or a range that stands still.
+    """The range that a distribution is compared with: a moving range of a given age, or a fixed range.
 
     Args:
-        length_us, ago_us: the range ends ``ago_us`` before the last released bin does.
-        from_us, to_us: or it is this one.
+        length_us, ago_us: a range of this length that ends ``ago_us`` before the last released bin ends.
+        from_us, to_us: or this fixed range.
     """
 
     length_us: int = 0
@@ -66,20 +66,21 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a rule compares.
+    """The comparison that a rule makes.
 
     Args:
-        measure: count: events since the stream's first bin; sum: in the last window; rate: those per time;
-            quantile: of the values in it; cdf: the share of them below a point; ks: the greatest distance of
-            their distribution from another one; no_data: nothing was released for as long as the window.
+        measure: count: events since the stream's first bin; sum: events in the last window; rate: these
+            events per time; quantile: of the values in the window; cdf: the share of values below a point;
+            ks: the greatest distance of their distribution from the reference; no_data: no release for a
+            window's length.
         window_us: length of the window; None for count.
         comparison, threshold: None for no_data.
         per_us: the unit of a rate's threshold.
-        keys: what is counted together; nothing for all.
-        each: whether it stands for as many conditions as there are keys; see ``of_key``.
-        level: of a quantile, in (0, 1); of a cdf, the point.
-        reference: of ks.
-        places: where its parts stand in the text, counted from 0.
+        keys: the keys that are counted together; empty for all.
+        each: whether it means one condition per key; see ``of_key``.
+        level: for a quantile its level in (0, 1); for a cdf the point.
+        reference: for ks.
+        places: the position of each part in the text, counted from 0.
     """
 
     measure: MeasureName
@@ -106,7 +107,7 @@ class Condition:
         return self.comparison in (">", ">=")
 
     def error(self, part: str, line: str) -> RuleError:
-        """Return the error about one of its parts."""
+        """Return an error about one part of the condition."""
         return RuleError(f"character {self.places.get(part, 0) + 1}: {line}")
 
 
@@ -115,12 +116,12 @@ class Rule:
     """One alert.
 
     Args:
-        text: the condition as it is written.
-        confidence: it holds when the true value is past the threshold with at least this probability.
-        for_us: how long it has to hold before the alert fires, in the time of the log.
-        clear: a firing alert is resolved when the estimate is back at this value; the threshold if None.
-        labels, summary: passed on.
-        written: the name under which it is written, where that stands for a rule for each key.
+        text: the condition as written in the configuration.
+        confidence: the condition holds if the true value is past the threshold with this confidence.
+        for_us: how long the condition has to hold before the alert fires, in the time of the log.
+        clear: a firing alert is resolved when the estimate is back at this value; None: the threshold.
+        labels, summary: passed on with every notification.
+        written: the name in the configuration, if that entry means one rule per key.
     """
 
     name: str
@@ -135,13 +136,13 @@ class Rule:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return a name for what is decided here: another condition is another alert."""
+        """Return an identifier of the rule's decision: a changed condition is a different alert."""
         said = [self.name, self.text, self.confidence, self.for_us, self.clear]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
 def text_of_key(text: str, condition: Condition, key: str) -> str:
-    """Return a condition on ``each`` key as it would be written for one. Raises: RuleError for no such text.
+    """Return a condition on ``each`` key, written for one key. Raises: RuleError if it cannot be written.
 
     >>> text = "sum(clicks[each], 1h) > 5"
     >>> text_of_key(text, parse_condition(text), "FR")
@@ -304,7 +305,7 @@ class _Reader:
         return UNITS_US[unit]
 
     def _noted(self, part: str, kind: str, wanted: str) -> str:
-        """Take a token and remember where it stands."""
+        """Take a token and remember its position."""
         text, self._places[part] = self._take(kind, wanted)
         return text
 
@@ -316,7 +317,7 @@ class _Reader:
         match = _TOKEN.match(self._text, self._at)
         rest = self._text[self._at :]
         at = self._at + len(rest) - len(rest.lstrip())
-        # A stream may be called 24h or 2013: where a name is wanted, digits are one.
+        # A stream may be called 24h or 2013: where a name is expected, such a token is a name.
         named = kind == "word" and match and match.lastgroup in ("length", "number")
         if match is None or (match.lastgroup != kind and not named):
             self._refuse(at, f"here belongs {wanted}")

@@ -1,4 +1,4 @@
-"""What follows from readings: pending, firing, resolved. A pure function of what was released."""
+"""The states of rules (pending, firing, resolved) and their transitions: pure functions of releases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stream_app.core.query import StreamView
 Phase = Literal["inactive", "pending", "firing"]
 Kind = Literal["pending", "firing", "resolved", "inactive"]
 
-KEPT_FOR_READERS = 1_000  # transitions of a stream
+KEPT_FOR_READERS = 1_000  # transitions per stream
 _FOR_READERS = frozenset(
     ("kind", "rule", "condition", "confidence", "stream", "seq", "at_us", "since_us", "value", "stderr")
 )
@@ -23,13 +23,13 @@ _FOR_READERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a rule stands.
+    """The state of a rule.
 
     Args:
-        fingerprint: of the rule that led here.
+        fingerprint: identifies the rule that led to this state.
         since_us: when its condition began to hold, in the time of the log.
-        fired_us: when it fired, by the clock of whoever watched.
-        last: the transition that led here; None for a rule that never left the beginning.
+        fired_us: when it fired, by the clock of the watching process.
+        last: the transition that led to this state; None for a rule that never changed state.
     """
 
     fingerprint: str
@@ -50,7 +50,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a decision is made: after release ``seq``, which ends at ``at_us``; the clock says ``now_us``."""
+    """When a decision is made: after release ``seq``, which ends at ``at_us``; the clock reads ``now_us``."""
 
     stream: str
     seq: int
@@ -61,22 +61,22 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """States that changed, by rule, and the transitions that are to be told, in order."""
+    """The changed states by rule, and the transitions to send, in order."""
 
     states: dict[str, State]
     transitions: list[dict[str, Any]]
 
 
 def for_readers(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of a transition what everybody may read: what follows from released rows and the rule alone.
+    """Return the public part of a transition: the fields that depend on released rows and the rule only.
 
-    When it was decided is left out: that depends on how busy the watcher was.
+    The time of the decision is left out, because it depends on how busy the watcher was.
     """
     return {name: said for name, said in told.items() if name in _FOR_READERS}
 
 
 def evaluate(rules: Sequence[Rule], states: Mapping[str, State], view: StreamView, now_us: int) -> Outcome:
-    """Return what a release changes for the rules over its stream (no_data apart: it ends with a release)."""
+    """Return what a release changes for the rules over its stream, except no_data (``watch_silence``)."""
     until_us = view.released_until_us
     if until_us is None:
         return Outcome({}, [])
@@ -97,7 +97,7 @@ def evaluate(rules: Sequence[Rule], states: Mapping[str, State], view: StreamVie
 
 
 def watch_silence(rules: Iterable[Rule], states: Mapping[str, State], moment: Moment) -> Outcome:
-    """Return what the passing of time changes for the no_data rules over a stream."""
+    """Return what the passage of time changes for the no_data rules over a stream."""
     outcome = Outcome({}, [])
     for rule in rules:
         if rule.condition.measure == "no_data":
@@ -110,9 +110,9 @@ def watch_silence(rules: Iterable[Rule], states: Mapping[str, State], moment: Mo
 def retire(
     rules: Iterable[Rule], states: Mapping[str, State], decided: Mapping[str, int], now_us: int
 ) -> Outcome:
-    """Return what follows for states of rules that are gone or say something else now: they end.
+    """Return the end of the states whose rules were removed or changed.
 
-    Args: decided, by stream the last release that was decided on.
+    Args: decided, per stream the last release that the rules were evaluated on.
     """
     current = {rule.name: rule.fingerprint for rule in rules}
     outcome = Outcome({}, [])
@@ -147,7 +147,7 @@ def _note(
     phase: Phase,
     reading: Reading | None,
 ) -> None:
-    """Add a rule's change of phase, if it is one."""
+    """Add a rule's change of phase to the outcome, if its phase changed."""
     before = _state(rule, states)
     if phase == before.phase:
         return
@@ -189,6 +189,6 @@ def _told(
 
 
 def _key(fingerprint: str, moment: Moment, kind: str) -> str:
-    """Return the idempotency key: the same rule, release and change, the same key."""
+    """Return the idempotency key: the same for the same rule, release and change."""
     said = f"{fingerprint}|{moment.stream}|{moment.seq}|{kind}"
     return hashlib.sha256(said.encode()).hexdigest()[:32]

@@ -1,7 +1,7 @@
 """Kinds of release: a tree over time, keys and values beside it, and what wraps a tree.
 
-``kind_of`` and ``READERS`` are the one place that chooses a kind. A new kind is a new file beside these, with
-its tables, its closing, its part of a row, its errors and its view of an epoch, and a line in ``READERS``.
+Only ``kind_of`` and ``READERS`` choose a kind. A new kind is a new file in this package, with its tables, its
+closing, its part of a row, its errors and its view of an epoch, and a line in ``READERS``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["READERS", "Kind", "kind_from", "kind_of"]
 def kind_of(design: TreeDesign | ProductDesign | WindowDesign | EpochLevels, width: int = 1) -> Kind:
     """Return the kind of release that a design describes.
 
-    Args: width, cells with a tree each, for a tree over time alone.
+    Args: width, for a tree over time only: the number of cells, each with its own tree.
     """
     if isinstance(design, ProductDesign):
         return AnticipatingAxes(design) if design.time.release == "anticipating" else CausalAxes(design)
@@ -41,7 +41,7 @@ def _tree(design: TreeDesign, width: int = 1) -> Tree:
     return AnticipatingTree(design, width) if design.release == "anticipating" else CausalTree(design, width)
 
 
-# Which kind a stored strategy is of: by the design that it has beside its tree over time.
+# The kind of a stored strategy, by the design that it has beside its tree over time.
 READERS: dict[str, Callable[[str, TreeDesign], Kind]] = {
     "product": lambda text, design: kind_of(ProductDesign.from_json(text)),
     "window": lambda text, design: kind_of(WindowDesign.from_json(text, design)),
@@ -50,7 +50,7 @@ READERS: dict[str, Callable[[str, TreeDesign], Kind]] = {
 
 
 def kind_from(fields: Mapping[str, Any]) -> Kind:
-    """Read what ``Kind.fields`` wrote, checking everything again. Raises: ValueError for other text."""
+    """Return the kind that ``Kind.fields`` wrote; all checks run again. Raises: ValueError for other text."""
     design = TreeDesign.from_json(fields["design"])
     for name, read in READERS.items():
         if name in fields:

@@ -1,8 +1,8 @@
-"""Counts over keys, values or both, at any time: thousands of columns, a sum of which answers a question.
+"""Counts over keys, values or both: thousands of columns; a sum of columns answers a question.
 
 There is a column for every cell and every sum of cells that the design releases. A causal stream releases
-the columns of completed nodes, an anticipating one those of the running count. Rows of the chain hold their
-hashes, so that the chain vouches for them, and the running count of the total.
+the columns of completed nodes, an anticipating stream the columns of the running count. Rows of the chain
+hold the hashes of these columns, so the chain vouches for them, and the running count of the total.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from stream_app.core.kinds.published_errors import PublishedAxesErrors
 from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
 
-_ROWS_AT_ONCE = 1024  # as doubles, for a weighted sum
-_ONCE_MORE = 1.0 / UNITS_PER_COUNT  # the total's running count is rounded to whole units once more
+_ROWS_AT_ONCE = 1024  # rows converted to doubles at once for a weighted sum
+_ONCE_MORE = 1.0 / UNITS_PER_COUNT  # the total's running count is rounded to whole units a second time
 
 
 def totals(product: ProductDesign, published: Int64Array) -> Int64Array:
@@ -62,7 +62,7 @@ class Axes(Kind):
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        """Cells of a bin that are counted."""
+        """The number of counted cells per bin."""
         return self.axes.cells
 
     def fields(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Axes(Kind):
 
 
 class CausalAxes(Axes):
-    """The columns of complete nodes are released; of the running count, the total only."""
+    """Releases the columns of complete nodes, and of the running count only the total."""
 
     @cached_property
     def tables(self) -> Mapping[str, int]:
@@ -105,7 +105,7 @@ class CausalAxes(Axes):
         return {"nodes": [], "node_hashes": hashes}
 
     def vectors(self) -> Mapping[Vector, int]:
-        """Return the vectors of noise that closing one bin may need at most, and how many of each."""
+        """Return the noise vectors that closing one bin may need, and the most of each."""
         wanted: dict[Vector, int] = defaultdict(int)
         for group in self.axes.groups:
             for scale in group.design.scales:
@@ -113,7 +113,7 @@ class CausalAxes(Axes):
         return dict(wanted)
 
     def row_errors(self, bins: Int64Array) -> list[RowError]:
-        """Return the errors of the total's running counts as first published."""
+        """Return the errors of the running counts of the total as first published."""
         laws, roundings = column_sum(self.axes).live_errors(bins + 1)
         halves, _ = half_widths(laws, CONFIDENCE)
         return row_pairs(laws.deviations() ** 2, halves + roundings + _ONCE_MORE)
@@ -132,7 +132,7 @@ class CausalAxes(Axes):
 
 
 class AnticipatingAxes(Axes):
-    """The running counts of all columns are released, under noise that was drawn before the epoch."""
+    """Releases the running counts of all columns, with noise that was drawn before the epoch."""
 
     drawn_ahead = True
     keys_as_first_published = True
@@ -192,13 +192,13 @@ class AnticipatingAxes(Axes):
 
 
 class AxesEpoch(EpochView):
-    """An epoch over several axes; ``of_key`` shows one key of what this one holds."""
+    """An epoch over several axes; ``of_key`` returns its view of one key."""
 
     def __init__(self, record: EpochRecord, axes: ProductDesign, width: int, key: int | None = None) -> None:
         super().__init__(record, axes.time, width)
         self._axes = axes
         self._sum: ColumnSum = column_sum(axes, key)
-        self._whole_keys: tuple[int, Estimate] | None = None  # of so many bins: asked again and again
+        self._whole_keys: tuple[int, Estimate] | None = None  # cached: (bins, estimate)
 
     @abstractmethod
     def range(self, part: Span) -> RangeSum:
@@ -214,7 +214,7 @@ class AxesEpoch(EpochView):
 
 
 class CausalAxesEpoch(AxesEpoch):
-    """A causal epoch over several axes: all estimates come from released nodes."""
+    """A causal epoch over several axes: all its estimates come from released nodes."""
 
     def __init__(self, record: EpochRecord, axes: ProductDesign, key: int | None = None) -> None:
         super().__init__(record, axes, 1, key)
@@ -222,7 +222,7 @@ class CausalAxesEpoch(AxesEpoch):
         self._levels = {node_table(level): level for level in axes.time.shape.levels}
 
     def of_key(self, key: int) -> CausalAxesEpoch:
-        """Return this epoch for one key, sharing what is released."""
+        """Return this epoch for one key; it shares the released rows."""
         own = CausalAxesEpoch(self.record, self._axes, key)
         own._columns, own._rows = self._columns, self._rows
         return own
@@ -243,7 +243,7 @@ class CausalAxesEpoch(AxesEpoch):
         return super().held(table)
 
     def append(self, table: str, values: Int64Array) -> None:
-        """Take the next rows of a table."""
+        """Append the next rows of a table."""
         if table in self._levels:
             self._columns.append_level(self._levels[table], values)
         else:
@@ -278,7 +278,7 @@ class AnticipatingAxesEpoch(AxesEpoch):
         self._running = np.zeros(0)
 
     def of_key(self, key: int) -> AnticipatingAxesEpoch:
-        """Return this epoch for one key, sharing what is released."""
+        """Return this epoch for one key; it shares the released rows."""
         own = AnticipatingAxesEpoch(self.record, self._axes, key)
         own._rows[PUBLISHED] = [self.published]
         return own
@@ -295,7 +295,7 @@ class AnticipatingAxesEpoch(AxesEpoch):
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count after each bin: the same for every kind and view."""
         done, weights = len(self._running), self._sum.weights
-        used = np.flatnonzero(weights)  # a key alone needs its own columns, and those of the total
+        used = np.flatnonzero(weights)  # one key needs only its own columns and the columns of the total
         fresh = [self._running]
         for first in range(done, self.bins, _ROWS_AT_ONCE):
             rows = self.published[first : first + _ROWS_AT_ONCE, used]

@@ -1,7 +1,7 @@
-"""Laws of many causal ranges over several epochs at once, for charts of causal streams.
+"""Error laws of many ranges over several epochs at once, for charts of causal streams.
 
 Within an epoch a range's law depends on how many bins are closed. Across epochs the noise is independent, so
-a range's law joins those of its parts: epochs wholly inside it, and at most two that its ends cut.
+a range's law joins the laws of its parts: the epochs wholly inside it, and at most two partly inside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stream_app.core.kinds.tables import SeriesKind, SeriesView
 class CausalErrors(Errors):
     """The errors of ranges within one causal epoch.
 
-    Args: design, the tree over time; known, as first published or as known now.
+    Args: design, the tree over time; known, whether values are as first published or current estimates.
     """
 
     design: TreeDesign
@@ -36,14 +36,14 @@ class CausalErrors(Errors):
 
     @abstractmethod
     def _of_leaf(self) -> LawTable:
-        """Return the law of one bin's own node, in one row."""
+        """Return the law of one bin's own node, a table of one row."""
 
     def of_own_nodes(self, kind: SeriesKind) -> bool:
-        """Return whether points of this kind add up the bins' own nodes only, as first published."""
+        """Return whether points of this kind are sums of the bins' own nodes only, as first published."""
         return self.known == "first_published" and kind != "running"
 
     def sums(self, bins: Int64Array) -> RangeErrors:
-        """Return the errors of sums of so many bins by the bins' own nodes alone."""
+        """Return the errors of sums of the bins' own nodes only. Args: bins, in each sum."""
         rows = np.zeros(len(bins), np.int64)
         return RangeErrors(self._of_leaf().take(rows).repeated(bins.astype(np.float64)), np.zeros(len(bins)))
 
@@ -56,7 +56,7 @@ class CausalErrors(Errors):
     ) -> RangeErrors:
         """Return the errors of ranges over several epochs.
 
-        Cost: O(height^2 * points) for each place of ``_Parts``, in numpy, and O(points) for each epoch.
+        Cost: in numpy O(height^2 * points) for each place of ``_Parts``, and O(points) for each epoch.
         """
         return causal_points(self, epochs, starts, stops, over)
 
@@ -106,13 +106,14 @@ def causal_points(
     stops: Int64Array,
     over: EpochCovers | None = None,
 ) -> RangeErrors:
-    """Return the errors of ranges.
+    """Return the errors of ranges over several epochs.
 
-    Args: absolute bins, half-open, shape (points,); over, nodes over epochs that stand for whole ones.
+    Args: starts, stops, absolute bins, half-open, shape (points,); over, nodes over epochs, used for whole
+        epochs.
     Cost: O(height^2 * points) for each place of ``_Parts``, in numpy, and O(points) for each epoch.
     """
     roundings, parts, horizon = np.zeros(len(starts)), _Parts(len(starts)), errors.design.horizon
-    # How often each range holds a whole epoch of so many bins: those that ended early have laws of their own.
+    # By length in bins, how many whole epochs each range contains; epochs that ended early have other laws.
     whole: dict[int, Int64Array] = {}
     for epoch in epochs:
         first, last = epoch.span
@@ -139,7 +140,7 @@ def causal_points(
 def _with_whole(
     errors: CausalErrors, whole: dict[int, Int64Array], tables: list[LawTable], roundings: FloatArray
 ) -> RangeErrors:
-    """Join what the ranges hold of whole epochs: few groups, however many different epochs there are."""
+    """Return the joined errors with the ranges' whole epochs: few groups, even for many epochs."""
     copies: dict[tuple[float, float], FloatArray] = {}
     for bins, times in whole.items():
         one, rounding = errors.within(bins, np.array([0]), np.array([bins]))
@@ -155,7 +156,7 @@ def _with_whole(
 
 
 class _Parts:
-    """Laws of parts of ranges, each in the first place that its range has free; a range has two ends."""
+    """Laws of parts of ranges: each goes to the first free place of its range; a range has two ends."""
 
     def __init__(self, ranges: int) -> None:
         self.ranges = ranges
@@ -163,7 +164,7 @@ class _Parts:
         self.found: list[list[tuple[Int64Array, LawTable]]] = []
 
     def add(self, rows: Int64Array, laws: LawTable) -> None:
-        """Place one law for each of these ranges."""
+        """Add one law to each of these ranges."""
         left = np.arange(len(rows))
         for place in range(len(self.found) + 1):
             if place == len(self.found):
@@ -177,7 +178,7 @@ class _Parts:
                 return
 
     def tables(self) -> list[LawTable]:
-        """Return one table for each place, of as many columns as its widest law has."""
+        """Return one table for each place, as wide as the widest law in it."""
         return [self._table(found) for found in self.found]
 
     def _table(self, found: list[tuple[Int64Array, LawTable]]) -> LawTable:

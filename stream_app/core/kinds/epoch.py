@@ -18,7 +18,7 @@ from stream_app.core.records import EpochRecord
 class EpochView(ABC):
     """One epoch: the visible rows of its tables.
 
-    Args: width, of the running counts as first published.
+    Args: width, the columns of the running counts as first published.
     """
 
     def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
@@ -62,7 +62,7 @@ class EpochView(ABC):
         return len(self.rows(table))
 
     def append(self, table: str, values: Int64Array) -> None:
-        """Take the next rows of a table."""
+        """Append the next rows of a table."""
         self._rows[table].append(values)
 
     @property
@@ -75,13 +75,13 @@ class EpochView(ABC):
         return self.rows(node_table(level))
 
     def within(self, span: Span) -> Span:
-        """Return the part of an absolute range that this epoch measured, in its own bins."""
+        """Return the part of an absolute range that this epoch measured, in bins relative to the epoch."""
         first = self.record.first_bin
         start, stop = (min(max(edge - first, 0), self.bins) for edge in span)
         return Span(start, stop)
 
     def estimate(self, part: Span, view: SeriesView) -> Estimate:
-        """Return a count within the epoch. As first published it is the running count, so from bin 0 on."""
+        """Return a count within the epoch. For the first published view the part must begin at bin 0."""
         if part != (0, self.bins):
             return self._estimate(part, view)
         bins, kept = self._whole
@@ -94,11 +94,11 @@ class EpochView(ABC):
     # -- keys and values ----------------------------------------------------------------------------
 
     def of_key(self, key: int) -> EpochView:
-        """Return this epoch for one key of the list, sharing what is released."""
+        """Return this epoch for one key of the list; it shares the released rows."""
         raise NotImplementedError("this epoch has no keys")
 
     def range(self, part: Span) -> RangeSum:
-        """Return all cells over a part of the epoch."""
+        """Return the counts of all cells over a part of the epoch."""
         raise NotImplementedError("this epoch has one cell")
 
     def of_keys(self, part: Span) -> Estimate:

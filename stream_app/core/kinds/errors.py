@@ -1,6 +1,6 @@
-"""The exact errors of answers: laws of many ranges over several epochs at once, for points of charts.
+"""The exact errors of answers: the laws of many ranges over several epochs at once, for points of charts.
 
-Epochs of one stream have one design and independent noise, so a range's law joins those of its parts.
+Epochs of one stream have one design and independent noise, so a range's law joins the laws of its parts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import SeriesKind
 
-CONFIDENCE = 0.95  # of the intervals in rows of the chain
+CONFIDENCE = 0.95  # for the intervals in rows of the chain
 RowError = tuple[float, float]  # variance and half width, in counts
 
 
 class Errors(ABC):
-    """The errors of ranges of bins, of the total or of one key."""
+    """The errors of counts of ranges of bins, for the total or for one key."""
 
     @abstractmethod
     def within(self, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
@@ -37,18 +37,19 @@ class Errors(ABC):
     ) -> RangeErrors:
         """Return the errors of ranges over several epochs.
 
-        Args: absolute bins, half-open, shape (points,); over, nodes over epochs that stand for whole ones.
+        Args: starts, stops, absolute bins, half-open, shape (points,); over, nodes over epochs, used for
+            whole epochs.
         """
 
     def of_own_nodes(self, kind: SeriesKind) -> bool:
-        """Return whether points of this kind add up the bins' own nodes only, as first published."""
+        """Return whether points of this kind are sums of the bins' own nodes only, as first published."""
         return False
 
     def sums(self, bins: Int64Array) -> RangeErrors:
-        """Return the errors of sums of so many bins by the bins' own nodes alone."""
+        """Return the errors of sums of the bins' own nodes only. Args: bins, in each sum."""
         raise NotImplementedError("these points are differences of running counts")
 
 
 def row_pairs(variances: np.ndarray, half_widths: np.ndarray) -> list[RowError]:
-    """Return the pairs of two columns."""
+    """Return the pairs of variance and half width from two columns."""
     return list(zip(variances.tolist(), half_widths.tolist(), strict=True))

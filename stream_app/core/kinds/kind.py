@@ -1,8 +1,8 @@
 """The protocol of a kind of release: from exact counts to public tables, and from tables to answers.
 
 A kind says which tables an epoch has and how they grow, closes bins, writes its part of a chain row, and
-knows the exact errors of what it released. The chain, the store, the loops and the API know no more of a
-kind than this. ``kind_of`` in ``kinds/__init__.py`` is the one place that chooses.
+knows the exact errors of its releases. The chain, the store, the loops and the API use only this protocol.
+``kind_of`` in ``kinds/__init__.py`` chooses the kind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stream_app.core.kinds.pages import PageGeometry
 from stream_app.core.kinds.tables import PUBLISHED, Closed, SeriesView, node_table
 from stream_app.core.records import EpochRecord
 
-Vector = tuple[Fraction, tuple[int, ...]]  # a scale and a shape of noise
+Vector = tuple[Fraction, tuple[int, ...]]  # the scale and the shape of a noise vector
 
 
 def values_hash(values: Int64Array) -> str:
@@ -40,24 +40,24 @@ class Kind(ABC):
 
     Attributes:
         design: the tree over time; its horizon is the epoch in bins.
-        width: cells of a bin that are counted.
+        width: the number of counted cells per bin.
         drawn_ahead: whether all noise of an epoch is drawn before the epoch begins.
-        slow: whether closing a bin may take longer than other streams should wait.
+        slow: whether closing a bin may take so long that it should not delay other streams.
     """
 
     design: TreeDesign
     width: int
     drawn_ahead = False
     slow = False
-    rows_hold_values = False  # whether rows of the chain hold all that is in tables, not hashes only
-    keys_as_first_published = False  # whether a key's counts are kept as they were first published
+    rows_hold_values = False  # whether chain rows hold all values of the tables, not only hashes
+    keys_as_first_published = False  # whether a key's first published counts are kept
     axes: ProductDesign | None = None  # keys and values that have counts over any range of time
     windows: WindowDesign | None = None  # keys and values that have counts in windows
     levels: EpochLevels | None = None  # of nodes over epochs
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what one event costs, or one user, in one epoch and in all that outlives it."""
+        """Return the epsilon that one event (or user) costs in one epoch and in all nodes that outlive it."""
         return self.design.epsilon
 
     # -- tables -------------------------------------------------------------------------------------
@@ -83,29 +83,29 @@ class Kind(ABC):
         """Release the next bins of an epoch.
 
         Guarantee: all releases of one epoch together are ``epsilon``-DP, if each bin is released once.
-        Args: held, the state after the bins before, empty at an epoch's start. SECRET; counts, shape (bins,
-            width). SECRET; noise, for what is drawn at closing; ahead, what was drawn for these bins before
-            the epoch, where ``drawn_ahead``.
-        Raises: ValueError for other shapes, bins beyond the epoch, or noise of other bins; never showing a
-            count.
+        Args: held, the state after the previous bins, empty at an epoch's start, SECRET; counts, shape (bins,
+            width), SECRET; noise, the source for noise drawn at closing; ahead, the noise drawn for these
+            bins before the epoch, if ``drawn_ahead``.
+        Raises: ValueError for other shapes, bins beyond the epoch, or noise of other bins. The message never
+            shows a count.
         """
 
     @abstractmethod
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
-        """Return the part of a chain row that vouches for the rows of tables which the bin released."""
+        """Return the part of a chain row that vouches for the table rows that the bin released."""
 
     def completed(self, bin: int) -> Iterator[tuple[int, int]]:
         """Yield level and index of each released node that a bin of the epoch completes, leaf first."""
         return iter(self.design.shape.completed_by(bin) if self.node_levels else ())
 
     def kept(self, state: bytes) -> bytes:
-        """Return what the next epoch begins with after a complete one. Args: state, at its end. SECRET."""
+        """Return the state that a complete epoch hands to the next. SECRET. Args: state, at its end."""
         return b""
 
     # -- noise --------------------------------------------------------------------------------------
 
     def page_geometry(self) -> PageGeometry:
-        """Return how an epoch's noise is cut into pages, where it is drawn ahead."""
+        """Return how an epoch's noise is divided into pages, if it is drawn ahead."""
         widths = self.design.shape.widths
         node_bins = tuple(widths[level] for level in self.node_levels)
         return PageGeometry(self.design.horizon, self.tables[PUBLISHED], node_bins)
@@ -113,20 +113,20 @@ class Kind(ABC):
     def draw_pages(self, noise: NoiseSource) -> Iterator[bytes]:
         """Draw the noise of a whole epoch and yield its pages in order. SECRET.
 
-        Guarantee: independent of all data. To be done once an epoch.
-        Cost: 7 microseconds a draw.
+        Guarantee: independent of all data. Call it once per epoch.
+        Cost: 7 microseconds per draw.
         """
         raise NotImplementedError(f"{type(self).__name__} draws its noise as bins close")
 
     def vectors(self) -> Mapping[Vector, int]:
-        """Return vectors of noise worth drawing between two closings, and how many of each."""
+        """Return the noise vectors that are worth drawing between two closings, and how many of each."""
         return {}
 
     # -- errors -------------------------------------------------------------------------------------
 
     @abstractmethod
     def row_errors(self, bins: Int64Array) -> list[RowError]:
-        """Return variance and half width of the running count of each of some bins, as first published."""
+        """Return variance and half width of the first published running count at each of these bins."""
 
     @abstractmethod
     def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
@@ -143,20 +143,20 @@ class Kind(ABC):
         """Return an empty view of an epoch."""
 
     def covers(self) -> EpochCovers | None:
-        """Return an empty set of nodes over epochs, where there are levels over them."""
+        """Return an empty set of nodes over epochs; None if there are no levels over epochs."""
         return None
 
     # -- text ---------------------------------------------------------------------------------------
 
     @abstractmethod
     def fields(self) -> dict[str, Any]:
-        """Return the texts of the designs, by the names under which a strategy stores them."""
+        """Return the designs as text, by the field names under which a strategy stores them."""
 
     def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> Kind:
-        """Return what the planner would choose at another epsilon.
+        """Return the plan for another epsilon.
 
-        Args: asked, the arguments of the planner for this stream, epsilon among them.
-        Raises: ValueError where no plan fits.
+        Args: asked, the planner's arguments for this stream, including epsilon.
+        Raises: ValueError if no plan fits.
         """
         raise NotImplementedError
 

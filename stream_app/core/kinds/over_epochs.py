@@ -1,8 +1,8 @@
 """A tree over each epoch, and levels of nodes over many epochs: long ranges add few noisy numbers.
 
-The total of an epoch enters the levels when its last bin closes, and the nodes that it completes are released
-with that bin. A row over epochs holds how many complete epochs follow one another up to this one, then a
-value for each level, lowest first: that of the node which this epoch completes, 0 where it completes none.
+The total of an epoch enters the levels when its last bin closes. The nodes that it completes are released
+with that bin. A row over epochs holds the number of consecutive complete epochs up to this one, then one
+value per level, lowest first: the value of the node that this epoch completes, or 0 if it completes none.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _MAGIC = b"dpOE"
 class EpochsState:
     """The counter's state of a stream with levels over epochs. SECRET.
 
-    Args: total, exact, of the open epoch so far; levels, a snapshot of their counter, empty before the first
-        epoch ends; tree, the state of the open epoch's tree, empty at its start.
+    Args: total, the exact count of the open epoch so far; levels, a snapshot of the levels' counter, empty
+        before the first epoch ends; tree, the state of the open epoch's tree, empty at its start.
     """
 
     total: int = field(default=0, repr=False)
@@ -41,12 +41,12 @@ class EpochsState:
     tree: bytes = field(default=b"", repr=False)
 
     def to_bytes(self) -> bytes:
-        """Return a platform-independent copy, as secret."""
+        """Return a platform-independent copy, which is SECRET as well."""
         return _HEADER.pack(_MAGIC, self.total, len(self.levels)) + self.levels + self.tree
 
     @classmethod
     def from_bytes(cls, held: bytes) -> EpochsState:
-        """Read what ``to_bytes`` wrote; empty bytes mean a fresh state.
+        """Return the state that ``to_bytes`` wrote; empty bytes mean a fresh state.
 
         Raises: ValueError for bytes of another kind.
         """
@@ -61,7 +61,7 @@ class EpochsState:
 
 @dataclass(frozen=True)
 class OverEpochs(Wrapper):
-    """Levels over the epochs of a tree. Args: levels, what they and the tree spend of epsilon."""
+    """Levels over the epochs of a tree. Args: levels, with the shares of epsilon of levels and tree."""
 
     levels: EpochLevels = field()
 
@@ -71,17 +71,17 @@ class OverEpochs(Wrapper):
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        """Cells of a bin that are counted."""
+        """The number of counted cells per bin."""
         return 1
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what an event costs: in its epoch's tree and in all levels over epochs."""
+        """Return the epsilon that an event costs in its epoch's tree and in all levels over epochs."""
         return self.levels.epsilon
 
     @property
     def added(self) -> tuple[str, int]:
-        """The table of nodes over epochs."""
+        """The name and width of the table of nodes over epochs."""
         return OVER_EPOCHS, 1 + len(self.levels.branching)
 
     def rows_after(self, table: str, bins: int) -> int:
@@ -91,7 +91,7 @@ class OverEpochs(Wrapper):
         return self.tree.rows_after(table, bins)
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
-        """Release the next bins, and with an epoch's last one the nodes over epochs; see ``Kind.close``."""
+        """Release the next bins, and the nodes over epochs with an epoch's last bin; see ``Kind.close``."""
         state = EpochsState.from_bytes(held)
         done = self.tree.close(state.tree, counts, noise, ahead)
         state = replace(state, tree=done.state, total=state.total + int(counts.sum()))
@@ -104,9 +104,9 @@ class OverEpochs(Wrapper):
     def _close_epoch(
         self, state: EpochsState, published: Int64Array, noise: NoiseSource
     ) -> tuple[Int64Array, EpochsState]:
-        """Release the nodes that a complete epoch completes; return its row and what the next begins with.
+        """Release the nodes that a complete epoch completes; return its row and the next epoch's first state.
 
-        Guarantee: that of ``EpochLevelsCounter``, if the store accepts one release of the epoch's last bin.
+        Guarantee: as ``EpochLevelsCounter``, if the store accepts one release of the epoch's last bin.
         Args: published, the epoch's total as readers see it, shape (1,), in units of 2^-16.
         """
         held = EpochLevelsSnapshot.from_bytes(state.levels) if state.levels else None
@@ -119,14 +119,14 @@ class OverEpochs(Wrapper):
         return row, EpochsState(levels=counter.snapshot().to_bytes())
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
-        """Return the tree's nodes, and with an epoch's last bin the nodes over epochs that it completes."""
+        """Return the tree's nodes, and for an epoch's last bin also the nodes over epochs it completes."""
         part: dict[str, object] = self.tree.row_part(closed, position) | {"over_epochs": []}
         if closed.first_bin + position + 1 == self.design.horizon:
             part["over_epochs"] = nodes_of_row(self.levels, closed.row(OVER_EPOCHS, 0))
         return part
 
     def kept(self, state: bytes) -> bytes:
-        """Return what the next epoch begins with: nodes over epochs that are not complete yet. SECRET."""
+        """Return the state for the next epoch: the nodes over epochs that are not complete yet. SECRET."""
         return state
 
     def covers(self) -> EpochCovers:
@@ -145,7 +145,7 @@ class OverEpochs(Wrapper):
 
 
 def nodes_of_row(design: EpochLevels, row: Int64Array) -> list[list[object]]:
-    """Return a row's nodes as they are published: level from 1, index among its like, and values."""
+    """Return a row's nodes as published: level from 1, index within the level, and values."""
     epochs = int(row[0])
     return [
         [level + 1, epochs // design.widths[level] - 1, [int(row[level + 1])]]

@@ -1,8 +1,8 @@
-"""Nodes over epochs as readers see them: which ranges of complete epochs they count, and how well.
+"""Nodes over epochs as readers see them: the ranges of epochs that they count, and their errors.
 
-A range of complete epochs is covered by the largest released nodes that lie within it; what they leave are
-single epochs, with their own totals. A node's estimate is pooled with those of its children, so it is never
-worse than their sum; and it uses nothing outside the range, so it is independent of all else in an answer.
+A range of complete epochs is covered by the largest released nodes within it; the remaining epochs use their
+own totals. A node's estimate is pooled with the estimates of its children, so it is never worse than their
+sum. It uses nothing outside the range, so it is independent of all other parts of an answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stream_app.core.kinds.tables import OVER_EPOCHS
 
 
 class EpochNode(NamedTuple):
-    """A released node over epochs: its level from 0, the place of its first epoch, and how many it counts.
+    """A released node over epochs: its level from 0, the place of its first epoch, and its number of epochs.
 
     ``units``, shape (1,), is its estimate in units of 2^-16.
     """
@@ -39,28 +39,28 @@ class EpochNode(NamedTuple):
 
 
 class Covers(NamedTuple):
-    """The nodes within ranges: those of each different cover, and which cover each range has."""
+    """The nodes within ranges: the nodes of each different cover, and each range's cover."""
 
     nodes: list[tuple[EpochNode, ...]]
     of: Int64Array
 
 
 class EpochCovers:
-    """The released nodes over the epochs of a stream, found by the ranges that they cover.
+    """The released nodes over the epochs of a stream, looked up by the ranges that they cover.
 
-    Places in the list of all epochs stand for them; ``grow`` comes first.
+    Epochs are identified by their places in the list of all epochs. Call ``grow`` first.
     """
 
     def __init__(self, design: EpochLevels) -> None:
         self.design = design
         self._first_bins = np.zeros(0, np.int64)
         self._nodes: dict[tuple[int, int], EpochNode] = {}
-        self._settled = 0  # epochs of which all is known
+        self._settled = 0  # epochs whose nodes are all added
 
     def grow(self, epochs: Sequence[EpochView]) -> EpochCovers:
-        """Take what is visible of all epochs, those of the last call first; return this object.
+        """Add the visible nodes of all epochs, which begin with those of the last call; return this object.
 
-        Cost: O(new epochs), and the time of reading the bounds of all.
+        Cost: O(new epochs), and reading the bounds of all epochs.
         """
         self._first_bins = np.array([epoch.record.first_bin for epoch in epochs], np.int64)
         for place in range(self._settled, len(epochs)):
@@ -70,7 +70,7 @@ class EpochCovers:
         return self
 
     def _add(self, epochs: Sequence[EpochView], last: int, row: Int64Array) -> None:
-        """Add the nodes that an epoch completes, from what is below them."""
+        """Add the nodes that an epoch completes, pooled with the nodes below them."""
         for level in self.design.completed(int(row[0])):
             width, k = self.design.widths[level], self.design.branching[level]
             first, below = last + 1 - width, width // k
@@ -82,7 +82,7 @@ class EpochCovers:
             self._nodes[level, first] = EpochNode(level, first, width, units)
 
     def _node_from(self, first: int, stop: int) -> EpochNode | None:
-        """Return the largest node that begins with an epoch and ends before the place ``stop``."""
+        """Return the largest node that begins with epoch ``first`` and ends before the place ``stop``."""
         for level in range(len(self.design.widths) - 1, -1, -1):
             node = self._nodes.get((level, first))
             if node is not None and first + node.epochs <= stop:
@@ -90,7 +90,7 @@ class EpochCovers:
         return None
 
     def _covering(self, first: int, stop: int) -> Iterator[EpochNode]:
-        """Yield the nodes that count most of the epochs from one place to another, in order."""
+        """Yield the largest nodes within the epochs from one place to another, in order."""
         while first < stop:
             node = self._node_from(first, stop)
             if node is not None:
@@ -106,9 +106,10 @@ class EpochCovers:
         return Covers([tuple(self._covering(*pair)) for pair in pairs], of)
 
     def gains(self, covers: Covers, totals: FloatArray) -> FloatArray:
-        """Return what nodes change in the sums of epochs' totals, one number a range, in counts.
+        """Return, per range, how much the nodes shift the sum of epoch totals, in counts.
 
-        Args: totals, the running sum of the epochs' counts before each and after the last: (epochs + 1,).
+        Args: totals, the running sum of the epochs' counts before each epoch and after the last: (epochs +
+            1,).
         """
         gains = [
             sum(node.value - (totals[node.first + node.epochs] - totals[node.first]) for node in nodes)
@@ -117,7 +118,7 @@ class EpochCovers:
         return np.array(gains, np.float64)[covers.of]
 
     def digits(self, covers: Covers) -> Int64Array:
-        """Return how many nodes of each level ranges use, shape (ranges, levels)."""
+        """Return how many nodes of each level each range uses, shape (ranges, levels)."""
         digits = np.zeros((len(covers.nodes), len(self.design.branching)), np.int64)
         for row, nodes in zip(digits, covers.nodes, strict=True):
             for node in nodes:

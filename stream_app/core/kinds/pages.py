@@ -1,8 +1,8 @@
-"""Pages: the noise of an epoch that was drawn before it, cut into runs of bins.
+"""Pages: the noise of an epoch, drawn before the epoch and divided into runs of bins.
 
-A page holds all the secret noise that its bins release: the errors of their running counts and the noise of
-the nodes that they complete. Closing a bin reads one page, and a page whose bins are released is of no more
-use. Nodes that the horizon cuts off are never published, so once the noise is decoded theirs is on no page.
+A page holds all secret noise for the releases of its bins: the errors of their running counts and the noise
+of the nodes that they complete. Closing a bin reads one page. A page is no longer needed once its bins are
+released. Nodes that reach beyond the horizon are never published, so no page holds their decoded noise.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dphist.arrays import Int64Array
 from dphist.tree.anticipating_step import BinsNoise
 
 LARGEST_PAGE_BYTES = 1 << 20
-BINS_PER_PAGE = 1024  # finer pages are spent sooner; each costs a key step and a field in the store
-LARGEST_DRAWS = 10_000_000  # noise draws an epoch: about a minute; beyond this a stream stays causal
+BINS_PER_PAGE = 1024  # smaller pages are destroyed sooner; each costs a key step and a field in the store
+LARGEST_DRAWS = 10_000_000  # noise draws per epoch, about a minute; a stream that needs more stays causal
 _VALUE, _NARROW = np.dtype("<i8"), np.dtype("<i4")
 
 
 @dataclass(frozen=True, slots=True)
 class PageGeometry:
-    """How the bins of an epoch are cut into pages.
+    """How the bins of an epoch are divided into pages.
 
-    Args: horizon in bins; width, numbers in a row; node widths in bins per released level, root side first.
+    Args: horizon in bins; width, numbers per row; node widths in bins per released level, root first.
     """
 
     horizon: int
@@ -34,7 +34,7 @@ class PageGeometry:
 
     @property
     def bin_bytes(self) -> int:
-        """Return the most bytes of one bin: it completes at most one node a level, and has one error."""
+        """Return the largest size of one bin in bytes: one error, and at most one node per level."""
         return _VALUE.itemsize * self.width * (1 + len(self.node_bins))
 
     @property
@@ -69,14 +69,14 @@ class PageGeometry:
 
 
 def _packed(rows: Int64Array) -> bytes:
-    """Return a page's rows, four bytes a number where that holds all of them: nearly always."""
+    """Return a page's rows as bytes, four per number if every number fits, which is nearly always."""
     limits = np.iinfo(_NARROW)
     narrow = bool(rows.min() >= limits.min and rows.max() <= limits.max)
     return rows.astype(_NARROW if narrow else _VALUE).tobytes()
 
 
 def read_page(geometry: PageGeometry, page: int, data: bytes) -> BinsNoise:
-    """Read what ``PageGeometry.packed`` yielded. SECRET.
+    """Return the noise on a page that ``PageGeometry.packed`` yielded. SECRET.
 
     Raises: ValueError for bytes of another length.
     """

@@ -1,7 +1,7 @@
-"""Laws of many published ranges over several epochs at once, for charts of anticipating streams.
+"""Error laws of many ranges over several epochs at once, for charts of anticipating streams.
 
-Epochs of one stream have one design and independent noise, so a range's law joins those of its parts: whole
-epochs, which are all alike, and at most a few partial ones.
+Epochs of one stream have one design and independent noise, so a range's law joins the laws of its parts:
+whole epochs, which all have the same law, and at most a few partial epochs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from stream_app.core.kinds.over_epochs_cover import EpochCovers
 
 @dataclass(frozen=True)
 class PublishedErrors(Errors):
-    """The errors of differences of running counts that were published once. Args: design, over time."""
+    """The errors of differences of published running counts. Args: design, of the tree over time."""
 
     design: TreeDesign
 
     @abstractmethod
     def laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
-        """Return the laws of ranges [a, b) of one epoch, one a row."""
+        """Return the laws of ranges [a, b) of one epoch, one per row."""
 
     @abstractmethod
     def rounding(self) -> float:
@@ -94,9 +94,10 @@ def published_points(
     stops: Int64Array,
     over: EpochCovers | None = None,
 ) -> RangeErrors:
-    """Return the errors of ranges.
+    """Return the errors of ranges over several epochs.
 
-    Args: absolute bins, half-open, shape (points,); over, nodes over epochs that stand for whole ones.
+    Args: starts, stops, absolute bins, half-open, shape (points,); over, nodes over epochs, used for whole
+        epochs.
     Cost: O(height^2 * points) for each partial epoch in a range, in numpy.
     """
     whole = np.zeros(len(starts), np.int64)
@@ -133,7 +134,7 @@ def _place(
     low: Int64Array,
     high: Int64Array,
 ) -> None:
-    """Put each range's part into the first place that it has free: few places for however many epochs."""
+    """Put each range's partial epoch into the range's first free place; few places serve many epochs."""
     for starts, stops in partial:
         free = wanted & (starts == stops)
         starts[free], stops[free] = low[free], high[free]

@@ -1,4 +1,4 @@
-"""Public tables: what a release appends to, and readers read. A table only grows, by whole rows of int64."""
+"""Public tables, to which releases append and which readers read. A table only grows, by rows of int64."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple
 from dphist.arrays import Int64Array
 
 SeriesKind = Literal["running", "bin", "window"]  # what each point of a series counts
-SeriesView = Literal["unbiased", "first_published"]  # as it is known now, or as it was first shown
+SeriesView = Literal["unbiased", "first_published"]  # the current estimate, or the value first published
 
-PUBLISHED = "published"  # the running counts as first published: one row for each bin
+PUBLISHED = "published"  # the running counts as first published: one row per bin
 WINDOWS = "windows"  # the histograms of complete windows
-OVER_EPOCHS = "over_epochs"  # the nodes over epochs that an epoch completes: one row for a complete epoch
+OVER_EPOCHS = "over_epochs"  # the nodes over epochs that an epoch completes: one row per complete epoch
 
 
 def node_table(level: int) -> str:
@@ -41,13 +41,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What closing consecutive bins makes public, and what the next closing goes on from.
+    """The public result of closing consecutive bins, and the secret state for the next closing.
 
     Args:
-        first_bin: of the epoch.
-        running: the running count that the rows of the chain show, shape (bins, cells), in units of 2^-16.
-        blocks: rows of tables; the published ones come first.
-        state: SECRET.
+        first_bin: the first closed bin, counted from the start of the epoch.
+        running: the running count that the chain rows show, shape (bins, cells), in units of 2^-16.
+        blocks: rows of tables; those of the published table come first.
+        state: of the counter. SECRET.
     """
 
     first_bin: int

@@ -1,4 +1,4 @@
-"""Counts over time alone: a tree whose nodes are released, or its running counts under noise drawn before."""
+"""Counts over time only: a tree whose nodes are released, or running counts with noise drawn ahead."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from stream_app.core.records import EpochRecord
 
 
 def closed(releases: BinReleases, state: bytes) -> Closed:
-    """Return what a counter released as blocks of tables."""
+    """Return a counter's releases as blocks of tables."""
     nodes = (Block(node_table(one.level), one.first_index, one.values) for one in releases.levels)
     published = Block(PUBLISHED, releases.first_bin, releases.published)
     return Closed(releases.first_bin, releases.published, (published, *nodes), state)
@@ -44,7 +44,7 @@ def closed(releases: BinReleases, state: bytes) -> Closed:
 
 @dataclass(frozen=True)
 class Tree(Kind):
-    """Counts over time, cell by cell. Args: width, how many cells have a tree each; the service has one."""
+    """Counts over time, cell by cell. Args: width, the number of cells, one tree each; the service uses 1."""
 
     rows_hold_values = True
 
@@ -73,10 +73,10 @@ class Tree(Kind):
 
 
 class CausalTree(Tree):
-    """Nodes get their noise when they are complete, and are released; estimates grow better with them."""
+    """Each node gets its noise and is released when it is complete; estimates improve with more nodes."""
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
-        """Release the next bins; see ``Kind.close``. Cost: one call of the noise source a level."""
+        """Release the next bins; see ``Kind.close``. Cost: one call of the noise source per level."""
         counter = TreeCounter(self.design, noise, self.width, history=False)
         if held:
             counter = TreeCounter.restore(self.design, noise, CounterSnapshot.from_bytes(held))
@@ -100,7 +100,7 @@ class CausalTree(Tree):
         return CausalTreeErrors(self.design, known, self.width)
 
     def running_variances(self, bins: int) -> FloatArray:
-        """Return the variance of the total's running count after each bin, as known now."""
+        """Return the variance of the current estimate of the total's running count after each bin."""
         return self.width * series_variance(self.design, bins, "running", np.arange(bins))
 
     def epoch(self, record: EpochRecord) -> EpochView:
@@ -113,7 +113,7 @@ class CausalTree(Tree):
 
 
 class AnticipatingTree(Tree):
-    """All noise is drawn before the epoch begins; published running counts are final."""
+    """Draws all noise before the epoch begins; published running counts are final."""
 
     drawn_ahead = True
 
@@ -159,7 +159,7 @@ class AnticipatingTree(Tree):
 
 
 class CausalEpoch(EpochView):
-    """An epoch whose estimates come from complete nodes and grow better as more of them complete."""
+    """An epoch whose estimates come from complete nodes and improve as more nodes complete."""
 
     def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
         super().__init__(record, design, width)
@@ -176,7 +176,7 @@ class CausalEpoch(EpochView):
         return self._forest.nodes(self._levels[table]) if table in self._levels else super().rows(table)
 
     def append(self, table: str, values: Int64Array) -> None:
-        """Take the next rows of a table."""
+        """Append the next rows of a table."""
         if table in self._levels:
             self._forest.append_level(self._levels[table], values)
         else:

@@ -1,7 +1,7 @@
-"""A tree over the total, and tumbling windows: their cells add up until a window is complete.
+"""A tree over the total, and tumbling windows whose cells add up until a window is complete.
 
-A window's histograms are released once, with its last bin, by a mechanism that draws noise then. Until that,
-its exact counts are part of the counter's secret state.
+A window's histograms are released once, with its last bin, by a mechanism that draws its noise then. Until
+then the exact counts are part of the counter's secret state.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _MAGIC = b"dpWD"
 
 @dataclass(frozen=True)
 class Windows(Wrapper):
-    """Cells released in windows beside a tree over their total. Args: windows, how, and at what share."""
+    """Cells released in windows, beside a tree over their total. Args: windows, with mechanism and share."""
 
     windows: WindowDesign = field()
-    slow = True  # a mechanism may take long, and longer for some counts
+    slow = True  # a mechanism may take long, depending on the counts
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        """Cells of a bin that are counted."""
+        """The number of counted cells per bin."""
         return self.windows.cells
 
     @property
     def added(self) -> tuple[str, int]:
-        """The table of windows."""
+        """The name and width of the table of windows."""
         return WINDOWS, self.windows.cells
 
     def rows_after(self, table: str, bins: int) -> int:
@@ -57,7 +57,7 @@ class Windows(Wrapper):
     def _complete(
         self, first_bin: int, open_cells: Int64Array, counts: Int64Array, noise: NoiseSource
     ) -> tuple[Block, Int64Array]:
-        """Return the windows that the next bins complete, and the exact counts of the one still open."""
+        """Return the windows that the next bins complete, and the exact counts of the open window."""
         design, released, cells = self.windows, [], open_cells
         for bin, row in enumerate(counts, start=first_bin):
             cells = cells + row

@@ -1,4 +1,4 @@
-"""What wrappers of a kind share: all that they do not change goes to the tree over time inside."""
+"""The common part of kinds that wrap a tree over time: everything unchanged is delegated to the tree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stream_app.core.records import EpochRecord
 
 @dataclass(frozen=True)
 class Wrapper(Kind):
-    """A tree over time with one more table. Args: tree, what is wrapped."""
+    """A tree over time with one more table. Args: tree, the wrapped kind."""
 
     tree: Tree
 
@@ -32,7 +32,7 @@ class Wrapper(Kind):
 
     @property
     def drawn_ahead(self) -> bool:  # type: ignore[override]
-        """Whether all noise of the tree is drawn before the epoch."""
+        """Whether all noise of the wrapped tree is drawn before the epoch."""
         return self.tree.drawn_ahead
 
     @property
@@ -46,7 +46,7 @@ class Wrapper(Kind):
         return {**self.tree.tables, self.added[0]: self.added[1]}
 
     def page_geometry(self) -> PageGeometry:
-        """Return how an epoch's noise is cut into pages."""
+        """Return how an epoch's noise is divided into pages."""
         return self.tree.page_geometry()
 
     def draw_pages(self, noise: NoiseSource) -> Iterator[bytes]:
