@@ -17,6 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from stream_app.api import errors, flat_rows, pages, routes
 from stream_app.api.admission.access import Access, AccessRules
+from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.connections import BoundedProtocol, Entrance, Limits
 from stream_app.api.admission.turns import LongTurns, Places
 from stream_app.api.overview import Glances
@@ -40,7 +41,7 @@ epoch:seq. Errors are JSON with one line that says what, where and the remedy.
 
 def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
     """Return the application over one reader. It reads what is visible until it is shut down."""
-    replicas = Replicas(reader)
+    replicas, apart = Replicas(reader), Apart()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -49,6 +50,7 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+        apart.close()
 
     app = FastAPI(
         title="Private counts",
@@ -64,6 +66,7 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
     app.state.long_turns = LongTurns()
     app.state.followers = followers_of(rules.limits)
     app.state.making_turns = LongTurns(together=1)
+    app.state.apart = apart
     errors.install(app)
     app.include_router(routes.router)
     app.include_router(panel_routes.router)

@@ -137,7 +137,7 @@ async def window(request: Request, replica: Known, query: Annotated[WindowQuery,
     windows.check(replica.view, query)  # a question without an answer takes no turn
     if not windows.is_calibrated(replica.view, query):
         async with making_turn(request):  # before the view is held
-            await run_in_threadpool(windows.calibrate, replica.view, query)
+            await windows.calibrate(replica.view, query, request.app.state.apart)
     return await answered(request, replica, lambda view: windows.window(view, query))
 
 

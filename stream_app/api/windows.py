@@ -12,6 +12,7 @@ from dphist.consistency.trellis import consistent_cdf
 from dphist.product.answers import Cdf
 from dphist.windows.design import WindowDesign
 from dphist.windows.error import WindowError, window_error
+from stream_app.api.admission.apart import Apart
 from stream_app.api.distribution import in_values
 from stream_app.api.ranges import edge, edges_of, parsed_time, released
 from stream_app.api.schemas import WindowsAnswer
@@ -62,19 +63,24 @@ def is_calibrated(view: StreamView, query: WindowQuery) -> bool:
     return design is None or _error_key(design, query.confidence) in _errors
 
 
-def calibrate(view: StreamView, query: WindowQuery) -> None:
-    """Compute the errors that an answer needs, which takes a second the first time, and remember them."""
-    if view.strategy.kind.windows is not None:
-        _error(view.strategy.kind.windows, query.confidence)
+async def calibrate(view: StreamView, query: WindowQuery, apart: Apart) -> None:
+    """Compute the errors that an answer needs, which takes seconds the first time, and remember them."""
+    design = view.strategy.kind.windows
+    if design is not None and not is_calibrated(view, query):
+        key = _error_key(design, query.confidence)
+        _errors[key] = await apart.of(window_error, *key)
 
 
 def window(view: StreamView, query: WindowQuery) -> WindowAnswer:
-    """Answer one window of one key. Raises: QueryError."""
+    """Answer one window of one key, once ``calibrate`` has returned. Raises: QueryError."""
     check(view, query)
     found = _asked(view, query)
     design = view.strategy.kind.windows
     assert design is not None
-    error, buckets = _error(design, query.confidence), view.strategy.cells.buckets
+    key, buckets = _error_key(design, query.confidence), view.strategy.cells.buckets
+    if key not in _errors:
+        raise QueryError("the stream has begun anew with other windows; ask again", "stream")
+    error = _errors[key]
     counts = found.counts[_histogram(view, design, query.key)]
     cumulative = counts.cumsum()
     band = None
@@ -120,13 +126,6 @@ def _asked(view: StreamView, query: WindowQuery) -> Window:
     until_us = parsed_time("until", query.until)
     assert until_us is not None
     return window_until(view, until_us)
-
-
-def _error(design: WindowDesign, confidence: float) -> WindowError | None:
-    key = _error_key(design, confidence)
-    if key not in _errors:
-        _errors[key] = window_error(*key)
-    return _errors[key]
 
 
 def _error_key(design: WindowDesign, confidence: float) -> _ErrorKey:

@@ -17,6 +17,7 @@ import pytest
 
 from stream_app.api import windows
 from stream_app.api.admission.access import AccessRules
+from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.connections import BoundedProtocol, Entrance, Limits
 from stream_app.api.app import listen, serve_on
 from stream_app.api.prometheus.promql import PromQLError, parse_selector
@@ -133,7 +134,7 @@ def test_a_window_that_there_is_not_is_refused_before_any_band_is_computed(
 ) -> None:
     computed: list[Any] = []
 
-    def window_error(*key: Any) -> None:
+    async def of(_apart: Apart, _function: object, *key: Any) -> None:
         computed.append(key)
 
     async def run() -> None:
@@ -148,7 +149,7 @@ def test_a_window_that_there_is_not_is_refused_before_any_band_is_computed(
             await api.json("window", **known)
             assert len(computed) == 1
 
-    monkeypatch.setattr(windows, "window_error", window_error)
+    monkeypatch.setattr(Apart, "of", of)
     monkeypatch.setattr(windows, "_errors", {})
     asyncio.run(run())
 

@@ -1,0 +1,70 @@
+"""Computations in a process of their own: elsewhere, one after the other, and ended with the service."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from stream_app.api.admission.apart import Apart
+
+SERVICE = """
+import asyncio, os, sys
+from stream_app.api.admission.apart import Apart
+async def run():
+    print(await Apart().of(os.getpid), flush=True)
+    await asyncio.sleep(60)
+if __name__ == "__main__":
+    asyncio.run(run())
+"""
+
+
+def is_there(pid: int) -> bool:
+    """Return whether a process runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().split()[2] != "Z"
+
+
+def gone(pid: int) -> bool:
+    """Wait for the end of a process, a while."""
+    deadline_s = time.monotonic() + 20
+    while is_there(pid) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    return not is_there(pid)
+
+
+def test_another_process_computes_until_this_one_closes_it() -> None:
+    async def run() -> None:
+        apart = Apart()
+        first = await apart.of(os.getpid)
+        assert first not in (os.getpid(), None)
+        assert await apart.of(os.getpid) == first
+        with pytest.raises(ZeroDivisionError):
+            await apart.of(divmod, 1, 0)
+        os.kill(first, signal.SIGKILL)
+        second = await apart.of(os.getpid)
+        assert second != first
+        apart.close()
+        assert gone(second)
+
+    asyncio.run(run())
+
+
+def test_no_process_is_left_when_the_service_is_killed() -> None:
+    command = [sys.executable, "-c", SERVICE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        pid = int(service.stdout.readline())
+        assert is_there(pid)
+        service.kill()
+        service.wait()
+        assert gone(pid)
