@@ -31,10 +31,11 @@ from stream_app.api.schemas import (
 )
 from stream_app.api.windows import described
 from stream_app.core.alerts.states import State
+from stream_app.core.answered import QueryError, SeriesPoints
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.ledger import in_words, statement
-from stream_app.core.query import QueryError, SeriesPoints, StreamView
+from stream_app.core.query import StreamView
 from stream_app.core.records import LedgerEntry
 from stream_app.core.visible import last_bin_of
 

@@ -13,8 +13,9 @@ from stream_app.api.schemas import (
     QuantileQuery,
     QuantilesAnswer,
 )
+from stream_app.core.answered import QueryError
 from stream_app.core.cells import Buckets
-from stream_app.core.query import QueryError, StreamView
+from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
 
 

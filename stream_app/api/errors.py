@@ -13,8 +13,8 @@ from starlette.requests import ClientDisconnect
 
 from stream_app.api.admission.turns import TooManyError
 from stream_app.api.schemas import ErrorAnswer
+from stream_app.core.answered import QueryError
 from stream_app.core.instants import format_instant
-from stream_app.core.query import QueryError
 
 log = logging.getLogger(__name__)
 

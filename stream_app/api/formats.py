@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from stream_app.api.schemas import SeriesAnswer
+from stream_app.core.answered import QueryError
 from stream_app.core.instants import format_instant
-from stream_app.core.query import QueryError
 
 Format = Literal["json", "csv", "arrow"]
 

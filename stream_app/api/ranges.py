@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from stream_app.api.schemas import RangeQuery
+from stream_app.core.answered import QueryError
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import QueryError, StreamView
+from stream_app.core.query import StreamView
 
 
 def released(view: StreamView) -> dict[str, object]:

@@ -17,9 +17,10 @@ from stream_app.api.distribution import in_values
 from stream_app.api.ranges import edge, edges_of, parsed_time, released
 from stream_app.api.schemas import WindowsAnswer
 from stream_app.api.window_schemas import WindowAnswer, WindowQuantile, WindowQuery
+from stream_app.core.answered import QueryError
 from stream_app.core.cells import Buckets
 from stream_app.core.ledger import in_words
-from stream_app.core.query import QueryError, StreamView
+from stream_app.core.query import StreamView
 from stream_app.core.window_view import Window, window_ending, window_until
 
 _ErrorKey = tuple[str, int, Fraction, float, tuple[tuple[str, Any], ...]]

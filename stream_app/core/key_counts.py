@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dphist.laws.law import WeightedNoise
 from dphist.tree.estimate import Estimate
+from stream_app.core.answered import QueryError
 from stream_app.core.cells import KeyList
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import QueryError, StreamView
+from stream_app.core.query import StreamView
 
 
 def declared_keys(view: StreamView, remedy: str) -> KeyList:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.laws.law import LawTable, WeightedNoise
+from dphist.laws.law import WeightedNoise
 from dphist.product.columns import ColumnSum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
+from stream_app.core.answered import Missing, QueryError, SeriesPoints
 from stream_app.core.consistent import Method, consistent_running
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
@@ -33,50 +32,6 @@ from stream_app.core.strategy import Strategy
 from stream_app.core.visible import visible_bins
 
 KEPT_KEYS = 32  # views of single keys, each with its own running counts
-
-
-class Missing(NamedTuple):
-    """Visible rows of a table that a view does not have yet, from the row ``first`` on."""
-
-    epoch: int
-    table: str
-    first: int
-    rows: int
-
-
-class QueryError(ValueError):
-    """A question that has no answer: one line with what, where and the remedy.
-
-    Args: the parameter at fault, and times in microseconds that would do.
-    """
-
-    def __init__(self, line: str, parameter: str, nearest_us: Sequence[int] = ()) -> None:
-        super().__init__(line)
-        self.parameter = parameter
-        self.nearest_us = tuple(nearest_us)
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesPoints:
-    """Points of a series: the range that each one counts, its value, and the law and rounding of its error.
-
-    ``available`` points were asked for; those left out are of no interest (downsampling keeps the least and
-    the greatest of every stretch) or touch bins that were never measured (``unmeasured``).
-    """
-
-    spans: Sequence[Span]
-    values: FloatArray
-    laws: LawTable
-    roundings: FloatArray
-    available: int
-    unmeasured: int
-
-    @property
-    def estimates(self) -> list[Estimate]:
-        """Return the points one by one; slower than the columns."""
-        laws = [self.laws.law(row) for row in range(len(self.spans))]
-        columns = zip(self.values.tolist(), laws, self.roundings.tolist(), strict=True)
-        return [Estimate(value, law.variance, law, rounding) for value, law, rounding in columns]
 
 
 class StreamView:

@@ -8,8 +8,9 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.units import UNITS_PER_COUNT
+from stream_app.core.answered import QueryError
 from stream_app.core.kinds.tables import WINDOWS, Span
-from stream_app.core.query import QueryError, StreamView
+from stream_app.core.query import StreamView
 
 
 class Window(NamedTuple):

@@ -15,8 +15,9 @@ from dataclasses import replace
 from dphist.arrays import Int64Array
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.alerts.states import Moment, Outcome, State, evaluate, retire, watch_silence
+from stream_app.core.answered import Missing
 from stream_app.core.ledger import statement
-from stream_app.core.query import Missing, StreamView
+from stream_app.core.query import StreamView
 from stream_app.core.records import PublicState
 from stream_app.core.visible import visible_epochs
 from stream_app.outage import Outage

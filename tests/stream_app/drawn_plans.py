@@ -18,9 +18,10 @@ from dphist.workloads import Workload
 from stream_app.config import StreamSettings, load
 from stream_app.config.plans import planned
 from stream_app.config.settings import KeySettings, UserSettings, ValueSettings, WindowSettings
+from stream_app.core.answered import Missing
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import OVER_EPOCHS, SeriesKind, SeriesView, Span
-from stream_app.core.query import Missing, StreamView
+from stream_app.core.query import StreamView
 from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.release import CONFIDENCE, row_errors
 from stream_app.core.strategy import Strategy

@@ -6,7 +6,8 @@ and seconds from minutes.
 
 from __future__ import annotations
 
-from stream_app.core.query import QueryError, StreamView
+from stream_app.core.answered import QueryError
+from stream_app.core.query import StreamView
 
 MOST_US = 4_000_000
 QUICK_US = 2_000  # an answer that costs no more is made at once, beside all others

@@ -35,10 +35,11 @@ from stream_app.api.panels.schemas import (
 from stream_app.api.ranges import released, span_of
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
+from stream_app.core.answered import QueryError
 from stream_app.core.cells import Buckets
 from stream_app.core.key_counts import declared_keys
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import QueryError, StreamView
+from stream_app.core.query import StreamView
 
 _OF_EVENTS = ("count", "sum", "rate")
 _OWN_POINT = "Each interval holds for its own point, not for the worst of many."

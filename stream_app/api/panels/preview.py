@@ -14,10 +14,11 @@ from dphist.privacy import exact
 from stream_app.api.panels.answers import edges_s, slices_of
 from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
 from stream_app.api.ranges import released
+from stream_app.core.answered import QueryError
 from stream_app.core.bounding import PerUser
 from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import in_words
-from stream_app.core.query import QueryError, StreamView
+from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
 
 _DAY_US = 86_400_000_000

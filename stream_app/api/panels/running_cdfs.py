@@ -11,8 +11,9 @@ from stream_app.api.panels.answers import slices_of
 from stream_app.api.panels.schemas import SlicesQuery
 from stream_app.api.ranges import edge, released
 from stream_app.api.schemas import Released
+from stream_app.core.answered import QueryError
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import QueryError, StreamView
+from stream_app.core.query import StreamView
 
 _NOTE = (
     "Whole counts that fall neither over the value nor over time; they are biased, and stderr is that of the "

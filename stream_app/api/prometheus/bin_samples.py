@@ -15,9 +15,9 @@ from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import POINT_US, slices_us
 from stream_app.api.answers import DEFAULT_CONFIDENCE
 from stream_app.api.prometheus.promql import NAME_LABEL, Selector
+from stream_app.core.answered import SeriesPoints as Points
 from stream_app.core.key_counts import counts_of_keys
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import SeriesPoints as Points
 from stream_app.core.query import StreamView
 
 Quantity = Literal["running", "bin"]

@@ -15,7 +15,7 @@ from stream_app.api import answers
 from stream_app.api.panels import routes as panel_routes
 from stream_app.api.panels.preview import replanned
 from stream_app.api.sse import follow
-from stream_app.core.query import QueryError
+from stream_app.core.answered import QueryError
 from tests.stream_app.api.client import Api, api_over, with_api
 from tests.stream_app.api.test_followers import events_of, take
 from tests.stream_app.api.test_panels import api_over_axes

@@ -1,0 +1,56 @@
+"""What a view answers with: rows that it still lacks, points of a series, a refusal of a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dphist.arrays import FloatArray
+from dphist.laws.law import LawTable
+from dphist.tree.estimate import Estimate
+from stream_app.core.kinds.tables import Span
+
+
+class Missing(NamedTuple):
+    """Visible rows of a table that a view does not have yet, from the row ``first`` on."""
+
+    epoch: int
+    table: str
+    first: int
+    rows: int
+
+
+class QueryError(ValueError):
+    """A question that has no answer: one line with what, where and the remedy.
+
+    Args: the parameter at fault, and times in microseconds that would do.
+    """
+
+    def __init__(self, line: str, parameter: str, nearest_us: Sequence[int] = ()) -> None:
+        super().__init__(line)
+        self.parameter = parameter
+        self.nearest_us = tuple(nearest_us)
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesPoints:
+    """Points of a series: the range that each one counts, its value, and the law and rounding of its error.
+
+    ``available`` points were asked for; those left out are of no interest (downsampling keeps the least and
+    the greatest of every stretch) or touch bins that were never measured (``unmeasured``).
+    """
+
+    spans: Sequence[Span]
+    values: FloatArray
+    laws: LawTable
+    roundings: FloatArray
+    available: int
+    unmeasured: int
+
+    @property
+    def estimates(self) -> list[Estimate]:
+        """Return the points one by one; slower than the columns."""
+        laws = [self.laws.law(row) for row in range(len(self.spans))]
+        columns = zip(self.values.tolist(), laws, self.roundings.tolist(), strict=True)
+        return [Estimate(value, law.variance, law, rounding) for value, law, rounding in columns]
