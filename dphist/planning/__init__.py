@@ -1,4 +1,4 @@
-"""Which tree, which shares, which windows: plans, what they cost, and what else could be done.
+"""Planning: choose trees, shares and levels, predict their cost, and compare with other ways to count.
 
 May import: every other room of ``dphist``; none of them imports this one.
 Start at: ``tree.py`` (one tree), ``product.py`` (keys and values), ``epochs.py`` (levels over epochs), then

@@ -1,7 +1,7 @@
-"""Ways to count a declared stream side by side: what each would err, draw and store.
+"""Compare ways to count a declared stream: the error, noise draws and memory of each.
 
-The planner's own trees and, to compare with, those of the literature with the best parameters for the
-horizon. Everything is predicted exactly from variances; nothing is drawn and no data is seen.
+The candidates are the planner's own trees and, for comparison, the literature's with the best parameters for
+the horizon. All figures are computed exactly from variances, without drawing noise or seeing data.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from dphist.workloads import PREFIX, Workload, WorkloadText
 
 RELEASES: tuple[Release, ...] = ("causal", "anticipating")
 
-# An epsilon above this protects nobody, so no target is met with it.
+# A larger epsilon protects nobody, so the search for a target error stops here.
 LARGEST_EPSILON = 20
 _LEAST_EPSILON = 1e-9
 _HAY_BRANCHINGS = (16, 17)
 _SUBTRACTION_BRANCHINGS = range(9, 26, 2)
 _EPSILON_DIGITS = 3
-# A power of ten is left downwards by the digit of the numbers below it.
+# Just below a power of ten, the last of three digits is ten times smaller.
 _JUST_BELOW = Fraction(10**6 - 1, 10**6)
 
 
@@ -45,10 +45,10 @@ _JUST_BELOW = Fraction(10**6 - 1, 10**6)
 class Candidate:
     """One way to count an epoch.
 
-    Args: tree in words; error, the root of the workload's mean squared error, None where answers other than
-        running counts are not defined; variances of the running count at t = 1..horizon; draws of noise per
-        epoch; most_draws that one closing bin may need (0: all are drawn ahead); memory in bytes, an
-        epoch's nodes, published values and secret noise; design, where it is one of the planner's kind.
+    Args: tree in words; error, the root of the workload's mean squared error, or None if it answers running
+        counts only; variances of the running count at t = 1..horizon; draws of noise per epoch; most_draws
+        that one closing bin may need (0: all are drawn ahead); memory in bytes of an epoch's nodes,
+        published values and secret noise; design, if it is one of the planner's kind.
     """
 
     name: str
@@ -84,7 +84,7 @@ def candidates(
     max_events: int = 1,
     width: int = 1,
 ) -> Iterator[Candidate]:
-    """Yield the literature's counters, then ours for both releases, all at the same epsilon.
+    """Yield the literature's counters, then the planner's trees for both releases, all at the same epsilon.
 
     Args: as ``plan_tree``; width in cells.
     Raises: ValueError as ``plan_tree``.
@@ -93,7 +93,7 @@ def candidates(
     questions = Workload.of(workload)
     questions.check(checked_horizon(horizon))
     budget, moved = exact(epsilon), level_sensitivity(max_events, neighbours)
-    planning_rate(budget, moved)  # refuses in the planner's words what no counter could draw
+    planning_rate(budget, moved)  # raises the planner's error for noise that no counter could draw
     yield from _literature(horizon, budget / moved, questions, width)
     for release in RELEASES:
         for k in _HAY_BRANCHINGS:
@@ -115,7 +115,7 @@ def least_epsilon(
     neighbours: Neighbours = "add_remove",
     max_events: int = 1,
 ) -> Fraction:
-    """Return the smallest epsilon whose planned tree errs at most so much, to three digits, rounded up.
+    """Return the smallest epsilon whose planned tree has at most this error, rounded up to three digits.
 
     Args: error, the root of the workload's mean squared error, in counts; the rest as ``plan_tree``.
     Raises: ValueError for an error that is not above zero, or needs an epsilon above 20 or below 1e-9.
@@ -133,14 +133,14 @@ def least_epsilon(
 
 
 def smallest_epsilon(error: float, reached: Callable[[Fraction], float]) -> Fraction:
-    """Return the smallest epsilon of three digits whose plan errs at most so much. Args: reached, its error.
+    """Return the smallest three-digit epsilon with at most this error. Args: reached, the error of a plan.
 
     Raises: ValueError as ``least_epsilon``.
     """
     if not (math.isfinite(error) and error > 0):
         raise ValueError(f"error: {error!r} is not a finite number above zero; write for example 50")
 
-    # For small epsilons the error is inversely proportional to it, so a few corrections find the place.
+    # For small epsilons the error is inversely proportional to epsilon, so a few corrections suffice.
     guess = reached(Fraction(1)) / error
     for _ in range(3):
         guess = min(guess, float(LARGEST_EPSILON))
@@ -184,20 +184,20 @@ def _literature(horizon: int, rate: Fraction, workload: Workload, width: int) ->
 
 
 def drawn_nodes(design: TreeDesign) -> int:
-    """Return how many nodes of an epoch are given noise: those that complete, or, drawn ahead, all."""
+    """Return how many nodes of an epoch get noise: the completed ones, or all if noise is drawn ahead."""
     if design.release == "anticipating":
         return sum(node_counts(design.shape, design.horizon))
     return sum(design.shape.completed_count(design.horizon, level) for level in design.shape.levels)
 
 
 def candidate_of(name: str, design: TreeDesign, workload: Workload, width: int) -> Candidate:
-    """Return what a design errs, draws and stores. Args: width in cells."""
+    """Return the error, draws and memory of a design. Args: width in cells."""
     variances = published_prefix_variances(design)
     error = math.sqrt(variances.mean() if workload == PREFIX else design.mean_squared_error(workload))
     shape, horizon = design.shape, design.horizon
     ahead = design.release == "anticipating"
     draws = width * drawn_nodes(design)
-    # Nodes and published values; drawn ahead, the noise of both is kept too, as secret pages.
+    # Nodes and published values; if noise is drawn ahead, also the secret pages with the noise of both.
     memory = 8 * (draws + width * horizon) * (2 if ahead else 1)
     most = 0 if ahead else width * shape.height
     return Candidate(
@@ -208,7 +208,7 @@ def candidate_of(name: str, design: TreeDesign, workload: Workload, width: int) 
 def _equal_shares(
     horizon: int, epsilon: Fraction, k: int, release: Release, neighbours: Neighbours, moved: int
 ) -> TreeDesign:
-    """The tree of Hay et al. and of OpenDP: one k and one share for all levels."""
+    """Return the tree of Hay et al. and of OpenDP: the same k and share on all levels."""
     height = 1
     while k**height < horizon:
         height += 1

@@ -17,7 +17,7 @@ from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.published_error import published_prefix_variances
 
-# Of epsilon, for levels above the planned ones: a stream outlives what it was planned for.
+# Share of epsilon for levels above the planned ones, since a stream may outlive its plan.
 RESERVE = Fraction(1, 100)
 # The reserved levels end where a node holds this many epochs: hours for half a million years.
 _ENDLESS_EPOCHS = 2**32
@@ -37,10 +37,10 @@ def plan_epoch_levels(
     """Return the levels over epochs, and the epoch's tree below them, of the least mean squared error.
 
     Guarantee: the design's own: epsilon in total, over the stream's whole life.
-    Args: horizon in bins of an epoch; epochs, over all bins of which the error of the running count since the
-        stream's start is made least: rather too many than too few, the error grows with the cube of their
-        logarithm; reserve, the part of epsilon that is kept for levels over more epochs
-        than these (0: none; the error then grows linearly beyond), of which the i-th gets 1 / (i (i + 1)).
+    Args: horizon in bins of an epoch; epochs, the number for which the mean error of the running count since
+        the stream's start is minimised (choose too many rather than too few: the error grows with the cube of
+        their logarithm); reserve, the part of epsilon kept for levels over more epochs, whose i-th gets
+        1 / (i (i + 1)) of it (0: none; beyond ``epochs`` the error then grows linearly).
     Raises: ValueError naming the argument.
     Cost: a second.
 
@@ -72,12 +72,12 @@ class _Problem:
 
     def __init__(self, whole: TreeDesign, epochs: int, rate: float, spendable: float) -> None:
         variances = published_prefix_variances(whole)
-        # With the share u of epsilon, an epoch's variances are about these by u squared.
+        # With the share u of epsilon, an epoch's variances are about these divided by u squared.
         self.running, self.total = float(variances.mean()), float(variances[-1])
         self.epochs, self.rate, self.spendable = np.arange(epochs), rate, spendable
 
     def best(self, branching: tuple[int, ...]) -> tuple[float, tuple[int, ...], tuple[float, ...]]:
-        """Return the least error of a shape, the shape, and its shares, the epoch's first."""
+        """Return the least error of a shape, the shape, and its shares; the epoch's share comes first."""
         rest, uses = self.epochs, []
         for k in branching:
             rest, digit = np.divmod(rest, k)
@@ -97,7 +97,7 @@ class _Problem:
         start = np.full(len(branching), -2.0)
         if not branching:
             return error(start), branching, (self.spendable,)
-        from scipy.optimize import minimize  # here and not above: only a search needs it
+        from scipy.optimize import minimize  # imported here because only a search needs it
 
         found = minimize(error, start, method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-3})
         return float(found.fun), branching, tuple(self._shares(found.x))
@@ -109,7 +109,7 @@ class _Problem:
 
 
 def _shapes(epochs: int) -> Iterator[tuple[int, ...]]:
-    """Yield levels, lowest first: none, then nearly equal factors, above measured totals or plain ones."""
+    """Yield shapes, lowest level first: no levels, then nearly equal factors, with or without a factor 1."""
     yield ()
     for levels in range(1, _MOST_LEVELS + 1):
         if 2**levels >= epochs and levels > 1:
@@ -128,7 +128,7 @@ def _shapes(epochs: int) -> Iterator[tuple[int, ...]]:
 
 
 def _reserved(branching: tuple[int, ...], epsilon: Fraction) -> tuple[Fraction, ...]:
-    """Return the epsilons of the levels above the planned ones: together less than what is reserved."""
+    """Return the epsilons of the levels above the planned ones; their sum is less than the reserve."""
     if not epsilon:
         return ()
     epochs, levels = math.prod(branching), 0

@@ -1,9 +1,9 @@
-"""Choosing shares over all axes, and what a strategy asks of the machine that runs it.
+"""Choose shares over all axes, and predict the load of a strategy on its machine.
 
-The variance of any product question (a range of time x a threshold of the value x a key) is a product: a
-factor per axis that depends on that axis' shape and shares alone, times 2 (c / epsilon)^2. So the mean over
-all thresholds and times is least where each axis is best by itself, and planning the axes one by one plans
-them jointly. Discreteness changes this by less than 1 / (12 scale^2) of a variance.
+The variance of any product question (a range of time x a threshold of the value x a key) is 2 (c / epsilon)^2
+times one factor per axis, which depends on that axis' shape and shares alone. So the mean over all thresholds
+and times is least if each axis is planned separately. Discreteness changes this by less than 1 / (12 scale^2)
+of a variance.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dphist.tree.design import Release
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
 
-# Noise for one event at an epsilon where discreteness plays no part in the optimum.
+# An epsilon small enough that the discreteness of the noise does not change the optimum.
 _PLANNING_EPSILON = Fraction(1, 10)
-# A total over keys is wanted about as often as all keys together.
+# For a total over keys that is queried about as often as all keys together.
 TOTAL_SHARE = Fraction(1, 5)
 DRAWS_PER_SECOND = 100_000
 
@@ -63,14 +63,14 @@ def plan_product(
 def _value_axis(buckets: int) -> ValueAxis:
     if buckets == 1:
         return ValueAxis(1, TreeShape((1,)), (Fraction(1),))
-    # All buckets are complete at once: least squares over the whole tree, which is what anticipating plans.
+    # All buckets are complete at once, so least squares use the whole tree, as an anticipating plan assumes.
     plan = plan_tree(buckets, _PLANNING_EPSILON, "prefix", "anticipating")
     return ValueAxis(buckets, plan.shape, plan.shares)
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a strategy asks of a machine. Draws: noises per bin; bytes: what an epoch releases.
+    """The load of a strategy: noise draws per bin, and the bytes that an epoch releases.
 
     A causal design draws as its bins close, at most ``most_draws`` for one. An anticipating one draws an
     epoch's noise, ``ahead_bytes``, while the epoch before it is in its second half.
@@ -99,12 +99,12 @@ class Load:
 
 
 def _last_bins(shape: TreeShape, horizon: int) -> set[int]:
-    """Return, for each level, the bin that completes its first node, where the epoch reaches it."""
+    """Return, for each level that the epoch reaches, the bin that completes its first node."""
     return {width - 1 for width in shape.widths[1:] if width <= horizon}
 
 
 def check_load(design: ProductDesign, bin_us: int) -> Load:
-    """Return the load, refusing a design whose noise would take more than half a bin to draw.
+    """Return the load, after checking that drawing noise takes at most half a bin.
 
     Raises: ValueError with what to change.
     """

@@ -1,18 +1,19 @@
-"""How much each level of a level-uniform tree counts in the error of a workload, for many trees at once.
+"""The weight of each level of a level-uniform tree in the error of a workload, for many trees at once.
 
 On a tree that the horizon does not cut off, the mean squared error is a sum over levels of a number of
-``uses`` times the variance from below. Notation: W_i bins under a node of level i, k_i children into level i.
+``uses`` times the variance from below. Notation: a node of level i covers W_i bins; a node of level
+i - 1 has k_i children.
 
 Anticipating: with A_i the mean over questions of sum over nodes of (part of the node in the question)^2,
 level 1 is used A_1 times and level i A_i - k_i A_{i-1} times.
 
-Causal, when the last bin closes: a bin a with d bins from it to the end of its level-(i-1) root's part uses
-level i  g + beta^2 - (g + beta)^2 / k_i  times, g whole siblings after it and beta the part of its own node;
-from the root's end on, the digits of the bins that are left.
+Causal, when the last bin closes: for a question that starts at bin a, inside a root of level i - 1, level i
+is used g + beta^2 - (g + beta)^2 / k_i times. Here g whole siblings follow a's node, and beta is the part of
+that node from a on. After the root's end, the digits of the remaining bins are used.
 
 A tree may have a root of the whole epoch: a top node that reaches to the horizon or beyond. Anticipating, it
-is a node of exactly the epoch's bins, with a fraction of a child perhaps. Causal, it counts where the epoch's
-last bin completes it, and then in questions that end there only.
+is treated as a node of exactly the epoch's bins, possibly with a fraction of a child. Causal, it matters only
+if the epoch's last bin completes it, and only in questions that end there.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dphist.workloads import Workload, WorkloadPart
 
 
 def workload_uses(branchings: Int64Array, horizon: int, workload: Workload, anticipating: bool) -> FloatArray:
-    """Return how much each level's variance from below counts in a workload's mean squared error.
+    """Return the weight of each level's variance from below in a workload's mean squared error.
 
     Guarantee: exact for prefixes of a causal release; for the rest where the horizon is a multiple of the
         bins under a top-level node, and close elsewhere (causal windows: up to their share of the epoch).
@@ -62,7 +63,7 @@ def widths_of(branchings: Int64Array) -> Int64Array:
 
 
 def children_within(branchings: Int64Array, horizon: int) -> FloatArray:
-    """Return how many children a node has on each level, root to leaf, if the epoch cuts off a root.
+    """Return the number of children per node, root to leaf, with a root cut off at the end of the epoch.
 
     >>> children_within(np.array([[2, 3, 10], [3, 2, 5]]), 25).tolist()
     [[1.0, 2.5, 10.0], [2.5, 2.0, 5.0]]
@@ -86,13 +87,13 @@ def _part_uses(branchings: Int64Array, horizon: int, part: WorkloadPart, anticip
     below[:, 1:] = _causal_uses(branchings[:, 1:], horizon, part)
     if part.question == "ranges":
         return below
-    # Of all windows the last one alone finds a complete root.
+    # Only the last window can use a complete root.
     last = np.where(widths[:, :1] == horizon, 1.0 / (horizon - part.bins + 1.0), 0.0)
     return np.asarray((1.0 - last) * below + last * _suffix_of_root(widths, branchings, part.bins))
 
 
 def _suffix_of_root(widths: Int64Array, branchings: Int64Array, bins: int) -> FloatArray:
-    """Return what the last bins of a complete root use of each level."""
+    """Return how often the last ``bins`` bins of a complete root use each level."""
     uses = np.empty(widths.shape)
     rest = np.full(len(widths), bins)
     for level in range(widths.shape[1]):
@@ -126,7 +127,7 @@ def _anticipating_uses(branchings: Int64Array, horizon: int, part: WorkloadPart)
         overlaps = _anticipating_windows(width, horizon, part.bins)
     uses = overlaps.copy()
     uses[:, 1:] -= children[:, 1:] * overlaps[:, :-1]
-    # Below a cut-off root, what is estimated may fall short of the nothing that it should be.
+    # Below a cut-off root the approximation may fall below zero where the true value is zero.
     return np.maximum(uses, 0.0)
 
 
@@ -147,7 +148,7 @@ def _anticipating_ranges(width: FloatArray, horizon: int) -> FloatArray:
 
 
 def _anticipating_windows(width: FloatArray, horizon: int, bins: int) -> FloatArray:
-    """Return A_i, per level, of all windows of so many bins."""
+    """Return A_i, per level, of all windows of ``bins`` bins."""
     short, long = np.minimum(width, bins), np.maximum(width, bins)
     everywhere = horizon / width * (2.0 * _squares(short - 1.0) + (long - short + 1.0) * short**2)
     # Windows that reach over an edge of the epoch are prefixes and suffixes of 1..bins - 1 bins.
@@ -179,7 +180,7 @@ def _causal_ranges(branchings: Int64Array, horizon: int) -> FloatArray:
 
 
 def _causal_windows(branchings: Int64Array, horizon: int, bins: int) -> FloatArray:
-    """Take a as uniform over the epoch: windows that would reach beyond its end are not left out."""
+    """Return the uses of windows, approximated by starts spread evenly over the epoch."""
     widths = widths_of(branchings)
     width = widths.astype(np.float64)
     above = widths * branchings
@@ -188,7 +189,7 @@ def _causal_windows(branchings: Int64Array, horizon: int, bins: int) -> FloatArr
     first = (widths > bins).sum(axis=1)
     level = np.arange(height)
     uses = np.zeros((trees, height))
-    # A taller root: the window starts in its last ``bins`` bins.
+    # For a taller root, the window starts in its last ``bins`` bins.
     is_taller = level < first[:, np.newaxis]
     path = _squares(float(bins)) / bins / width**2
     is_root = bins / width - np.where(level > 0, bins / above, 0.0)
@@ -218,7 +219,7 @@ def _causal_windows(branchings: Int64Array, horizon: int, bins: int) -> FloatArr
 def _suffix_uses(
     widths: Int64Array, above: Int64Array, branchings: Int64Array, count: Int64Array | np.int64
 ) -> FloatArray:
-    """Sum over x < count what a path with x + 1 bins left uses of each level, and the digit of x there."""
+    """Return the uses of each level by paths with x + 1 remaining bins, summed over x < count."""
     whole, part = np.divmod(count, above)
     blocks, bins = np.divmod(part, widths)
     digits = whole * widths * (branchings * (branchings - 1.0) / 2.0)
@@ -234,5 +235,5 @@ def _remainder_squares(count: Int64Array | np.int64, period: Int64Array) -> Floa
 
 
 def _squares(n: Any) -> Any:
-    """Sum 1^2 + ... + n^2, of a number or an array of doubles."""
+    """Return 1^2 + ... + n^2 for a number or an array of doubles."""
     return n * (n + 1.0) * (2.0 * n + 1.0) / 6.0

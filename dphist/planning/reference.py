@@ -1,9 +1,9 @@
-"""Running counts of the literature, to compare with: k-ary trees with equal shares and nothing pooled.
+"""Counters of the literature, for comparison: k-ary trees with equal shares and no pooling.
 
-All of them add up noisy nodes: a prefix [0, t) walks from 0 to t in steps of ever smaller nodes. They differ
-in where each step stops: at the last multiple of the node's width (Chan et al.) or at the nearest one, with
-some nodes subtracted (Andersson et al.); and in whether a node's noise is its own or pooled with that of its
-subtree (Honaker). Noise is drawn at construction and decoded into the error of every prefix.
+All of them add up noisy nodes: a prefix [0, t) is reached from 0 in steps of ever smaller nodes. Each step
+stops at the last multiple of the node's width (Chan et al.), or at the nearest one, which subtracts some
+nodes (Andersson et al.). A node's noise is its own, or pooled with that of its subtree (Honaker). Noise is
+drawn at construction and decoded into the error of every prefix.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dphist.privacy import Exact, exact
 
 
 class KaryCounter:
-    """The plain k-ary tree: each prefix is a sum of at most k - 1 nodes a level.
+    """The plain k-ary tree: each prefix is a sum of at most k - 1 nodes per level.
 
     Guarantee: epsilon-DP for streams that differ by one event: one node a level holds it, and every level has
         discrete Laplace noise of scale height / epsilon. Adaptive streams included, as in ``decoder.py``.
@@ -38,7 +38,7 @@ class KaryCounter:
         self.horizon, self.branching = horizon, branching
         self.height = self._height()
         self.scale = checked_scale(self.height / exact(epsilon))
-        # A walk to the nearest node may end half a node of the level above beyond the horizon.
+        # A step to the nearest node may end beyond the horizon, by half a node of the level above.
         counts = [-(-horizon // branching**level) + branching for level in range(self.height)]
         nodes = [noise.discrete_laplace(self.scale, (count, width)) for count in counts]
         self._errors = self._decoded(nodes)
@@ -70,14 +70,14 @@ class KaryCounter:
         return total
 
     def _height(self) -> int:
-        """The least height whose tree holds the horizon; its root is not measured."""
+        """Return the least height of a tree that holds the horizon; its root is not measured."""
         height = 1
         while self.branching**height < self.horizon:
             height += 1
         return height
 
     def _stop(self, level: int) -> Int64Array:
-        """Return how many nodes of a level (0: bins) the walk to t has behind it, for t = 1..horizon."""
+        """Return how many nodes of a level (0: bins) precede the stop on the way to t, for t = 1..horizon."""
         ends = np.arange(1, self.horizon + 1, dtype=np.int64)
         return np.asarray(ends // self.branching**level)
 
@@ -109,7 +109,7 @@ class ChanCounter(KaryCounter):
 
 
 class HonakerCounter(ChanCounter):
-    """Chan's tree, each complete node pooled with its subtree (Honaker 2015, online; TensorFlow Privacy).
+    """Chan's tree with each complete node pooled with its subtree (Honaker 2015, online; TensorFlow Privacy).
 
     A node of variance 1 over two children of variance v has the pooled variance 1 / (1 + 1 / (2 v)).
     """
@@ -135,7 +135,7 @@ class HonakerCounter(ChanCounter):
 class SubtractionCounter(KaryCounter):
     """A k-ary tree, k odd, whose prefixes stop at the nearest node and may subtract (Andersson et al. 2024).
 
-    At most (k - 1) / 2 nodes a level; uses the noise of nodes that are still open.
+    Uses at most (k - 1) / 2 nodes per level, also the noise of nodes that are not complete.
     Raises: ValueError for an even branching.
     """
 
@@ -154,7 +154,7 @@ class SubtractionCounter(KaryCounter):
 
 
 class FlatCounter(KaryCounter):
-    """Every bin by itself with the whole budget: the running count adds up all of them."""
+    """Noise of the whole budget on every bin; the running count is their sum."""
 
     def __init__(self, horizon: int, epsilon: Exact, noise: NoiseSource, width: int = 1) -> None:
         super().__init__(horizon, epsilon, max(2, horizon), noise, width)

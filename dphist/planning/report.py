@@ -1,4 +1,4 @@
-"""``dphist plan``: candidates side by side as a table, a figure or JSON, before anything is counted."""
+"""``dphist plan``: compare candidates as a table, a figure or JSON, before anything is counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dphist.privacy import Neighbours, exact
 from dphist.tree.design import Release
 from dphist.workloads import PREFIX, Workload
 
-# Points of a line: each stands for a stretch of bins, whose single errors jump too much to be read.
+# Points of a plotted line; each is a mean over a run of bins, because single errors jump too much.
 _POINTS = 64
 _CAPTION = (
     "errors: roots of mean squared errors, in events, predicted exactly; worst: of any running count; "
@@ -28,7 +28,7 @@ _WIDEST = 1_000  # columns; no table of ours needs as many
 
 
 def candidate_table(rows: Sequence[Candidate], title: str, workload: Workload, chosen: str = "") -> Table:
-    """Return the comparison; the row named ``chosen`` stands out."""
+    """Return the comparison table, with the row named ``chosen`` highlighted."""
     table = Table(
         title=title,
         title_justify="left",
@@ -38,10 +38,10 @@ def candidate_table(rows: Sequence[Candidate], title: str, workload: Workload, c
         padding=(0, 2, 0, 0),
         pad_edge=False,
     )
-    # On 80 columns names and trees are folded between words, numbers never.
+    # On 80 columns, names and trees wrap between words; numbers never wrap.
     table.add_column("way to count", min_width=12)
     table.add_column("tree", min_width=10)
-    # The running count has its own column: another workload comes beside it.
+    # The running count has its own column; any other workload gets a second one.
     other = [] if workload == PREFIX else [str(workload)]
     for heading in (*other, "running count"):
         table.add_column(heading, justify="right", max_width=8, overflow="fold")
@@ -66,16 +66,16 @@ def candidate_table(rows: Sequence[Candidate], title: str, workload: Workload, c
 
 
 def print_whole(table: Table) -> None:
-    """Print a table, wider than the terminal where its numbers would be cut off."""
+    """Print a table, wider than the terminal if numbers would be cut off."""
     console = Console()
     needed = console.measure(table, options=console.options.update(max_width=_WIDEST))
     (console if needed.minimum <= console.width else Console(width=needed.maximum)).print(table)
 
 
 def candidate_figure(rows: Sequence[Candidate], path: Path, title: str, chosen: str = "") -> None:
-    """Draw every candidate's standard error of the running count; plans and the one ``chosen`` stand out.
+    """Plot each candidate's standard error of the running count; plans and ``chosen`` are highlighted.
 
-    Raises: ClickException without matplotlib, or where the file cannot be written.
+    Raises: ClickException without matplotlib, or if the file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
@@ -191,12 +191,12 @@ def as_fields(row: Candidate) -> dict[str, object]:
 
 
 def in_decimals(number: Fraction) -> str:
-    """Return a fraction as a person writes it."""
+    """Return a fraction as a decimal number."""
     return str(number) if number.denominator == 1 else f"{float(number):g}"
 
 
 def _outline(variances: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return points of a line: roots of means over equal stretches."""
+    """Return the points of a plotted line: root mean variances over equal runs of bins."""
     stretch = -(-len(variances) // _POINTS)
     starts = np.arange(0, len(variances), stretch)
     lengths = np.minimum(stretch, len(variances) - starts)

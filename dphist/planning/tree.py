@@ -1,9 +1,9 @@
-"""Choosing the tree: which shape and which shares leave the least error.
+"""Choose the tree: the shape and the shares that give the least error.
 
 Shapes are compared in batches: the shares of thousands of candidate trees are optimised at once, level by
-level, with the exact discrete variances and the exact finite-horizon workload. The closed forms of the
-equal-budget tree (Rameshwar and Tandon: shares proportional to (k - 1)^(1/3), branching about 17) are where
-the search starts, not where it ends.
+level, with the exact discrete variances and the exact finite-horizon workload. The search starts from the
+closed forms of the equal-budget tree (Rameshwar and Tandon: shares proportional to (k - 1)^(1/3), branching
+about 17).
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from dphist.tree.design import LARGEST_SCALE, Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
 
-# Shares are fractions over this: fine enough to cost no error, coarse enough to read.
+# Denominator of shares: fine enough to add no error, coarse enough to read.
 SHARE_DENOMINATOR = 10**6
-# A level that wants less is better left out; the search then finds the lower tree.
+# A level whose best share is smaller is left out; the search then finds the lower tree.
 LEAST_SHARE = 1e-3
-# Beyond this epsilon nothing is private and every share is as good; the optimum would only underflow.
+# A larger epsilon is not private and has no better shares; the optimum would only underflow.
 _LARGEST_PLANNED_EPSILON = 20
 # Candidates per height and round: keep a plan for 2^20 bins under a second.
 _CANDIDATES = 7000
 _WINDOW_CANDIDATES = 1500
 _SEARCH_ROUNDS = 8
 _FINALISTS = 60
-# Windows and ranges are looked at exactly up to here; beyond, what is cut off weighs little.
+# Up to this horizon, windows and ranges are evaluated exactly; beyond it, cut-off nodes matter little.
 _FINALS_HORIZON = 2**10
 _LEAST_COMPARED_RATE = 1e-6
-# A root is looked for where the first trees with one come so near, and is worth a level if it gains so much.
+# Try a root if the first trees with a root come this near; keep it if it gains at least this much.
 _ROOT_IN_REACH = 1.1
 _ROOT_GAIN = 0.005
-# Up to here an exact error of any workload takes a few hundredths of a second.
+# Up to this horizon, the exact error of any workload takes a few hundredths of a second.
 _LARGEST_EXACT = 2**17
 
 
@@ -95,17 +95,17 @@ def plan_tree(
 
 
 def checked_horizon(horizon: int) -> int:
-    """Return a number of bins, refusing what is none."""
+    """Return a number of bins. Raises: ValueError for anything else."""
     if isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1:
         raise ValueError(f"horizon: {horizon!r} is not a whole number of at least 1 bin")
     return horizon
 
 
 def planning_rate(epsilon: Fraction, sensitivity: int) -> float:
-    """Return epsilon / sensitivity as shares are planned for: not private beyond 20, and no other optimum.
+    """Return epsilon / sensitivity for planning; epsilon above 20 is planned as 20, with the same optimum.
 
-    Raises: ValueError where even a level with all of epsilon needs more noise than any design may have; far
-        below, the variances of a plan would not be finite.
+    Raises: ValueError if a level with all of epsilon still needs more noise than any design may have; for
+        far smaller epsilons, the variances of a plan would not be finite.
     """
     if epsilon * LARGEST_SCALE < sensitivity:
         raise ValueError(
@@ -122,16 +122,16 @@ def best_shares(
     release: Release = "causal",
     workload: Workload = PREFIX,
 ) -> tuple[FloatArray, FloatArray]:
-    """Optimise the shares of many trees of one height for a workload.
+    """Return the best shares of many trees of one height for a workload, and their errors.
 
-    At the optimum every level gains the same from a little more epsilon. Without pooling the gain of level i
-    is proportional to digits_i / epsilon_i^3, which gives the cube roots of the papers in one step; pooling
-    changes the gradients slowly, so the same step, repeated, converges: to 1e-5 in 3 rounds for wide trees,
-    in some 60 for binary ones, whose upper levels are better left out.
+    At the optimum every level gains the same from a little more epsilon. Without pooling, the gain of level i
+    is proportional to digits_i / epsilon_i^3, which gives the papers' cube roots in one step. Pooling changes
+    the gradients slowly, so repeating this step converges: to 1e-5 in 3 rounds for wide trees, in about 60
+    for binary ones, whose upper levels are better left out.
 
     Args: branchings of shape (trees, height); rate = epsilon / sensitivity.
     Returns: shares (trees, height), each row summing to 1, and mean squared errors (trees,), as exact as
-        ``workload_uses``: causal prefixes always, the rest where the horizon cuts off nothing.
+        ``workload_uses``: causal prefixes always, the rest if the horizon cuts off no node.
     Cost: O(trees * height) a round.
     """
     whole = np.array(branchings, dtype=np.int64)
@@ -160,7 +160,7 @@ def _error_and_gradient(
         children = factors[:, level + 1] * below[:, level + 1]
         below[:, level] = own[:, level] * children / (own[:, level] + children)
     gradient = np.empty_like(own)
-    # Adjoint: how much the error moves with this level's variance from below, pooling above included.
+    # Adjoint: the derivative of the error by this level's variance from below, pooling above included.
     adjoint = uses[:, 0].copy()
     for level in range(height):
         if level == height - 1:
@@ -177,10 +177,10 @@ def _error_and_gradient(
 def best_branching(
     horizon: int, rate: float, release: Release = "causal", workload: Workload = PREFIX
 ) -> tuple[int, ...]:
-    """Search the branching factors: balanced trees of every height first, then around the best of them.
+    """Return the best branching factors: try balanced trees of every height, then trees near the best ones.
 
-    A root of the epoch is tried last, and not for running counts alone, which never want it: it says what
-    the few nodes below it say nearly as well, and causally it comes with the last bin.
+    A root of the epoch is tried last, and never for running counts alone, which do not gain from it: the few
+    nodes below it are nearly as accurate, and a causal root is complete only with the last bin.
     """
     plain = _best_without_root(horizon, rate, release, workload)
     if workload == PREFIX or horizon == 1:
@@ -208,7 +208,7 @@ def _best_without_root(horizon: int, rate: float, release: Release, workload: Wo
 def _with_root_if_better(
     plain: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
 ) -> tuple[int, ...]:
-    """Search trees with a root of the whole epoch; return the best where it beats a tree without one."""
+    """Return the best tree with a root of the whole epoch, if it is better than the one without."""
     starts = sorted(with_root(_starts(horizon, workload) | {plain}, horizon, release))
     errors = {
         start: float(best_shares([start], horizon, rate, _SEARCH_ROUNDS, release, workload)[1][0])
@@ -220,7 +220,7 @@ def _with_root_if_better(
         return plain
     error, rooted = min(_improved(start, horizon, rate, release, workload) for start in starts[:2])
     if error < without * (1 - _ROOT_GAIN) and horizon <= _LARGEST_EXACT:
-        # What the horizon cuts off is only estimated above.
+        # Cut-off nodes are only approximated above.
         (without,), (error,) = (
             _exact_errors([branching], horizon, rate, release, workload) for branching in (plain, rooted)
         )
@@ -228,9 +228,9 @@ def _with_root_if_better(
 
 
 def with_root(trees: Iterable[tuple[int, ...]], horizon: int, release: Release) -> set[tuple[int, ...]]:
-    """Put a measured root over trees: a top factor of 2, whose second child lies beyond the horizon.
+    """Return the trees with a measured root: a top factor of 2, whose second child lies beyond the horizon.
 
-    A causal root has to be complete in the epoch's last bin: trees that the horizon cuts off are left out.
+    A causal root must complete with the epoch's last bin, so trees that the horizon cuts off are left out.
 
     >>> sorted(with_root([(3, 8), (3, 9)], 24, "anticipating")), with_root([(3, 8), (3, 9)], 24, "causal")
     ([(2, 3, 8), (2, 3, 9)], {(2, 3, 8)})
@@ -241,8 +241,8 @@ def with_root(trees: Iterable[tuple[int, ...]], horizon: int, release: Release) 
 def _exact_errors(
     branchings: Sequence[tuple[int, ...]], horizon: int, rate: float, release: Release, workload: Workload
 ) -> list[float]:
-    """Return the errors that trees of one height leave with nearly their best shares."""
-    # Far below one event's noise only the scale of all errors changes, and a design would refuse.
+    """Return the exact errors of trees of one height with nearly their best shares."""
+    # For smaller rates only the scale of all errors changes, and a design would refuse the noise.
     rate = max(rate, _LEAST_COMPARED_RATE)
     shares, _ = best_shares(branchings, horizon, rate, _SEARCH_ROUNDS, release, workload)
     designs = (
@@ -255,7 +255,7 @@ def _exact_errors(
 def _without_starved(
     branching: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
 ) -> tuple[int, ...]:
-    """Leave out levels that get no more than the least share: their nodes say nothing."""
+    """Return the branching without levels that get only the least share: they do not reduce the error."""
     shares, _ = best_shares([branching], horizon, rate, release=release, workload=workload)
     factors: list[int] = []
     merged = 1
@@ -268,7 +268,7 @@ def _without_starved(
 
 
 def _starts(horizon: int, workload: Workload) -> set[tuple[int, ...]]:
-    """Return balanced trees of every height, and such trees of one window each under a wide top."""
+    """Return balanced trees of every height, and balanced trees over one window under a wide top level."""
     starts = {balanced_branching(horizon, height) for height in _heights(horizon)}
     windows = {part.bins for part, _ in workload.parts if 2 < part.bins < horizon}
     for bins in windows:
@@ -283,9 +283,9 @@ def _heights(bins: int) -> range:
 def _improved(
     branching: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
 ) -> tuple[float, tuple[int, ...]]:
-    """Move to the best tree of the neighbourhood until none is better.
+    """Return the best tree and its error, by moving to better neighbours until there is none.
 
-    Raises: ValueError where no tree has a finite error.
+    Raises: ValueError if no tree has a finite error.
     """
     best_error = math.inf
     most = _CANDIDATES if workload == PREFIX else _WINDOW_CANDIDATES
@@ -296,12 +296,12 @@ def _improved(
             candidates = sorted(with_root(_neighbourhood(branching[1:], horizon, most), horizon, release))
         errors = best_shares(candidates, horizon, rate, _SEARCH_ROUNDS, release, workload)[1]
         position = int(np.argmin(errors))
-        if not errors[position] < best_error * (1 - 1e-9):  # nor when it is no number
+        if not errors[position] < best_error * (1 - 1e-9):  # also stops if it is not a number
             break
         best_error, branching = float(errors[position]), candidates[position]
     if not math.isfinite(best_error):
         raise ValueError(f"epsilon: {rate:g} an event leaves no tree a finite error; choose a larger epsilon")
-    # What the horizon cuts off is only estimated above: look exactly at the most promising trees.
+    # Cut-off nodes are only approximated above, so evaluate the most promising trees exactly.
     finalists = [candidates[position] for position in np.argsort(errors)[:_FINALISTS]]
     if workload == PREFIX and release == "anticipating":
         shares = best_shares(finalists, horizon, rate, _SEARCH_ROUNDS, release)[0]
@@ -321,7 +321,7 @@ def _neighbourhood(branching: tuple[int, ...], horizon: int, most: int) -> Itera
     lower = branching[1:]
     reach = 1 if not lower else max(1, int((most ** (1 / len(lower)) - 1) // 2))
     if len(lower) > 7:
-        # Tall trees win only at tiny horizons or never: look at one change at a time.
+        # Tall trees win only at tiny horizons or never: try one change at a time.
         moves = {lower} | {
             (*lower[:i], max(2, k + step), *lower[i + 1 :]) for i, k in enumerate(lower) for step in (-1, 1)
         }
@@ -344,7 +344,7 @@ def balanced_branching(horizon: int, height: int) -> tuple[int, ...]:
 
 
 def _rounded_down(shares: FloatArray) -> tuple[Fraction, ...]:
-    """Round shares down to fractions and give what is left to the largest: the sum is exactly 1."""
+    """Round shares down to fractions; the largest gets the remainder, so the sum is exactly 1."""
     parts = [max(1, int(share * SHARE_DENOMINATOR)) for share in shares]
     largest = parts.index(max(parts))
     parts[largest] += SHARE_DENOMINATOR - sum(parts)

@@ -1,8 +1,8 @@
-"""What windows ask of the machine that releases them, found by trying the mechanism out.
+"""The load of windows on the machine that releases them, measured by a trial run of the mechanism.
 
-How often a mechanism draws, and how long it computes, may depend on the counts it sees. Two histograms that
-are no one's bound what streams hold: an empty one, and one in which all counts differ, on which whatever
-looks for runs of equal counts, or for the worst ones, has most to do.
+The number of draws and the computing time of a mechanism may depend on the counts. Two synthetic histograms
+bound the load of real streams: an empty one, and one in which all counts differ. The second is the slowest
+case for mechanisms that search for runs of equal counts, or for the worst counts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dphist.noise import Scale, SeededNoise
 from dphist.planning.product import DRAWS_PER_SECOND
 from dphist.windows.design import WindowDesign
 
-# Fractional parts of its multiples are spread evenly, neighbours far apart.
+# The fractional parts of its multiples are spread evenly, with neighbours far apart.
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-# Counts that differ by so many scales of the noise are told apart by every mechanism.
+# Every mechanism can tell counts apart that differ by this many noise scales.
 _APART = 10
 
 
 class CountedNoise:
-    """Seeded noise that counts its draws, one for each score of a selection. It protects nobody."""
+    """Seeded noise that counts its draws; each score of a selection is one draw. It protects nobody."""
 
     private = False
 
@@ -49,10 +49,10 @@ class CountedNoise:
 
 @dataclass(frozen=True)
 class WindowLoad:
-    """What the windows of an epoch ask of a machine, beside what their tree does.
+    """The load of an epoch's windows, without their tree.
 
-    ``window_draws``: noises drawn when a window closes, over an empty one and at most; ``seconds``: how long
-    the release of one takes at most, drawing and computing; ``released_bytes``: what an epoch of them keeps.
+    ``window_draws``: noise draws when a window closes, for an empty one and at most. ``seconds``: the longest
+    time to release one, drawing and computing. ``released_bytes``: the storage for an epoch of windows.
     """
 
     bins: int
@@ -62,15 +62,15 @@ class WindowLoad:
 
     @classmethod
     def of(cls, design: WindowDesign, cpu_seconds: Callable[[], float]) -> WindowLoad:
-        """Try the mechanism out over two histograms that are no one's.
+        """Benchmark the mechanism on two synthetic histograms (no user data).
 
-        Args: design; cpu_seconds, a clock of the processor time that the caller spends: what a mechanism
-            computes is measured where it will run, what it draws is counted and costs as in ``Load``.
-        Raises: ValueError for what the mechanism cannot do, as it words it.
+        Args: design; cpu_seconds, a clock of the caller's processor time. Computing time is measured on this
+            machine; draws are counted, and cost as in ``Load``.
+        Raises: the mechanism's ValueError, if it refuses the histogram.
         Cost: three times that of one histogram, with seeded noise.
         """
         nothing = np.zeros(design.buckets, np.int64)
-        _trial(design, nothing, cpu_seconds)  # loads what the mechanism needs: no window waits for that
+        _trial(design, nothing, cpu_seconds)  # warm-up: loads what the mechanism needs
         trials = [_trial(design, counts, cpu_seconds) for counts in (nothing, all_different(design))]
         draws = [design.histograms * drawn for drawn, _ in trials]
         return cls(
@@ -81,7 +81,7 @@ class WindowLoad:
         )
 
     def check(self, bin_us: int) -> None:
-        """Refuse windows whose release would take more than half a bin: later bins would wait for it.
+        """Check that releasing a window takes at most half a bin, so that later bins need not wait.
 
         Raises: ValueError with what to change.
         """
@@ -94,14 +94,14 @@ class WindowLoad:
 
 
 def all_different(design: WindowDesign) -> Int64Array:
-    """Return a histogram of counts that all differ, neighbours widely, and by more than the noise."""
+    """Return a histogram whose counts all differ by more than the noise, neighbours by much more."""
     ranks = np.argsort(np.modf(np.arange(design.buckets) * _GOLDEN)[0])
     apart = min(math.ceil(_APART / design.epsilon), LARGEST_TOTAL // design.buckets**2)
     return np.asarray(ranks * max(apart, 1), dtype=np.int64)
 
 
 def _trial(design: WindowDesign, counts: Int64Array, cpu_seconds: Callable[[], float]) -> tuple[int, float]:
-    """Return how many noises one histogram drew and how long it computed."""
+    """Return how many draws of noise one histogram needed, and its computing time in seconds."""
     noise, start = CountedNoise(0), cpu_seconds()
     try:
         design.release_histogram(counts, noise)

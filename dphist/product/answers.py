@@ -1,7 +1,7 @@
 """Answers over keys and values: counts with their exact law, CDFs with a band, quantiles from the band.
 
-A ``RangeSum`` has been estimated over time. What is left is linear with fixed weights: over the keys first,
-which mixes keys and total of one value level, then over the value, which mixes levels.
+A ``RangeSum`` is already estimated over time. The rest is linear with fixed weights: first over the keys,
+which combines the keys and their total within one value level, then over the value, which combines levels.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FLOATING_ERROR = 1e-10
 
 @dataclass(frozen=True)
 class Histogram:
-    """The nodes of the value axis for one key or all keys together, the time and key axes done.
+    """Estimates of the value axis' nodes, for one key or for all keys together, over one range of time.
 
-    Args: axis; levels, unbiased node values, (nodes,) a level; laws, of each node's error a level, all
-        independent; rounding, in counts, a level.
+    Args: axis; levels, unbiased node values, (nodes,) per level; laws, per level the law of each node's
+        error, all independent; rounding, in counts, per level.
     """
 
     axis: ValueAxis
@@ -39,9 +39,9 @@ class Histogram:
 
     @classmethod
     def of(cls, total: RangeSum, key: int | Sequence[int] | None = None) -> Histogram:
-        """Take one key out of all, the sum of several, or their total (None), by least squares over the keys.
+        """Return the histogram of one key, of several together, or of all (None), by least squares over keys.
 
-        Raises: ValueError for a key that is not on the list, or one that is named twice.
+        Raises: ValueError for a key that is not on the list, or a key named twice.
         Cost: O(columns).
         """
         keys, axis = total.design.keys, total.design.values
@@ -95,17 +95,17 @@ class Histogram:
     def cdf(self, confidence: float = 0.95) -> Cdf:
         """Return the cumulative counts of all buckets with one band around all of them.
 
-        Guarantee: the band holds every cumulative count at once with at least this confidence, but for the
+        Guarantee: the band holds all cumulative counts at once with at least this confidence, except for the
             one chance in a million of ``band.sup_error``.
         Raises: ValueError for a confidence outside (0, 0.999].
-        Cost: about 0.2 s for 256 buckets the first time that a law is asked for.
+        Cost: about 0.2 s for 256 buckets on the first call for a law.
         """
         slack = np.zeros(self.axis.buckets)
         for weights, bound in zip(self.axis.prefix_weights, self.rounding, strict=True):
             slack += bound * np.abs(weights).sum(axis=1)
         stderr = self.cumulative_stderr
         values = self.buckets.cumsum()
-        # Sums of doubles: a count that is known exactly may come out a trifle below itself.
+        # A sum of doubles may come out slightly below a count that is known exactly.
         slack += FLOATING_ERROR * (1.0 + np.abs(values).max())
         reach = sup_error(self.axis, self.laws, confidence) * stderr + slack
         return Cdf(values, stderr, reach, confidence)
@@ -126,12 +126,12 @@ class Cdf:
 
     @property
     def lower(self) -> FloatArray:
-        """The band's lower edge: cumulative counts never fall and are never negative, so neither does it."""
+        """The band's lower edge; like cumulative counts, it never falls and is never negative."""
         return np.maximum.accumulate(np.maximum(self.values - self.reach, 0.0))
 
     @property
     def upper(self) -> FloatArray:
-        """The band's upper edge, which never falls either."""
+        """The band's upper edge, which never falls."""
         return np.maximum(np.minimum.accumulate((self.values + self.reach)[::-1])[::-1], 0.0)
 
     def consistent(self) -> Int64Array:
@@ -142,7 +142,7 @@ class Cdf:
         return consistent_cdf(self.values, max(0, round(float(self.values[-1]))))
 
     def quantile(self, q: float) -> Quantile:
-        """Return the bucket of the q-quantile: the first at which the cumulative count reaches q of all.
+        """Return the bucket of the q-quantile: the first whose cumulative count reaches q times the total.
 
         Guarantee: whenever the band holds, the interval holds the true bucket, for every q at once.
         Raises: ValueError for q outside (0, 1).
@@ -162,7 +162,7 @@ class Cdf:
 
 @dataclass(frozen=True)
 class Quantile:
-    """A quantile: the likeliest bucket (None where no event is seen) and an inclusive range of buckets."""
+    """A quantile: the best estimate (None if no event is seen) and an inclusive range of buckets."""
 
     q: float
     bucket: int | None
@@ -171,7 +171,7 @@ class Quantile:
 
 
 def _taken(total: GroupSum | None, of_total: float, keys: GroupSum, of_keys: FloatArray) -> GroupSum:
-    """Return a weighted sum of keys and of their total, node by node: values (1, nodes)."""
+    """Return, per node, a weighted sum of keys and of their total: values (1, nodes)."""
     values = of_keys[np.newaxis] @ keys.values
     found, copies = np.unique(np.abs(of_keys), return_counts=True)
     parts = [(float(w), int(n), keys.law) for w, n in zip(found, copies, strict=True)]
@@ -192,7 +192,7 @@ def _repeated(*parts: tuple[float, int, WeightedNoise]) -> WeightedNoise:
 def _weighted(
     weights: list[FloatArray], laws: tuple[WeightedNoise, ...]
 ) -> Iterator[tuple[float, int, float]]:
-    """Yield the noise groups of a weighted sum of nodes, nodes of one weight together."""
+    """Yield the noise groups of a weighted sum of nodes; nodes of equal weight form one group."""
     for level, law in zip(weights, laws, strict=True):
         found, copies = np.unique(np.abs(level).round(12), return_counts=True)
         for weight, nodes in zip(found.tolist(), copies.tolist(), strict=True):

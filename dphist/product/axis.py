@@ -1,8 +1,8 @@
 """Axes beside time: a public list of keys, and an ordered value cut into buckets, itself a tree.
 
-Both are finished at every instant (no bucket is still open), so least squares over them uses all nodes.
-The noise of a cell has variance 2 (c / (eps a b g))^2 but for the noise being discrete, a product of a part
-per axis, so the best estimate is found one axis at a time, with weights that depend on the shares alone.
+Unlike time, both axes are complete at every instant, so least squares over them use all nodes. Apart from
+discreteness, the noise of a cell has variance 2 (c / (eps a b g))^2, a product with one factor per axis. So
+the best estimate is computed one axis at a time, with weights that depend on the shares alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LARGEST_KEYS = 2**20
 
 @dataclass(frozen=True)
 class ValueAxis:
-    """Buckets of a value, under a level-uniform tree that is cut off after the last of them.
+    """The buckets of a value, as leaves of a level-uniform tree that is cut off after the last bucket.
 
     Args: buckets; shape, of at least that capacity, its root not measured; shares, one per measured level,
         summing to at most 1. One bucket under ``TreeShape((1,))`` is a stream without values.
@@ -83,7 +83,7 @@ class ValueAxis:
 
     @cached_property
     def prefix_weights(self) -> tuple[FloatArray, ...]:
-        """The weight of every node in the best estimate of the first t + 1 buckets: (buckets, nodes) a level.
+        """Per level, each node's weight in the best estimate of the first t + 1 buckets: (buckets, nodes).
 
         Cost: O(buckets * nodes) once.
         """
@@ -111,7 +111,7 @@ class ValueAxis:
 
     @cached_property
     def _parts(self) -> list[FloatArray]:
-        """What each node takes of the difference between its parent's final value and its siblings' sum."""
+        """The part of the difference between parent's final value and children's sum that each node gets."""
         variances = self._from_below[1]
         return [
             own / to_children(by_parent(own, k).sum(axis=1), k, len(own))
@@ -121,9 +121,9 @@ class ValueAxis:
 
 @dataclass(frozen=True)
 class KeyAxis:
-    """A public list of keys, each event under exactly one, and optionally their total at a share of its own.
+    """A public list of keys, one per event, and optionally their total with its own share of epsilon.
 
-    Args: keys, their number; total_share, of epsilon, 0 where totals are sums over the keys; key_share.
+    Args: keys, their number; total_share, of epsilon, 0 if totals are sums over the keys; key_share.
     Raises: ValueError naming the field that is wrong.
     """
 
@@ -144,7 +144,7 @@ class KeyAxis:
 
     @cached_property
     def gain(self) -> float:
-        """The weight of a measured total in the best estimate of the total; the rest is the keys' sum's."""
+        """The weight of a measured total in the best estimate of the total; the keys' sum has the rest."""
         if not self.total_share:
             return 0.0
         children = self.keys * float(self.total_share / self.key_share) ** 2
@@ -152,5 +152,5 @@ class KeyAxis:
 
 
 def _along(weights: FloatArray, values: FloatArray) -> FloatArray:
-    """Give weights of shape (nodes,) the dimensions of values of shape (nodes, ...)."""
+    """Reshape weights (nodes,) so that they broadcast against values of shape (nodes, ...)."""
     return weights.reshape(-1, *(1,) * (values.ndim - 1))

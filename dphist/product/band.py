@@ -1,13 +1,13 @@
-"""How far off the worst of all cumulative counts is: the quantile behind a simultaneous band.
+"""The width of a simultaneous band: a quantile of the largest error among all cumulative counts.
 
-The noise law is public and does not depend on data, so the law of the greatest standardised error over all
-thresholds can be sampled as often as wanted. The answer is an order statistic of seeded draws, chosen so high
-that it is at least the true quantile with all but one chance in a million, whatever the law (Clopper and
-Pearson: the number of draws below the true p-quantile is binomial).
+The noise law is public and does not depend on data, so the largest standardised error over all thresholds can
+be sampled without limit. The answer is an order statistic of seeded draws. Its rank is so high that, for any
+law, it is at least the true quantile except with one chance in a million (Clopper and Pearson: the number of
+draws below the true p-quantile is binomial).
 
 Draws come from a table of each node's law: its characteristic function is known in closed form, a bounded
-dither makes it smooth, and a discrete Fourier transform turns it into a distribution function. What dither
-and table cells may move an error by is bounded, and charged.
+dither makes it smooth, and a discrete Fourier transform turns it into a distribution function. The effect of
+dither and table cells on an error is bounded, and the bound is added to the width.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ LARGEST_CONFIDENCE = 0.999
 # The chance, over seeds, that a band is narrower than promised.
 MISS = 1e-6
 _SEED = 20130101
-# More draws leave less above the quantile: as many as take a few tenths of a second, within these bounds.
+# More draws give a narrower band: as many as take a few tenths of a second, within these bounds.
 _LEAST_DRAWS, _MOST_DRAWS, _NODES_DRAWN = 2**13, 2**16, 2**22
 _DRAWS_PER_CHUNK = 1024
 _TABLE = 2**16
 # Even steps of probability at which a table is looked up, for speed.
 _EVEN_STEPS = 2**17
-# Beyond this probability a node's law is cut off: nobody draws that often.
+# A node's law is cut off beyond this probability, which no sample reaches.
 _TAIL = 1e-13
 # The window's shape: its side lobes are about exp(-20).
 _WINDOW = 20.0
@@ -44,11 +44,11 @@ _WINDOW = 20.0
 def sup_error(axis: ValueAxis, laws: tuple[WeightedNoise, ...], confidence: float) -> float:
     """Return z with P(every |error of a cumulative count| <= z * its standard error) >= confidence.
 
-    Guarantee: with all but one chance in 10^6 over seeds; above the least such z by what at most 1.2 points
-        of confidence are worth (0.4 for few buckets). The same laws give the same z, always.
+    Guarantee: except with one chance in 10^6 over seeds. The true confidence exceeds the requested one by at
+        most 1.2 percentage points (0.4 for few buckets). The same laws always give the same z.
     Args: laws, of the error of each node's value, one per level of the axis, all independent.
     Raises: ValueError for a confidence outside (0, 0.999].
-    Cost: O(nodes * draws), about 0.2 s for 256 buckets; remembered.
+    Cost: O(nodes * draws), about 0.2 s for 256 buckets; cached.
     """
     if not 0.0 < confidence <= LARGEST_CONFIDENCE:
         raise ValueError(f"confidence: {confidence!r} is outside (0, {LARGEST_CONFIDENCE}]")
@@ -63,7 +63,7 @@ def _sup_error(axis: ValueAxis, laws: tuple[WeightedNoise, ...], confidence: flo
     )
     stderr = np.sqrt(np.asarray(variances))
     if not stderr.all():
-        return 0.0  # no noise at all (a huge epsilon): every node has some, or none has
+        return 0.0  # no noise (a huge epsilon): either all nodes have noise, or none has
     tables = [NodeTable.of(law) for law in laws]
     moved = sum(
         table.slack * np.abs(weights).sum(axis=1)
@@ -85,7 +85,7 @@ def _sup_error(axis: ValueAxis, laws: tuple[WeightedNoise, ...], confidence: flo
 
 
 def draws_needed(nodes: int, confidence: float) -> int:
-    """Return how many draws of all nodes are made: enough for an order statistic above the quantile."""
+    """Return the number of draws of all nodes, enough for an order statistic above the quantile."""
     room = math.ceil(4.0 * -math.log(MISS) / (1.0 - confidence))
     return max(room, min(max(_NODES_DRAWN // nodes, _LEAST_DRAWS), _MOST_DRAWS))
 
@@ -94,13 +94,13 @@ def draws_needed(nodes: int, confidence: float) -> int:
 def order_statistic(draws: int, confidence: float) -> int:
     """Return the rank of the draw that is below the quantile with a chance of at most ``MISS``.
 
-    The r-th smallest is below the quantile only if r or more draws are, and each is with this probability
-    at most.
+    The r-th smallest draw is below the quantile only if at least r draws are. Each draw is below it with at
+    most this probability.
 
     >>> order_statistic(8192, 0.95)
     7874
     """
-    from scipy.special import bdtrc  # here and not above: most processes never ask for a band
+    from scipy.special import bdtrc  # imported here because most processes never compute a band
 
     chance_of_more_below = bdtrc(np.arange(draws + 1), draws, confidence)
     return int(np.argmax(chance_of_more_below <= MISS)) + 1
@@ -108,11 +108,11 @@ def order_statistic(draws: int, confidence: float) -> int:
 
 @dataclass(frozen=True)
 class NodeTable:
-    """A node's law of error, dithered, as a table: ``values`` at cumulative ``probabilities``, both rising.
+    """The dithered law of a node's error as a table: ``values`` at cumulative ``probabilities``, both rising.
 
-    ``even`` are its values at even steps of probability, for speed, and ``coarse`` says which of these steps
-    are too wide for that: in the tails, and between the values of a lattice. ``slack`` bounds how far a draw
-    may be from one of the exact law.
+    ``even``: values at even steps of probability, for speed. ``coarse``: the steps too wide for that look-up,
+    in the tails and between lattice values. ``slack`` bounds the distance of a draw from one of the exact
+    law.
     """
 
     values: FloatArray
@@ -123,7 +123,7 @@ class NodeTable:
 
     @classmethod
     def of(cls, law: WeightedNoise) -> NodeTable:
-        """Tabulate a law with noise in it."""
+        """Return the table of a law that has noise."""
         laws = LawTable.of([law])
         reach = float(tail_bounds(laws, (_TAIL,))[0][0])
         period = 2.2 * reach
@@ -136,7 +136,7 @@ class NodeTable:
         characteristic = np.exp(-decay) * kaiser_bessel(theta * dither, _WINDOW)
         density: FloatArray = np.roll(np.fft.irfft(characteristic, _TABLE), _TABLE // 2).astype(np.float64)
         cumulative = np.cumsum(np.maximum(density, 0.0))
-        # A cell is centred on its multiple of the step.
+        # Each cell is centred on a multiple of the step.
         edges = np.asarray(step * (np.arange(_TABLE) - _TABLE // 2 + 0.5), np.float64)
         inside = np.flatnonzero(np.diff(cumulative, prepend=0.0) > 0)
         values, probabilities = edges[inside], cumulative[inside] / cumulative[-1]

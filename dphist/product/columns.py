@@ -1,7 +1,7 @@
-"""Fixed weighted sums of columns: a key's count, or everybody's, straight from released columns.
+"""Fixed weighted sums of columns: a key's count, or the count over all keys, from released columns.
 
-The weights of the key and value axes are the same at every time, so a whole series of such counts is one
-product of a matrix and a vector, and the law of each error follows from the laws over time.
+The weights of the key and value axes are the same at all times. So a whole series of such counts is one
+matrix-vector product, and the law of each error follows from the laws over time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dphist.tree.published_laws import published_laws
 
 
 class ColumnSum:
-    """The best estimate of a weighted sum of buckets: of one key, of some, or of all together (None).
+    """The best estimate of a weighted sum of buckets, for one key, several keys or all together (None).
 
-    Args: design; key, its place in the list, or the places of several; buckets, the weight of each bucket,
-        shape (buckets,), by default 1: then it counts events.
-    Raises: ValueError for a key that is not on the list, or one that is named twice.
+    Args: design; key, its index in the list, or several indices; buckets, the weight of each bucket, shape
+        (buckets,), by default 1, which counts events.
+    Raises: ValueError for a key that is not on the list, or a key named twice.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class ColumnSum:
 
     @cached_property
     def _repeated(self) -> list[list[tuple[float, int]]]:
-        """How often each weight stands in a group."""
+        """The number of columns of each weight, per group."""
         found = (np.unique(np.abs(part).round(12), return_counts=True) for part in self.parts)
         return [list(zip(weights.tolist(), copies.tolist(), strict=True)) for weights, copies in found]
 
     def law(self, laws: Sequence[WeightedNoise]) -> WeightedNoise:
-        """Return the law of the sum's error. Args: for each group, that of the error of one column."""
+        """Return the law of the sum's error. Args: laws, per group the law of one column's error."""
         return WeightedNoise.of(
             (weight * w, copies * n, s)
             for repeated, law in zip(self._repeated, laws, strict=True)
@@ -71,13 +71,13 @@ class ColumnSum:
         )
 
     def rounding(self, bounds: Sequence[float]) -> float:
-        """Return what rounding adds at most. Args: for each group, what it adds to one column."""
+        """Return a bound on the sum's rounding error. Args: bounds, per group the bound for one column."""
         return sum(
             float(np.abs(part).sum()) * bound for part, bound in zip(self.parts, bounds, strict=True) if bound
         )
 
     def value_of(self, total: RangeSum) -> float:
-        """Return the sum over a range of time, without its error. Cost: O(columns)."""
+        """Return the sum over a range of time, without the law of its error. Cost: O(columns)."""
         return sum(
             float(part @ group.values.ravel()) for part, group in zip(self.parts, total.groups, strict=True)
         )
@@ -89,12 +89,12 @@ class ColumnSum:
         return Estimate(value, law.variance, law, self.rounding([group.rounding for group in total.groups]))
 
     def live_error(self, bins: int) -> Estimate:
-        """Return the error of the running count as first published after so many bins: an estimate of 0."""
+        """Return the error of the running count first published after ``bins`` bins, as an estimate of 0."""
         law, rounding = self.live_errors(np.array([bins])).error(0)
         return Estimate(0.0, law.variance, law, rounding)
 
     def published_laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
-        """Return the laws of the errors of ranges of an anticipating design's published rows, one a row.
+        """Return the laws of the errors of ranges of an anticipating design, one range per row.
 
         Args: 0 <= a <= b <= horizon, each of shape (ranges,).
         Cost: O(height^2 * ranges * different weights), in numpy.
@@ -102,7 +102,7 @@ class ColumnSum:
         return self._joined([published_laws(group.design, starts, stops) for group in self.design.groups])
 
     def forest_errors(self, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
-        """Return the errors of ranges of a causal design when ``bins`` bins are closed, as ``of_range``.
+        """Return the errors of ranges of a causal design, as in ``of_range``, when ``bins`` bins are closed.
 
         Args, Cost: as ``published_laws``; b at most bins.
         """
@@ -118,7 +118,7 @@ class ColumnSum:
         return RangeErrors(self._joined([one.laws for one in of_groups]), np.asarray(roundings))
 
     def _joined(self, tables: Sequence[LawTable]) -> LawTable:
-        """Return the laws of the sums' errors. Args: for each group, those of the errors of one column."""
+        """Return the laws of the sums' errors. Args: tables, per group the laws of one column's errors."""
         return LawTable.joined(
             [
                 one.repeated(copies).scaled(np.full(len(one), weight))
@@ -129,11 +129,11 @@ class ColumnSum:
         )
 
     def published_rounding(self, a: int) -> float:
-        """Return what integer arithmetic adds at most to a published range from bin ``a`` on, in counts."""
+        """Return a bound, in counts, on the rounding error of a published range that starts at bin ``a``."""
         return self.rounding([published_rounding(group.design, a) for group in self.design.groups])
 
     def of_nodes(self, level: int, nodes: int) -> Estimate:
-        """Return the error of the sum of so many nodes of a level by their own values alone."""
+        """Return the error of a sum of ``nodes`` nodes of a level, from their own values alone."""
         law = self.law(
             [
                 WeightedNoise.of([(1.0, nodes, float(group.design.scales[level - 1]))])
@@ -146,8 +146,8 @@ class ColumnSum:
 def key_weights(keys: KeyAxis, key: int | Sequence[int] | None) -> tuple[float, FloatArray]:
     """Return the weights of a measured total and of every key in the best estimate of the sum of some keys.
 
-    Args: keys, the axis; key, one place, several, or None for all.
-    Raises: ValueError for a key that is not on the list, or one that is named twice.
+    Args: keys, the axis; key, one index, several, or None for all.
+    Raises: ValueError for a key that is not on the list, or a key named twice.
 
     >>> key_weights(KeyAxis(4), (0, 2))
     (0.0, array([1., 0., 1., 0.]))
@@ -157,7 +157,7 @@ def key_weights(keys: KeyAxis, key: int | Sequence[int] | None) -> tuple[float, 
         raise ValueError(f"keys {list(places)}: one is named twice; an event is counted once")
     if any(not 0 <= place < keys.keys for place in places):
         raise ValueError(f"key {key}: there are {keys.keys} keys, from 0")
-    # What the total knows better than the keys' sum is spread evenly over all of them.
+    # The difference between the total's estimate and the keys' sum is divided evenly among the keys.
     of_total = keys.gain * len(places) / keys.keys
     of_keys = np.full(keys.keys, -of_total)
     of_keys[list(places)] += 1.0
@@ -187,5 +187,5 @@ def key_counts(total: RangeSum) -> Estimate:
 
 @lru_cache(maxsize=1024)
 def column_sum(design: ProductDesign, key: int | None = None) -> ColumnSum:
-    """Return the sum of columns for a key, made once."""
+    """Return the sum of columns for a key, cached."""
     return ColumnSum(design, key)

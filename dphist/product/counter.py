@@ -1,4 +1,4 @@
-"""Release once, over all axes: exact counts of cells of closed bins in, noisy columns out."""
+"""Release over all axes: turns exact cell counts of closed bins into noisy columns, each released once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LENGTH = struct.Struct("<Q")
 
 
 class ProductCounter:
-    """Count the cells of closed bins; every push releases all columns of the nodes that it completes.
+    """Counts the cells of closed bins; every push releases all columns of the nodes that it completes.
 
-    Guarantee: all that one epoch releases is ``design.epsilon``-DP for neighbours as the design says, also
-        when the stream reacts to what was released. Exact counts leave only in ``to_bytes()`` and never
+    Guarantee: all releases of one epoch together are ``design.epsilon``-DP for neighbours as the design says,
+        also when the stream reacts to released values. Exact counts leave only in ``to_bytes()`` and never
         appear in text.
     Args: design; noise source. An anticipating design draws the whole epoch's noise now.
     Cost: a push draws (1 + 1/k + 1/k^2 + ...) times ``design.columns`` noises on average, with all time
@@ -57,7 +57,7 @@ class ProductCounter:
         Guarantee: see the class. If anything fails, nothing was released and the counter is unchanged.
         Args: exact counts of shape (bins, cells), none negative.
         Returns: per time level int64 (nodes, columns); ``published`` (bins, columns), in units of 2^-16.
-        Raises: ValueError beyond the horizon or for counts of a wrong kind; never showing a count.
+        Raises: ValueError beyond the horizon or for counts of a wrong kind; the message never shows a count.
         Cost: one call of the noise source per group and time level.
         """
         columns = self.design.columns_of(self._checked(cells))
@@ -120,7 +120,7 @@ class ProductCounter:
         return counter
 
     def _checked(self, cells: ArrayLike) -> Int64Array:
-        """Check what every group's counter would, before any of them changes or draws."""
+        """Run the checks of every group's counter before any of them changes or draws."""
         rows, horizon = np.asarray(cells), self.design.time.horizon
         if rows.dtype.kind not in "iu":
             raise ValueError(f"counts: dtype {rows.dtype} given; exact integers are needed")
@@ -145,7 +145,7 @@ def _counter(group: ColumnGroup, noise: NoiseSource) -> TreeCounter | Anticipati
 def _copied(
     counter: TreeCounter | AnticipatingCounter, noise: NoiseSource
 ) -> TreeCounter | AnticipatingCounter:
-    # An anticipating push only adds noise that was drawn before, so after the checks it cannot fail.
+    # An anticipating push only adds noise drawn earlier, so it cannot fail after the checks.
     if isinstance(counter, AnticipatingCounter):
         return counter
     return TreeCounter.restore(counter.design, noise, counter.snapshot())

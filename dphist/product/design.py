@@ -1,7 +1,7 @@
-"""A product strategy: time x keys x value, and which noise every cell of it gets.
+"""A product strategy over time, keys and value: the noise scale of every cell.
 
 A group (l, j) is one level of the key axis together with one level of the value axis. Its cells are counted
-over time by a tree of their own, with epsilon g_l b_j of the whole: a cell of time level i then has discrete
+over time by their own tree, with the part g_l b_j of epsilon. A cell of time level i then has discrete
 Laplace noise of scale c / (epsilon a_i b_j g_l), doubled under substitution.
 """
 
@@ -25,10 +25,10 @@ from dphist.tree.shape import TreeShape
 
 @dataclass(frozen=True)
 class ColumnGroup:
-    """All cells that share their noise: one key level (the total, or all keys) at one value level.
+    """The cells with the same noise scale: one key level (the total, or all keys) at one value level.
 
-    Args: total, whether it is the total over keys; value_level from 1; keys and nodes, how many; first, its
-        first column in a release; design, its tree over time.
+    Args: total, whether it is the total over keys; value_level, from 1; keys and nodes, their numbers; first,
+        its first column in a release; design, its tree over time.
     """
 
     total: bool
@@ -45,7 +45,7 @@ class ColumnGroup:
 
     @property
     def columns(self) -> slice:
-        """Where the group stands in a release."""
+        """The group's columns in a release."""
         return slice(self.first, self.first + self.width)
 
 
@@ -79,12 +79,12 @@ class ProductDesign:
 
     @property
     def epsilon(self) -> Fraction:
-        """What all releases of an epoch cost together."""
+        """The epsilon of all releases of an epoch together."""
         return self.time.epsilon
 
     @property
     def cells(self) -> int:
-        """The number of cells that an event may fall into: bucket ``b`` of key ``k`` is k * buckets + b."""
+        """The number of cells; bucket ``b`` of key ``k`` is cell k * buckets + b."""
         return self.keys.keys * self.values.buckets
 
     @property
@@ -109,7 +109,7 @@ class ProductDesign:
         return tuple(groups)
 
     def columns_of(self, cells: Int64Array) -> Int64Array:
-        """Sum exact counts of cells, shape (bins, cells), into columns, (bins, columns). SECRET, both."""
+        """Sum exact counts of cells, shape (bins, cells), into columns, (bins, columns). Both are SECRET."""
         counts = cells.reshape(len(cells), self.keys.keys, self.values.buckets)
         parts = [self.values.level_sums(counts)]
         if self.keys.total_share:

@@ -1,7 +1,7 @@
-"""How far apart two distributions are: the Kolmogorov-Smirnov distance of noisy cumulative counts.
+"""The Kolmogorov-Smirnov distance between two distributions, from noisy cumulative counts.
 
-Shares are quotients of two noisy counts, so their law has no closed form. What is certain: while two bands
-hold, every share lies between quotients of their edges, and so does the distance.
+Shares are quotients of two noisy counts, so their law has no closed form. But while two bands hold, every
+share lies between quotients of their edges, which bounds the distance.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dphist.arrays import FloatArray
 from dphist.product.answers import Cdf, Histogram
 from dphist.product.band import LARGEST_CONFIDENCE
 
-# Each of two bands may be wrong half as often.
+# Each of the two bands may miss half as often.
 LARGEST_DISTANCE_CONFIDENCE = 2 * LARGEST_CONFIDENCE - 1
 
 
 @dataclass(frozen=True)
 class Distance:
-    """The greatest distance between two distributions, with what it is at least and at most."""
+    """The largest distance between two distributions, with lower and upper bounds."""
 
     value: float
     lower: float
@@ -30,7 +30,7 @@ class Distance:
 def ks_estimate(one: Histogram, other: Histogram) -> float:
     """Return the distance between the estimated shares, without its error. Cost: O(buckets).
 
-    The estimate is biased upwards: it is the greatest of many differences, each with noise.
+    The estimate is biased upwards: it is the largest of many noisy differences.
     """
     return float(np.abs(_shares(one.buckets.cumsum()) - _shares(other.buckets.cumsum())).max())
 
@@ -38,12 +38,12 @@ def ks_estimate(one: Histogram, other: Histogram) -> float:
 def ks_distance(one: Histogram, other: Histogram, confidence: float = 0.95) -> Distance:
     """Return max over t of |F(t) / N - G(t) / M| with an interval around it.
 
-    Guarantee: the interval holds the true distance with at least this confidence, but for the chances in a
-        million of ``band.sup_error``, whether or not the noise of the two is independent: a certified
-        bound, wider than the exact law would be. Distributions of nothing are at no distance.
+    Guarantee: the interval holds the true distance with at least this confidence, except for the chances in
+        a million of ``band.sup_error``, whether or not the noise of the two is independent. This bound is
+        wider than the exact law would give. The distance to a distribution without events is 0.
     Args: two histograms over the same buckets.
     Raises: ValueError for other buckets, or a confidence outside (0, 0.998].
-    Cost: two bands, about 0.2 s each the first time that their laws are asked for.
+    Cost: two bands, about 0.2 s each on the first call for their laws.
     """
     if one.axis.buckets != other.axis.buckets:
         raise ValueError(f"distance: {one.axis.buckets} and {other.axis.buckets} buckets; give the same ones")
@@ -55,9 +55,9 @@ def ks_distance(one: Histogram, other: Histogram, confidence: float = 0.95) -> D
 
 
 def distance_bounds(one: Cdf, other: Cdf) -> tuple[FloatArray, FloatArray]:
-    """Return what the distance is at least and at most while both bands hold.
+    """Return lower and upper bounds on the distance, which hold while both bands hold.
 
-    Args: bands whose values have shape (buckets, ...); those of many draws are treated at once.
+    Args: bands whose values have shape (buckets, ...), so that many draws can be treated at once.
     """
     (low, high), (other_low, other_high) = share_bounds(one), share_bounds(other)
     least = np.maximum(low - other_high, other_low - high).max(axis=0)
@@ -66,9 +66,9 @@ def distance_bounds(one: Cdf, other: Cdf) -> tuple[FloatArray, FloatArray]:
 
 
 def share_bounds(cdf: Cdf) -> tuple[FloatArray, FloatArray]:
-    """Return the least and the greatest share of events up to each bucket that a band allows.
+    """Return the smallest and the largest share of events up to each bucket that a band allows.
 
-    It is least where the count is least and the total greatest; the last one is 1 where there are any events.
+    The smallest share has the smallest count and the largest total; the last share is 1 if there are events.
     """
     lower, upper = cdf.lower, cdf.upper
     least, most = lower[-1], upper[-1]
@@ -79,7 +79,7 @@ def share_bounds(cdf: Cdf) -> tuple[FloatArray, FloatArray]:
 
 
 def _shares(cumulative: FloatArray) -> FloatArray:
-    """Return cumulative counts as shares that never fall; nothing where no event is seen."""
+    """Return cumulative counts as shares that never fall; zeros if no event is seen."""
     total = cumulative[-1]
     if total <= 0:
         return np.zeros_like(cumulative)

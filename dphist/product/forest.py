@@ -1,4 +1,4 @@
-"""A reader's view of one epoch of a product strategy: released columns in, sums over a range of time out."""
+"""A reader's view of one epoch of a product strategy: sums over time ranges from released columns."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dphist.tree.release import BinReleases
 class GroupSum:
     """The cells of one group over a range of time.
 
-    Args: values (keys, nodes), unbiased; law, of the error of each of them, which are independent; rounding,
-        a bound in counts on what integer arithmetic adds to each.
+    Args: values (keys, nodes), unbiased; law, of each value's error, all independent; rounding, a bound in
+        counts on each value's rounding error.
     """
 
     values: FloatArray
@@ -29,7 +29,7 @@ class GroupSum:
 
 @dataclass(frozen=True)
 class RangeSum:
-    """All groups over a range of time, the first of the axes done; sums of disjoint epochs may be added."""
+    """All groups over a range of time; sums of disjoint epochs may be added."""
 
     design: ProductDesign
     groups: tuple[GroupSum, ...]
@@ -38,7 +38,7 @@ class RangeSum:
     def joined(cls, parts: Iterable[RangeSum]) -> RangeSum:
         """Add ranges whose noise is independent: those of different epochs.
 
-        Raises: ValueError for none, or for different axes.
+        Raises: ValueError without ranges, or for different axes.
         """
         first, *rest = parts
         if any(
@@ -55,7 +55,7 @@ class ProductForest:
 
     Guarantee: post-processing; estimates are unbiased and, within each group, of the least variance.
     Args: design.
-    Cost: 16 bytes a node and column, and 8 a bin and column.
+    Cost: 16 bytes per node and column, and 8 per bin and column.
     """
 
     def __init__(self, design: ProductDesign) -> None:
@@ -88,7 +88,7 @@ class ProductForest:
             self.append_level(level.level, level.values)
 
     def range(self, a: int, b: int) -> RangeSum:
-        """Return all cells over bins [a, b), as well as they are known now.
+        """Return the best current estimates of all cells over bins [a, b).
 
         Raises: ValueError unless 0 <= a <= b <= bins.
         Cost: O(columns * height * branching).
@@ -105,7 +105,7 @@ class ProductForest:
         return np.concatenate([forest.nodes(level, start, stop) for forest in self._forests], axis=1)
 
     def running(self, weights: FloatArray) -> FloatArray:
-        """Return a weighted sum of columns over bins [0, t), for t = 1..bins, as well as it is known now.
+        """Return the best current estimates of a weighted sum of columns over bins [0, t), for t = 1..bins.
 
         Args: weights, shape (columns,).
         Cost: O(bins * columns), in numpy.

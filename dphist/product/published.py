@@ -1,9 +1,9 @@
-"""Running counts of every column, anticipating: what a release needs of an epoch's noise, and what it says.
+"""Anticipating running counts of every column: drawing an epoch's noise, and publishing bins with it.
 
 The noise of all cells' nodes is drawn before the epoch and decoded, group by group, into the errors of the
 running counts of every column. Publishing a bin is then an addition, and the cells of any range of time are
-a difference of two published rows. The nodes themselves are not published: rows already hold the best
-estimate from all of them, and would take as much room again.
+a difference of two published rows. The nodes themselves are not published: the rows already hold the best
+estimate from all nodes, and the nodes would need as much storage again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from dphist.units import UNITS_PER_COUNT, VALUE_BITS
 _HEADER = struct.Struct("<4sHQQ")
 _MAGIC = b"dpPT"
 _VERSION = 1
-# Decoding takes several times the memory of the noise, so columns are decoded so many nodes at a time.
+# Decoding needs several times the memory of the noise, so columns are decoded in blocks of this many nodes.
 _NODES_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
 class CellTotals:
-    """What the next release of an epoch needs besides its noise: SECRET, exact counts of cells so far."""
+    """The state of an epoch's release, apart from its noise. SECRET: exact counts of cells so far."""
 
     bin: int
     cells: Int64Array = field(repr=False)
@@ -59,17 +59,17 @@ class CellTotals:
 
 
 def epoch_draws(design: ProductDesign) -> int:
-    """Return how many noises an epoch has, nodes included that its horizon cuts off."""
+    """Return the number of noise draws of an epoch, including nodes that its horizon cuts off."""
     return design.columns * sum(node_counts(design.time.shape, design.time.horizon))
 
 
 def draw_errors(design: ProductDesign, noise: NoiseSource) -> Int64Array:
     """Draw an epoch's noise and return the error of every running count, (horizon, columns), units of 2^-16.
 
-    SECRET until the bins are published, and never to be drawn again for the same epoch.
+    SECRET until the bins are published. Never draw it again for the same epoch.
     Guarantee: exact noise of every node, independent of all data; integers throughout (``tree/decoder.py``).
     Raises: ValueError for scales above 2^32.
-    Cost: one call of the source for each level over time of each million nodes; 8 bytes a bin and column.
+    Cost: one call of the source per time level and million nodes; 8 bytes per bin and column.
     """
     errors = np.empty((design.time.horizon, design.columns), np.int64)
     nodes = sum(node_counts(design.time.shape, design.time.horizon))
@@ -89,12 +89,12 @@ def publish_bins(
     """Publish the running counts of every column after each of the next bins.
 
     Guarantee: all rows of an epoch together are ``design.epsilon``-DP for neighbours as the design says, also
-        against streams that react: a row is a function of one noisy tree a column, R x + Z, whose decoder
-        commutes with whole shifts, and depends on bins up to its own only. Rows are never revised.
+        against streams that react: a row is a function of one noisy tree per column, R x + Z, whose decoder
+        commutes with whole shifts. A row depends on bins up to its own only and is never revised.
     Args: the state before these bins; exact counts, shape (bins, cells), none negative; the errors of exactly
         these bins, shape (bins, columns).
     Returns: int64 (bins, columns), in units of 2^-16, and the state after them.
-    Raises: ValueError beyond the horizon or for arrays of a wrong kind; never showing a count.
+    Raises: ValueError beyond the horizon or for arrays of a wrong kind; the message never shows a count.
     Cost: O(bins * columns).
     """
     rows = np.asarray(counts)
@@ -122,8 +122,8 @@ def publish_bins(
 def published_range(design: ProductDesign, rows: Int64Array, a: int, b: int) -> RangeSum:
     """Return all cells over bins [a, b) of an epoch, from its published rows, (bins, columns).
 
-    Guarantee: unbiased, each group with the exact law of its error; within a group the best linear estimate
-        from the noisy nodes of the whole epoch, known at bin b and not revised.
+    Guarantee: unbiased, with the exact law of each group's error; within a group the best linear estimate
+        from the noisy nodes of the whole epoch, available at bin b and never revised.
     Raises: ValueError unless 0 <= a <= b <= bins.
     Cost: O(columns).
     """
