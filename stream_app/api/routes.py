@@ -65,7 +65,7 @@ Nothing = Annotated[NoQuery, Query()]
 
 @router.get("/streams", response_model=StreamList)
 async def list_streams(request: Request, _query: Nothing) -> StreamList:
-    """All streams, each with its running count as now known."""
+    """All streams, each with the best current estimate of its running count."""
     replicas = all_replicas(request).by_name
     views = [replicas[name].view for name in sorted(replicas) if may_read(request, name)]
     return StreamList(streams=[answers.summary(view) for view in views if view is not None])
@@ -73,7 +73,7 @@ async def list_streams(request: Request, _query: Nothing) -> StreamList:
 
 @router.get("/alerts", response_model=AlertList)
 async def list_alerts(request: Request, _query: Nothing) -> AlertList:
-    """Where the alert rules stand that ever changed."""
+    """Current state of every alert rule that has changed at least once."""
     replicas = all_replicas(request)
     found = answers.alerts(
         replicas.alerts, lambda stream: stream not in replicas.by_name or replicas.by_name[stream].private
@@ -89,7 +89,7 @@ async def show_stream(request: Request, replica: Known, _query: Nothing) -> Resp
 
 @router.get("/streams/{stream}/count", response_model=CountAnswer)
 async def count(request: Request, replica: Known, query: Annotated[CountQuery, Query()]) -> Response:
-    """Events from start to end, from all nodes released so far: the best linear unbiased estimate."""
+    """Number of events from start to end: the best linear unbiased estimate from all released nodes."""
     return await answered_soon(request, replica, lambda view: answers.count(view, query))
 
 

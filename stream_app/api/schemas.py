@@ -55,7 +55,9 @@ class RangeQuery(NoQuery):
 
     start: Time = None
     end: Time = None
-    key: Annotated[str | None, Field(description="one of the stream's keys; all together if left out")] = None
+    key: Annotated[str | None, Field(description="one of the stream's keys; default: all keys together")] = (
+        None
+    )
 
 
 class CountQuery(RangeQuery):
@@ -92,35 +94,40 @@ class SeriesQuery(CountQuery):
     view: Annotated[
         View,
         Field(
-            description="as now known, from all released nodes; as first published, never revised; or "
-            "consistent: whole numbers that never fall and add up, biased"
+            description="unbiased: best current estimate; first_published: never revised; "
+            "consistent: whole numbers that never fall and add up, but biased"
         ),
     ] = "unbiased"
     method: Annotated[
         Method | None,
         Field(
-            description="for view=consistent: top_down (if left out) settles sums before what is in them; "
-            "isotonic takes the closest running counts that never fall"
+            description="for view=consistent: top_down (default) fixes sums first and then their parts; "
+            "isotonic returns the closest running counts that never fall"
         ),
     ] = None
     points: Annotated[
-        int, Field(ge=2, le=MAX_POINTS, description="at most so many points, downsampled keeping extremes")
+        int, Field(ge=2, le=MAX_POINTS, description="largest number of points; downsampling keeps extremes")
     ] = MAX_POINTS
     format: Annotated[
         Literal["json", "csv", "arrow"] | None,
-        Field(description="how the answer is written; wins over the header Accept"),
+        Field(description="format of the answer; overrides the header Accept"),
     ] = None
 
 
 class NodesQuery(NoQuery):
     """A page of released nodes of one level of one epoch."""
 
-    epoch: Annotated[int | None, Field(ge=0, le=MAX_WHOLE, description="the last epoch if left out")] = None
+    epoch: Annotated[int | None, Field(ge=0, le=MAX_WHOLE, description="default: the last epoch")] = None
     level: Annotated[
-        int | None, Field(ge=1, le=MAX_WHOLE, description="1 below the root; the bins' level if left out")
+        int | None,
+        Field(
+            ge=1,
+            le=MAX_WHOLE,
+            description="level 1 is just below the root; default: the level of single bins",
+        ),
     ] = None
-    first: Annotated[int, Field(ge=0, le=MAX_WHOLE, description="index of the first node wanted")] = 0
-    limit: Annotated[int, Field(ge=1, le=MAX_NODES, description="at most so many nodes")] = 1_000
+    first: Annotated[int, Field(ge=0, le=MAX_WHOLE, description="index of the first node to return")] = 0
+    limit: Annotated[int, Field(ge=1, le=MAX_NODES, description="largest number of nodes")] = 1_000
 
 
 class EventsQuery(NoQuery):
@@ -129,7 +136,9 @@ class EventsQuery(NoQuery):
     after: Annotated[
         int | None,
         Field(
-            ge=0, le=MAX_WHOLE, description="the last seq you have; 0 for all; the last release if left out"
+            ge=0,
+            le=MAX_WHOLE,
+            description="last seq that you have; 0: all releases; default: the last release",
         ),
     ] = None
 
@@ -139,7 +148,7 @@ class Released(BaseModel):
 
     stream: str
     private: bool = Field(
-        description="false: this stream, another one over its source, or all together protect nobody"
+        description="false if this stream, another one over its source, or all together protect nobody"
     )
     released_until: str | None = Field(description="end of the last released bin, RFC 3339")
     seq: int = Field(
@@ -150,7 +159,7 @@ class Released(BaseModel):
 class EstimatedCount(BaseModel):
     """A count with its error."""
 
-    value: float = Field(description="unbiased estimate; may be negative or broken")
+    value: float = Field(description="unbiased estimate; may be negative or fractional")
     stderr: float
     interval: tuple[float, float] = Field(description="holds the true count with at least this confidence")
     confidence: float
@@ -159,7 +168,7 @@ class EstimatedCount(BaseModel):
 class CountAnswer(Released, EstimatedCount):
     """Events in the bins from start to end."""
 
-    key: str | None = Field(default=None, description="the key whose events these are; null: all")
+    key: str | None = Field(default=None, description="key whose events are counted; null: all keys")
     start: str
     end: str
 
@@ -171,7 +180,9 @@ class StreamSummary(Released):
     epsilon: str = Field(description="exact decimal or fraction")
     bin: str = Field(description="length of a bin, in words")
     bin_seconds: float | None = Field(description="length of a bin; null for calendar days")
-    timezone: str | None = Field(description="bins are calendar days of this zone; null: of one length")
+    timezone: str | None = Field(
+        description="time zone whose calendar days the bins are; null: bins of equal length"
+    )
     start: str = Field(description="start of the first bin, RFC 3339")
     running: EstimatedCount | None = Field(description="events since start; null before the first release")
 
@@ -197,7 +208,7 @@ class EpochAnswer(BaseModel):
 class ColumnsAnswer(BaseModel):
     """Columns of a node that share their noise: a level of the keys at a level of the values."""
 
-    total: bool = Field(description="the total over keys; else every key")
+    total: bool = Field(description="true: the total over keys; false: every key")
     value_level: int
     keys: int
     nodes: int = Field(description="of the value level, for each key")
@@ -210,10 +221,10 @@ class AxesAnswer(BaseModel):
 
     keys: list[str] | None
     edges: list[float] | None = Field(description="of the buckets of the value; one more than there are")
-    value_field: str | None = Field(description="what the value is called; null where there is none")
+    value_field: str | None = Field(description="name of the value's field; null without a value")
     value_branching: list[int]
     value_shares: list[str]
-    total_share: str = Field(description="of the total over keys; the keys have the rest")
+    total_share: str = Field(description="share of epsilon of the total over keys; the keys have the rest")
     columns: list[ColumnsAnswer]
 
 
@@ -223,12 +234,12 @@ class WindowsAnswer(BaseModel):
     mechanism: str
     options: dict[str, Any] = Field(description="options of the mechanism; all others have their defaults")
     bins: int = Field(description="bins in a window")
-    epsilon: str = Field(description="what each histogram gets, for one event added or removed")
+    epsilon: str = Field(description="epsilon of each histogram, for one event added or removed")
     histograms: int = Field(description="histograms in a window: one, or one for each key")
-    keys: list[str] | None = Field(
-        description="the keys that have a histogram each; null where one holds all"
+    keys: list[str] | None = Field(description="keys with a histogram each; null: one histogram for all keys")
+    value_field: str | None = Field(
+        description="field whose values a histogram counts; null: a histogram over keys"
     )
-    value_field: str | None = Field(description="what is counted apart in a histogram; null for keys")
     buckets: int
 
 
@@ -256,16 +267,16 @@ class SeriesAnswer(Released):
     step: int
     window: int | None
     confidence: float
-    start: list[float] = Field(description="where each point's count begins")
-    end: list[float] = Field(description="where each point's count ends")
+    start: list[float] = Field(description="start of the range that each point counts")
+    end: list[float] = Field(description="end of the range that each point counts")
     value: list[float]
     stderr: list[float]
     lower: list[float]
     upper: list[float]
-    nodes: list[int] = Field(description="noisy counts that each point is put together from")
+    nodes: list[int] = Field(description="number of noisy counts that each point is computed from")
     points_available: int
     downsampled: bool
-    note: str = Field(description="what was left out, if anything, and what the intervals do not promise")
+    note: str = Field(description="what was omitted, if anything, and what the intervals do not promise")
 
 
 class CdfAnswer(Released):
@@ -275,10 +286,12 @@ class CdfAnswer(Released):
     start: str
     end: str
     confidence: float
-    upto: list[float] = Field(description="end of each bucket; what is beyond the range counts in the last")
-    value: list[float] = Field(description="events below, unbiased; the last one is all events")
+    upto: list[float] = Field(description="upper edge of each bucket; larger values count in the last bucket")
+    value: list[float] = Field(
+        description="number of events below each edge, unbiased; the last number is all events"
+    )
     stderr: list[float]
-    lower: list[float] = Field(description="the band, made to rise as the truth does")
+    lower: list[float] = Field(description="lower edge of the band; never falls, as the true curve")
     upper: list[float]
     consistent: list[int] = Field(description="the nearest whole counts that never fall; biased")
 

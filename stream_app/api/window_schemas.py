@@ -12,11 +12,11 @@ from stream_app.api.schemas import BandConfidence, NoQuery, Released, Time
 class WindowQuery(NoQuery):
     """A complete window by its end, and which of its histograms and quantiles."""
 
-    end: Annotated[Time, Field(description="the end of a window; the last complete one if left out")] = None
+    end: Annotated[Time, Field(description="end of a window; default: the last complete window")] = None
     until: Annotated[
-        Time, Field(description="any instant: the last window that ended by then; instead of end")
+        Time, Field(description="any instant, instead of end: selects the last window that ended by then")
     ] = None
-    key: Annotated[str | None, Field(description="one of the keys, where each has a histogram")] = None
+    key: Annotated[str | None, Field(description="one of the keys, if each key has a histogram")] = None
     confidence: BandConfidence = 0.95
     q: Annotated[
         tuple[float, ...], Field(max_length=100, description="quantiles of the value, if wanted")

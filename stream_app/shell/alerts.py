@@ -40,8 +40,8 @@ FIRING = "private_counts_alert_firing"
 def plan_alert(config: Path, name: str | None, shift: float, events: float | None) -> int:
     """Predict how often each alert rule is wrong, and how long it takes to notice a change.
 
-    Values are in events: for a quantile or a share, in those by which it is missed. For ks they are shares,
-    and how sure they are depends on how many events there are.
+    Errors are in events; for a quantile or a share they are the number of events by which it is missed. For
+    ks they are shares, and they depend on the number of events in a window (--events).
 
     \b
     Example:
@@ -131,7 +131,8 @@ def _delay(expected: Forecast, bin_us: int) -> str:
 def export_alerts(config: Path) -> int:
     """Print the alert rules as a Prometheus rule file over the metric private_counts_alert_firing.
 
-    The service decides by the exact law of the noise, which PromQL does not have; Prometheus passes on.
+    The service decides by the exact law of the noise, which PromQL cannot do. Prometheus only passes the
+    decisions on.
 
     \b
     Example:
@@ -169,7 +170,7 @@ def export_alerts(config: Path) -> int:
 )
 @refusals_in_one_line
 def api_key(file: Path, name: str, streams: tuple[str, ...]) -> int:
-    """Make an API key: its hash goes into FILE (api.keys), its text to the terminal, once.
+    """Make an API key. Store its hash in FILE (api.keys) and print the key once.
 
     \b
     Example:

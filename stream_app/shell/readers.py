@@ -69,7 +69,7 @@ def query(
     histogram: bool,
     form: Form,
 ) -> int:
-    """Ask a running service for a count of STREAM, a series, or what is known of its value, with errors.
+    """Ask a running service for a count of STREAM, a series, or a distribution, with errors.
 
     \b
     Examples:
@@ -111,7 +111,7 @@ def query(
 @click.option("--releases", type=click.IntRange(min=1), help="End after this many releases.")
 @refusals_in_one_line
 def watch(stream: str, url: str, api_key: str | None, after: int | None, releases: int | None) -> int:
-    """Follow the running count of STREAM: a live chart on a terminal, a line a release elsewhere.
+    """Follow the running count of STREAM: a live chart on a terminal, otherwise a line per release.
 
     \b
     Example:
