@@ -1,4 +1,4 @@
-"""What the documents name is there: files, commands and their options, symbols, links."""
+"""What the documents name is there: files, commands and their options, symbols, links, addresses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import click
 import pytest
 
 from dphist.cli import main as dphist_command
+from stream_app.api.app import create_app
 from stream_app.shell.commands import main as stream_app_command
+from tests.models.memory import MemoryStore
 
 REPOSITORY = Path(__file__).parents[1]
 COMMANDS = {"stream-app": stream_app_command, "dphist": dphist_command}
@@ -174,3 +176,11 @@ def test_a_stable_module_says_what_it_exports_and_has_it(module: str) -> None:
     exported = importlib.import_module(module).__all__
     assert exported == sorted(set(exported), key=lambda name: (name.upper() != name, name[0].islower(), name))
     assert all(can_be_named(module, name) for name in exported)
+
+
+def test_the_addresses_that_are_stable_or_experimental_are_answered() -> None:
+    answered = set(create_app(MemoryStore().reader()).openapi()["paths"])
+    table = text_of("docs/stability.md").split("## HTTP")[1].split("\n## ")[0]
+    under = "/v1/streams/{stream}"
+    named = [name for name in re.findall(r"`(/[^`]*)`", table) if not name.startswith("/api/")]
+    assert [name for name in named if not {name, under + name} & answered] == []
