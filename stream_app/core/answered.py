@@ -13,7 +13,7 @@ from stream_app.core.kinds.tables import Span
 
 
 class Missing(NamedTuple):
-    """Visible rows of a table that a view does not have yet, from the row ``first`` on."""
+    """Visible rows of a table that a view lacks, starting at row ``first``."""
 
     epoch: int
     table: str
@@ -22,9 +22,9 @@ class Missing(NamedTuple):
 
 
 class QueryError(ValueError):
-    """A question that has no answer: one line with what, where and the remedy.
+    """A question that cannot be answered: one line with what, where and the remedy.
 
-    Args: the parameter at fault, and times in microseconds that would do.
+    Args: the parameter at fault, and valid times near it in microseconds.
     """
 
     def __init__(self, line: str, parameter: str, nearest_us: Sequence[int] = ()) -> None:
@@ -35,10 +35,10 @@ class QueryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SeriesPoints:
-    """Points of a series: the range that each one counts, its value, and the law and rounding of its error.
+    """Points of a series: each point's range and value, and the law and rounding of its error.
 
-    ``available`` points were asked for; those left out are of no interest (downsampling keeps the least and
-    the greatest of every stretch) or touch bins that were never measured (``unmeasured``).
+    ``available`` is the number of points asked for. Some are left out: by downsampling, which keeps the
+    lowest and the highest point of every stretch, or because they touch bins never measured (``unmeasured``).
     """
 
     spans: Sequence[Span]
@@ -50,7 +50,7 @@ class SeriesPoints:
 
     @property
     def estimates(self) -> list[Estimate]:
-        """Return the points one by one; slower than the columns."""
+        """Return each point as an estimate; slower than using the columns."""
         laws = [self.laws.law(row) for row in range(len(self.spans))]
         columns = zip(self.values.tolist(), laws, self.roundings.tolist(), strict=True)
         return [Estimate(value, law.variance, law, rounding) for value, law, rounding in columns]

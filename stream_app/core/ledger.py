@@ -1,13 +1,12 @@
-"""What the measurements of one source cost together, in exact fractions and in plain words.
+"""The total cost of all measurements of one source, as an exact fraction and in plain words.
 
-Everything that can count the same event adds up; epochs of one stream cannot, for the event unit, because an
-event falls into one bin: there a source costs the sum over its streams of each one's largest epsilon. A user
-has events in every epoch, so for the user unit epochs add up as well. Users that different fields name are
-different people, so what streams promise to them does not add up to a promise to anyone: there the unit is
-the event.
+Measurements that can count the same event add up. For the unit event, epochs of one stream do not add up,
+because an event falls into one bin: a source costs the sum over its streams of each stream's largest epsilon.
+A user has events in every epoch, so for the unit user epochs add up as well. Users that different fields
+name may be different people, so promises to them do not add up to one promise: then the unit is the event.
 
-An entry is made when an epoch opens, but a live stream opens one epoch after the other and nothing ends it:
-it counts from the start of its first epoch on, without end. A replay counts until its last bin.
+An entry is made when an epoch opens. A live stream opens one epoch after the other without end, so it counts
+events from the start of its first epoch without end. A replay counts until its last bin.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from stream_app.core.strategy import canonical_json
 
 # A larger epsilon protects nobody: an answer at 20 shifts the odds of an event by up to 500 million.
 LARGEST_PRIVATE_EPSILON = 20
-# What an operator writes to let a second measurement of the same events happen.
+# The words with which an operator accepts a second measurement of the same events.
 ACCEPTED = "measured again"
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """All epochs of one stream under one strategy, and what they cost together. ``end_us`` None: no end."""
+    """All epochs of one stream under one strategy, and their total cost. ``end_us`` None: no end."""
 
     stream: str
     strategy_hash: str
@@ -46,7 +45,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What is promised about a source, to whom, and the ``measurements`` that it is made of."""
+    """The privacy promise about a source, its unit, and the ``measurements`` that it covers."""
 
     source: str
     unit: str
@@ -56,7 +55,7 @@ class Statement:
     measurements: tuple[Measurement, ...]
 
     def sentences(self) -> tuple[str, ...]:
-        """Return the promise in plain words, the whole first, then what it is made of."""
+        """Return the promise in plain words: first the total, then each measurement."""
         if not self.measurements:
             return (f"Nothing has been measured in {self.source}.",)
         if not self.private:
@@ -82,12 +81,12 @@ _CHANGES = {
 
 
 def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
-    """Compose a source's ledger.
+    """Return the privacy promise that a source's ledger entries add up to.
 
-    Guarantee: all outputs of all streams over the source together are ``epsilon``-DP for the unit and the
-        neighbours it states: in sequence over streams and strategies; over the epochs of one stream in
-        parallel for events and in sequence for users. The unit is the user if it is every stream's and one
-        field names the user in all of them, else the event; events are replaced if any stream's are.
+    Guarantee: all outputs of all streams over the source together are ``epsilon``-DP for the stated unit and
+        neighbours. Streams and strategies compose in sequence. Epochs of one stream compose in parallel for
+        events and in sequence for users. The unit is the user if all streams have the unit user and the same
+        user field, otherwise the event. Neighbours differ by substitution if those of any stream do.
     Raises: ValueError for an entry of another source or of a unit that these rules do not cover.
 
     >>> entry = LedgerEntry("file:a", "s", 0, 0, 10, "1/2", "event", "h")
@@ -115,7 +114,7 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
 
 
 def _count_same_users(streams: Sequence[Sequence[LedgerEntry]]) -> bool:
-    """Say whether all streams protect users that one field names; an unknown field is another one."""
+    """Return whether all streams protect users named by one field; an unknown field counts as different."""
     if any(entry.unit != "user" for epochs in streams for entry in epochs):
         return False
     fields = [_user_field(epochs) for epochs in streams]
@@ -123,12 +122,12 @@ def _count_same_users(streams: Sequence[Sequence[LedgerEntry]]) -> bool:
 
 
 def _user_field(epochs: Sequence[LedgerEntry]) -> str | None:
-    """Return the field that names a stream's users: a strategy has one, though its older entries lack it."""
+    """Return the field that names a stream's users; older entries of the same strategy may lack it."""
     return next((entry.user for entry in epochs if entry.user is not None), None)
 
 
 def composed(source: str, ledgers: Iterable[Sequence[LedgerEntry]]) -> tuple[LedgerEntry, ...]:
-    """Return the entries of a source that has several ledgers: each once, and under the source's name."""
+    """Return the entries of a source's several ledgers, each once, under the source's name."""
     found: dict[tuple[str, int], LedgerEntry] = {}
     for entry in chain.from_iterable(ledgers):
         found.setdefault((entry.stream, entry.epoch), replace(entry, source=source))
@@ -138,7 +137,7 @@ def composed(source: str, ledgers: Iterable[Sequence[LedgerEntry]]) -> tuple[Led
 def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[LedgerEntry, ...]:
     """Return the first entry of every other stream or strategy that counts events which ``new`` will count.
 
-    Both reach as far as their streams will ever count, not as far as the epochs opened so far.
+    Each entry's period reaches as far as its stream will ever count, not only to the end of the open epochs.
 
     >>> live = LedgerEntry("file:a", "s", 0, 0, 10, "1", "event", "h")
     >>> later = LedgerEntry("file:a", "t", 0, 10, 20, "1", "event", "h")
@@ -162,7 +161,7 @@ def _by_stream(entries: Sequence[LedgerEntry]) -> dict[tuple[str, str], list[Led
 
 
 def _period(epochs: Sequence[LedgerEntry]) -> tuple[int, int | None]:
-    """Return from when on, and until when, a stream with these epochs counts events; None: without end."""
+    """Return the start and the end of the period that a stream with these epochs counts; None: no end."""
     ends = [entry.until_us for entry in epochs if entry.until_us is not None]
     return min(entry.start_us for entry in epochs), max(ends) if len(ends) == len(epochs) else None
 
@@ -172,9 +171,9 @@ def _overlap(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool
 
 
 def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: str | None) -> None:
-    """Refuse to measure a period again, unless the operator accepts it in words.
+    """Raise if a period would be measured again and the operator has not accepted it.
 
-    Raises: ValueError, one line, with the sum that accepting would lead to.
+    Raises: ValueError, one line, with the total cost if accepted.
     """
     before = measured_before(entries, new)
     if not before:
@@ -198,12 +197,11 @@ def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: 
 def lost_measurement(
     entries: Sequence[LedgerEntry], stream: str, witnessed: int | None
 ) -> LedgerEntry | None:
-    """Return the last epoch of a stream whose releases neither the store nor the witness knows any more.
+    """Return the last epoch of a stream that both the store and the witness have lost, or None.
 
-    A lost epoch before one that is not lost had released nothing: the worker that opened the later one passed
-    over its number.
-
-    Args: witnessed, the last epoch that the witness knows of the stream; None: it knows nothing.
+    A lost epoch before an epoch that is not lost had released nothing: the worker that opened the later epoch
+    skipped its number.
+    Args: witnessed, the stream's last epoch in the witness; None if the witness has none.
     """
     epochs = [entry for entry in entries if entry.stream == stream]
     known = max([entry.epoch for entry in epochs if not entry.lost], default=-1)
@@ -222,17 +220,17 @@ def entry_to_json(entry: LedgerEntry) -> bytes:
         "lost": False,
         "user": None,
         "log": None,
-    }  # entries of before these fields keep their text
+    }  # entries written before these fields existed keep their text
     return canonical_json({k: v for k, v in asdict(entry).items() if not (k in newer and v == newer[k])})
 
 
 def entry_from_json(text: bytes | str) -> LedgerEntry:
-    """Read what ``entry_to_json`` wrote. Raises: ValueError, TypeError for anything else."""
+    """Return the entry that ``entry_to_json`` wrote. Raises: ValueError, TypeError for other text."""
     return LedgerEntry(**json.loads(text))
 
 
 def in_words(epsilon: Fraction) -> str:
-    """Return an epsilon as people write it, exactly: a decimal if it has a short one, else a fraction.
+    """Return the exact text of an epsilon: a decimal if a short one is exact, otherwise a fraction.
 
     >>> in_words(Fraction(1, 2)), in_words(Fraction(3)), in_words(Fraction(1, 3))
     ('0.5', '3', '1/3')
@@ -242,13 +240,13 @@ def in_words(epsilon: Fraction) -> str:
 
 
 def _cost(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Fraction:
-    """Return what one stream costs a source whose promise is to this unit under these neighbours."""
+    """Return the cost of one stream for a promise about this unit and these neighbours."""
     epsilons = [Fraction(entry.epsilon) for entry in epochs]
     cost = sum(epsilons, Fraction(0)) if unit == "user" else max(epsilons)
     if neighbours == "substitute" and epochs[0].neighbours == "add_remove":
         cost *= 2  # one event less and one more
     if unit == "event" and epochs[0].unit == "user":
-        cost *= 2  # under a cap one event more can put another one of its user out
+        cost *= 2  # with a cap, one added event can displace another event of its user
     return cost
 
 

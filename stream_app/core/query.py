@@ -1,6 +1,6 @@
 """Answers over absolute time, computed from released values only.
 
-A ``StreamView`` holds what is visible of one stream: for each epoch the released nodes and the running
+A ``StreamView`` holds the visible part of one stream: for each epoch the released nodes and the running
 counts as first published. Epochs have independent noise, so across them values add, variances add and
 the laws of the noise join. Counts are over all cells of a bin.
 """
@@ -31,11 +31,11 @@ from stream_app.core.series_points import downsampled, point_ranges
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import visible_bins
 
-KEPT_KEYS = 32  # views of single keys, each with its own running counts
+KEPT_KEYS = 32  # cached views of single keys, each with its own running counts
 
 
 class StreamView:
-    """What is visible of one stream, and every answer that follows from it.
+    """The visible part of one stream, and every answer that is computed from it.
 
     Args: the canonical text of the stream's strategy.
     """
@@ -51,22 +51,22 @@ class StreamView:
         self._covers: EpochCovers | None = None
         self._consistent: dict[Method, Int64Array] = {}
         self._of_key: dict[str, StreamView] = {}
-        self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, kept by those who ask for them
-        self._key: int | None = None  # the place of the one key that is shown
+        self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, cached by the callers
+        self._key: int | None = None  # the place of the key that this view shows; None: all keys
         self._statement: Statement | None = None
 
     # -- what is promised ---------------------------------------------------------------------------
 
     @property
     def private(self) -> bool:
-        """Return whether anybody is protected, by all that is measured of the source as far as is known.
+        """Return whether the known total epsilon of the source still protects anybody.
 
         Another stream over the source may show the same events, and may begin later.
         """
         return self.declaration.private and (self._statement is None or self._statement.private)
 
     def state(self, statement: Statement) -> None:
-        """Take what the ledger of the source says now."""
+        """Set the current statement of the source's ledger."""
         self._statement = statement
         self._of_key.clear()
 
@@ -74,15 +74,15 @@ class StreamView:
 
     @property
     def epoch(self) -> int:
-        """Return the number of the last epoch that readers may know."""
+        """Return the number of the last epoch that readers may know of."""
         return self.epochs[-1].record.epoch if self.epochs else 0
 
     @property
     def span(self) -> Span:
         """Return all visible bins, absolute; bins between two epochs may never have been measured.
 
-        Epochs that ended before their first release have none. Before any release the range is empty, and is
-        where the first release will be.
+        Epochs that ended before their first release have no bins. Before any release the range is empty and
+        begins at the bin of the first release.
         """
         measured = [epoch.span for epoch in self.epochs if epoch.bins]
         if measured:
@@ -92,24 +92,24 @@ class StreamView:
 
     @property
     def next_bin(self) -> int:
-        """Return the bin that is released next, as far as readers may know."""
+        """Return the bin that is released next, as far as readers may know it."""
         return max(self.span.stop, self.epochs[-1].record.first_bin) if self.epochs else 0
 
     @property
     def start_us(self) -> int:
-        """Return where the first bin starts."""
+        """Return the start of the first bin, in microseconds since 1970."""
         return self.binning.start_us(self.span.start)
 
     @property
     def released_until_us(self) -> int | None:
-        """Return where the last visible bin ends; None before the first release."""
+        """Return the end of the last visible bin; None before the first release."""
         start, stop = self.span
         return self.binning.start_us(stop) if stop > start else None
 
     # -- growing ------------------------------------------------------------------------------------
 
     def is_at(self, state: PublicState) -> bool:
-        """Return whether this is all that the state makes visible."""
+        """Return whether this view holds everything that the state makes visible."""
         records = tuple(epoch.record for epoch in self.epochs)
         return (self._strategy_text, records, self.visible_seq) == (
             state.strategy,
@@ -118,7 +118,7 @@ class StreamView:
         )
 
     def continues_to(self, state: PublicState) -> bool:
-        """Return whether the state follows from this view, or belongs to a stream begun anew."""
+        """Return whether the state continues this view; False for a stream that was started anew."""
         beginnings = [(e.epoch, e.first_bin, e.first_seq) for e in state.epochs]
         ours = [(e.record.epoch, e.record.first_bin, e.record.first_seq) for e in self.epochs]
         return (
@@ -128,8 +128,8 @@ class StreamView:
         )
 
     def missing(self, state: PublicState) -> list[Missing]:
-        """Return what has to be read to get to the state."""
-        # An epoch may have ended since, where this view still expects it to go on.
+        """Return the rows that must be read to bring this view to the state."""
+        # An epoch may have ended early since, while this view still expects it to continue.
         pairs = zip(self._epochs_at(state), state.epochs, strict=True)
         kind, found = self.strategy.kind, list[Missing]()
         for epoch, record in pairs:
@@ -142,7 +142,7 @@ class StreamView:
         return found
 
     def extend(self, state: PublicState, blocks: Iterable[tuple[Missing, Int64Array]]) -> None:
-        """Take what was missing: afterwards this view is at the state."""
+        """Append the missing rows; afterwards this view is at the state."""
         epochs = self._epochs_at(state)
         for epoch, record in zip(epochs, state.epochs, strict=True):
             epoch.record = record
@@ -157,14 +157,14 @@ class StreamView:
             self._covers.grow(epochs)
 
     def _epochs_at(self, state: PublicState) -> list[EpochView]:
-        """Return this view's epochs and fresh ones for those that the state adds."""
+        """Return this view's epochs, and empty views of the epochs that the state adds."""
         added = state.epochs[len(self.epochs) :]
         return [*self.epochs, *map(self.strategy.kind.epoch, added)]
 
     # -- keys ---------------------------------------------------------------------------------------
 
     def of_key(self, key: str | None) -> StreamView:
-        """Return this view for one key of the list: every count it answers is that key's (None: of all).
+        """Return this view for one key of the list: all its counts are for that key (None: for all keys).
 
         Raises: QueryError for a key that is not on the list.
         """
@@ -182,7 +182,7 @@ class StreamView:
         return own
 
     def place_of(self, key: str | None) -> int | None:
-        """Return a key's place in the list. Raises: QueryError for a key that is not on it."""
+        """Return a key's place in the list. Raises: QueryError for a key that is not on the list."""
         if key is None:
             return None
         keys = self.strategy.axes.keys
@@ -194,9 +194,9 @@ class StreamView:
         return keys.labels.index(key)
 
     def cells(self, span: Span | None = None) -> RangeSum:
-        """Return all cells over a range of visible bins; over all that were measured if None.
+        """Return the counts of all cells over a range of visible bins; None: over all measured bins.
 
-        Raises: QueryError if some were never measured, or the stream has no axes beside time.
+        Raises: QueryError if some bins were never measured, or the stream has no keys and values.
         """
         if self.strategy.kind.axes is None:
             raise QueryError("this stream has no values; configure value, and start another stream", "stream")
@@ -208,7 +208,7 @@ class StreamView:
     # -- time ---------------------------------------------------------------------------------------
 
     def bins_between(self, start_us: int | None, end_us: int | None) -> Span:
-        """Return the bins from start to end; None stands for the first and the last visible edge.
+        """Return the bins from start to end; None means the first or the last visible edge.
 
         Raises: QueryError, naming the nearest edges, for a time that is not the edge of a visible bin.
         """
@@ -244,10 +244,10 @@ class StreamView:
     # -- answers ------------------------------------------------------------------------------------
 
     def count(self, span: Span) -> Estimate:
-        """Return the number of events in a range of visible bins, as well as it is known now.
+        """Return the best current estimate of the number of events in a range of visible bins.
 
-        Guarantee: within each epoch the best linear unbiased estimate, of whole epochs the nodes over them
-            where the stream has such; exact variance and law.
+        Guarantee: within each epoch the best linear unbiased estimate; for whole epochs the nodes over
+            epochs, if the stream has them. Variance and law are exact.
         Raises: QueryError if some of the bins were never measured.
         """
         self._check_measured(span)
@@ -275,20 +275,20 @@ class StreamView:
         view: SeriesView = "unbiased",
         points: int = 11_000,
     ) -> SeriesPoints:
-        """Return a series over a range, at most ``points`` of it.
+        """Return a series over a range, with at most ``points`` points.
 
-        ``running`` counts from the stream's first bin to every step-th edge; ``bin`` counts step bins after
-        step bins, leaving out a last group that is not full; ``window`` counts the last ``window`` bins at
-        every step-th edge. As first published, bins and windows are sums of the bins' own nodes.
-        Cost: O(bins) in numpy, and O(height^2) for each point returned.
+        ``running`` counts from the stream's first bin to every step-th edge. ``bin`` counts groups of
+        ``step`` bins and leaves out a last group that is not full. ``window`` counts the last ``window`` bins
+        at every step-th edge. In the first published view, bins and windows are sums of the bins' own nodes.
+        Cost: O(bins) in numpy, and O(height^2) for each returned point.
         """
         starts, stops = point_ranges(kind, span, step, window, self.span.start)
         return self._points(kind, view, starts, stops, points)
 
     def at_ends(self, kind: SeriesKind, bins: Sequence[int]) -> SeriesPoints:
-        """Return the running count, or the count of the bin, at the end of each of some measured bins.
+        """Return the running count at the end of each given measured bin, or that bin's count.
 
-        Cost: as ``series``, for the bins that are asked for.
+        Cost: as ``series``, for the given bins.
         """
         places = np.array(bins, dtype=np.int64)
         starts = np.full(len(places), self.span.start) if kind == "running" else places
@@ -297,7 +297,7 @@ class StreamView:
     def _points(
         self, kind: SeriesKind, view: SeriesView, starts: Int64Array, stops: Int64Array, points: int
     ) -> SeriesPoints:
-        """Return the measured ones of ranges, at most so many of them."""
+        """Return the points of those ranges that were wholly measured, at most ``points`` of them."""
         available = len(stops)
         keep = self._on_edge(stops) if kind == "running" else self._measured(starts, stops)
         starts, stops = starts[keep], stops[keep]
@@ -317,18 +317,18 @@ class StreamView:
         return SeriesPoints(spans, values[shown], laws, roundings, available, available - len(stops))
 
     def _over_epochs(self) -> EpochCovers | None:
-        """Return the nodes over epochs, where the stream has levels of them."""
+        """Return the nodes over epochs; None if the stream has no levels over epochs."""
         if self._covers is None:
             covers = self.strategy.kind.covers()
             self._covers = covers and covers.grow(self.epochs)
         return self._covers
 
     def _measured_epochs(self) -> Int64Array:
-        """Return how many measured bins lie before each epoch, and in all."""
+        """Return the number of measured bins before each epoch, and the total."""
         return np.cumsum([0, *(epoch.bins for epoch in self.epochs)])
 
     def _estimates(self, span: Span, view: SeriesView) -> Iterable[Estimate]:
-        """Yield independent estimates of a range's parts: nodes over epochs, then what they leave."""
+        """Yield independent estimates of a range's parts: nodes over epochs, then the remaining parts."""
         over, counted = self._over_epochs(), set[int]()
         if over is not None:
             [nodes] = over.covers(np.array([span.start]), np.array([span.stop])).nodes
@@ -346,7 +346,7 @@ class StreamView:
                 yield epoch, part
 
     def _joined(self, estimates: Iterable[Estimate]) -> Estimate:
-        """Add independent estimates, each over all its cells."""
+        """Return the sum of independent estimates, each over all its cells."""
         parts, axes = list(estimates), self.strategy.kind.axes
         width = 1 if axes else self.strategy.kind.tables[PUBLISHED]
         if width == 1 and len(parts) == 1 and isinstance(parts[0].value, float):
@@ -373,7 +373,7 @@ class StreamView:
         return (epoch for epoch in self.epochs if epoch.bins)
 
     def _measured_before(self, edges: Int64Array) -> Int64Array:
-        """Return how many measured bins lie before each edge."""
+        """Return the number of measured bins before each edge."""
         counts = np.zeros(len(edges), dtype=np.int64)
         for epoch in self.epochs:
             counts += np.clip(edges - epoch.record.first_bin, 0, epoch.bins)
@@ -386,14 +386,15 @@ class StreamView:
         return measured
 
     def _on_edge(self, edges: Int64Array) -> NDArray[np.bool_]:
-        """Return which edges end a measured bin."""
+        """Return whether each edge is the end of a measured bin."""
         return self._measured(edges - 1, edges)
 
     def consistent(self, starts: Int64Array, stops: Int64Array, method: Method = "top_down") -> Int64Array:
-        """Return counts of ranges of visible bins that are whole, not negative, and add up.
+        """Return counts of ranges of visible bins as whole numbers that are not negative and add up.
 
-        Guarantee: post-processing; biased, and without an interval of its own (``consistent.py``). Answers
-            of one method at one release are differences of the same whole running counts.
+        Guarantee: post-processing of released values; biased, and without its own interval
+            (``consistent.py``). Answers of one method at one release are differences of the same whole
+            running counts.
         """
         if method not in self._consistent:
             values = self._running_values("running", "unbiased")

@@ -1,7 +1,7 @@
 """The records that travel between the loops, the store and the readers: plain frozen data.
 
-Numbers: a *position* counts records or bytes of one partition (a file: bytes); a *bin* is an absolute
-index on the stream's time line; *seq* numbers the released bins of a stream from 1, across epochs.
+Numbers: a *position* counts records of one partition (of a file: bytes); a *bin* is an absolute index on the
+stream's time line; *seq* numbers the released bins of a stream from 1, across epochs.
 """
 
 from __future__ import annotations
@@ -20,39 +20,37 @@ GENESIS = "0" * 64  # the head hash of a stream that has released nothing
 
 
 class Reply(StrEnum):
-    """What a store script answers. Anything but the first two tells the caller to read the state again."""
+    """A store script's answer. After any answer but the first two the caller must read the state again."""
 
-    DONE = "done"  # applied, cut, sealed, released or opened now
-    ALREADY = "already"  # an earlier call with the same content did it: a retry, a lost reply
-    CONFLICT = "conflict"  # somebody else moved the position, the cuts or the head
-    CUTS_CHANGED = (
-        "cuts_changed"  # the caller binned against cuts that are not the last, or one is due by the clock
-    )
+    DONE = "done"  # this call did it: applied, cut, sealed, released or opened
+    ALREADY = "already"  # an earlier call with the same content did it (a retry after a lost reply)
+    CONFLICT = "conflict"  # another worker moved the position, the cuts or the head
+    CUTS_CHANGED = "cuts_changed"  # the caller binned against outdated cuts, or a cut is due by the clock
     SEALED = "sealed"  # a target bin is sealed: sealed bins never change
     NOT_SEALED = "not_sealed"  # a release of a bin that is not sealed
-    NOT_TALLIED = "not_tallied"  # a release of a bin whose users' records were not all tallied
+    NOT_TALLIED = "not_tallied"  # a release of a bin whose users' records are not all tallied
     STRATEGY = "strategy"  # the stream runs under another strategy
     USER_KEY = "user_key"  # users of an open window were counted under another key
 
 
 class Ending(StrEnum):
-    """Why an epoch ended before its last bin, as the operator's figures name it."""
+    """Why an epoch ended before its last bin, as named in the operator's metrics."""
 
-    STORE_LOST = "store_lost"  # the store knows nothing of the stream, the witness does
+    STORE_LOST = "store_lost"  # the store does not know the stream, but the witness does
     STORE_SET_BACK = "store_set_back"  # the store is behind the witness, or holds other rows
     NOISE_LOST = "noise_lost"
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A position of a partition's log, and what it proves about when records arrived.
+    """A position of a partition's log, and what it proves about the arrival of records.
 
     Args:
         bin: records at or beyond ``position`` arrived after this bin closed: they are too late for it and
-            for all bins before it.
-        position: where the log ended, asked after ``bin`` had closed.
-        overdue: how many more bins had closed when the answer was there. Records below ``position`` arrived
-            before bin ``open_bin`` closed, and nothing better is known: the asker may have stood still.
+            for all earlier bins.
+        position: the end of the log, asked for after ``bin`` had closed.
+        overdue: how many more bins had closed when the answer came. Records below ``position`` arrived
+            before bin ``open_bin`` closed. No earlier bin is certain, because the worker may have paused.
     """
 
     bin: int
@@ -61,20 +59,20 @@ class Cut:
 
     @property
     def open_bin(self) -> int:
-        """Return the bin that was next to close when the position was known."""
+        """Return the bin that was next to close when the answer came."""
         return self.bin + 1 + self.overdue
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Secret: where a stream stands in one partition.
+    """SECRET: a stream's position and cuts in one partition.
 
     Args:
         position: the next position to apply.
-        base_bin: every bin up to here has its cut at or below ``position``.
-        cuts: later cuts, rising in bin and in position; the last names the last bin that is cut.
+        base_bin: every bin up to this one has its cut at or below ``position``.
+        cuts: later cuts, rising in bin and in position; the last one is for the last bin with a cut.
 
-    Records that are set aside are below ``position`` and undecided until the next cut (``Ahead``).
+    Records that are set aside (``Ahead``) are below ``position`` and undecided until the next cut.
     """
 
     position: int
@@ -83,16 +81,16 @@ class PartitionState:
 
     @property
     def last_cut_bin(self) -> int:
-        """Return the last bin that is cut in this partition."""
+        """Return the last bin with a cut in this partition."""
         return self.cuts[-1].bin if self.cuts else self.base_bin
 
     def with_cuts(self, cuts: Sequence[Cut]) -> PartitionState:
-        """Return the state after these cuts were taken, as the store keeps it."""
+        """Return the state after these cuts, as the store keeps it."""
         new = tuple(cut for cut in cuts if cut.bin > self.last_cut_bin)
         return replace(self, cuts=(*self.cuts, *new)).moved(self.position)
 
     def moved(self, position: int) -> PartitionState:
-        """Return the state at a later position; cuts that it has passed become the base bin."""
+        """Return the state at a later position; cuts at or below that position move into the base bin."""
         passed = [cut.bin for cut in self.cuts if cut.position <= position]
         base_bin = passed[-1] if passed else self.base_bin
         return PartitionState(position, base_bin, self.cuts[len(passed) :])
@@ -100,7 +98,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """Public: one epoch of a stream. ``last_bin`` and ``end_reason`` stay None while it may release."""
+    """Public: one epoch of a stream. ``last_bin`` and ``end_reason`` are None while it may release."""
 
     epoch: int
     first_bin: int
@@ -109,14 +107,14 @@ class EpochRecord:
     strategy_hash: str
     last_bin: int | None = None
     end_reason: str | None = None
-    # Records whose own bin is earlier are refused (None: first_bin). An epoch that follows a complete one
-    # hands it on: else a late record's fate would depend on when it is processed.
+    # Records whose own bin is earlier are refused (None: first_bin). An epoch after a complete one takes this
+    # value over; otherwise the time of processing would decide whether a late record counts.
     counts_from_bin: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StoredNoise:
-    """Noise drawn for an epoch, stored in ``pages`` encrypted pages; ``nonce`` names this one drawing."""
+    """Noise drawn for an epoch, stored in ``pages`` encrypted pages; ``nonce`` identifies the drawing."""
 
     nonce: str
     pages: int
@@ -124,7 +122,7 @@ class StoredNoise:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """Secret: everything small about a stream, read in one step."""
+    """SECRET: the small state of a stream, read in one step."""
 
     strategy: bytes  # Strategy.to_json
     epoch: EpochRecord
@@ -132,19 +130,19 @@ class StreamState:
     head: str  # hash of the last released row
     released_bin: int  # the last released bin; first_bin - 1 before the first
     sealed_bin: int  # every bin up to here is sealed
-    counter: bytes  # snapshot of the counter after released_bin; empty at the start of an epoch
+    counter: bytes  # the counter's snapshot after released_bin; empty at the start of an epoch
     partitions: Mapping[str, PartitionState] = field(default_factory=dict)
     noise: str = ""  # the nonce of the epoch's stored noise; empty if none was drawn ahead
 
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """Whose the records of each row of a slice are, where only so many of a user count. SECRET.
+    """For capped streams, the user of each row of a slice. SECRET.
 
     Args:
         ids: a keyed hash of each row's user, shape (n, 16).
         windows: the window of each row, named by its last bin, shape (n,).
-        key_mark: of the key of the hashes. Under another one a user of the same window would count anew.
+        key_mark: identifies the key of the hashes. With a different key, users of a window would count anew.
     """
 
     ids: NDArray[np.uint8]
@@ -154,14 +152,14 @@ class Users:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Records of a slice that are dated so far ahead that only the next cut can accept them. SECRET.
+    """Records of a slice dated so far ahead that only the next cut can accept them. SECRET.
 
-    The store keeps them beside the cells and decides when the cut is taken: it then knows before which
-    instant they arrived. Until then nothing waits for them.
+    The store keeps them apart from the cells and decides about them when the next cut is taken, because the
+    cut proves before which instant they arrived. Until then nothing waits for them.
 
     Args:
         bins, cells, deltas, users: as in ``Apply``; ``bins`` are the records' own.
-        places: of single records, (own bin, position): named in dead letters if they are refused.
+        places: (own bin, position) of each record, for dead letters if the records are refused.
     """
 
     bins: Int64Array
@@ -175,8 +173,8 @@ class Ahead:
 class Apply:
     """One slice of one partition: add ``deltas`` to cells and move the position.
 
-    Each cell is named once. With ``users``, each user's cell: the store keeps these numbers of records apart
-    from the cells, and decides which of them count when their bin is sealed (``Store.tally``).
+    Each cell appears once. With ``users``, each pair of user and cell appears once. The store keeps these
+    numbers apart from the cells, and decides which records count when their bin is sealed (``Store.tally``).
     """
 
     strategy_hash: str
@@ -196,7 +194,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class TileKey:
-    """A block of rows and cells of one public table of one epoch."""
+    """The address of one tile: a block of rows and cells of one public table of one epoch."""
 
     epoch: int
     table: str
@@ -206,18 +204,18 @@ class TileKey:
 
 @dataclass(frozen=True, slots=True)
 class TileAppend:
-    """Append rows to one public tile. ``offset_bytes`` is its length before, checked by the script."""
+    """Rows to append to one public tile. ``offset_bytes`` is its expected length, checked by the script."""
 
     key: TileKey
     offset_bytes: int
     data: bytes  # little-endian int64
-    fills: bool = False  # the tile is full then, and never changes again
+    fills: bool = False  # the tile is then full and never changes again
 
 
 class WitnessRow(NamedTuple):
-    """A released row as a witness keeps it.
+    """A released row as the witness keeps it.
 
-    Args: values, what the bin made public and its row has hashes of only (``row_values.py``).
+    Args: values, the released values for which the row holds only hashes (``row_values.py``).
     """
 
     seq: int
@@ -235,7 +233,7 @@ class Release:
     expected_head: str
     first_bin: int
     last_bin: int
-    rows: Sequence[bytes]  # one a bin; the message bytes that every output repeats
+    rows: Sequence[bytes]  # one per bin; the message bytes that every output repeats
     head: str  # hash of the last row
     tiles: Sequence[TileAppend]
     counter: bytes  # secret
@@ -243,13 +241,13 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One measurement of one source: a stream's epoch over a period, and what it costs.
+    """One measurement of one source: a stream's epoch over a period, and its cost.
 
     Args:
-        until_us: where the stream ends that the epoch is one of; None: nothing ends a live stream.
-        lost: whether only the ledger outside the store knew it when a worker started.
+        until_us: the end of the epoch's stream; None for a live stream, which has no end.
+        lost: whether only the ledger outside the store knew the entry when a worker started.
         user: the field that names the user; None for the unit event, and in entries of older versions.
-        log: the log's own name, where the source is a group: the log has a ledger under it as well.
+        log: the log's own name if the source is a group: the log then has a ledger under this name as well.
     """
 
     source: str
@@ -270,7 +268,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class PublicState:
-    """What any reader may know about a stream: a pure function of what was made visible."""
+    """Everything that readers may know about a stream: a pure function of its visible rows and epochs."""
 
     strategy: bytes
     epochs: tuple[EpochRecord, ...]
@@ -278,11 +276,11 @@ class PublicState:
 
 
 class Reason(StrEnum):
-    """Why a record is not counted: in dead letters and as the names of operator counters."""
+    """Why a record is not counted; used in dead letters and as names of operator counters."""
 
     UNDECODABLE = "undecodable"
-    UNREADABLE_BATCH = "unreadable_batch"  # the rest of a topic's batch, whose records cannot be told apart
-    UNKNOWN_SCHEMA = "unknown_schema"  # its schema registry had no schema of its id when it was read
+    UNREADABLE_BATCH = "unreadable_batch"  # the rest of a topic's batch, whose records cannot be separated
+    UNKNOWN_SCHEMA = "unknown_schema"  # the schema registry had no schema with its id when it was read
     MISSING_FIELD = "missing_field"
     NULL = "null"
     BAD_TIME = "bad_time"
@@ -290,17 +288,15 @@ class Reason(StrEnum):
     FUTURE = "future"
     LATE = "late"
     NO_USER = "no_user"
-    UNKNOWN_KEY = "unknown_key"  # not on the list of keys, where nothing counts as other
-    BAD_VALUE = "bad_value"  # no number
-    OVER_CAP = (
-        "over_cap"  # beyond the events that count of one user: an operator counter, never a dead letter
-    )
+    UNKNOWN_KEY = "unknown_key"  # not on the list of keys, and the list has no key other
+    BAD_VALUE = "bad_value"  # not a number
+    OVER_CAP = "over_cap"  # beyond the cap of its user: an operator counter, never a dead letter
     TOMBSTONE = "tombstone"  # a record of a topic without a value: counted, but no dead letter
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A record that is not counted, with the reason: it goes to the dead letters before the apply."""
+    """A record that is not counted, with the reason; it is written to the dead letters before the apply."""
 
     partition: str
     position: int
@@ -313,7 +309,7 @@ class RecordBatch:
     """Decoded records of one partition, in order, from ``start`` to ``end``.
 
     Args:
-        positions: where each event starts, shape (n,).
+        positions: the position of each event, shape (n,).
         columns: one array or list of n values per configured field.
         refused: records that could not be decoded.
         records: the raw record of each event, for the dead letters; may be left out.

@@ -1,7 +1,7 @@
-"""From exact counts of sealed bins to a release: noisy nodes, chain rows, tiles, the counter's new state.
+"""Turns exact counts of sealed bins into a release: noisy nodes, chain rows, tiles, the counter's new state.
 
-Exact counts enter here and leave as noise-protected nodes, or inside the secret snapshot. A row is the
-message of one bin: its bytes are what every output repeats, and each holds the hash of the row before.
+Exact counts enter here and leave as nodes with noise, or inside the secret snapshot. A row is the message of
+one bin: every output repeats its bytes, and each row holds the hash of the row before.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from stream_app.core.records import Release, StreamState
 from stream_app.core.strategy import Strategy, canonical_json
 from stream_app.core.tiles import tile_appends
 
-BLOCK_BINS = 64  # errors of rows are computed for so many bins at once
+BLOCK_BINS = 64  # the errors of rows are computed for this many bins at once
 
 
 def row_hash(row: bytes) -> str:
-    """Return the hash under which the next row of the chain names this one."""
+    """Return the hash by which the next row of the chain refers to this row."""
     return hashlib.sha256(row).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class RowLink:
-    """Where a row stands in its chain: what is needed to go on from it."""
+    """A row's place in its chain: everything needed to continue the chain after it."""
 
     seq: int
     epoch: int
@@ -46,7 +46,7 @@ class RowLink:
 
     @classmethod
     def of(cls, row: bytes) -> RowLink:
-        """Read a row's place in the chain."""
+        """Return a row's place in the chain."""
         message = json.loads(row)
         return cls(message["seq"], message["epoch"], message["bin"], message["prev"], row_hash(row))
 
@@ -59,19 +59,19 @@ def make_release(
     nonce: str,
     ahead: BinsNoise | None = None,
 ) -> Release:
-    """Noise the next sealed bins of the running epoch.
+    """Return the release of the next sealed bins of the running epoch, with noise added.
 
-    Guarantee: the releases of one epoch together are epsilon-DP as the kind says, provided that the store
-        accepts one release after each head and nothing of a refused one is ever shown.
+    Guarantee: the releases of one epoch together are epsilon-DP as the kind states, provided that the store
+        accepts only one release after each head and no part of a refused release is ever shown.
     Args:
-        state: the state to go on from, with the counter after ``released_bin``.
-        counts: exact counts of the bins after it, shape (bins, width). SECRET.
-        noise: where noise is drawn from as bins close.
-        nonce: names this attempt, so that its rows differ from those of any other. SECRET: it would tell
-            which bins were released together, and so how fast their events were read.
-        ahead: the noise that was drawn for these very bins before the epoch, where the kind draws ahead.
-    Raises: ValueError for bins beyond the epoch; never showing a count.
-    Cost: causal, one call of the noise source a level; about 200 microseconds a bin for its row.
+        state: the state to continue from, with the counter after ``released_bin``.
+        counts: exact counts of the bins after ``released_bin``, shape (bins, width). SECRET.
+        noise: the source for noise that is drawn as bins close.
+        nonce: identifies this attempt, so that its rows differ from the rows of any other. SECRET: it would
+            reveal which bins were released together, and so how fast their events were read.
+        ahead: the noise drawn for exactly these bins before the epoch, if the kind draws ahead.
+    Raises: ValueError for bins beyond the epoch. The message never shows a count.
+    Cost: if causal, one call of the noise source per level; about 200 microseconds per bin for its row.
     """
     closed = strategy.kind.close(state.counter, counts, noise, ahead)
     first_bin, epoch = state.released_bin + 1, state.epoch.epoch
@@ -92,7 +92,7 @@ def make_release(
 
 
 def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str) -> Iterator[bytes]:
-    """Yield the rows of these bins, each naming the one before."""
+    """Yield the rows of these bins, each with the hash of the row before."""
     declaration, prev = Declaration.of(strategy), state.head
     binning = declaration.binning
     errors = row_errors(strategy, closed.first_bin, len(closed))
@@ -111,7 +111,7 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
             "variance": variance,
             "interval": [[value - half_width, value + half_width] for value in estimate],
             "confidence": CONFIDENCE,
-            "not_private": not declaration.private,  # as configured; the ledger knows about the source
+            "not_private": not declaration.private,  # of this stream; the ledger covers the whole source
             "published": closed.running[position].tolist(),
             **strategy.kind.row_part(closed, position),
             "strategy": strategy.hash,
@@ -124,15 +124,15 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
 
 
 def _row_nonce(attempt: str, seq: int) -> str:
-    """Return a nonce that names the attempt to who knows it, and to nobody else which rows share one."""
+    """Return a row's nonce; only with the attempt's nonce can one tell which rows share an attempt."""
     return hashlib.sha256(f"{attempt}:{seq}".encode()).hexdigest()[:32]
 
 
 def row_errors(strategy: Strategy, first_bin: int, bins: int) -> list[RowError]:
     """Return variance and half width, in counts, of the running count after each bin of an epoch.
 
-    Over several axes it is the total's, as it is first published.
-    Cost: a block of bins at its first one (20 ms), then nothing.
+    Over several axes it is the first published running count of the total.
+    Cost: the first bin of a block computes the whole block (20 ms); the others are free.
     """
     stop = first_bin + bins
     blocks = range(first_bin // BLOCK_BINS, (stop - 1) // BLOCK_BINS + 1)

@@ -1,7 +1,7 @@
-"""From the rows of a witness back to what readers need: tiles and epochs that a store has lost.
+"""Rebuilds the tiles and epochs that a store has lost from the rows of a witness.
 
-A row of a tree over time holds every value that its bin made public, so tiles follow from rows. Beside other
-rows the witness keeps the values that they have hashes of; witnesses of earlier versions do not have them.
+A row of a tree over time holds every value that its bin made public, so tiles follow from rows. Other rows
+hold only hashes of values; the witness keeps these values beside them. Older versions did not keep them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ENDED_EARLY = "it ended early; the reason was lost with the store"
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Rows that go back into the store in one step: they follow one another in one epoch.
+    """Rows that go back into the store in one step: consecutive rows of one epoch.
 
     Args:
-        after_seq: the last row that the store must hold before; 0: none.
-        epoch: that of the rows, ended at the last of them.
+        after_seq: the seq of the last row that the store must already hold; 0: none.
+        epoch: the rows' epoch, ended at the last of these rows.
     """
 
     strategy_hash: str
@@ -42,15 +42,15 @@ class Restored:
 
 
 def _holds_all(strategy: Strategy, rows: Iterable[WitnessRow]) -> bool:
-    """Return whether rows of a witness hold everything that readers need."""
+    """Return whether the witness's rows hold everything that readers need."""
     return strategy.kind.rows_hold_values or all(row.values for row in rows)
 
 
 def restored(strategy: Strategy, rows: Sequence[WitnessRow], after_seq: int) -> Iterator[Restored]:
-    """Yield the steps that put rows back, in order.
+    """Yield the steps that put missing rows back, in order.
 
-    Args: rows, all rows of the witness; after_seq, the last one that the store holds.
-    Raises: ValueError where the witness does not hold everything, or not what its rows vouch for.
+    Args: rows, all rows of the witness; after_seq, the last row that the store holds.
+    Raises: ValueError if the witness lacks values, or holds values that differ from the rows' hashes.
     """
     lost = [row for row in rows if row.seq > after_seq]
     if not _holds_all(strategy, lost):
@@ -71,7 +71,7 @@ def restored(strategy: Strategy, rows: Sequence[WitnessRow], after_seq: int) -> 
 
 
 def _steps(rows: Sequence[WitnessRow]) -> Iterator[Sequence[WitnessRow]]:
-    """Cut rows into steps that no script takes long for."""
+    """Yield the rows in steps that are short enough for one script."""
     start, size = 0, 0
     for place, row in enumerate(rows):
         size += len(row.values)
@@ -83,7 +83,7 @@ def _steps(rows: Sequence[WitnessRow]) -> Iterator[Sequence[WitnessRow]]:
 
 
 def epochs_of(strategy: Strategy, rows: Sequence[WitnessRow]) -> list[EpochRecord]:
-    """Return the epochs of all rows, as they began: under a cap of users, each ends where a window does."""
+    """Return the epochs of all rows, as they began; with a cap per user each ends at the end of a window."""
     declaration, horizon = Declaration.of(strategy), strategy.design.horizon
     epochs: list[EpochRecord] = []
     messages = ((row.seq, json.loads(row.row)) for row in rows)
@@ -93,14 +93,14 @@ def epochs_of(strategy: Strategy, rows: Sequence[WitnessRow]) -> list[EpochRecor
         bins = horizon
         if epochs and declaration.per_user is not None:
             left = declaration.windows(epochs[-1], horizon).left(first["bin"])
-            # An older version began a whole window after the store was lost.
+            # An older version began an epoch of a whole window after the store was lost.
             bins = left if last["bin"] < first["bin"] + left else horizon
         epochs.append(EpochRecord(epoch, first["bin"], bins, seq, first["strategy"]))
     return epochs
 
 
 def _tiles(strategy: Strategy, epoch: EpochRecord, rows: Sequence[WitnessRow]) -> list[TileAppend]:
-    """Return what the release of these rows appended to tiles."""
+    """Return what the original release of these rows appended to tiles."""
     blocks: dict[str, list[Block]] = {table: [] for table in strategy.kind.tables}
     for row in rows:
         for block in _blocks_of(strategy, epoch, row):
@@ -116,7 +116,7 @@ def _tiles(strategy: Strategy, epoch: EpochRecord, rows: Sequence[WitnessRow]) -
 
 
 def _blocks_of(strategy: Strategy, epoch: EpochRecord, row: WitnessRow) -> Iterable[Block]:
-    """Return the rows of tables that a bin released."""
+    """Return the table rows that a bin released."""
     if not strategy.kind.rows_hold_values:
         return unpacked(strategy, epoch, row.row, row.values)
     message = json.loads(row.row)

@@ -1,7 +1,7 @@
-"""What a bin made public beside its chain row, packed: a witness keeps it, so that a lost store gets it back.
+"""The values that a bin released beside its chain row, packed: the witness keeps them for a lost store.
 
-The rows of some kinds hold all their values (``Kind.rows_hold_values``) and need nothing beside. Rows over
-keys and values, of windows and of levels over epochs hold totals and hashes; the values are in tables.
+The rows of some kinds hold all values (``Kind.rows_hold_values``). Rows over keys and values, of windows and
+of levels over epochs hold totals and hashes only; their values are in tables.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from stream_app.core.records import EpochRecord, WitnessRow
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry, TileSlice, join_slices
 
-LARGEST_BYTES = 900_000  # of one row's values, packed: a record of a topic holds a megabyte
+LARGEST_BYTES = 900_000  # of one row's packed values: a record of a topic holds a megabyte
 _NARROWEST_FIRST = ("<i1", "<i2", "<i4", "<i8")
 MOST_ROWS = 256
 _STEP_BYTES = 16_000_000
-_EFFORT = 1  # noise hardly compresses; what does, does at once
+_EFFORT = 1  # the least effort: noise hardly compresses
 
 
 def rows_at_once(kind: Kind) -> int:
-    """Return how many rows to read with their values in one step."""
+    """Return how many rows with their values to read in one step."""
     if kind.rows_hold_values:
         return MOST_ROWS
     return max(1, min(MOST_ROWS, _STEP_BYTES // (8 * sum(kind.tables.values()))))
 
 
 class TableRows(NamedTuple):
-    """Rows of a table that one bin released."""
+    """The rows of one table that one bin released."""
 
     table: str
     first: int
@@ -43,12 +43,12 @@ class TableRows(NamedTuple):
     width: int
 
     def slices(self, epoch: int) -> list[TileSlice]:
-        """Return where the store holds them."""
+        """Return the parts of tiles in which the store holds these rows."""
         return list(TileGeometry(self.width).slices(epoch, self.table, self.first, self.stop - self.first))
 
 
 def rows_of_bin(kind: Kind, bin: int) -> Iterator[TableRows]:
-    """Yield what a bin of the epoch released, table by table."""
+    """Yield the rows that a bin of the epoch released, table by table."""
     for table, width in kind.tables.items():
         first, stop = (kind.rows_after(table, bins) for bins in (bin, bin + 1))
         if stop > first:
@@ -56,7 +56,7 @@ def rows_of_bin(kind: Kind, bin: int) -> Iterator[TableRows]:
 
 
 def place_of(epochs: Sequence[EpochRecord], row: bytes) -> tuple[int, int]:
-    """Return a row's epoch, and its bin within the epoch. Raises: LookupError for an epoch not listed."""
+    """Return the number of a row's epoch, and its bin in the epoch. Raises: LookupError if not listed."""
     message = json.loads(row)
     for epoch in epochs:
         if epoch.epoch == message["epoch"]:
@@ -71,9 +71,9 @@ def witness_row(
     row: bytes,
     read: Callable[[TileSlice], bytes],
 ) -> WitnessRow:
-    """Return a row with its values. Args: read, the bytes of a part of a tile.
+    """Return a row with its values. Args: read, returns the bytes of a part of a tile.
 
-    Raises: LookupError, ValueError where the store no longer holds what was released.
+    Raises: LookupError, ValueError if the store no longer holds the released values.
     """
     epoch, bin = place_of(epochs, row)
     tables = []
@@ -84,7 +84,7 @@ def witness_row(
 
 
 def packed(tables: Sequence[Int64Array]) -> bytes:
-    """Return the rows of tables as bytes, in the order of ``rows_of_bin``; nothing if they are too large.
+    """Return table rows as bytes, in the order of ``rows_of_bin``; empty bytes if they are too large.
 
     >>> packed([np.array([[1, -2]]), np.array([[70_000]])]) != b""
     True
@@ -103,9 +103,9 @@ def _fits(values: Int64Array, size: str) -> bool:
 
 
 def unpacked(strategy: Strategy, epoch: EpochRecord, row: bytes, data: bytes) -> list[Block]:
-    """Return the rows of tables that ``packed`` was given.
+    """Return the table rows from bytes that ``packed`` returned.
 
-    Raises: ValueError for bytes that are not those which the row vouches for.
+    Raises: ValueError for bytes whose hashes differ from the row's.
     """
     kind, message = strategy.kind, json.loads(row)
     _, bin = place_of([epoch], row)

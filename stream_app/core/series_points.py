@@ -1,4 +1,4 @@
-"""Which ranges the points of a series count, and which points show every peak where they are too many."""
+"""The ranges that the points of a series count, and downsampling that keeps every peak."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from stream_app.core.kinds.tables import SeriesKind, Span
 
 
 def downsampled(values: FloatArray, points: int) -> Int64Array:
-    """Return which of the values to show, at most ``points``, rising: the first, the last, and the least and
-    the greatest of every stretch between them.
+    """Return the indices of the values to show, rising, at most ``points``.
+
+    They are the first, the last, and the lowest and the highest value of every stretch between them.
 
     >>> downsampled(np.array([0.0, 1, 9, 1, 1, -5, 1, 0]), 6).tolist()
     [0, 1, 2, 4, 5, 7]
@@ -32,7 +33,7 @@ def downsampled(values: FloatArray, points: int) -> Int64Array:
 def point_ranges(
     kind: SeriesKind, span: Span, step: int, window: int, first: int
 ) -> tuple[Int64Array, Int64Array]:
-    """Return where the range of each point of a series begins and ends, as ``StreamView.series`` says.
+    """Return the start and the end of each point's range, as ``StreamView.series`` defines them.
 
     Args: first, the stream's first bin.
     """

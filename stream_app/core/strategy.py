@@ -1,8 +1,9 @@
-"""A strategy: everything that decides what is measured, fixed for the life of a stream's epoch.
+"""A strategy: everything that determines what is measured, fixed as long as the stream runs.
 
-Two people who hold the same strategy and the same released nodes compute the same answers. It has two
-parts: what the user declared (compared with the configuration at every start) and the kind of release that
-was planned from it once (stored, so that a better planner in a later version changes nothing running).
+Two people with the same strategy and the same released nodes compute the same answers. A strategy has two
+parts: the user's declaration, which every start compares with the configuration, and the kind of release
+that was planned from it once. The kind is stored, so a better planner in a later version changes no running
+stream.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from stream_app.core.kinds import Kind, kind_from
 
 
 def canonical_json(value: object) -> bytes:
-    """Return the one JSON text of a value: sorted keys, no spaces, no NaN. Hashes are taken over it."""
+    """Return the canonical JSON text of a value: sorted keys, no spaces, no NaN. Hashes use this text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """What one stream measures and how: its declaration and its planned kind of release.
+    """A stream's measurement: its declaration and its planned kind of release.
 
     Args:
         stream: the stream's name.
-        source: the identity under which the ledger adds up (topic or file).
+        source: the name under which the ledger adds up costs (topic or file).
         declared: the public part of the stream's configuration, JSON values only.
         kind: how bins are released; the horizon of its tree over time is the epoch in bins.
     """
@@ -48,12 +49,12 @@ class Strategy:
 
     @property
     def width(self) -> int:
-        """Cells of a bin that are counted."""
+        """The number of counted cells per bin."""
         return self.kind.width
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what an event costs, in its epoch and in all levels over epochs."""
+        """Return the epsilon that an event costs, in its epoch and in all levels over epochs."""
         return self.kind.epsilon
 
     @cached_property
@@ -63,11 +64,11 @@ class Strategy:
 
     @property
     def axes(self) -> Cells:
-        """The keys and buckets that answers over any range of time have: none where windows have them."""
+        """The keys and buckets with answers over any range of time; none if windows count them."""
         return Cells() if self.kind.axes is None else self.cells
 
     def to_json(self) -> bytes:
-        """Return the canonical text that is stored and hashed."""
+        """Return the canonical text, which is stored and hashed."""
         return canonical_json(
             {
                 "v": 1,
@@ -80,19 +81,19 @@ class Strategy:
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Strategy:
-        """Read what ``to_json`` wrote; the same text gives the same object.
+        """Return the strategy that ``to_json`` wrote; the same text gives the same object.
 
-        Raises: ValueError for another version, and for a kind of tree that is no longer supported.
+        Raises: ValueError for another version, or a kind of tree that is no longer supported.
         """
         return _parsed(text)
 
     @cached_property
     def hash(self) -> str:
-        """Return the SHA-256 of the canonical text, in hex: every apply, seal and release carries it."""
+        """Return the SHA-256 of the canonical text, in hex; every apply, seal and release includes it."""
         return hashlib.sha256(self.to_json()).hexdigest()
 
 
-@lru_cache(maxsize=256)  # the loops read it with every load, and checking a design takes 0.3 ms
+@lru_cache(maxsize=256)  # every load of the loops reads it, and checking a design takes 0.3 ms
 def _parsed(text: bytes | str) -> Strategy:
     fields = json.loads(text)
     if fields.get("v") != 1:

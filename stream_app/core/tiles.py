@@ -1,8 +1,8 @@
-"""Tiles: blocks of packed int64 that hold the public numbers of an epoch, a row per node or bin.
+"""Tiles: blocks of packed int64 that hold the public numbers of an epoch, one row per node or bin.
 
-A public table (``kinds/tables.py``) is a matrix that only grows downwards. It is cut
-into tiles of at most 256 KiB; a tile is appended to until it is full and then never changes, so a reader may
-keep it for ever. Both sides compute addresses from the width alone: no index is stored.
+A public table (``kinds/tables.py``) is a matrix that grows by rows. It is divided into tiles of at most
+256 KiB. A tile grows until it is full and then never changes, so a reader may cache it without limit. Writer
+and reader compute addresses from the width only: no index is stored.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dphist.arrays import Int64Array
 from stream_app.core.records import TileAppend, TileKey
 
 LARGEST_TILE_BYTES = 256 * 1024
-CELLS_PER_TILE = 1024  # wider rows are cut, so that a reader of a few cells does not fetch them all
+CELLS_PER_TILE = 1024  # wider rows are divided, so that a reader of a few cells does not fetch all of them
 _VALUE_BYTES = 8
 _LITTLE_ENDIAN = np.dtype("<i8")
 
 
 @dataclass(frozen=True, slots=True)
 class TileSlice:
-    """Where a part of the asked rows lies: bytes of one tile, rows and cells of the answer."""
+    """The location of a part of the requested rows: bytes of one tile, rows and cells of the answer."""
 
     key: TileKey
     offset_bytes: int
@@ -34,9 +34,9 @@ class TileSlice:
 
 @dataclass(frozen=True, slots=True)
 class TileGeometry:
-    """How matrices of one width are cut into tiles.
+    """How tables of one width are divided into tiles.
 
-    Args: width, cells in a row.
+    Args: width, cells per row.
     Raises: ValueError for a width below 1.
 
     >>> TileGeometry(1).rows_per_tile, TileGeometry(1500).cells_per_tile, TileGeometry(1500).rows_per_tile
@@ -80,7 +80,7 @@ class TileGeometry:
 
 
 def tile_appends(epoch: int, table: str, first: int, values: Int64Array) -> list[TileAppend]:
-    """Return what to append for new rows ``first, first + 1, ...`` of a table.
+    """Return the tile appends for new rows ``first, first + 1, ...`` of a table.
 
     Args: values, shape (rows, width), int64. ``first`` is the number of rows that the table already has.
     Raises: ValueError for another shape or type.
@@ -104,9 +104,9 @@ def tile_appends(epoch: int, table: str, first: int, values: Int64Array) -> list
 
 
 def join_slices(count: int, width: int, pieces: Iterator[tuple[TileSlice, bytes]]) -> Int64Array:
-    """Put what was read from the tiles together, shape (count, width).
+    """Return the rows joined from pieces read from tiles, shape (count, width).
 
-    Raises: ValueError if a tile is shorter than what was released: the store lost data.
+    Raises: ValueError if a tile is shorter than its released length: the store lost data.
     """
     values = np.zeros((count, width), dtype=np.int64)
     for piece, data in pieces:

@@ -1,7 +1,7 @@
-"""What a reader may know of a stream: a pure function of the visible seq and of what it never hides.
+"""The part of a stream that readers may know: a pure function of the visible seq and of public facts.
 
-Bounds of epochs are public. That an epoch ended early is public once its last bin is visible; before that
-it would tell that something was released. ``MemoryReader`` and ``RedisReader`` both ask here.
+Bounds of epochs are public. The early end of an epoch is public once its last bin is visible; before that it
+would reveal that rows were released. ``MemoryReader`` and ``RedisReader`` both use these functions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stream_app.core.tiles import TileGeometry, TileSlice
 
 
 def last_bin_of(epoch: EpochRecord) -> int:
-    """Return the last bin that the epoch has released or may still release."""
+    """Return the last bin that the epoch releases: its planned end, or its early end."""
     return epoch.first_bin + epoch.bins - 1 if epoch.last_bin is None else epoch.last_bin
 
 
@@ -38,7 +38,7 @@ def _shown(epoch: EpochRecord, visible_seq: int) -> EpochRecord:
 
 
 def visible_rows(strategy: Strategy, epoch: EpochRecord, visible_seq: int, table: str) -> int:
-    """Return how many rows of a table a reader may see: nodes are complete or secret.
+    """Return how many rows of a table a reader may see: only rows of complete nodes.
 
     A table that the stream does not have is empty.
     """
@@ -49,7 +49,7 @@ def visible_rows(strategy: Strategy, epoch: EpochRecord, visible_seq: int, table
 def invisible_slices(
     strategy: Strategy, epochs: Iterable[EpochRecord], released_bin: int, visible_seq: int
 ) -> list[TileSlice]:
-    """Return where the tiles hold what is released and not visible; each tile's slice reaches to its end.
+    """Return the tile slices with rows released but not visible; each slice reaches to its tile's end.
 
     Args: all epochs of the stream; the last released bin.
     """

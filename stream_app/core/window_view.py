@@ -1,4 +1,4 @@
-"""Complete windows of a stream, as readers see them: which bins each one counted, and its histograms."""
+"""Complete windows of a stream, as readers see them: the bins that each counted, and its histograms."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from stream_app.core.query import StreamView
 class Window(NamedTuple):
     """One window: its bins, absolute, and its released numbers in counts, shape (histograms, buckets).
 
-    Args: earlier and later, the first bins after its neighbours; None where there is none; available, how
-        many windows are complete.
+    Args: earlier and later, the first bins after the neighbouring windows, None if there is none; available,
+        the number of complete windows.
     """
 
     span: Span
@@ -28,14 +28,14 @@ class Window(NamedTuple):
 
 
 def window_ending(view: StreamView, end_us: int | None) -> Window:
-    """Return the window that ends at an instant; None stands for the last one.
+    """Return the window that ends at an instant; None means the last window.
 
-    Raises: QueryError where the stream has no windows, none is complete, or none ends there.
+    Raises: QueryError if the stream has no windows, none is complete, or none ends there.
     """
     ends = _ends(view)
     if end_us is None:
         return _window(view, ends, len(ends) - 1)
-    bin = int(view.binning.bin_of([end_us])[0])  # the one that the instant is in
+    bin = int(view.binning.bin_of([end_us])[0])  # the bin that contains the instant
     inside = view.binning.start_us(bin) != end_us
     place = int(np.searchsorted(ends, bin + inside))
     if inside or place == len(ends) or ends[place] != bin:
@@ -47,7 +47,7 @@ def window_ending(view: StreamView, end_us: int | None) -> Window:
 def window_until(view: StreamView, until_us: int) -> Window:
     """Return the last window that ended by an instant.
 
-    Raises: QueryError where the stream has no windows, or none had ended.
+    Raises: QueryError if the stream has no windows, or none had ended.
     """
     ends = _ends(view)
     place = int(np.searchsorted(ends, view.binning.bin_of([until_us])[0], side="right")) - 1
@@ -61,7 +61,7 @@ def window_until(view: StreamView, until_us: int) -> Window:
 
 
 def _ends(view: StreamView) -> Int64Array:
-    """Return the first bin after each complete window, at least one. Raises: QueryError."""
+    """Return the first bin after each complete window. Raises: QueryError if there is no such window."""
     design = view.strategy.kind.windows
     if design is None:
         raise QueryError("this stream has no windows; write mode: window, and start another stream", "stream")
