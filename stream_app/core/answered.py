@@ -1,4 +1,4 @@
-"""What a view answers with: rows that it still lacks, points of a series, a refusal of a question."""
+"""The types of a view's answers: rows that it lacks, points of a series, the refusal of a question."""
 
 from __future__ import annotations
 
