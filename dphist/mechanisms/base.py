@@ -1,4 +1,4 @@
-"""What a mechanism is given (``Request``) and what it gives back (``HistogramRelease``)."""
+"""The input of a mechanism (``Request``) and its output (``HistogramRelease``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dphist.mechanisms.ranges import checked_ranges, range_sums, spread_ranges
 from dphist.noise import NoiseSource, Scale, SeededNoise
 from dphist.privacy import Neighbours
 
-# A total times a fixed-point lattice of 2^20, noise included, stays inside int64.
+# A total of this size, in units of 2^-20 and with noise, stays inside int64.
 LARGEST_TOTAL = 2**42
 
 RangeFunction = Callable[[Int64Array], FloatArray]
@@ -25,13 +25,13 @@ Numbers = NDArray[np.int64] | NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class HistogramRelease:
-    """A published histogram: all that leaves a mechanism.
+    """A published histogram: everything that a mechanism releases.
 
     Guarantee: if ``private``, ``epsilon``-DP for histograms that are ``neighbours``: "add_remove", which
         differ by one event added or removed; "substitute", by one event moved to another bin. The second
-        says nothing of an event that is there or not: the number of events is then public.
-    Args: ``counts`` are the estimates, of the input's shape; ``budget`` is what each step spent, adding up to
-        ``epsilon``; ``published`` holds what else the mechanism released (bucket edges, tree nodes).
+        does not protect the presence of an event: the number of events is then public.
+    Args: ``counts`` are the estimates, of the input's shape; ``budget`` is the epsilon of each step, adding
+        up to ``epsilon``; ``published`` holds other released values (bucket edges, tree nodes).
     """
 
     mechanism: str
@@ -49,18 +49,18 @@ class HistogramRelease:
 
         Args: (m, 2) half-open bins; for a two-dimensional histogram (m, 4) half-open rectangles,
             row start, row end, column start, column end.
-        Returns: (m,) estimates, the mechanism's own (sums of ``counts`` unless it has better).
+        Returns: (m,) estimates: the mechanism's own if it has better ones, else sums of ``counts``.
         """
         checked = checked_ranges(ranges, self.counts.shape)
         return range_sums(self.counts, checked) if self.answer_from is None else self.answer_from(checked)
 
     def variance(self, ranges: ArrayLike) -> FloatArray | None:
-        """Return the noise variance of each answer, or None where it is not known; nan for single ones.
+        """Return the noise variance of each answer; None if it is unknown for all, nan for single ones.
 
-        It is a function of public facts and of what was published, so it may be published too. It is the
-        mean squared error of the answers only for mechanisms that are unbiased. A mechanism that chooses
-        what it averages by the very noise that it averages states none: whatever formula holds for a given
-        choice is wrong for one that the noise made.
+        It is computed from public facts and published values, so it may be published too. It is the mean
+        squared error of the answers only for unbiased mechanisms. A mechanism whose noise also chooses the
+        cells to average states no variance: a formula for a given choice is wrong if the noise made the
+        choice.
         """
         checked = checked_ranges(ranges, self.counts.shape)
         return None if self.variance_from is None else self.variance_from(checked)
@@ -68,7 +68,7 @@ class HistogramRelease:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """Checked input of a mechanism: counts, budget, noise, workload.
+    """The checked input of a mechanism: counts, budget, noise, workload.
 
     A mechanism reads ``counts`` only to pass integers through ``measure`` or ``select``, spends ``ledger``,
     and ends with ``release``.
@@ -83,7 +83,7 @@ class Request:
 
     @property
     def ranges(self) -> Int64Array:
-        """The workload, or ranges spread evenly over all of them where none was given."""
+        """The workload, or ranges spread evenly over all ranges if none was given."""
         return spread_ranges(self.counts.shape) if self.workload is None else self.workload
 
     def measure(self, values: Int64Array, scale: Scale) -> Numbers:
@@ -96,7 +96,7 @@ class Request:
         return np.asarray(values + self.draw(scale, values.shape))
 
     def draw(self, scale: Scale, shape: tuple[int, ...]) -> Numbers:
-        """Draw Laplace noise: exact and discrete, or the papers' continuous one in research."""
+        """Draw Laplace noise: exact and discrete, or, for research only, the papers' continuous one."""
         if self.continuous:
             assert isinstance(self.noise, SeededNoise)
             return self.noise.continuous_laplace(float(scale), shape)
@@ -119,9 +119,9 @@ class Request:
         published: Mapping[str, NDArray[Any]] | None = None,
         neighbours: Neighbours = "add_remove",
     ) -> HistogramRelease:
-        """Close the account and hand back what is published.
+        """Return the published histogram, after checking that exactly epsilon was spent.
 
-        Args: neighbours, the relation that the mechanism's sensitivities are for.
+        Args: neighbours, the relation for which the mechanism's sensitivities hold.
         Raises: RuntimeError if the mechanism did not spend exactly its epsilon.
         """
         if self.ledger.left != 0:

@@ -1,4 +1,4 @@
-"""The exact account of one release: what each step spent of its epsilon."""
+"""The exact account of one release: the part of epsilon that each step spent."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Epsilon = Fraction | int | float
 
 
 class BudgetLedger:
-    """What each step of a release spends, in exact fractions, refusing to overspend.
+    """Records the epsilon of each step of a release, in exact fractions, and refuses to overspend.
 
     Guarantee: the steps compose sequentially, so a release whose steps are each epsilon_i-DP given the
-        earlier outputs is epsilon-DP, with epsilon the sum that the ledger holds to its total.
+        earlier outputs is epsilon-DP; the ledger keeps the sum of the epsilon_i at most at epsilon.
 
     >>> ledger = BudgetLedger(1)
     >>> ledger.spend("partition", Fraction(1, 4)), ledger.spend_rest("counts")
@@ -35,13 +35,13 @@ class BudgetLedger:
 
     @property
     def left(self) -> Fraction:
-        """What is not yet spent."""
+        """The epsilon that is not yet spent."""
         return self.epsilon - sum((spent for _, spent in self._steps), Fraction(0))
 
     def spend(self, step: str, epsilon: Epsilon) -> Fraction:
         """Record a step's epsilon and return it exactly.
 
-        Raises: ValueError if it is not above zero or more than what is left.
+        Raises: ValueError if it is not above zero, or more than is left.
         """
         spent = exact(epsilon, f"epsilon of step {step!r}")
         if spent > self.left:

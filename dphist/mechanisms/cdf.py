@@ -1,9 +1,9 @@
-"""Cumulative counts: directly, from bins, from level-uniform trees, and refined with both ends.
+"""Cumulative counts: measured directly, from bins, from level-uniform trees, or refined from both ends.
 
-``counts`` of these releases are the differences of the cumulative counts, ``published["cumulative"]`` holds
-those of 0..n bins. With ``neighbours="substitute"`` (the paper's swap model) one event may move to any bin:
-sensitivities double, the number of events N is public and the last cumulative count is exactly N. With
-``"add_remove"`` N is private and every cumulative count is noisy.
+``counts`` of these releases are the differences of the cumulative counts; ``published["cumulative"]`` holds
+the cumulative counts of 0..n bins. With ``neighbours="substitute"`` (the paper's swap model) one event may
+move to any bin: sensitivities double, the number of events N is public and the last cumulative count is
+exactly N. With ``"add_remove"`` N is private and every cumulative count is noisy.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def cdf_direct(
     """Add noise to every cumulative count (M_R).
 
     Guarantee: epsilon-DP. Adding an event to the first bin moves all n cumulative counts by one: L1
-        sensitivity n, scale n / epsilon. Moving an event moves the n - 1 before the last: scale
-        (n - 1) / epsilon, the last is N. Unbiased, variance that of one draw at each end of a range.
+        sensitivity n, scale n / epsilon. Moving an event moves the n - 1 before the last, scale
+        (n - 1) / epsilon; the last is N. Unbiased; a range has the variance of one draw at each end.
     Cost: O(n).
     Source: Rameshwar, Tandon, section III-A.
     """
@@ -101,15 +101,15 @@ def cdf_refined(
     neighbours: Neighbours = "add_remove",
     consistent: Error | None = None,
 ) -> HistogramRelease:
-    """Refine the tree's cumulative counts: every node from below, then with N minus what follows.
+    """Refine the tree's cumulative counts: pool every node with its children, then use the total N.
 
     Each node becomes the inverse-variance mean of its own noisy count and the sum of its refined children.
     Where N is public (``substitute``), a cumulative count is estimated once from the left and once as N minus
     the nodes on its right; the two share no noise and are averaged by inverse variance.
 
-    Guarantee: as ``cdf_tree``, of which it is post-processing. Unbiased; the variance of each cumulative
-        count is ``published["cumulative_variance"]``, and ``variance`` knows that of ranges from the first
-        bin on (to the last one too where N is public), and has nan for others.
+    Guarantee: as ``cdf_tree``, of which it is post-processing. Unbiased. ``published["cumulative_variance"]``
+        holds the variance of each cumulative count. ``variance`` is known for ranges that start at the first
+        bin (and, if N is public, for those that end at the last), and nan for others.
     Cost: O(h n).
     Source: Honaker (2015), section 3.2; Rameshwar, Tandon, appendix B, lemma IV.4.
     """
@@ -138,7 +138,7 @@ def cdf_refined(
 
 
 def _public_total(request: Request, neighbours: Neighbours) -> int | None:
-    """Return N where moving an event is the relation, so that every neighbour has the same N."""
+    """Return N if neighbours differ by a moved event, so that all have the same N; else None."""
     return int(request.counts.sum()) if neighbours == "substitute" else None
 
 
@@ -184,7 +184,7 @@ def _from_tree(
     def variance(ranges: Int64Array) -> FloatArray:
         starts, ends = ranges.T
         if total is not None:
-            # N is known: a range that ends there is N minus a cumulative count.
+            # N is public, so a range that ends at the last bin is N minus a cumulative count.
             ends = np.where(ends == tree.bins, 0, ends)
             starts, ends = np.minimum(starts % tree.bins, ends), np.maximum(starts % tree.bins, ends)
         uses = difference_uses(starts, ends, tree)
@@ -197,7 +197,7 @@ def _from_tree(
 def _from_below(
     noisy: list[Numbers], variances: list[float], tree: CdfTree
 ) -> tuple[list[FloatArray], list[FloatArray]]:
-    """Average each node with the sum of its children, bottom up; bins beyond the last are empty for sure."""
+    """Pool each node with the sum of its children, bottom up; bins beyond the last are known to be empty."""
     nodes = [noisy[-1].astype(np.float64)]
     spread = [np.full(noisy[-1].size, variances[-1])]
     for own, own_variance, branch in zip(
@@ -221,7 +221,7 @@ def _release(
     published: dict[str, FloatArray] | None = None,
 ) -> HistogramRelease:
     if consistent is not None:
-        # A private N is replaced by its own published estimate.
+        # A private N is replaced by its published estimate.
         last = max(0, round(float(cumulative[-1]))) if total is None else total
         cumulative = np.append(0.0, consistent_cdf(cumulative[1:], last, consistent))
         variance = None

@@ -1,4 +1,4 @@
-"""EFPA: keep the first Fourier coefficients, as many as the data and the budget justify, with noise."""
+"""EFPA: publish the first Fourier coefficients with noise, as many as data and budget justify."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ def efpa(request: Request, *, selection_share: Epsilon = Fraction(1, 2)) -> Hist
     All arithmetic on counts is exact: a coefficient is an inner product with a cosine or sine rounded to
     whole units of about 2^-20 / sqrt(n), so it is an integer, and sensitivities are sums of those integers.
 
-    Guarantee: epsilon-DP. How many are kept: the score is minus the root of (energy left out + energy of the
-        noise). A root of squares is a length, which one event moves by at most the longest column of the
-        transform, about 1; it is drawn with scale 2 sensitivity / share. Kept coefficients: an event in bin
-        i moves them in L1 by sum_j |phi_j(i)|; the largest such sum over i, about 1.27 m / sqrt(n) for m
-        coefficients, over the rest of epsilon is the scale. Biased by what is left out.
-    Args: selection_share of epsilon, spent on how many coefficients to keep.
-    Cost: O(n^2), with the noise scales of one n remembered.
+    Guarantee: epsilon-DP. Number of coefficients: the score is minus the root of (energy left out + energy of
+        the noise). This root is a length, which one event moves by at most the longest column of the
+        transform, about 1; the number is drawn with scale 2 sensitivity / share. Kept coefficients: an event
+        in bin i moves them in L1 by sum_j |phi_j(i)|. The scale is the largest such sum over i, about
+        1.27 m / sqrt(n) for m coefficients, divided by the rest of epsilon. Biased by the coefficients left
+        out.
+    Args: selection_share of epsilon, spent on choosing the number of coefficients.
+    Cost: O(n^2); the noise scales for each n are cached.
     Source: Acs, Castelluccia, Chen (2012). Their code adds noise to the modulus of each coefficient of the
-        unnormalised transform and releases its phase as it is, which no epsilon covers. Here real and
+        unnormalised transform and releases its phase unchanged, which no epsilon covers. Here real and
         imaginary parts are two coefficients. Their bound sqrt(m) on the sensitivity of the orthonormal
         coefficients ignores that a bin reaches each one with weight sqrt(2 / n) only; for m well below n
         the noise here is smaller by about sqrt(m / n).
@@ -51,7 +52,7 @@ def efpa(request: Request, *, selection_share: Epsilon = Fraction(1, 2)) -> Hist
 
 @dataclass(frozen=True, eq=False)
 class FourierBasis:
-    """The orthonormal cosines and sines of n bins in whole units of 1 / ``unit``, low frequencies first.
+    """The orthonormal cosines and sines of n bins in units of 1 / ``unit``, low frequencies first.
 
     Args: ``sensitivities[m - 1]``, the largest L1 change of the first m coefficients by one event;
         ``length``, the largest L2 change of all of them, rounded up.
@@ -67,7 +68,7 @@ class FourierBasis:
         return np.concatenate([rows @ counts for rows in _rows(self.bins, self.unit)])
 
     def invert(self, coefficients: FloatArray) -> FloatArray:
-        """Return the histogram of these first coefficients, the others zero."""
+        """Return the histogram of these first coefficients, with zero for all others."""
         padded = np.zeros(self.bins)
         padded[: coefficients.size] = coefficients / self.unit
         spectrum = np.zeros(self.bins // 2 + 1, dtype=np.complex128)
@@ -82,7 +83,7 @@ class FourierBasis:
 
 @lru_cache(maxsize=8)
 def fourier_basis(bins: int, entry_bits: int) -> FourierBasis:
-    """Return the basis of so many bins, entries of about 2^entry_bits: a fact of public numbers alone.
+    """Return the basis of this many bins, with entries of about 2^entry_bits; it depends on no data.
 
     >>> basis = fourier_basis(4, 20)
     >>> basis.transform(np.array([3, 1, 3, 1])).tolist() == [4 * basis.unit, 0, 0, 2 * basis.unit]
@@ -126,7 +127,7 @@ def _choose_kept(
     epsilon_kept: Fraction,
     epsilon_values: Fraction,
 ) -> int:
-    """Choose the number of coefficients; exact whole numbers of any size until the score."""
+    """Choose the number of coefficients; the arithmetic up to the score is in exact integers of any size."""
     bins = basis.bins
     choices = sorted({*range(1, bins + 1, 2), bins})
     left_out = sum(int(value) ** 2 for value in coefficients)
@@ -142,6 +143,6 @@ def _choose_kept(
 
 
 def _entry_bits(bins: int, epsilon: Fraction) -> int:
-    """Return how fine coefficients are: 2^20, or what keeps the largest noise scale well inside 2^52."""
+    """Return the bits of basis entries: 20, or fewer to keep the largest noise scale well inside 2^52."""
     epsilon_bits = math.ceil(1 / epsilon).bit_length()
     return max(8, min(20, 48 - bins.bit_length() - epsilon_bits))

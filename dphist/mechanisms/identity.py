@@ -1,4 +1,4 @@
-"""Noise on every bin: the mechanism that all others are measured against."""
+"""Noise on every bin: the baseline for all other mechanisms."""
 
 from __future__ import annotations
 

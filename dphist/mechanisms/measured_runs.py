@@ -1,7 +1,7 @@
-"""Least squares over any measured runs of buckets, overlapping or not, as a network of resistors.
+"""Least squares over measured runs of buckets, overlapping or not, solved as a network of resistors.
 
-The count of a run is the difference of two running counts. A measurement of variance s is then a resistor of
-s ohms between its two ends: least squares finds the potentials.
+The count of a run is the difference of two running counts. So a measurement of variance s acts like a
+resistor of s ohms between the run's two ends, and least squares finds the potentials.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class MeasuredRuns:
     _runs: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray]] = field(default_factory=list)
 
     def add(self, starts: Places, ends: Places, noisy: FloatArray, variances: FloatArray) -> None:
-        """Note independent measurements of the counts of the runs [start, end).
+        """Add independent measurements of the counts of the runs [start, end).
 
-        A place between two edges of buckets is a fraction: there a bucket counts as uniform.
+        A fractional position lies inside a bucket, which is then treated as uniform.
         """
         self._runs.append((starts.astype(np.float64), ends.astype(np.float64), noisy, variances))
 
@@ -57,7 +57,7 @@ class MeasuredRuns:
 
     @cached_property
     def _network(self) -> tuple[Any, FloatArray]:
-        """Return each run as a difference of edges, but for the first, which is grounded; its conductance."""
+        """Return each run as a difference of edges (the first edge is grounded), and its conductance."""
         starts, ends, _, variances = (np.concatenate(column) for column in zip(*self._runs, strict=True))
         (start, after_start), (end, after_end) = self._between(starts), self._between(ends)
         runs = coo_array(
@@ -72,7 +72,7 @@ class MeasuredRuns:
 
     @cached_property
     def _factors(self) -> Any:
-        """Factor the network's Laplacian, its first edge grounded."""
+        """The factors of the network's Laplacian, with its first edge grounded."""
         runs, conductance = self._network
         laplacian = (runs.T @ diags_array(conductance) @ runs).tocsc()
         options = {"SymmetricMode": True}

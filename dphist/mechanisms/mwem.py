@@ -1,4 +1,4 @@
-"""MWEM: keep an estimate of the histogram, measure the query it answers worst, reweigh, repeat."""
+"""MWEM: repeatedly measure the query that the current estimate answers worst, and reweigh the estimate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.ranges import range_sums
 from dphist.privacy import Neighbours
 
-# (epsilon N, rounds of least error): measured on generated histograms, read off between by logarithm.
+# (epsilon N, rounds of least error), measured on generated histograms; interpolated on a log scale.
 _ROUNDS = ((1e2, 3), (1e3, 7), (4e3, 10), (1e4, 16), (1e5, 40), (1e6, 90), (1e8, 140))
 
 
@@ -26,17 +26,17 @@ def mwem(
     total_share: Epsilon = Fraction(1, 25),
     sweeps: int = 100,
 ) -> HistogramRelease:
-    """Measure the workload's worst answered queries, one a round, by multiplicative weights (MWEM).
+    """Measure the worst answered query of the workload in each round, with multiplicative weights (MWEM).
 
-    Guarantee: epsilon-DP. The total takes its share with scale 1 / share (one event changes it by one). Each
+    Guarantee: epsilon-DP. The total is measured with scale 1 / share (one event changes it by one). Each
         round spends half of its part on choosing the range with the largest error, an integer that one event
         moves by at most one, drawn with scale 2 / part, and half on its count, which one event changes by
-        one. With ``known_total`` the exact total is used and the relation is another: histograms that differ
-        by one event moved, whose totals are equal; every range still changes by at most one. Biased.
+        one. With ``known_total`` the exact total is used and the neighbours are other ones: histograms that
+        differ by one event moved, whose totals are equal; a range still changes by at most one. Biased.
     Args: rounds, by default chosen from the noisy total times epsilon, as post-processing; known_total;
-        total_share of epsilon, unused with a known total; sweeps over all measured queries in each round.
-    Cost: O(rounds (n + m) + sweeps rounds^3) on a line: the estimate is uniform between the measured ranges'
-        edges, so that a reweighing touches at most 2 rounds cells; rounds^4 on a grid.
+        total_share of epsilon, unused with a known total; sweeps over all measured queries per round.
+    Cost: O(rounds (n + m) + sweeps rounds^3) on a line, since the estimate is uniform between edges of
+        measured ranges and a reweighing touches at most 2 rounds cells; rounds^4 on a grid.
     Source: Hardt, Ligett, McSherry (2012), with the replay of earlier measurements of their section 2.3. Code
         that takes the exact total as public under added events is not private.
     """
@@ -66,7 +66,7 @@ def mwem(
 
 
 class CellEstimate:
-    """A histogram that is uniform within the cells that the measured ranges' edges cut.
+    """A histogram that is uniform within cells; the edges of measured ranges are the cells' borders.
 
     ``masses`` are the cells' counts, which add up to ``total``; ``edges`` cut each axis.
     """
@@ -78,7 +78,7 @@ class CellEstimate:
         self.measured: list[tuple[Int64Array, float]] = []
 
     def add(self, query: Int64Array, answer: float) -> None:
-        """Remember a measured range, cutting cells at its edges."""
+        """Add a measured range, and cut cells at its edges."""
         self.measured.append((query, answer))
         for axis in range(len(self.edges)):
             old = self.edges[axis]
@@ -101,12 +101,12 @@ class CellEstimate:
             for cell, (_, answer) in zip(cells, self.measured, strict=True):
                 inside = masses[cell]
                 mass = scale * float(inside.sum())
-                # The exponent is held where a count far from the total cannot overflow.
+                # Limit the exponent, since a count far from the total could overflow.
                 exponent = min(max(rate * (answer - mass), -30.0), 30.0)
                 factor = math.exp(exponent)
                 inside *= factor
-                # Bringing the total back is one factor for all cells, kept aside. By rounding, cells that
-                # hold everything may seem to hold more.
+                # One common factor restores the total; it is kept separately. Through rounding, cells that
+                # # hold everything may seem to hold more.
                 scale *= self.total / (max(self.total - mass, 0.0) + mass * factor)
                 moved = max(moved, abs(exponent))
             masses *= scale
@@ -114,7 +114,7 @@ class CellEstimate:
             if moved < 1e-9:
                 break
         whole = float(masses.sum())
-        # Far more rounds than the noise allows may leave no mass that a double can hold: keep what was.
+        # With far too many rounds the mass may underflow or overflow: then keep the previous masses.
         if 0 < whole < math.inf:
             self.masses = masses * (self.total / whole)
 
@@ -133,7 +133,7 @@ class CellEstimate:
 
 
 def _total(request: Request, known_total: bool, share: Epsilon) -> float:
-    """Return the total to spread: noisy, and at least one so that there is something to reweigh."""
+    """Return the total to spread: noisy, or exact if public; at least one, so that weights exist."""
     exact = request.counts.sum(keepdims=True).ravel()
     if known_total:
         return float(exact[0])
@@ -142,7 +142,7 @@ def _total(request: Request, known_total: bool, share: Epsilon) -> float:
 
 
 def _rounds(total: float, epsilon: float, size: int) -> int:
-    """Choose the number of rounds from published facts: few where little can be told, or little is there.
+    """Choose the number of rounds from published facts: few if noise is large or there are few bins.
 
     >>> _rounds(1.0, 0.1, 4096), _rounds(1e5, 0.1, 4096), _rounds(1e12, 1.0, 4096), _rounds(1e12, 1.0, 60)
     (3, 16, 140, 8)

@@ -1,4 +1,4 @@
-"""Options of mechanisms: what each means, which values it takes, and one refusal for all others."""
+"""Options of mechanisms: their meaning, the values they accept, and the error for all others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from dphist.privacy import exact
 
-# More levels than this cut nothing that there is.
+# More levels than this are never useful.
 _MOST_LEVELS = 64
 _LONGEST_SHOWN = 60
 
@@ -22,9 +22,9 @@ _LONGEST_SHOWN = 60
 class Option:
     """A keyword of a mechanism.
 
-    Args: text says what it means; rule, in words, which values it takes; take returns such a value as the
-        mechanism takes it, and raises ValueError, TypeError or OverflowError for any other; or_none, whether
-        None is one.
+    Args: text, its meaning; rule, the accepted values in words; take, which converts a value to the form the
+        mechanism uses and raises ValueError, TypeError or OverflowError for a bad one; or_none, whether None
+        is accepted.
     """
 
     text: str
@@ -33,7 +33,7 @@ class Option:
     or_none: bool = False
 
     def checked(self, name: str, value: object) -> Any:
-        """Return the value as the mechanism takes it. Raises: ValueError with name, value and rule."""
+        """Return the value in the mechanism's form. Raises: ValueError with name, value and rule."""
         if value is None and self.or_none:
             return None
         try:
@@ -44,7 +44,7 @@ class Option:
 
 
 def whole(text: str, least: int, most: int | None = None, *, or_none: bool = False) -> Option:
-    """Describe an option that takes whole numbers from ``least`` on, to ``most``."""
+    """Describe an option that takes whole numbers from ``least`` to ``most``, without limit if None."""
 
     def take(value: Any) -> int:
         if not isinstance(value, numbers.Integral) or isinstance(value, bool):
@@ -72,7 +72,7 @@ def real(text: str, least: float, most: float) -> Option:
 
 
 def share(text: str) -> Option:
-    """Describe an option that takes a share: an exact fraction of epsilon between 0 and 1, neither."""
+    """Describe an option that takes a share: an exact fraction of epsilon above 0 and below 1."""
 
     def take(value: Any) -> Fraction:
         number = _number(value)
@@ -85,7 +85,7 @@ def share(text: str) -> Option:
 
 
 def word(text: str, *words: str, or_none: bool = False) -> Option:
-    """Describe an option that takes one of some words."""
+    """Describe an option that takes one of these words."""
 
     def take(value: Any) -> str:
         if not isinstance(value, str) or value not in words:
@@ -96,7 +96,7 @@ def word(text: str, *words: str, or_none: bool = False) -> Option:
 
 
 def flag(text: str) -> Option:
-    """Describe an option that is on or off: a number or a word is neither."""
+    """Describe an option that takes True or False, not a number or a word."""
 
     def take(value: Any) -> bool:
         if not isinstance(value, bool | np.bool_):
@@ -107,7 +107,7 @@ def flag(text: str) -> Option:
 
 
 def level_branchings(text: str) -> Option:
-    """Describe an option that takes a branching for each level; whether they reach is for the tree to say."""
+    """Describe an option that takes a branching per level; the tree checks that they cover the bins."""
     one = whole("", 1)
 
     def take(value: Any) -> tuple[int, ...]:
@@ -125,7 +125,7 @@ def _number(value: Any) -> Any:
 
 
 def _shown(value: object) -> str:
-    """Return a value for a message of one line, also where it has no short text or none at all."""
+    """Return a short text of a value for a one-line message, even if its repr is long or fails."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # whatever its repr raises, the message is about the option

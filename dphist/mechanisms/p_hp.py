@@ -1,4 +1,4 @@
-"""P-HP: halve the histogram again and again where that makes it more uniform, then measure the buckets."""
+"""P-HP: bisect the histogram repeatedly into more uniform parts, then measure the buckets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dphist.mechanisms.dawa.expand import bucket_counts, uniform_expansion
 from dphist.mechanisms.ranges import squared_cover
 from dphist.privacy import exact
 
-# Deviations are compared in units of 2^-4 of a count: far below any noise, far above int64's end.
+# Deviations are compared in units of 2^-4 of a count: far finer than any noise, without overflow of int64.
 _LATTICE = 4
 
 
@@ -27,21 +27,21 @@ def p_hp(
 ) -> HistogramRelease:
     """Bisect recursively, choosing each cut privately; choose the best stage; measure its buckets (P-HP).
 
-    Guarantee: epsilon-DP. The partition has half its share for cuts and half for the choice of a stage.
-        Cuts: clusters of one depth are disjoint, so the ``depth`` depths add up, each with an equal part e;
-        a cut of a cluster of length L scores -(deviation of its two parts + the price of buckets), which one
-        event moves by at most 2 - 2 / L (``sensitivity``), and is drawn with scale 2 (2 - 2 / L) / e.
+    Guarantee: epsilon-DP. The partition spends half its share on cuts and half on the choice of a stage.
+        Cuts: clusters of one depth are disjoint, so each of the ``depth`` depths gets an equal part e; a cut
+        of a cluster of length L scores -(deviation of its two parts + the price of buckets), which one event
+        moves by at most 2 - 2 / L (``sensitivity``), and is drawn with scale 2 (2 - 2 / L) / e.
         Stage: the same score over the whole histogram, sensitivity 2 - 2 / n. Counts: the buckets are
-        disjoint, one event changes one count by one. Biased by what is not uniform within a bucket;
-        ``variance`` is that of the noise, given the buckets, and not known for clipped counts.
-    Args: partition_share of epsilon; depth, at most how often a cluster is cut, by default ceil(log2 n);
+        disjoint, one event changes one count by one. Biased if counts within a bucket are not uniform;
+        ``variance`` is that of the noise, given the buckets, and unknown for clipped counts.
+    Args: partition_share of epsilon; depth, the largest number of cuts of a cluster, by default ceil(log2 n);
         nonnegative, whether negative counts are set to zero, which biases long ranges upwards.
-    Cost: O(n log n) a depth.
-    Source: Acs, Castelluccia, Chen (2012), P-HPartition. Their code clips negative counts always and keeps
-        the budget of the last depth unused; both are not done here.
+    Cost: O(n log n) per depth.
+    Source: Acs, Castelluccia, Chen (2012), P-HPartition. Unlike their code, this one clips negative counts
+        only on request and uses the budget of the last depth.
     """
     size = request.counts.size
-    # A cut takes at least one bin off a cluster: more depths would have budget and no use.
+    # Each cut separates at least one bin, so more depths would waste budget.
     depths = max(1, (size - 1).bit_length() if depth is None else min(depth, size - 1))
     half = exact(partition_share, "partition_share") / 2
     epsilon_cuts = request.ledger.spend_share("cuts", half)
@@ -65,7 +65,7 @@ def p_hp(
 def _choose_cuts(
     request: Request, index: DeviationIndex, price: int, depths: int, epsilon: Fraction
 ) -> list[int]:
-    """Return the cuts in the order they were made, depth by depth from the left."""
+    """Return the cuts in the order in which they were made, depth by depth from the left."""
     clusters = [(0, request.counts.size)]
     cuts: list[int] = []
     for _ in range(depths):
@@ -77,7 +77,7 @@ def _choose_cuts(
         for (start, end), score in zip(clusters, scores, strict=True):
             moved = sensitivity(end - start, index.lattice)
             chosen = request.select(score, 2 * moved * depths / epsilon)
-            # The first score is that of leaving the cluster whole, which ends its bisection.
+            # Index 0 leaves the cluster whole, which ends its bisection.
             if chosen:
                 cuts.append(start + chosen)
                 halves += [(start, start + chosen), (start + chosen, end)]
@@ -101,7 +101,7 @@ def _cut_scores(index: DeviationIndex, price: int, clusters: list[tuple[int, int
 def _choose_stage(
     request: Request, index: DeviationIndex, price: int, cuts: list[int], epsilon: Fraction
 ) -> Int64Array:
-    """Choose after how many of the cuts to stop; return the edges of that partition."""
+    """Choose the number of cuts to keep; return the edges of that partition."""
     size = request.counts.size
     if not cuts:
         return np.array([0, size])

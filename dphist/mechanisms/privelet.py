@@ -48,7 +48,7 @@ def haar_differences(values: Int64Array) -> Int64Array:
 
 
 def from_haar_differences(coefficients: FloatArray) -> FloatArray:
-    """Return the values whose total and differences these are."""
+    """Return the values that have this total and these differences."""
     values = coefficients[:1]
     while values.size < coefficients.size:
         differences = coefficients[values.size : 2 * values.size]
@@ -60,7 +60,7 @@ def from_haar_differences(coefficients: FloatArray) -> FloatArray:
 
 
 def _squared_weights(height: int, ranges: Int64Array) -> FloatArray:
-    """Sum the squares of the weights that a range's answer gives to the coefficients."""
+    """Return, per range, the sum of the squared weights of the coefficients in its answer."""
     starts, ends = ranges.T
     total = ((ends - starts) / (1 << height)) ** 2
     for level in range(1, height + 1):
@@ -71,6 +71,6 @@ def _squared_weights(height: int, ranges: Int64Array) -> FloatArray:
 
 
 def _tent(edges: Int64Array, level: int) -> FloatArray:
-    """Weight of the node over 2^level bins that holds the edge, in the prefix up to the edge."""
+    """Return the weight, in the prefix up to an edge, of the node over 2^level bins that holds the edge."""
     inside = edges & ((1 << level) - 1)
     return np.asarray(np.minimum(inside, (1 << level) - inside) / (1 << level))

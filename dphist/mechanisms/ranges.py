@@ -9,7 +9,7 @@ from dphist.arrays import FloatArray, Int64Array
 
 
 def checked_ranges(ranges: ArrayLike, shape: tuple[int, ...]) -> Int64Array:
-    """Return the ranges as int64, refusing any that leave the histogram.
+    """Return the ranges as int64, after checking that they lie inside the histogram.
 
     Args: ranges of shape (m, 2), [start, end) in bins, for a histogram of shape (n,); of shape (m, 4),
         [row start, row end, column start, column end), for shape (rows, columns). An empty range is allowed.
@@ -58,9 +58,9 @@ def range_sums(values: FloatArray, ranges: Int64Array) -> FloatArray:
 
 
 def squared_cover(edges: Int64Array, ranges: Int64Array) -> FloatArray:
-    """Sum, over the blocks between edges, the square of the part of the block that each range covers.
+    """Return, per range, the sum over blocks of the squared fraction of the block that the range covers.
 
-    The variance of a range, for independent noise of variance 1 on blocks that are spread evenly over bins.
+    This is the variance of a range if each block has independent noise of variance 1, spread over its bins.
 
     >>> squared_cover(np.array([0, 2, 6]), np.array([[0, 6], [1, 3], [3, 3]])).tolist()
     [2.0, 0.3125, 0.0]
@@ -73,7 +73,7 @@ def squared_cover(edges: Int64Array, ranges: Int64Array) -> FloatArray:
 
 
 def spread_ranges(shape: tuple[int, ...], count: int = 2000) -> Int64Array:
-    """Return ranges spread evenly over all ranges: the workload of a mechanism that was given none.
+    """Return ranges spread evenly over all ranges: the default workload of a mechanism.
 
     Endpoints come from an additive recurrence of low discrepancy, so the set depends on the shape alone.
 

@@ -1,8 +1,8 @@
-"""The one call that runs any mechanism, and what it checks before one sees anything.
+"""The one call that runs any mechanism, and the checks it makes before.
 
 To add a mechanism: write ``def name(request: Request, *, option=default) -> HistogramRelease`` in a module,
-and add one row to ``table.py``, with an ``Option`` for each keyword: ``release`` checks all that it is given.
-The contract test then holds it to everything that every mechanism promises.
+and add one row to ``table.py``, with an ``Option`` for each keyword, which ``release`` checks. The contract
+test then checks everything that every mechanism promises.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROWS = {row.name: row for row in TABLE}
 
 
 def names(dimensions: int | None = None) -> list[str]:
-    """List the mechanisms, all or those for histograms of so many dimensions."""
+    """List the mechanisms: all, or those for histograms with this number of dimensions."""
     return [row.name for row in TABLE if dimensions in (None, row.dimensions)]
 
 
@@ -37,9 +37,9 @@ def describe(name: str) -> Mechanism:
 
 
 def checked_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as the mechanism takes them: shares as exact fractions, numbers as its arithmetic needs.
+    """Return options in the mechanism's form: shares as exact fractions, numbers as its arithmetic needs.
 
-    What depends on the histogram (no more buckets than bins) the mechanism checks when it runs.
+    The mechanism itself checks limits that depend on the histogram (no more buckets than bins).
 
     Raises: ValueError naming the mechanism, the option and the value, for an unknown one or a bad value.
 
@@ -97,13 +97,13 @@ def release(
 ) -> HistogramRelease:
     """Release a histogram with differential privacy.
 
-    Guarantee: epsilon-DP for histograms that are neighbours as the release says: by default they differ by
-        one event added or removed; with ``known_total=True`` or ``neighbours="substitute"``, where there is
-        such an option, by one event moved: the number of events is then public.
+    Guarantee: epsilon-DP for neighbouring histograms; the release names the relation. By default they differ
+        by one event added or removed. With the options ``known_total=True`` or ``neighbours="substitute"``
+        they differ by one event moved, and the number of events is public.
         The mechanism's own docstring states the sensitivity of each step. ``continuous`` and ``SeededNoise``
         protect nobody.
-    Args: counts of shape (n,), or (rows, columns), whole and not negative; workload, the ranges that matter,
-        (m, 2) or (m, 4) half-open bins (spread over all ranges if none is given and the mechanism uses one);
+    Args: counts of shape (n,), or (rows, columns), whole and not negative; workload, the ranges to optimise
+        for, (m, 2) or (m, 4) half-open bins (by default spread over all ranges, if the mechanism uses one);
         noise, by default ``SystemNoise()``; options as ``describe(name).options`` lists them, checked by
         ``checked_options``.
     Raises: ValueError in one line that names what is wrong and where.

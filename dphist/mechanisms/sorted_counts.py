@@ -1,4 +1,4 @@
-"""Unattributed histograms: the counts in rising order, without saying whose they are."""
+"""Unattributed histograms: the counts in rising order, without their bins."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sorted_rounded(request: Request) -> HistogramRelease:
 
 
 def sorted_isotonic(request: Request) -> HistogramRelease:
-    """Return the closest rising sequence to the noisy sorted counts (S-bar).
+    """Return the rising sequence that is closest to the noisy sorted counts (S-bar).
 
     Guarantee: as ``sorted``, of which it is post-processing. Biased towards a smooth sequence, with an error
         that shrinks where counts repeat: d distinct counts cost O(d log^3 n / epsilon^2) instead of

@@ -1,4 +1,4 @@
-"""StructureFirst: draw the boundaries of a fixed number of buckets, then measure a tree in each."""
+"""StructureFirst: draw the boundaries of k buckets privately, then measure a tree in each bucket."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dphist.mechanisms.trees.weighted_tree import IntervalTree
 
 # A bucket in the table of least costs is at most this many times the mean bucket's length.
 _LONGEST = 8
-# More than any cost, and two of them still fit int64.
+# Larger than any cost; the sum of two still fits int64.
 _UNREACHED = 2**61
 
 
 class BucketCost(Protocol):
-    """What a bucket of these bins costs, in whole units, and how far one event can move it."""
+    """The cost of a bucket, in whole units, and the largest change of a cost by one event."""
 
     sensitivity: int
 
@@ -33,7 +33,7 @@ class BucketCost(Protocol):
 
 
 class AbsoluteCost:
-    """Absolute deviation from the median, a whole number; one event moves it by one at most."""
+    """Absolute deviation from the median, a whole number; one event moves it by at most one."""
 
     sensitivity = 1
 
@@ -62,7 +62,7 @@ class SquaredCost:
         """Return the cost of each bucket."""
         total = self._sums[ends] - self._sums[starts]
         length = ends - starts
-        # sum x^2 - s^2 / L, with s = q L + r so that no product leaves int64.
+        # sum x^2 - s^2 / L, with s = q L + r so that no product overflows int64.
         floor, rest = np.divmod(total, length)
         centred = self._squares[ends] - self._squares[starts] - floor * (total + rest)
         return np.asarray(centred - -(-(rest * rest) // length))
@@ -77,7 +77,7 @@ def structure_first(
     largest_count: int = 1024,
     branching: int = 8,
 ) -> HistogramRelease:
-    """Draw k - 1 boundaries from last to first, near the least deviation, then measure a tree in each bucket.
+    """Draw k - 1 boundaries from last to first, favouring low deviation, then measure a tree in each bucket.
 
     Guarantee: epsilon-DP. Each boundary has an equal part e of the partition's share. Given the boundary to
         its right, a place scores -(least cost of the buckets to its left + cost of the bucket it opens). One
@@ -85,11 +85,11 @@ def structure_first(
         squared deviation of counts clipped at F, 2 F - 1. It is drawn with scale 2 D / e. Trees: buckets are
         disjoint, an event is in one tree and changes one node of each of its levels. Answers are unbiased
         whatever the boundaries; ``variance`` is exact, given them.
-    Args: buckets k, by default a tenth of the bins; partition_share, small by default: boundaries cost
-        nothing in bias, and so much noise falls on them that more budget for them never paid on DPBench's
-        data; deviation; largest_count F, a public bound used for squared deviation only; branching of the
-        trees, 2 in the paper's code.
-    Cost: O(k n L) for the table of least costs, whose buckets are at most L = 8 n / k long: 8 n^2 at most.
+    Args: buckets k, by default a tenth of the bins; partition_share, small by default: boundaries add no
+        bias, and their noise is so large that more budget for them did not help on DPBench's data; deviation;
+        largest_count F, a public bound used for squared deviation only; branching of the trees, 2 in the
+        paper's code.
+    Cost: O(k n L) for the table of least costs, with buckets of at most L = 8 n / k bins: at most 8 n^2.
     Source: Xu, Zhang, Xiao, Yang, Yu, Winslett (2013), StructureFirst, with trees in buckets and absolute
         deviation as in their code. F from the data, as in that code, is not private. Their table has no
         limit L; with it the least cost is no more than theirs for k - k / 8 buckets.
@@ -127,7 +127,7 @@ def structure_first(
 
 
 def _draw_boundaries(request: Request, cost: BucketCost, buckets: int, epsilon: Fraction) -> Int64Array:
-    """Draw the boundaries from last to first; which places are open depends on published boundaries alone."""
+    """Draw the boundaries from last to first; the possible places depend only on published boundaries."""
     size = request.counts.size
     longest = min(size, _LONGEST * -(-size // buckets))
     table = least_costs(cost, size, buckets - 1, longest)
@@ -143,7 +143,7 @@ def _draw_boundaries(request: Request, cost: BucketCost, buckets: int, epsilon: 
 def least_costs(cost: BucketCost, size: int, buckets: int, longest: int) -> Int64Array:
     """Return the least cost of cutting the first i bins into p buckets of at most ``longest`` bins.
 
-    Returns: (buckets, size + 1): row p - 1, column i; where p buckets cannot be, more than any cost.
+    Returns: (buckets, size + 1): row p - 1, column i; ``_UNREACHED`` if p buckets are impossible.
     Raises: ValueError for a table of more than 2^27 numbers (1 GB).
     Cost: O(buckets size longest).
     """
@@ -151,7 +151,7 @@ def least_costs(cost: BucketCost, size: int, buckets: int, longest: int) -> Int6
         raise ValueError(
             f"{size} bins x {buckets} buckets are more than 2^27 least costs; ask for fewer buckets"
         )
-    # Row i, column l: the bucket [i - longest + l, i), in line with a window of the layer before.
+    # Row i, column l: the bucket [i - longest + l, i), aligned with a window of the previous layer.
     ends = np.repeat(np.arange(size + 1), longest)
     starts = ends - np.tile(np.arange(longest, 0, -1), size + 1)
     real = starts >= 0

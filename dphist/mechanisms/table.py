@@ -1,4 +1,4 @@
-"""The table of mechanisms: a row for each, with every option, what it means and which values it takes."""
+"""The table of mechanisms: one row each, with every option, its meaning and the values it accepts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dphist.privacy import Neighbours
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One row: where a mechanism lives and what it needs.
+    """One row: a mechanism's location, options and guarantee.
 
-    Args: ``target`` is "module:function"; ``options`` says what each keyword of the function means, which
-        values it takes, and the paper's where the default, which is in the signature, is another;
-        ``neighbours`` is the relation of its guarantee with the defaults (a release names its own).
+    Args: ``target`` is "module:function"; ``options`` describes each keyword of the function, the values it
+        accepts, and the paper's value if the default (in the signature) is different; ``neighbours`` is the
+        relation of its guarantee with the defaults (a release names its own).
     """
 
     name: str

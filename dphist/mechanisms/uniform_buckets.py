@@ -1,4 +1,4 @@
-"""Which neighbouring pieces look alike: the cheapest cut of noisy counts into uniform buckets."""
+"""Merge similar neighbouring pieces: the cheapest cut of noisy counts into uniform buckets."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.dawa.partition import least_cost_partition
 
-# Every run of pieces may be a bucket up to here; beyond, runs of a power of two.
+# Up to this many pieces every run may be a bucket; beyond it, only runs of a power of two.
 _ALL_RUNS = 4096
-# A bucket costs 2, and one of k pieces of m costs (2 + 1.2 ln(m / 64)) / k more, in units of log-likelihood:
-# a single piece has the Laplace tail, and the more there are of them, the more look odd by chance.
+# A bucket costs 2, and a bucket of k of the m pieces costs (2 + 1.2 ln(m / 64)) / k more, in units of
+# # log-likelihood: a single piece has the Laplace tail, and with more pieces more look odd by chance.
 _BUCKET_COST = 2.0
 _SHORT_COST = 2.0
 _SHORT_COST_GROWTH = 1.2
@@ -23,18 +23,18 @@ def uniform_buckets(
 ) -> Int64Array:
     """Return the edges, in pieces, of the buckets that fit the noisy counts at least cost.
 
-    A bucket's cost is half the weighted sum of squares by which its pieces differ from one count a bin, and a
-    price, as a Gaussian likelihood with a penalty would have it. Input and output are published.
+    A bucket's cost is half the weighted sum of squared differences of its pieces from one count per bin, plus
+    a price: a Gaussian likelihood with a penalty. Input and output are published values.
 
-    Args: noisy counts, widths in bins and variances of the m pieces; price of a bucket, by default 2 and more
-        for short ones.
+    Args: noisy counts, widths in bins and variances of the m pieces; price of a bucket, by default 2, more
+        for short buckets.
     Returns: shape (buckets + 1,), 0 to m.
     Cost: O(m^2) up to 4096 pieces, in vectors of m; O(m log m) beyond.
 
     >>> uniform_buckets(np.array([0.0, 1, 0, 50, 49]), np.ones(5, dtype=np.int64), np.ones(5)).tolist()
     [0, 3, 5]
     """
-    # Sums of squares are only as good as double precision: no variance below what that leaves of them.
+    # Limit variances from below by the precision of a sum of squares in doubles.
     weights = 1.0 / np.maximum(variances, 2.0**-46 * float(noisy @ noisy))
     sums = np.zeros((3, noisy.size + 1))
     np.cumsum(
@@ -56,14 +56,14 @@ def uniform_buckets(
 def _costs(
     before: FloatArray, until: FloatArray, pieces: int | Int64Array, prices: tuple[float, float]
 ) -> FloatArray:
-    """Return the cost of the runs between two columns of running sums; prices of a bucket, of a short one."""
+    """Return the costs of runs between two columns of running sums. Args: prices, per bucket and if short."""
     squares, products, widths = until - before
     each, short = prices
     return np.asarray(0.5 * (squares - products**2 / widths) + each + short / pieces)
 
 
 def _cheapest_runs(sums: FloatArray, prices: tuple[float, float]) -> Int64Array:
-    """Find the least sum of costs over all cuts into runs, end by end."""
+    """Return the edges of the cut into runs with the least sum of costs."""
     size = sums.shape[1] - 1
     best = np.zeros(size + 1)
     last_start = np.zeros(size + 1, dtype=np.int64)

@@ -1,6 +1,7 @@
-"""dphist's own mechanism: look coarsely, look closer where there is something, then measure what differs.
+"""dphist's own mechanism: measure coarsely, measure more finely where there are events, then refine.
 
 May import: ``dphist.mechanisms`` except its registry, numpy, scipy.
-Start at: ``mechanism.py`` (three looks), then ``third_look.py``; buckets and estimate are those next door.
-Must stay true: data are read by ``Request.measure`` only; all else is computed from what it returned.
+Start at: ``mechanism.py`` (three looks), then ``third_look.py``; ``dphist.mechanisms`` has buckets and
+estimate.
+Must stay true: only ``Request.measure`` reads data; all else is computed from its results.
 """

@@ -1,4 +1,4 @@
-"""Three looks at a histogram, each where the one before says it pays."""
+"""Measure a histogram in three looks, each planned from the results of the previous one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dphist.mechanisms.measured_runs import MeasuredRuns
 from dphist.mechanisms.trees.hierarchical import measure_tree
 from dphist.mechanisms.uniform_buckets import uniform_buckets
 
-# A block is cut into about (its events) epsilon / 20 pieces: a piece then stands out of its noise.
+# A block is cut into about (its events) epsilon / 20 pieces, so that a piece exceeds its noise.
 _EVENTS_PER_PIECE = 20.0
 
 
@@ -28,21 +28,21 @@ def adaptive_tree(
 ) -> HistogramRelease:
     """Measure blocks; cut each into as many pieces as its count justifies; merge pieces that look alike.
 
-    First look: equal blocks of bins. Second look: each block is cut into a power of two of pieces by its
-    noisy count, and these are measured. Neighbouring pieces whose noisy counts are those of a uniform run
+    First look: equal blocks of bins. Second look: each block is cut into a power of two pieces, chosen from
+    its noisy count, and these are measured. Neighbouring pieces whose noisy counts are those of a uniform run
     become buckets. Third look: a tree over the buckets, planned for the workload and for what is already
-    known. All three looks go into one least-squares estimate; buckets are spread evenly over their bins.
+    known. One least-squares estimate uses all three looks; buckets are spread evenly over their bins.
 
-    Guarantee: epsilon-DP. Each look measures integers with its own part of epsilon, the shape of each is
-        computed from what the looks before it published. Blocks are disjoint, pieces are disjoint: one event
-        changes one count by one. Third look: ``measure_tree``, one path's parts. No selection reads the data.
-        Biased by what is not uniform within a bucket. No ``variance`` is stated: the looks choose the buckets
-        whose counts they are then part of.
-    Args: blocks, at most; blocks_share and pieces_share of epsilon, the tree has the rest.
+    Guarantee: epsilon-DP. Each look measures integers with its own part of epsilon; its shape is computed
+        from published results of earlier looks. Blocks are disjoint, and so are pieces: one event changes one
+        count by one. Third look: ``measure_tree``, one path's parts. No selection reads the data. Biased if
+        counts within a bucket are not uniform. No ``variance`` is stated: the same noisy counts choose the
+        buckets and enter their estimates.
+    Args: blocks, their largest number; blocks_share and pieces_share of epsilon, the tree gets the rest.
     Cost: O(p^2 + m log n) for p pieces up to 4096, O(p log p) beyond; 2 p draws.
     Source: this library's own. As in DAWA (Li et al. 2014) buckets follow the data and the tree the workload;
-        as in adaptive grids (Qardaji et al. 2013) a first look says how fine the second is. Defaults were set
-        on generated histograms (``benchmarks/generated.py``), not on the papers'.
+        as in adaptive grids (Qardaji et al. 2013) a first look decides how fine the second is. Defaults were
+        set on generated histograms (``benchmarks/generated.py``), not on the papers'.
 
     >>> from dphist.mechanisms import release
     >>> from dphist.noise import SeededNoise
@@ -85,7 +85,7 @@ def _measure_runs(request: Request, edges: Int64Array, epsilon: Fraction) -> tup
     """Measure disjoint runs of bins; return their noisy counts and the variance of each."""
     scale = 1 / epsilon
     noisy = request.measure(bucket_counts(request.counts, edges), scale).astype(np.float64)
-    # Noise far below one count is none; its variance would only spoil the arithmetic.
+    # Noise far below one count is always 0; its tiny variance would only harm the arithmetic.
     return noisy, noise_variance(max(scale, Fraction(1, 10)), continuous=request.continuous)
 
 
@@ -94,7 +94,7 @@ def _cut_blocks(block_edges: Int64Array, noisy: FloatArray, epsilon: float) -> I
     sizes = np.diff(block_edges)
     wanted = np.clip(noisy * epsilon / _EVENTS_PER_PIECE, 1.0, sizes)
     pieces = 2 ** np.floor(np.log2(wanted)).astype(np.int64)
-    # Where a whole block would be cut into single bins but for its odd size, it is.
+    # If only its odd size keeps a block from being cut into single bins, cut it into single bins.
     pieces = np.where((wanted == sizes) | (pieces > sizes), sizes, pieces)
     cuts = [
         start + np.arange(count) * size // count
@@ -113,7 +113,7 @@ def _joined(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the pieces' counts made consistent with their blocks', and their variances.
 
-    Only a piece that is its whole block becomes much surer; of others the small gain is left out.
+    Only a piece that is its whole block gains much precision; the small gain of others is ignored.
     """
     block = np.searchsorted(block_edges, piece_edges[:-1], side="right") - 1
     pieces = np.bincount(block)
@@ -127,9 +127,9 @@ def _joined(
 def _add_look(
     runs: MeasuredRuns, edges: Int64Array, looked_at: Int64Array, noisy: FloatArray, variance: float
 ) -> FloatArray:
-    """Add a look to the network: its runs between common edges, added up; return what it tells of buckets.
+    """Add a look's measurements to the network, summed between common edges; return its precisions.
 
-    Returns: one over the variance that this look alone leaves to each bucket, 0 where it has not both edges.
+    Returns: per bucket, one over the variance of its count from this look alone; 0 if an edge is missing.
     """
     common = np.isin(looked_at, edges, assume_unique=True).nonzero()[0]
     places = np.searchsorted(edges, looked_at[common])
@@ -142,7 +142,7 @@ def _add_look(
 
 
 def _add_tree(request: Request, runs: MeasuredRuns, edges: Int64Array, known: FloatArray) -> None:
-    """Measure the buckets with the rest of epsilon by the tree that is best for the workload."""
+    """Measure the buckets with the rest of epsilon, by the tree that is best for the workload."""
     epsilon = request.ledger.spend_rest("tree")
     starts, ends = bucket_positions(request.ranges.T, edges)
     planned = plan_tree(known, float(epsilon), starts, ends)

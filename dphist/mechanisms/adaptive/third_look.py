@@ -1,4 +1,4 @@
-"""The tree of the third look: which branching and shares, given what earlier looks already tell."""
+"""Choose the tree of the third look: its branching and shares, given the results of earlier looks."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class PlannedTree:
 
 
 def plan_tree(known: FloatArray, epsilon: float, starts: FloatArray, ends: FloatArray) -> PlannedTree:
-    """Return the tree of least mean error over the workload, together with what is known of the buckets.
+    """Return the tree of least mean error over the workload, given what is known of the buckets.
 
-    Candidates are the trees of equal branching of each height, with levels weighed alike and leaves less or
-    not at all, as leaves may be known well enough; then the best one's shares are moved one at a time.
+    Candidates are the trees of equal branching of each height, with equal level weights and smaller or zero
+    weights for leaves, which may already be known well. Then the best tree's shares are improved one by one.
 
     Args: known, one over the variance of each bucket's count so far, above 0; epsilon of the tree; the
         workload's starts and ends in buckets.
@@ -67,7 +67,7 @@ def plan_tree(known: FloatArray, epsilon: float, starts: FloatArray, ends: Float
 
 
 def _candidates(buckets: int) -> Iterator[PlannedTree]:
-    """Yield trees of each height whose levels, but for leaves and root, have equal shares."""
+    """Yield trees of each height with equal shares on all levels except leaves and root."""
     heights = range(1, max(2, buckets.bit_length()))
     for branching in sorted({least_branching(buckets, height) for height in heights}):
         tree = IntervalTree(buckets, branching)

@@ -1,4 +1,4 @@
-"""How far the counts in an interval are from uniform, exactly, for many intervals at once."""
+"""The exact deviation from uniformity of the counts in an interval, for many intervals at once."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 
-# Below this length summing the window itself is faster than asking the index.
+# For shorter intervals, summing directly is faster than the index.
 _SHORT = 16
-# Intervals whose working arrays stay in a core's cache.
+# Number of intervals whose working arrays fit in a core's cache.
 _AT_ONCE = 2**14
 
 
 class DeviationIndex:
     """Answers dev(b) = sum over j in b of |x_j - mean of b| for any intervals b, in units of 2^-lattice.
 
-    dev is 2 (s - c q) - 2 c r / L for an interval of length L and total q L + r, with s and c the sum and the
-    number of its counts above q: integers, and one division, rounded down.
-    Cost: O(n log d) to build for d distinct counts, O(log d) an interval (a wavelet matrix on their ranks).
+    For an interval of length L and total q L + r, with s and c the sum and the number of its counts above q,
+    dev is 2 (s - c q) - 2 c r / L: integers, and one division, rounded down.
+    Cost: O(n log d) to build for d distinct counts, O(log d) per interval (a wavelet matrix of their ranks).
     Source: Li et al. (2014), section 3.2, with their balanced trees replaced.
     """
 
@@ -32,7 +32,7 @@ class DeviationIndex:
         self._sort_by_bits(ranks.astype(np.int64))
 
     def _sort_by_bits(self, ranks: Int64Array) -> None:
-        """From the highest bit down, note where ones are, and move them behind the zeros, in order."""
+        """For each bit, highest first, record which ranks have it, and move them behind the others."""
         counts = self.counts
         for bit in range(self.bits - 1, -1, -1):
             ones = (ranks >> bit) & 1
@@ -53,7 +53,7 @@ class DeviationIndex:
         return np.asarray(whole - -(-((above * rest) << (self.lattice + 1)) // length))
 
     def of_length(self, length: int) -> Int64Array:
-        """Return the deviation of every interval of this length, by start."""
+        """Return the deviation of every interval of this length, in order of its start."""
         if length > _SHORT:
             starts = np.arange(self.counts.size - length + 1)
             return self.of(starts, starts + length)
@@ -67,8 +67,8 @@ class DeviationIndex:
     def from_median(self, starts: Int64Array, ends: Int64Array) -> Int64Array:
         """Return the sum over j in b of |x_j - median of b|, in units of 2^-lattice.
 
-        Guarantee: exact; one event in an interval of two bins or more moves it by at most one count, as it
-            moves one term by one and the median minimises the sum; of one bin it is always 0.
+        Guarantee: exact. In an interval of two or more bins, one event moves it by at most one count, since
+            it moves one term by one and the median minimises the sum. For one bin it is always 0.
         """
         deviations = np.empty(starts.size, dtype=np.int64)
         for first in range(0, starts.size, _AT_ONCE):
@@ -82,8 +82,8 @@ class DeviationIndex:
     def _least(
         self, starts: Int64Array, ends: Int64Array, wanted: Int64Array
     ) -> tuple[Int64Array, Int64Array]:
-        """Sum the ``wanted`` least counts of each interval; return also the next one in order, if any."""
-        # Places fit 32 bits, which halves what has to be read.
+        """Return the sum of the ``wanted`` smallest counts per interval, and the next larger one, if any."""
+        # Positions fit 32 bits, which halves the memory traffic.
         low, high, right = (each.astype(np.int32) for each in (starts, ends, wanted))
         inside = self.totals.take(ends) - self.totals.take(starts)
         least = np.zeros_like(inside)
@@ -93,21 +93,21 @@ class DeviationIndex:
             sum_of_zeros = inside - sum_of_ones
             smaller = (high - low) - (ones_high - ones_low)
             goes_right = right >= smaller
-            # All with a zero in this bit are among the least.
+            # All counts with a zero in this bit are among the smallest.
             least += sum_of_zeros * goes_right
             inside = np.where(goes_right, sum_of_ones, sum_of_zeros)
             right -= smaller * goes_right
             zeros = np.int32(self.counts.size - int(ones[-1]))
             low = np.where(goes_right, zeros + ones_low, low - ones_low)
             high = np.where(goes_right, zeros + ones_high, high - ones_high)
-        # What is left are equals.
+        # The remaining counts are equal.
         each = inside // np.maximum(high - low, 1)
         return least + right * each, each
 
     def _above(
         self, starts: Int64Array, ends: Int64Array, floor: Int64Array
     ) -> tuple[Int64Array, Int64Array]:
-        """Count and sum the counts above ``floor`` in each interval."""
+        """Return the number and the sum of the counts above ``floor`` in each interval."""
         threshold = np.searchsorted(self.values, floor, side="right")
         low, high = starts, ends
         above = np.zeros_like(starts)
@@ -121,14 +121,14 @@ class DeviationIndex:
             zeros = self.counts.size - int(ones[-1])
             low = np.where(goes_right, zeros + ones_low, low - ones_low)
             high = np.where(goes_right, zeros + ones_high, high - ones_high)
-        # What is left has exactly the threshold's rank: it is the first value above the floor.
+        # The remaining counts have exactly the threshold's rank: the first value above the floor.
         present = np.where(threshold < self.values.size, high - low, 0)
         first_above: Int64Array = self.values[np.minimum(threshold, self.values.size - 1)]
         return above + present, np.asarray(total + present * first_above, dtype=np.int64)
 
 
 def sensitivity(length: int, lattice: int) -> int:
-    """Return how far one event can move the rounded deviation of an interval, in units of 2^-lattice.
+    """Return the largest change of an interval's rounded deviation by one event, in units of 2^-lattice.
 
     The exact deviation moves by at most 2 - 2 / length, when the event's bin is on one side of the mean and
     all others on the other side; rounding down to the lattice adds less than one unit.
@@ -140,7 +140,7 @@ def sensitivity(length: int, lattice: int) -> int:
 
 
 def sensitivity_from_median(length: int, lattice: int) -> int:
-    """Return how far one event can move an interval's deviation from its median, in units of 2^-lattice.
+    """Return the largest change of a deviation from the median by one event, in units of 2^-lattice.
 
     >>> sensitivity_from_median(1, 4), sensitivity_from_median(2, 4), sensitivity_from_median(64, 4)
     (0, 16, 16)

@@ -1,4 +1,4 @@
-"""Stage 3 of DAWA: from buckets back to bins, and ranges of bins as ranges of buckets."""
+"""Stage 3 of DAWA: spread buckets over bins, and express ranges of bins as ranges of buckets."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def uniform_expansion(buckets: FloatArray, edges: Int64Array) -> FloatArray:
 
 
 def bucket_positions(bin_edges: Int64Array, edges: Int64Array) -> FloatArray:
-    """Return bin edges as positions among the buckets, a fraction inside a bucket.
+    """Return bin edges as positions among the buckets; an edge inside a bucket has a fractional position.
 
-    A range of bins is then the range of buckets between two positions: the paper's transformed query.
+    The range of buckets between two positions is the paper's transformed query.
     Source: Li et al. (2014), definition 6; example 3 is this one.
 
     >>> bucket_positions(np.array([1, 6]), np.array([0, 2, 3, 7, 10])).tolist()

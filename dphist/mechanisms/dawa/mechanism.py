@@ -1,4 +1,4 @@
-"""DAWA and its parts: partition the bins privately, then measure the buckets, for a workload of ranges."""
+"""DAWA and its variants: partition the bins privately, then measure the buckets for a workload of ranges."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dphist.mechanisms.trees.hierarchical import equal_parts, measure_tree
 from dphist.mechanisms.trees.weighted_tree import IntervalTree
 
 PARTITION_SHARE = Fraction(1, 4)
-# What a bucket costs beyond 1 / epsilon_2, in units of the largest noise scale, so that buckets are not
-# chosen for their noise. Set once on the seven histograms of the paper and three epsilons; more intervals
-# compete where all lengths do.
+# Cost of a bucket beyond 1 / epsilon_2, in units of the largest noise scale, so that buckets are not chosen
+# # for their noise. Set once on the seven histograms of the paper and three epsilons. With all lengths, more
+# # intervals compete, so the cost is higher.
 BUCKET_PENALTY = 2.5
 BUCKET_PENALTY_ALL = 4.0
-# An event moves two bucket costs by at most this together, by what deviations are from.
+# Largest change that one event can cause in two bucket costs combined, per choice of centre.
 LARGEST_MOVES: dict[Centre, int] = {"mean": 4, "median": 2}
 
 # (number of buckets, starts and ends of the workload among them) -> a tree and its parts of the budget
@@ -44,22 +44,22 @@ def dawa(
 
     Guarantee: epsilon-DP. Stage 1 spends its share on choosing the partition (``private_partition`` states
         its sensitivities), stage 2 the rest on the buckets' counts (``measure_tree``: one event changes the
-        measured integers by the parts on one path); the expansion is post-processing. Biased by what is not
-        uniform within a bucket; ``variance`` is that of the noise, given the partition, which other noise
-        chose. With ``merge`` there is none: the noise that it would be of chooses the buckets.
-    Args: partition_share of epsilon for stage 1; bucket_penalty, what a bucket costs beyond 1 / epsilon_2, in
-        units of the largest noise scale (below); deviation_from, what counts in a bucket should be near: the
-        paper's "mean", or the "median", which one event moves half as far; tree, "greedy" for the paper's
+        measured integers by the parts on one path); the expansion is post-processing. Biased if counts within
+        a bucket are not uniform. ``variance`` is that of stage 2's noise, given the partition, which stage
+        1's noise chose. With ``merge`` none is stated, because stage 2's noise also chooses the buckets.
+    Args: partition_share of epsilon for stage 1; bucket_penalty, the cost of a bucket beyond 1 / epsilon_2,
+        in units of the largest noise scale (see Source); deviation_from, the centre of a bucket's counts: the
+        paper's "mean", or the "median", which has half the sensitivity; tree, "greedy" for the paper's
         algorithm 2, "best" for the better of it and of equally weighted trees for this workload; merge,
-        whether neighbours that look alike after stage 2 become one bucket, which is not the paper's. Buckets
-        of stage 1 have lengths that are powers of two.
+        whether similar neighbours become one bucket after stage 2, which is not in the paper. Buckets of
+        stage 1 have lengths that are powers of two.
     Cost: O(n log^2 n + m log n) for m ranges; n log n draws.
     Source: Li, Hay, Miklau, Wang (2014). With bucket_penalty 0, deviation_from "mean" and tree "greedy" it is
-        the paper's algorithm as printed, which is private, but its least noisy partition is a sum of many
-        lucky draws: thousands of tiny buckets on the easiest data. The authors' published code avoids that by
-        what theorem 2 does not cover: half the scale that the remark asks for, no noise on single bins, noisy
-        costs clipped at zero. A constant cost for each bucket counters luck and depends on no data. Errors
-        stay above that code's where data are easy: see docs/mechanisms.md, and ``adaptive_tree``.
+        the paper's algorithm as printed. That is private, but the partition of least noisy cost then collects
+        many lucky draws: thousands of tiny buckets on the easiest data. The authors' published code avoids
+        this with steps that theorem 2 does not cover: half the scale that the remark requires, no noise on
+        single bins, noisy costs clipped at zero. A constant cost per bucket prevents it without using data.
+        On easy data, errors stay above that code's: see docs/mechanisms.md, and ``adaptive_tree``.
     """
     return _partitioned(
         request, partition_share, bucket_penalty, deviation_from, _TREE_RULES[tree], merge=merge
@@ -74,7 +74,7 @@ def dawa_all(
     deviation_from: Centre = "median",
     tree: str = "best",
 ) -> HistogramRelease:
-    """As ``dawa``, choosing among buckets of all lengths (DAWA-all); up to 8192 bins.
+    """Run ``dawa`` with buckets of any length (DAWA-all), for up to 8192 bins.
 
     Guarantee: as ``dawa``.
     Cost: O(n^2 log n); n^2 / 2 draws: a minute of system noise at 4096 bins.
@@ -161,7 +161,7 @@ def _partitioned(
     all_lengths: bool = False,
     merge: bool = False,
 ) -> HistogramRelease:
-    """The three stages: partition, measured tree over the buckets, uniform expansion."""
+    """Run the three stages: partition, measured tree over the buckets, uniform expansion."""
     epsilon_partition = request.ledger.spend_share("partition", partition_share)
     epsilon_counts = request.ledger.spend_rest("bucket counts")
     largest_scale = LARGEST_MOVES[deviation_from] / epsilon_partition
@@ -177,7 +177,7 @@ def _partitioned(
     tree, parts = tree_rule(edges.size - 1, starts, ends)
     measured = measure_tree(request, tree, bucket_counts(request.counts, edges), parts, epsilon_counts)
     if merge:
-        # The merged buckets are chosen by the very counts that are fitted to them: no variance is known.
+        # The same noisy counts choose the merged buckets and are fitted to them, so the variance is unknown.
         edges, runs = merged_buckets(measured, edges)
         return request.release(uniform_expansion(runs.solve(), edges), published={"edges": edges})
     return request.release(

@@ -1,4 +1,4 @@
-"""After stage 2: merge neighbouring buckets whose noisy counts look alike, and fit all that was measured."""
+"""After stage 2: merge neighbouring buckets with similar noisy counts, and fit all measurements to them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dphist.mechanisms.uniform_buckets import uniform_buckets
 
 
 def merged_buckets(measured: MeasuredTree, edges: Int64Array) -> tuple[Int64Array, MeasuredRuns]:
-    """Return the edges that are left and the least-squares fit of every measured node to them.
+    """Return the edges of the merged buckets and the least-squares fit of every measured node to them.
 
-    A private first stage needs so much noise that it cuts uniform stretches by chance; the counts of stage 2
-    tell where. Merging is cheapest in log-likelihood with half the log of the number of buckets as the price
-    of each: Schwarz's criterion, nothing tuned.
+    A private first stage needs so much noise that it cuts uniform runs of bins by chance; the counts of stage
+    2 show where. Merging minimises the log-likelihood's cost plus half the log of the number of buckets for
+    each bucket: Schwarz's criterion, without tuning.
 
-    Guarantee: post-processing of published counts. Biased by what is not uniform within a merged bucket.
-    Args: edges in bins of the tree's leaves.
+    Guarantee: post-processing of published counts. Biased if counts within a merged bucket are not uniform.
+    Args: edges of the tree's leaves, in bins.
     Cost: O(k^2) for k buckets up to 4096, in vectors of k; O(k log k) beyond.
     Source: this library's own.
     """

@@ -28,21 +28,22 @@ def private_partition(
     all_lengths: bool,
     deviation_from: Centre = "mean",
 ) -> Int64Array:
-    """Return the edges of the partition of least noisy cost, deviation + ``bucket_cost`` for each bucket.
+    """Return the edges of the partition of least noisy cost; a bucket costs its deviation + ``bucket_cost``.
 
     Guarantee: epsilon-DP. Only the partition is published; the noisy costs are secret. An interval b has
         noise of scale (D + D_b) / epsilon, D_b the sensitivity of its deviation (from the mean 2 - 2 / length
         rounded up to the lattice; from the median 1, for one bin 0) and D the largest of them: given all
         other noise, a partition wins if the noise of its one bucket that holds the event is at most a bound
         that an event moves by no more than D + D_b.
-        That holds for integer noise too, as ties are broken by an order that does not depend on data.
-    Args: counts, shape (n,); bucket_cost in counts, DAWA's 1 / epsilon of stage 2; all_lengths, all intervals
-        rather than those whose length is a power of two; deviation_from "mean", the paper's, or "median".
+        This also holds for integer noise, since ties are broken by an order that does not depend on data.
+    Args: counts, shape (n,); bucket_cost in counts, DAWA's 1 / epsilon of stage 2; all_lengths, whether to
+        use all intervals or only lengths that are powers of two; deviation_from "mean", the paper's, or
+        "median".
     Raises: ValueError for all_lengths above 8192 bins.
     Cost: O(n log^2 n), n log n draws of noise; for all lengths O(n^2 log n) and n^2 / 2 draws.
     Source: Li et al. (2014), algorithm 1, theorem 2 and the remark that follows it. The proof is as printed;
-        their bound 2 on the sensitivity is not reached and is replaced by the exact one. Deviations from the
-        median are between half of those from the mean and these, and have half the sensitivity.
+        the exact sensitivity replaces their bound of 2, which is not reached. Deviations from the median are
+        between half and all of those from the mean, and have half the sensitivity.
     """
     size = counts.size
     if all_lengths and size > LARGEST_SIZE_FOR_ALL:
@@ -52,7 +53,7 @@ def private_partition(
     lattice = _lattice(size, epsilon, bucket_cost)
     lengths = interval_lengths(size, all_lengths=all_lengths)
     index = DeviationIndex(counts, lattice)
-    # A bucket that costs more than all events and noise together costs as much as that.
+    # A bucket's cost is capped at more than all events and noise together.
     each = min(round(bucket_cost * 2**lattice), 1 << (59 - size.bit_length()))
     moved = sensitivity if deviation_from == "mean" else sensitivity_from_median
     largest = moved(_class_of(lengths[-1]), lattice)
@@ -65,7 +66,7 @@ def private_partition(
             else index.from_median(starts, starts + length)
         )
         cost = deviation + each
-        # With one bin there is one partition, and nothing to hide.
+        # With one bin there is only one partition, so no noise is needed.
         scale = (largest + moved(_class_of(length), lattice)) / epsilon
         costs.append((length, request.measure(cost, scale) if largest else cost))
     return least_cost_partition(size, costs)
@@ -79,8 +80,8 @@ def interval_lengths(size: int, *, all_lengths: bool) -> list[int]:
 def least_cost_partition(size: int, costs: Sequence[tuple[int, Numbers]]) -> Int64Array:
     """Return the edges, 0 to size, of the partition into intervals of least total cost.
 
-    Among equal costs the one whose last bucket is longest wins, then whose last but one is, and so on: an
-    order that data cannot move.
+    Among equal costs, the partition with the longest last bucket wins, then with the longest last but one,
+    and so on. This order does not depend on data.
 
     Args: costs, (length, cost by start) in ascending order of length.
     Cost: O(number of costs + size): long intervals by vectors over blocks of ends, short ones one by one.
@@ -96,7 +97,8 @@ def least_cost_partition(size: int, costs: Sequence[tuple[int, Numbers]]) -> Int
     known: list[int] | list[float] = [0]  # best[: end], as Python numbers
     for block_start in range(0, size, block):
         ends = np.arange(block_start + 1, min(block_start + block, size) + 1)
-        # Every long interval that ends in this block starts at or before block_start, where best is known.
+        # Long intervals that end in this block start at or before block_start, where ``best`` is already
+        # known.
         least, by_length = _least_over_long(ends, best, long)
         for end, value, length in zip(ends.tolist(), least.tolist(), by_length.tolist(), strict=True):
             for short_length, cost in short:
@@ -117,7 +119,7 @@ def least_cost_partition(size: int, costs: Sequence[tuple[int, Numbers]]) -> Int
 def _least_over_long(
     ends: Int64Array, best: Numbers, costs: Sequence[tuple[int, Numbers]]
 ) -> tuple[Numbers, Int64Array]:
-    """Return, for each end, the least cost with a last bucket among these lengths, and that length."""
+    """Return, for each end, the least cost with a last bucket of one of these lengths, and that length."""
     unreached = np.iinfo(np.int64).max if best.dtype.kind == "i" else np.inf
     least = cast(Numbers, np.full_like(best, unreached, shape=ends.size))
     by_length = np.zeros(ends.size, dtype=np.int64)
@@ -141,10 +143,10 @@ def _class_of(length: int) -> int:
 
 
 def _lattice(size: int, epsilon: Fraction, bucket_cost: Fraction) -> int:
-    """Return how many binary places costs have: public, and as fine as int64 holds with all sums and noise.
+    """Return the number of binary places of costs: public, and as fine as int64 allows for sums with noise.
 
-    A total of 2^42 events, the square of the size, and 1000 noise scales and the cost of each of size buckets
-    must fit.
+    These must fit: a total of 2^42 events, the square of the size, and for each of ``size`` buckets its cost
+    and 1000 noise scales.
     """
     size_bits, cost_bits = size.bit_length(), math.ceil(bucket_cost).bit_length()
     epsilon_bits = math.ceil(1 / epsilon).bit_length()

@@ -1,4 +1,4 @@
-"""Stage 2 of DAWA: how much of the budget each node of a tree of ranges gets, given the workload."""
+"""Stage 2 of DAWA: the budget of each node of a tree of ranges, given the workload."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dphist.mechanisms.trees.weighted_tree import IntervalTree, RangeClimb, chil
 # Parts of the budget are integers that add up to this over every path; a total of 2^42 times it fits int64.
 LATTICE = 2**20
 TreeParts = tuple[IntervalTree, list[Int64Array]]
-# No node takes so much that the nodes below it are left without.
+# Limit on a node's odds, so that some budget remains for the nodes below it.
 _LARGEST_ODDS = 99.0
 
 
 def best_tree(leaves: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
-    """Return the tree of least workload variance: the greedy one, or one of equal weights, root unmeasured.
+    """Return the tree of least workload variance: greedy, or with equal weights and an unmeasured root.
 
-    Bottom-up greed is short-sighted: on uniform ranges over 4096 leaves an equally weighted tree of branching
-    16 has three quarters of its variance. The choice depends on public facts only.
+    The bottom-up greedy choice is not optimal: on uniform ranges over 4096 leaves, an equally weighted tree
+    of branching 16 has three quarters of its variance. The choice depends on public facts only.
     Cost: O(k + m log k) for each of about log k candidates.
     """
     candidates = [greedy_tree(leaves, starts, ends)]
@@ -32,9 +32,9 @@ def best_tree(leaves: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
 
 
 def greedy_tree(leaves: int, starts: FloatArray, ends: FloatArray, branching: int = 2) -> TreeParts:
-    """Return a tree with the paper's greedy parts, single leaves weighing one hundredth of the workload.
+    """Return a tree with the paper's greedy parts; single leaves have one hundredth of the workload's weight.
 
-    With that they keep a budget where no query separates them; the workload's variance hardly grows.
+    So leaves that no query separates keep some budget, and the workload's variance hardly grows.
     """
     tree = IntervalTree(leaves, branching)
     return tree, greedy_parts(tree, starts, ends, unit_weight=0.01 * starts.size / leaves)
@@ -43,7 +43,7 @@ def greedy_tree(leaves: int, starts: FloatArray, ends: FloatArray, branching: in
 def workload_variance(
     tree: IntervalTree, parts: list[Int64Array], starts: FloatArray, ends: FloatArray
 ) -> float:
-    """Return the mean variance over the workload, in units of the noise of a node given all the budget."""
+    """Return the mean variance over the workload, in units of the variance of a node with all the budget."""
     weights = [part.astype(np.float64) ** 2 for part in parts]
     total = range_variance(tree, weights, starts, ends).sum()
     return float(total * largest_path(tree, parts) ** 2 / max(1, starts.size))
@@ -52,16 +52,16 @@ def workload_variance(
 def greedy_parts(
     tree: IntervalTree, starts: FloatArray, ends: FloatArray, *, unit_weight: float = 0.0
 ) -> list[Int64Array]:
-    """Return the part of each node in the budget, chosen bottom-up for the workload.
+    """Return each node's part of the budget, chosen bottom-up for the workload.
 
-    At each node q, the share lambda is moved from the nodes below to q that minimises the workload's variance
-    within q's range, taking only queries within it fully and longer ones by the decay t^(-depth / 2).
+    Each node q takes from the nodes below it the share lambda that minimises the workload's variance within
+    q's range. Queries inside q's range count fully, longer ones with the decay t^(-depth / 2).
 
     Args: starts and ends of the workload's m ranges in leaves, fractions allowed; unit_weight, the weight of
-        each single leaf as a further query, which leaves budget to leaves that no query separates.
-    Returns: integer parts, one array a level, leaves first; over every path they add up to ``LATTICE``.
-    Cost: O(k + m log k) for k leaves: a range is partly inside at most two nodes of a level, and all ranges
-        that cover a node count together (the paper's O(m k log k + k^2) is for any linear queries).
+        each single leaf as an additional query, so that leaves that no query separates get some budget.
+    Returns: integer parts, one array per level, leaves first; on every path they add up to ``LATTICE``.
+    Cost: O(k + m log k) for k leaves: a range covers at most two nodes of a level in part, and all ranges
+        that cover a node are handled together (the paper's O(m k log k + k^2) is for any linear queries).
     Source: Li et al. (2014), algorithm 2 and appendix C.2. Their equation 17 lacks the factor (1 - lambda)^-2
         on m_q1 + m_q2; the formula here is derived again, with s = lambda / (1 - lambda).
     """
@@ -71,7 +71,7 @@ def greedy_parts(
     error = _leaf_error(tree, climb) + unit_weight
     odds = [np.zeros(tree.size)]
     for level, fan in enumerate(tree.fans, start=1):
-        # t^(-depth / 2): the root of how many nodes of this level a full tree has.
+        # t^(-depth / 2): one over the root of the number of nodes on this level of a full tree.
         decay = math.prod(tree.fans[level:]) ** -0.5
         joint, separate = _covered_squares(climb, fan, variance)
         unit = unit_weight * child_sums(squares, fan)
@@ -92,9 +92,9 @@ def greedy_parts(
 def best_odds(total: FloatArray, error: FloatArray, gain: FloatArray) -> FloatArray:
     """Return the s >= 0 that minimises (1 + s)^2 (error - gain s^2 / (1 + total s^2)), elementwise.
 
-    With s = lambda / (1 - lambda) that is the workload's error after lambda of the budget went to the node.
-    Its derivative has the sign of P(s) = (total error - gain) (total s^4 + 2 s^2) - gain s + error, convex as
-    Cauchy and Schwarz keep the first factor from being negative, so the minimum is at 0 or at P's larger
+    With s = lambda / (1 - lambda) this is the workload's error after the node got lambda of the budget. Its
+    derivative has the sign of P(s) = (total error - gain) (total s^4 + 2 s^2) - gain s + error. P is convex,
+    since by Cauchy and Schwarz the first factor is not negative. So the minimum is at 0 or at P's larger
     root, which Newton's method reaches from the right without overshooting.
 
     >>> best_odds(np.array([2.0]), np.array([8.0]), np.array([16.0])).tolist()
@@ -118,12 +118,12 @@ def best_odds(total: FloatArray, error: FloatArray, gain: FloatArray) -> FloatAr
 
 
 def _leaf_error(tree: IntervalTree, climb: RangeClimb) -> FloatArray:
-    """Sum each leaf's squared fraction over the ranges."""
+    """Return, per leaf, the sum over ranges of the squared fraction of the leaf in the range."""
     return _at_nodes(tree.size, climb.nodes, climb.parts**2) + _covering(tree.size, climb.nodes)
 
 
 def _covered_squares(climb: RangeClimb, fan: int, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Sum over ranges the square of the sum, and the sum of squares, of each parent's children's parts."""
+    """Return, per parent, the squared sum and the sum of squares of its children's parts, over all ranges."""
     parents = climb.nodes // fan
     size = -(-variance.size // fan)
     covering = _covering(size, parents)
@@ -136,14 +136,14 @@ def _covered_squares(climb: RangeClimb, fan: int, variance: FloatArray) -> tuple
 
 
 def _at_nodes(size: int, nodes: Int64Array, values: FloatArray) -> FloatArray:
-    """Add up values (2, m) at the ranges' end nodes, once where both ends are in one node."""
+    """Add up values (2, m) at the ranges' end nodes; count a range once if both ends are in one node."""
     second = nodes[1] > nodes[0]
     where = np.concatenate([nodes[0], nodes[1][second]])
     return np.asarray(np.bincount(where, np.concatenate([values[0], values[1][second]]), size), dtype=float)
 
 
 def _covering(size: int, nodes: Int64Array) -> FloatArray:
-    """Count the ranges that cover each node and reach past it on both sides."""
+    """Return, per node, the number of ranges that cover it and extend past it on both sides."""
     inner = nodes[1] > nodes[0]
     steps = np.bincount(nodes[0][inner] + 1, minlength=size + 1) - np.bincount(
         nodes[1][inner], minlength=size + 1
@@ -152,12 +152,12 @@ def _covering(size: int, nodes: Int64Array) -> FloatArray:
 
 
 def _integer_parts(tree: IntervalTree, odds: list[FloatArray]) -> list[Int64Array]:
-    """Turn each node's odds against the nodes below it into integers that add up to ``LATTICE``."""
+    """Turn each node's odds against the nodes below it into integers that sum to ``LATTICE`` on each path."""
     parts: list[Int64Array] = []
     left = np.full(1, LATTICE, dtype=np.int64)
     for level in range(len(tree.sizes) - 1, 0, -1):
         share = odds[level] / (1.0 + odds[level])
-        # Every level below keeps at least one unit, so no leaf goes unmeasured.
+        # Every level below keeps at least one unit, so every leaf is measured.
         part = np.minimum(np.floor(share * left).astype(np.int64), left - level)
         parts.append(part)
         left = tree.to_children(level - 1, left - part)

@@ -31,12 +31,12 @@ def dpcube(
     Guarantee: epsilon-DP. The total has scale 1 / its share. Blocks are disjoint, one event changes one by
         one; cuts come from the noisy blocks alone; parts are disjoint, one event changes one by one, and
         their noise is drawn afresh. Each part's count is averaged with the sum of its noisy blocks by inverse
-        variance. Biased by what is not uniform within a part. No variance is stated: cuts are made where
-        noisy blocks differ, so given the cuts the blocks' noise has another law.
-    Args: blocks_across the longer axis, by default the root of noisy total times epsilon, at least 24, where
-        the total takes total_share; blocks_share of what is left; threshold, how many times the noise
-        variance of a block a cut must lower the sum of squared deviations, times the log of the places to
-        cut.
+        variance. Biased if counts within a part are not uniform. No variance is stated: noisy blocks decide
+        the cuts, so given the cuts their noise has another law.
+    Args: blocks_across the longer axis, by default the root of noisy total times epsilon, at least 24 (the
+        total takes total_share); blocks_share of the rest; threshold, the least gain of a cut: how much it
+        lowers the sum of squared deviations, in noise variances of a block times the log of the number of
+        places to cut.
     Cost: O(bins + parts blocks_across).
     Source: Xiao, Xiong, Fan, Goryczka, Li (2014). Code that draws both steps' noise from one seed publishes
         differences without noise; here they are independent. Their rule compares squared deviations with

@@ -26,12 +26,12 @@ def uniform_grid(
 
     Guarantee: epsilon-DP. The total N, which sets the block size, takes its share with scale 1 / share;
         blocks are disjoint, so one event changes one by one. With ``known_total`` the exact total is used and
-        the relation is another: histograms that differ by one event moved, which changes two blocks, scale
-        2 / epsilon. Biased by what is not uniform within a block; ``variance`` is that of the noise.
+        neighbours differ by one event moved, which changes two blocks: scale 2 / epsilon. Biased if counts
+        within a block are not uniform; ``variance`` is that of the noise.
     Args: constant c0; known_total; total_share of epsilon, unused with a known total.
     Cost: O(bins).
-    Source: Qardaji, Yang, Li (2013), guideline 1. Code that takes the exact total under added events is not
-        private.
+    Source: Qardaji, Yang, Li (2013), guideline 1. Code that uses the exact total while events may be added is
+        not private.
     """
     total = float(request.counts.sum()) if known_total else noisy_total(request, total_share)
     epsilon = request.ledger.spend_rest("blocks")
@@ -68,9 +68,9 @@ def adaptive_grid(
 
     Guarantee: epsilon-DP. As ``uniform_grid`` for the total; then one event changes one coarse block and one
         fine block by one, each with its share of what is left (two of each under the relation of
-        ``known_total``, with scales doubled). How fine a block is cut depends on its noisy count. Biased by
-        what is not uniform within a fine block, and by the coarse noise, which decides how a block is cut and
-        is averaged with what it cut: no ``variance`` is stated.
+        ``known_total``, with scales doubled). How fine a block is cut depends on its noisy count. Biased if
+        counts within a fine block are not uniform, and by the coarse noise, which decides how a block is cut
+        and also enters its estimate. So no ``variance`` is stated.
     Args: constant c0 and fine_constant c1 of the two grids; coarse_share alpha of what the total leaves;
         known_total; total_share of epsilon.
     Cost: O(bins).

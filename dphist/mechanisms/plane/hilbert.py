@@ -12,7 +12,7 @@ from dphist.mechanisms.base import HistogramRelease, RangeFunction, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.mechanism import PARTITION_SHARE, dawa
 
-# More runs than this say nothing new about which buckets the workload needs.
+# More runs than this do not change the choice of buckets.
 _LARGEST_WORKLOAD = 20_000
 
 
@@ -47,10 +47,10 @@ def dawa_hilbert(request: Request, *, partition_share: Epsilon = PARTITION_SHARE
 
 
 def _union_variance(of_runs: RangeFunction, runs: Int64Array) -> float:
-    """Return the variance of the sum of disjoint runs, from that of single runs.
+    """Return the variance of the sum of disjoint runs, from the variances of single runs.
 
-    The signs of the running counts at the runs' ends add up to zero. The variance of their signed sum is then
-    minus the sum, over pairs of ends, of both signs times the variance of what is counted between the two.
+    The signs of the running counts at the runs' ends add up to zero. So the variance of their signed sum is
+    minus the sum, over pairs of ends, of both signs times the variance of the count between the two ends.
     """
     ends = runs.ravel()
     signs = np.tile([-1.0, 1.0], len(runs))
@@ -74,7 +74,7 @@ def hilbert_order(rows: int, columns: int) -> Int64Array:
     row, column = np.zeros_like(rest), np.zeros_like(rest)
     size = 1
     while size < side:
-        # The lowest two digits of the place choose the quarter; two of the quarters turn what is inside.
+        # The lowest two binary digits of the position choose the quarter; two quarters rotate their content.
         down = (rest >> 1) & 1
         across = (rest ^ down) & 1
         turned, flipped = across == 0, (across == 0) & (down == 1)
@@ -88,9 +88,9 @@ def hilbert_order(rows: int, columns: int) -> Int64Array:
 
 
 def curve_runs(rectangles: Int64Array, order: Int64Array, shape: tuple[int, int]) -> Int64Array:
-    """Return the half-open runs of the curve that make up the rectangles, one rectangle's after another.
+    """Return the half-open runs of the curve that cover the rectangles, rectangle by rectangle.
 
-    A run starts and ends on its rectangle's border, as the curve steps to a neighbour, or leaves out bins
+    A run starts and ends on its rectangle's border, since the curve steps to a neighbour, or skips bins
     beyond the edge of the grid.
 
     Cost: O(sum of the rectangles' perimeters).
@@ -118,7 +118,7 @@ def curve_runs(rectangles: Int64Array, order: Int64Array, shape: tuple[int, int]
 def _holds(
     rectangle: tuple[int, int, int, int], places: Int64Array, row: Int64Array, column: Int64Array
 ) -> NDArray[np.bool_]:
-    """Tell which places of the curve are in the rectangle; those beyond the curve's ends are not."""
+    """Return which positions of the curve are in the rectangle; positions beyond its ends are not."""
     top, bottom, left, right = rectangle
     known = np.clip(places, 0, row.size - 1)
     inside = (top <= row[known]) & (row[known] < bottom) & (left <= column[known]) & (column[known] < right)

@@ -1,4 +1,4 @@
-"""HybridTree: cut at private medians for a few levels, then quarter, and measure every rectangle."""
+"""HybridTree: cut at private medians on the upper levels, quarter below, and measure every rectangle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def hybridtree(
     median_share: Epsilon = Fraction(3, 10),
     depth: int | None = None,
 ) -> HistogramRelease:
-    """Cut rows, then columns, at private medians on the upper levels, in the middle below (kd-hybrid).
+    """Measure rectangles cut at private medians on the upper levels and in the middle below (kd-hybrid).
 
     Guarantee: epsilon-DP. Rectangles of one cut are disjoint, so the two cuts of each upper level add up,
         each with an equal part e of the medians' share. A place scores -|events before - events after|,
@@ -53,7 +53,7 @@ def hybridtree(
 def _median_quarters(
     request: Request, rectangles: Int64Array, epsilon: Fraction
 ) -> tuple[Int64Array, Int64Array]:
-    """Cut each rectangle at a private median of its rows, and its parts at ones of their columns."""
+    """Cut each rectangle at a private median of its rows, then both parts at medians of their columns."""
     parts, parents = rectangles, np.arange(len(rectangles))
     for axis in (0, 1):
         cuts = np.array([_private_median(request, part, axis, epsilon) for part in parts])
@@ -68,6 +68,6 @@ def _private_median(request: Request, rectangle: Int64Array, axis: int, epsilon:
     if end - start < 2:
         return int(start)
     events = np.cumsum(request.counts[top:bottom, left:right].sum(axis=1 - axis))
-    # Twice the events before a place, less all of them, is those before less those after.
+    # Events before a place minus events after it: twice those before, minus all.
     scores = -np.abs(2 * events[:-1] - events[-1])
     return int(start) + 1 + request.select(scores, 2 / epsilon)

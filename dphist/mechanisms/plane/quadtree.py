@@ -1,4 +1,4 @@
-"""QuadTree: quarter the grid down to single bins, measure every square, lower levels with more budget."""
+"""QuadTree: quarter the grid down to single bins and measure every square, with more budget below."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def quadtree(
     Guarantee: epsilon-DP. The tree depends on the shape alone; one event changes one square of each level by
         one, and the levels' budgets add up to epsilon (``RectangleTree.measure``). Unbiased when the last
         level is single bins, the default: ``variance``, the noise's, is then the whole squared error.
-    Args: depth, how often squares are quartered, by default until they are bins; level_growth, the budget of
-        a level over that of the level above.
-    Cost: O(bins) and 4 / 3 draws a bin.
+    Args: depth, how often squares are quartered, by default until they are bins; level_growth, the ratio of a
+        level's budget to that of the level above.
+    Cost: O(bins) and 4 / 3 draws per bin.
     Source: Cormode, Procopiuc, Srivastava, Shen, Yu (2012), sections 4 and 5.
     """
     tree = RectangleTree(request.counts.shape)

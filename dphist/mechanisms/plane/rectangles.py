@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import RangeFunction, Request, noise_variance
 
-# A path's budget in whole parts; times a total of 2^42 events it stays inside int64.
+# A path's budget in integer parts; multiplied by a total of 2^42 events it stays inside int64.
 _PARTS = 2**20
-# Parts of rectangles that ranges cover are held for so many numbers at once.
+# Size of the arrays of covered parts: this many numbers at once.
 _NUMBERS_AT_ONCE = 2**20
 
 
@@ -45,7 +45,7 @@ def paint(values: FloatArray, rectangles: Int64Array, shape: tuple[int, ...]) ->
     >>> paint(np.array([2.0, 9.0]), np.array([[0, 2, 0, 1], [0, 2, 1, 2]]), (2, 2)).tolist()
     [[1.0, 4.5], [1.0, 4.5]]
     """
-    # Whole numbers at the corners, summed along both axes, name each bin's rectangle without rounding.
+    # Integers at the corners, summed along both axes, give each bin's rectangle without rounding.
     owner = np.zeros((shape[0] + 1, shape[1] + 1), dtype=np.int64)
     top, bottom, left, right = rectangles.T
     number = np.arange(len(rectangles))
@@ -56,7 +56,7 @@ def paint(values: FloatArray, rectangles: Int64Array, shape: tuple[int, ...]) ->
 
 
 def covered_parts(ranges: Int64Array, rectangles: Int64Array) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield, for some ranges at a time, the part of each rectangle that each range covers.
+    """Yield, for blocks of ranges, the fraction of each rectangle that each range covers.
 
     Yields: which ranges, and (ranges, rectangles) numbers from 0 to 1.
     """
@@ -70,7 +70,7 @@ def covered_parts(ranges: Int64Array, rectangles: Int64Array) -> Iterator[tuple[
 
 
 def grid_edges(size: int, side: int) -> Int64Array:
-    """Cut an axis into blocks of this many bins, the last one possibly shorter."""
+    """Return the edges of blocks of ``side`` bins along an axis; the last block may be shorter."""
     return np.append(np.arange(0, size, side), size)
 
 
@@ -82,9 +82,9 @@ def grid_blocks(row_edges: Int64Array, column_edges: Int64Array) -> Int64Array:
 
 
 def halves(rectangles: Int64Array, axis: int, cuts: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Cut each rectangle along an axis; one whose cut is not inside it stays whole, as one child.
+    """Cut each rectangle along an axis; a rectangle stays whole, as one child, if the cut is not inside it.
 
-    Returns: the parts, and the index of the rectangle each is a part of.
+    Returns: the parts, and for each the index of its rectangle.
     """
     start, end = rectangles[:, 2 * axis], rectangles[:, 2 * axis + 1]
     split = (start < cuts) & (cuts < end)
@@ -107,10 +107,10 @@ def quarters(rectangles: Int64Array) -> tuple[Int64Array, Int64Array]:
 
 
 class RectangleTree:
-    """Levels of rectangles, the whole grid first, each the parts of those of the level above that were cut.
+    """Levels of rectangles, the whole grid first; each level holds the parts of rectangles cut above.
 
-    ``parents[i]`` holds, for each rectangle of level i + 1, the index of the one of level i that it is a part
-    of. A rectangle without parts is a leaf; the leaves of all levels cover every bin exactly once.
+    ``parents[i]`` holds, for each rectangle of level i + 1, the index of its parent on level i. A rectangle
+    without parts is a leaf; the leaves of all levels cover every bin exactly once.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -119,7 +119,7 @@ class RectangleTree:
         self.parents: list[Int64Array] = []
 
     def grow(self, cut: Callable[[Int64Array], tuple[Int64Array, Int64Array]]) -> bool:
-        """Cut every rectangle of the last level that is larger than a bin; tell whether there were any."""
+        """Cut every rectangle of the last level that is larger than a bin; return whether there were any."""
         large = np.flatnonzero(areas(self.levels[-1]) > 1)
         if large.size == 0:
             return False
@@ -131,9 +131,9 @@ class RectangleTree:
     def measure(self, request: Request, epsilon: Fraction, growth: float) -> tuple[FloatArray, RangeFunction]:
         """Measure every rectangle; return the consistent estimates, spread over the bins, and their variance.
 
-        Guarantee: epsilon-DP. Measured are the integers part * count with one scale, 2^20 / epsilon. A level
-            has ``growth`` times the part of the one above, and a leaf the parts of all levels it does not
-            reach as well, so the parts of the rectangles that hold an event add up to 2^20 at most.
+        Guarantee: epsilon-DP. The integers part * count are measured with one scale, 2^20 / epsilon. A level
+            has ``growth`` times the part of the level above, and a leaf also gets the parts of the levels
+            below it, so the parts of the rectangles that hold an event add up to at most 2^20.
         """
         parts = self._parts(growth)
         sums = [exact_sums(request.counts, level) for level in self.levels]
@@ -151,10 +151,10 @@ class RectangleTree:
         return paint(counts, rectangles, self.shape), lambda ranges: self.variance(variances, ranges)
 
     def variance(self, variances: Sequence[FloatArray], ranges: Int64Array) -> FloatArray:
-        """Return the noise variance of each range's estimate, leaves being spread evenly over their bins.
+        """Return the noise variance of each range's estimate, with leaves spread evenly over their bins.
 
-        Args: variances of the measured rectangles, one array a level.
-        Cost: O(rectangles) a range.
+        Args: variances of the measured rectangles, one array per level.
+        Cost: O(rectangles) per range.
         Source: a measured rectangle of variance s, over parts whose sum is known with variance t and moves
             with the range by a, takes a^2 / (s + t) off the range's variance; a and t then shrink by
             s / (s + t).
@@ -184,7 +184,7 @@ class RectangleTree:
             own = parts * variances[level]
             leaf = np.ones(len(self.levels[level]), dtype=bool)
             if level < len(self.parents):
-                # Parts follow one another in the order of what they are parts of.
+                # Parts are stored in the order of their parents.
                 cut, firsts = np.unique(self.parents[level], return_index=True)
                 leaf[cut] = False
                 together = np.add.reduceat(joint, firsts, axis=1)
@@ -199,7 +199,7 @@ class RectangleTree:
     def solve(self, noisy: Sequence[FloatArray], variances: Sequence[FloatArray]) -> list[FloatArray]:
         """Return the least-squares values of all rectangles.
 
-        Args: one array a level, the whole grid first.
+        Args: one array per level, the whole grid first.
         Cost: O(rectangles), two passes.
         Source: Hay et al. (2010), theorem 3, with weights, and each rectangle's own number of parts.
         """

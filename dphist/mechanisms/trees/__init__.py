@@ -1,4 +1,4 @@
-"""Mechanisms that measure a tree over the bins, and the least squares that they share.
+"""Mechanisms that measure a tree over the bins, and their common least squares.
 
 May import: the rest of ``dphist.mechanisms`` and the leaves.
 Start at: ``weighted_tree.py``, then ``hierarchical.py``.

@@ -8,11 +8,11 @@ from dphist.mechanisms.trees.hierarchical import measure_tree
 
 
 def greedy_h(request: Request, *, branching: int = 2) -> HistogramRelease:
-    """DAWA's second stage on the bins themselves (GreedyH; Greedy scaling without partition).
+    """Run DAWA's second stage on the bins themselves (GreedyH; greedy scaling without a partition).
 
     Guarantee: epsilon-DP; one event changes the measured integers by the parts on one path
-        (``measure_tree``). The best linear unbiased estimate of every range from its nodes; its variance
-        is exact.
+        (``measure_tree``). Answers are the best linear unbiased estimates of ranges from the nodes; their
+        variance is exact.
     Args: branching, children of a node.
     Cost: O(n + m log n) for m ranges; 2 n draws.
     Source: Li et al. (2014), algorithm 2.

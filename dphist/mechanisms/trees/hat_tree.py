@@ -1,4 +1,4 @@
-"""A tree whose nodes overlap: every level above the bins is a row of hats, each over two widths."""
+"""A tree whose nodes overlap: every level above the bins is a row of hat-shaped weightings of bins."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _NUMBERS_AT_ONCE = 2**22
 def hat_tree(request: Request, *, branching: int | None = None) -> HistogramRelease:
     """Measure the bins and, on each level above, sums of bins whose weights rise and fall like a hat.
 
-    The hats of a level stand a width apart and reach a width to both sides, so a bin has weights in two
-    neighbours that add up to one. A box that ends where the next one begins says nothing of where within it
-    the counts are; two hats that overlap do. On uniform ranges over 4096 bins the squared error is a fifth
-    below that of HB, on running counts more; disjoint nodes, whatever their shares, came a twentieth below.
+    The hats of a level are one width apart and extend one width to both sides, so a bin has weights in two
+    neighbouring hats, which add up to one. Overlapping hats show where the counts lie within them; disjoint
+    boxes do not. On uniform ranges over 4096 bins the squared error is a fifth below that of HB, on running
+    counts more. The best disjoint nodes, with any shares, were only a twentieth below.
 
-    Guarantee: epsilon-DP. Measured are whole multiples of counts with one scale, total / epsilon, where total
-        is the largest sum of a bin's multiples over all hats: by so much one event changes them in L1. The
-        best linear unbiased estimate of every range; its variance is exact.
-    Args: branching, the width of a level over that of the level below; by default the best for the workload.
+    Guarantee: epsilon-DP. Whole multiples of counts are measured with one scale, total / epsilon. Total is
+        the largest sum of a bin's multiples over all hats: the largest L1 change by one event. Answers are
+        the best linear unbiased estimates of ranges; their variance is exact.
+    Args: branching, the ratio of the widths of neighbouring levels; by default the best for the workload.
     Cost: O(n levels), and a sparse factorisation over n / branching hats for each of about ten plans.
     Source: this library's own; the shape was found by optimising any weights at 256 bins for all ranges
         (McKenna et al. 2018, p-identity strategies), which ended in such hats.
@@ -56,7 +56,7 @@ def hat_tree(request: Request, *, branching: int | None = None) -> HistogramRele
 
 @dataclass(frozen=True, eq=False)
 class HatPlan:
-    """Hats of these widths over the bins, and the share of each level: the bins' first.
+    """The widths of the levels of hats over the bins, and each level's share; the bins' share is first.
 
     >>> HatPlan(4, (2,), (1.0, 1.0)).weights.toarray().round(3).tolist()
     [[0.375, 0.125, 0.0, 0.0], [0.125, 0.375, 0.375, 0.125], [0.0, 0.0, 0.125, 0.375]]
@@ -73,7 +73,7 @@ class HatPlan:
 
     @cached_property
     def levels(self) -> list[HatLevel]:
-        """The rows of hats, narrow ones first."""
+        """The rows of hats, narrowest first."""
         whole = sum(self.shares)
         return [
             HatLevel(self.size, width, int(LATTICE * share / whole))
@@ -88,16 +88,16 @@ class HatPlan:
 
     @cached_property
     def weights(self) -> Any:
-        """The parts as fractions of what a bin has in all."""
+        """The parts as fractions of ``LATTICE``."""
         return self.parts / LATTICE
 
     @cached_property
     def largest_sum(self) -> int:
-        """How much one event changes all measured numbers together, at most."""
+        """The largest L1 change of all measured numbers by one event."""
         return self.bin_part + int(self.parts.sum(axis=0).max())
 
     def solve(self, noisy_bins: FloatArray, noisy_hats: FloatArray) -> FloatArray:
-        """Return the bins by least squares: the measured ones, moved by what the hats differ from them."""
+        """Return the bins by least squares: the measured bins, corrected by the hats."""
         bins = noisy_bins / (self.bin_part / LATTICE)
         if not self.widths:
             return bins
@@ -105,9 +105,9 @@ class HatPlan:
         return np.asarray(bins + self._bin_variance * (self.weights.T @ surprise))
 
     def variance(self, starts: Int64Array, ends: Int64Array) -> FloatArray:
-        """Return the variance of each range's estimate, in units of that of one noisy number.
+        """Return the variance of each range's estimate, in units of the variance of one noisy number.
 
-        Cost: O(hats) a range.
+        Cost: O(hats) per range.
         """
         answers = self._bin_variance * (ends - starts).astype(np.float64)
         if not self.widths:
@@ -120,7 +120,7 @@ class HatPlan:
         return answers
 
     def mean_error(self, starts: Int64Array, ends: Int64Array) -> float:
-        """Return the mean standard error over the workload, or over some of it, per unit of noise scale."""
+        """Return the mean standard error over the workload, or a sample of it, per unit of noise scale."""
         some = max(30, min(_LARGEST_WORKLOAD, _NUMBERS_AT_ONCE // self.size))
         step = -(-starts.size // some)
         return float(np.sqrt(self.variance(starts[::step], ends[::step])).mean() * self.largest_sum)
@@ -131,7 +131,7 @@ class HatPlan:
 
     @cached_property
     def _factors(self) -> Any:
-        """Factor the covariance of what the hats differ from the measured bins."""
+        """The factors of the covariance of the differences between hats and measured bins."""
         covariance = diags_array(np.ones(self.weights.shape[0])) + self._bin_variance * (
             self.weights @ self.weights.T
         )
@@ -141,7 +141,7 @@ class HatPlan:
 
 @dataclass(frozen=True, eq=False)
 class HatLevel:
-    """Hats a width apart, each with ``part`` at its peak; bin i is between hats ``first[i]`` and the next.
+    """Hats one width apart, with height ``part``; bin i lies between hats ``first[i]`` and the next.
 
     >>> HatLevel(4, 2, 8).parts().toarray().tolist()
     [[6, 2, 0, 0], [2, 6, 6, 2], [0, 0, 2, 6]]
@@ -163,14 +163,14 @@ class HatLevel:
         return self.part * np.stack([2 * self.width - beyond, beyond]) // (2 * self.width)
 
     def parts(self) -> Any:
-        """Write the multiples as a sparse matrix, a row for each hat."""
+        """Return the multiples as a sparse matrix, one row per hat."""
         bins = np.arange(self.size)
         hats = np.concatenate([self.first, self.first + 1])
         shape = (int(self.first[-1]) + 2, self.size)
         return csr_array((self.sides.ravel(), (hats, np.concatenate([bins, bins]))), shape=shape)
 
     def below(self, edges: Int64Array) -> FloatArray:
-        """Return the weight that each hat has below each edge: shape (hats, edges)."""
+        """Return the total weight of each hat to the left of each edge: shape (hats, edges)."""
         # Cell k holds the bins between hats k and k + 1.
         cells = np.minimum(np.arange(int(self.first[-1]) + 2) * self.width, self.size)
         inside = np.clip(edges, cells[:-1, None], cells[1:, None])
@@ -182,7 +182,7 @@ class HatLevel:
 
 
 def choose_plan(size: int, starts: Int64Array, ends: Int64Array, branching: int | None = None) -> HatPlan:
-    """Return the plan of least error for the workload: the step between levels, then widths, then the top.
+    """Return the plan of least error for the workload, chosen by step between levels, widths and top share.
 
     Guarantee: a function of public facts.
     Cost: about ten evaluations of 300 ranges.
@@ -202,7 +202,7 @@ def choose_plan(size: int, starts: Int64Array, ends: Int64Array, branching: int 
 
 
 def _widths_and_shares(size: int, step: float, top: float = 1.0) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return widths that grow by a step from level to level, and equal shares but for the widest level."""
+    """Return widths that grow by a step from level to level, and shares, equal except the widest level's."""
     widths, width = [], step
     while 2 * round(width) <= size:
         widths.append(round(width))

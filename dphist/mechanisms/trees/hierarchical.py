@@ -1,4 +1,4 @@
-"""Trees of noisy counts over the bins: H, H-bar and HB, and the measured tree that others build on."""
+"""Trees of noisy counts over the bins: H, H-bar and HB, and the measured tree that other mechanisms use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dphist.mechanisms.trees.weighted_tree import IntervalTree, least_squares, r
 
 @dataclass(frozen=True, eq=False)
 class MeasuredTree:
-    """A tree whose nodes were measured: noisy values, their weights, the variance of weight 1."""
+    """A measured tree: noisy values of nodes, their weights, and the variance at weight 1."""
 
     tree: IntervalTree
     noisy: list[FloatArray]
@@ -27,11 +27,11 @@ class MeasuredTree:
         return least_squares(self.tree, self.noisy, self.weights)
 
     def variance(self, starts: FloatArray, ends: FloatArray) -> FloatArray:
-        """Return the variance of each range of leaves as ``solve`` estimates it."""
+        """Return the variance of ``solve``'s estimate of each range of leaves."""
         return self.unit_variance * range_variance(self.tree, self.weights, starts, ends)
 
     def runs(self) -> Iterator[tuple[Int64Array, Int64Array, FloatArray, FloatArray]]:
-        """Yield what was measured level by level: starts and ends in leaves, noisy counts, variances."""
+        """Yield the measurements of each level: starts and ends in leaves, noisy counts, variances."""
         width = 1
         for level, (noisy, weights) in enumerate(zip(self.noisy, self.weights, strict=True)):
             nodes = np.flatnonzero(weights)
@@ -43,12 +43,12 @@ class MeasuredTree:
 def measure_tree(
     request: Request, tree: IntervalTree, leaves: Int64Array, parts: Sequence[Int64Array], epsilon: Fraction
 ) -> MeasuredTree:
-    """Measure every node v with the part of epsilon that its integer ``parts[v]`` has on its path.
+    """Measure every node v with a part of epsilon in proportion to its integer ``parts[v]``.
 
-    Guarantee: epsilon-DP. Measured are the integers parts[v] * count[v] with one scale, total / epsilon,
-        where total is the largest sum of parts from a leaf to the root: by so much one event changes them in
-        L1. Nodes with part 0 are not measured.
-    Args: leaves, exact counts of shape (tree.size,); parts, one array a level, leaves first.
+    Guarantee: epsilon-DP. The integers parts[v] * count[v] are measured with one scale, total / epsilon.
+        Total is the largest sum of parts from a leaf to the root: the largest L1 change by one event. Nodes
+        with part 0 are not measured.
+    Args: leaves, exact counts of shape (tree.size,); parts, one array per level, leaves first.
     Cost: O(nodes); one draw of noise for each measured node, in one vector.
     Source: Li et al. (2014), section 4, in integers: their scaling c_v is parts[v] / total.
     """
@@ -75,7 +75,7 @@ def largest_path(tree: IntervalTree, parts: Sequence[Int64Array]) -> int:
 
 
 def equal_parts(tree: IntervalTree, *, root: bool) -> list[Int64Array]:
-    """Give every node part 1; the root 0 if it is not measured, unless it is the only node."""
+    """Return part 1 for every node, but 0 for an unmeasured root that is not the only node."""
     parts = [np.ones(size, dtype=np.int64) for size in tree.sizes]
     if not root and len(parts) > 1:
         parts[-1][:] = 0
@@ -83,11 +83,11 @@ def equal_parts(tree: IntervalTree, *, root: bool) -> list[Int64Array]:
 
 
 def h(request: Request, *, branching: int = 2) -> HistogramRelease:
-    """Measure every node of a tree and answer a range by the fewest nodes that make it up (H~).
+    """Measure every node of a tree and answer a range by the fewest nodes that cover it exactly (H~).
 
     Guarantee: epsilon-DP; one event changes one node of each of the tree's levels, root included, by one, so
-        the noise has scale levels / epsilon. Unbiased; the variance of a range is its nodes' number times the
-        noise's. Answers are not consistent: a range may differ from the sum of its parts.
+        the noise has scale levels / epsilon. Unbiased; the variance of a range is the number of its nodes
+        times the noise's. Answers are not consistent: a range may differ from the sum of its parts.
     Args: branching, children of a node.
     Cost: O(n) draws; O(log n) a range.
     Source: Hay et al. (2010), section 4.
@@ -109,8 +109,8 @@ def h(request: Request, *, branching: int = 2) -> HistogramRelease:
 def h_bar(request: Request, *, branching: int = 2) -> HistogramRelease:
     """Measure every node of a tree and make the tree consistent by least squares (H-bar).
 
-    Guarantee: epsilon-DP, as ``h``: the rest is post-processing. The best linear unbiased estimate of every
-        range from these nodes; its variance is exact.
+    Guarantee: epsilon-DP, as ``h``: the rest is post-processing. Answers are the best linear unbiased
+        estimates of ranges from these nodes; their variance is exact.
     Args: branching, children of a node.
     Cost: O(n).
     Source: Hay et al. (2010), theorems 3 and 4.
@@ -120,11 +120,11 @@ def h_bar(request: Request, *, branching: int = 2) -> HistogramRelease:
 
 
 def h_bar_nonnegative(request: Request, *, branching: int = 2, round_counts: bool = True) -> HistogramRelease:
-    """H-bar, then every subtree whose estimate is not above zero is set to zero.
+    """Run H-bar, then set every subtree whose estimate is not above zero to zero.
 
-    Guarantee: epsilon-DP, as ``h``: the rest is post-processing. Biased, and far more accurate where data
-        are sparse. Nodes are not negative, and whole if rounded. A range is answered by its fewest nodes: a
-        sum of bins would add up the bias that setting some of them to zero brings.
+    Guarantee: epsilon-DP, as ``h``: the rest is post-processing. Biased, but far more accurate on sparse
+        data. Nodes are not negative, and whole if rounded. The fewest possible nodes answer a range, since a
+        sum of bins would add up the bias of bins that were set to zero.
     Args: branching, children of a node; round_counts, whether to round to the nearest whole number.
     Cost: O(n); O(log n) a range.
     Source: Hay et al. (2010), section 4.2.
@@ -145,10 +145,10 @@ def h_bar_nonnegative(request: Request, *, branching: int = 2, round_counts: boo
 
 
 def hb(request: Request, *, branching: int | None = None) -> HistogramRelease:
-    """H-bar with the branching that is best for ranges on average, the root not measured (HB).
+    """Run H-bar with the best branching for the average range, without measuring the root (HB).
 
-    Guarantee: epsilon-DP; one event changes one node of each measured level by one. The best linear unbiased
-        estimate of every range; its variance is exact.
+    Guarantee: epsilon-DP; one event changes one node of each measured level by one. Answers are the best
+        linear unbiased estimates of ranges; their variance is exact.
     Args: branching, children of a node; by default ``best_branching(n)``, a function of public facts.
     Cost: O(n).
     Source: Qardaji, Yang, Li (2013), equation 3.
@@ -161,8 +161,8 @@ def hb(request: Request, *, branching: int | None = None) -> HistogramRelease:
 def best_branching(bins: int) -> int:
     """Return the branching b, with its least height h, that minimises (b - 1) h^3 - 2 (b + 1) h^2 / 3.
 
-    That is proportional to the mean variance over all ranges of a full tree. For each height the smallest
-    branching that reaches is best.
+    This is proportional to the mean variance over all ranges of a full tree. For each height, the smallest
+    branching that covers the bins is best.
 
     >>> best_branching(4096), best_branching(17), best_branching(1)
     (16, 17, 2)
@@ -189,7 +189,7 @@ def least_branching(leaves: int, height: int) -> int:
 
 
 def fewest_nodes(tree: IntervalTree, ranges: Int64Array) -> Iterator[tuple[int, Int64Array, Int64Array]]:
-    """Yield (level, first, end) runs of nodes, two a level, that make up each range with the fewest nodes."""
+    """Yield (level, first, end) runs of nodes, two per level, that cover each range with fewest nodes."""
     first, end = ranges.T
     for level, size in enumerate(tree.sizes):
         fan = tree.fans[level] if size > 1 else 2

@@ -1,8 +1,8 @@
-"""A tree of intervals whose every node may be measured with its own weight, solved in two passes.
+"""A tree of intervals in which each node can have its own measurement weight, solved in two passes.
 
-All hierarchical mechanisms on a line stand on this: H-bar and HB weigh nodes equally, the geometric tree by
-level, GreedyH and DAWA node by node. Levels are numbered from the leaves (0) up to the root. Variances are
-in units of the noise of a node of weight 1; a node of weight w has variance 1 / w, weight 0 is not measured.
+All hierarchical mechanisms on a line use it: H-bar and HB weigh nodes equally, the geometric tree by level,
+GreedyH and DAWA node by node. Levels are numbered from the leaves (0) up to the root. Variances are in units
+of the variance of a node of weight 1; a node of weight w has variance 1 / w, weight 0 is not measured.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Value = TypeVar("Value", np.int64, np.float64, np.bool_)
 
 @dataclass(frozen=True)
 class IntervalTree:
-    """The shape: ``size`` leaves under nodes of ``branching`` children, the last of a level with fewer.
+    """The shape: ``size`` leaves under nodes of ``branching`` children; a level's last node may have fewer.
 
-    Args: branching, one number, or one for each level from the root down (16 children, then 4 each: (16, 4)).
-        One number above ``size`` means ``size``, which is the same tree.
-    Raises: ValueError where the product of the branchings is below ``size``, or one of them is below 2.
+    Args: branching, one number, or one per level from the root down (16 children, then 4 each: (16, 4)). One
+        number above ``size`` is read as ``size``, which gives the same tree.
+    Raises: ValueError if the product of the branchings is below ``size``, or one of them is below 2.
 
     >>> IntervalTree(5, 2).sizes, IntervalTree(12, (2, 6)).sizes
     ((5, 3, 2, 1), (12, 2, 1))
@@ -39,7 +39,7 @@ class IntervalTree:
 
     @cached_property
     def fans(self) -> tuple[int, ...]:
-        """The children of a node of each level above the leaves, lowest level first."""
+        """The number of children per node of each level above the leaves, lowest level first."""
         if isinstance(self.branching, int):
             if self.branching < 2:
                 raise ValueError(f"branching is {self.branching}; a node needs at least 2 children")
@@ -69,12 +69,12 @@ class IntervalTree:
         return levels
 
     def to_children(self, level: int, parents: NDArray[Value]) -> NDArray[Value]:
-        """Give each node of ``level`` the value of its parent."""
+        """Return, for each node of ``level``, the value of its parent."""
         return np.repeat(parents, self.fans[level])[: self.sizes[level]]
 
 
 def child_sums(values: NDArray[Number], branching: int) -> NDArray[Number]:
-    """Sum runs of ``branching`` values, the last run possibly shorter.
+    """Return the sums of consecutive runs of ``branching`` values; the last run may be shorter.
 
     >>> child_sums(np.array([1, 2, 3, 4, 5]), 2).tolist()
     [3, 7, 5]
@@ -92,7 +92,7 @@ def child_sums(values: NDArray[Number], branching: int) -> NDArray[Number]:
 
 
 def variances_from_below(tree: IntervalTree, weights: Sequence[FloatArray]) -> list[FloatArray]:
-    """Return the variance of each node's total as its own subtree estimates it (leaves weigh above 0)."""
+    """Return the variance of each node's total, estimated from its own subtree (leaf weights are above 0)."""
     below = [1.0 / weights[0]]
     for fan, weight in zip(tree.fans, weights[1:], strict=True):
         children = child_sums(below[-1], fan)
@@ -106,10 +106,10 @@ def least_squares(
     """Return the consistent values of all nodes that are nearest to the noisy ones, weighted.
 
     Guarantee: post-processing; the best linear unbiased estimate of every range.
-    Args: noisy and weights, one array a level, leaves first; values of unmeasured nodes are ignored.
+    Args: noisy and weights, one array per level, leaves first; values of unmeasured nodes are ignored.
     Cost: O(nodes), two passes.
-    Source: Hay et al. (2010), theorem 3, with weights: each node's children share what their parent's
-        estimate differs from their sum, in proportion to their variances.
+    Source: Hay et al. (2010), theorem 3, with weights: the difference between a parent's estimate and its
+        children's sum is divided among the children in proportion to their variances.
     """
     below = variances_from_below(tree, weights)
     sums, upward = [], [noisy[0]]
@@ -131,8 +131,8 @@ def range_variance(
 
     Args: starts and ends in leaves, half-open; a fraction takes that part of a leaf's total.
     Cost: O(nodes + ranges * height).
-    Source: with Y the matrix of measurements and D their weights, a node adds a term of rank one to Y'DY, so
-        q' (Y'DY)^-1 q climbs from the two leaves that hold the range's ends, by Sherman and Morrison.
+    Source: with Y the matrix of measurements and D their weights, a node adds a term of rank one to Y'DY. By
+        Sherman and Morrison, q' (Y'DY)^-1 q is computed upwards from the two leaves at the range's ends.
     """
     below = variances_from_below(tree, weights)
     climb = RangeClimb(tree, starts, ends)
@@ -148,11 +148,11 @@ def range_variance(
 
 
 class RangeClimb:
-    """Ranges on their way from the leaves to the root, each held by the nodes of its two ends.
+    """The end nodes of m ranges on one level, moved up from the leaves to the root level by level.
 
-    ``nodes`` and ``parts`` have shape (2, m): for the first and the last node that a range touches on the
-    level reached, the node's index and what the range has gathered under it. Where both ends are in one node,
-    both rows say the same. At the leaves a part is the fraction of the leaf in the range.
+    ``nodes`` and ``parts`` have shape (2, m): for the first and the last node of a range on the current
+    level, the node's index and the sum that the range has gathered under it. If both ends are in one node,
+    both rows are equal. At the leaves a part is the fraction of the leaf in the range.
 
     >>> climb = RangeClimb(IntervalTree(4, 2), np.array([0.5]), np.array([3.0]))
     >>> climb.nodes.ravel().tolist(), climb.parts.ravel().tolist()
@@ -172,9 +172,9 @@ class RangeClimb:
         )
 
     def gather(self, at_ends: FloatArray, values: FloatArray) -> FloatArray:
-        """Sum over each parent's children in the range: ``at_ends`` at its ends, ``values`` where it covers.
+        """Sum over each parent's children in the range: ``at_ends`` for end nodes, ``values`` for others.
 
-        Args: at_ends of shape (2, m), for the present nodes; values, one for each node of their level.
+        Args: at_ends of shape (2, m), for the current nodes; values, one for each node of their level.
         """
         prefix = np.concatenate(([0.0], np.cumsum(values)))
         first, last = self.nodes
@@ -187,6 +187,6 @@ class RangeClimb:
         return np.where(first_parent == last_parent, joined, np.stack([first_run, last_run]))
 
     def rise(self, values: FloatArray) -> None:
-        """Move to the parents, gathering the parts; ``values`` are the parts of nodes that a range covers."""
+        """Move to the parents and sum the parts; ``values`` are the parts of nodes that a range covers."""
         self.parts = self.gather(self.parts, values)
         self.nodes = self.nodes // self.fans.pop(0)
