@@ -1,7 +1,7 @@
-"""config: one YAML file and a few environment variables become frozen settings, or one clear line.
+"""config: turn a YAML file and a few environment variables into frozen settings, or a one-line error.
 
 May import: core, ports, PyYAML, the standard library. Reads the named file and the environment, nothing else.
-Start at: ``settings.py`` (what can be said), then ``document.py`` (how a wrong word is pointed at).
+Start at: ``settings.py`` (what can be configured), then ``document.py`` (how errors name their place).
 Must stay true: a key is used or refused, never ignored; an error names the file, line, key and remedy.
 """
 

@@ -1,4 +1,4 @@
-"""The section ``api``: where answers are served, and to whom."""
+"""The section ``api``: where the API listens, and who may read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_CONNECTIONS = 100_000
 _LEAST_PATIENCE_US, _MOST_PATIENCE_US = 1_000_000, 3_600_000_000
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 EVERYBODY = "everybody who reaches it may read"
-# Headers that say nothing about who was let in, for any client may send them, and most do.
+# Headers that any client may send, so a proxy cannot use them to name the reader it authenticated.
 OF_EVERY_CLIENT = frozenset(
     """
     accept accept-charset accept-encoding accept-language cache-control connection content-length content-type
@@ -28,7 +28,7 @@ OF_EVERY_CLIENT = frozenset(
 
 
 def read_api(section: Section, directory: Path) -> ApiSettings:
-    """Read the section. Raises: ConfigError; beyond loopback without a key, a proxy or accepting words."""
+    """Read the section. Raises: ConfigError, also beyond loopback without keys, a proxy or ``accept``."""
     proxy, tls = section.section("proxy"), section.section("tls")
     keys = section.take("keys", values.text, None)
     settings = ApiSettings(
@@ -57,7 +57,7 @@ def read_api(section: Section, directory: Path) -> ApiSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address.
+    """Return whether an address can be reached from this machine only.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, True, False)

@@ -1,4 +1,4 @@
-"""The section ``alerts``: rules, and where their transitions are told."""
+"""The section ``alerts``: rules, and where to notify of their transitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEAST_CONFIDENCE, GREATEST_CONFIDENCE = 0.5, 0.999999
 
 
 def read_alerts(section: Section, streams: Sequence[StreamSettings]) -> AlertSettings:
-    """Read the section. Raises: ConfigError, with the place in a condition."""
+    """Read the section. Raises: ConfigError, with the position of an error in a condition."""
     rules = section.section("rules")
     settings = AlertSettings(
         rules=tuple(
@@ -42,7 +42,7 @@ def read_alerts(section: Section, streams: Sequence[StreamSettings]) -> AlertSet
 
 
 def _rules(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> Iterator[Rule]:
-    """Yield the rule of a name, or one for each key if it is written so."""
+    """Yield the rule of a name, or one rule per key if its condition says ``each``."""
     rule = _rule(rules, name, streams)
     if not rule.condition.each:
         yield rule
@@ -92,7 +92,7 @@ def _rule(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> R
 
 
 def _check_options(section: Section, rule: Rule, stream: StreamSettings) -> None:
-    """Refuse options that mean nothing for a condition."""
+    """Refuse options that do not apply to a rule's condition."""
     condition = rule.condition
     if condition.measure == "no_data":
         for key in ("confidence", "for", "clear"):
@@ -116,7 +116,7 @@ def _check_options(section: Section, rule: Rule, stream: StreamSettings) -> None
 
 
 def _check(condition: Condition, streams: Mapping[str, StreamSettings]) -> None:
-    """Refuse a condition that no release of its stream could answer. Raises: RuleError."""
+    """Refuse a condition that the stream's releases can never answer. Raises: RuleError."""
     stream = streams.get(condition.stream)
     if stream is None:
         known = ", ".join(streams)
@@ -146,7 +146,7 @@ def _check(condition: Condition, streams: Mapping[str, StreamSettings]) -> None:
 
 
 def _check_axes(condition: Condition, stream: StreamSettings) -> None:
-    """Refuse keys that are not on the list, values where there are none, points that are no edges."""
+    """Refuse keys that are not on the list, values of a stream without value, and points off bucket edges."""
     cells = Cells.of(declared_axes(stream))
     by_key = bool(condition.keys) or condition.each
     if stream.window is not None and (by_key or condition.measure in OF_VALUES):

@@ -61,7 +61,7 @@ def read_value(section: Section) -> ValueSettings | None:
 
 
 def _read_window(section: Section, mechanism: str) -> WindowSettings | None:
-    """Read how an axis is released. Args: mechanism, the default of this axis."""
+    """Read the windows of an axis, or None. Args: mechanism, the default mechanism of this axis."""
     mode = section.take("mode", values.one_of("tree", "window"), "tree")
     length_us = section.take("window", values.positive_duration_us, 0)
     name = section.take("mechanism", values.one_of(*window_mechanisms()), mechanism)
@@ -95,7 +95,7 @@ def _check_windows(section: Section, stream: StreamSettings) -> None:
 
 
 def check_axes(section: Section, stream: StreamSettings) -> None:
-    """Refuse axes that read where the time is read, and windows that do not fit. Raises: ConfigError."""
+    """Refuse axes that read the time's field, and windows that do not fit. Raises: ConfigError."""
     _check_windows(section, stream)
     time = stream.time.field
     if time == "@timestamp" and stream.cell_fields:
@@ -108,7 +108,7 @@ def check_axes(section: Section, stream: StreamSettings) -> None:
 
 
 def declared_axes(stream: StreamSettings) -> dict[str, Any]:
-    """Return the public part of the axes, nothing where there are none."""
+    """Return the public part of the axes' settings; empty without axes."""
     found: dict[str, Any] = {}
     if stream.keys is not None:
         found["keys"] = {

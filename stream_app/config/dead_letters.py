@@ -1,4 +1,4 @@
-"""The section ``dead_letters``: what is kept of records that are not counted, and for how long."""
+"""The section ``dead_letters``: how refused records are kept, and for how long."""
 
 from __future__ import annotations
 

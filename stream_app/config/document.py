@@ -1,6 +1,6 @@
-"""A YAML document that remembers its lines: sections whose keys are taken one by one.
+"""A YAML document with line numbers: sections whose keys are read one by one.
 
-What nobody took is an unknown key, so a word can never be ignored.
+A key that no reader takes is an error, so no key is ever ignored.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ T = TypeVar("T")
 
 
 class ConfigError(OperatorError):
-    """A configuration that cannot be used; its text is one line: where, key, value, remedy."""
+    """A configuration that cannot be used; the message is one line: where, key, value, remedy."""
 
     def __init__(self, text: str) -> None:
-        # What is shown of a value may hold line ends of any kind, and what else moves a terminal's cursor.
+        # A quoted value may contain line ends and other characters that move a terminal's cursor.
         super().__init__("".join(letter if letter.isprintable() else " " for letter in text))
 
 
 class _Required:
-    """The default of a key that must be written."""
+    """Marks a key that has no default and must be written."""
 
 
 REQUIRED = _Required()
@@ -40,9 +40,9 @@ class Section:
     Args:
         file: the name for error messages.
         path: the key path of the mapping, "" for the document.
-        node: the YAML mapping, or None for a section that is not written (every key has its default).
-        known: collects every key path that was asked for, over all sections.
-        above: the line that errors name if the section is not written.
+        node: the YAML mapping, or None for a section that is not in the file (all keys have their defaults).
+        known: collects every key path that a reader has requested, over all sections.
+        above: the line that errors name if the section is not in the file.
     """
 
     def __init__(
@@ -71,30 +71,30 @@ class Section:
         return self._take(key, parse, default, construct)
 
     def take_written(self, key: str, parse: Callable[[Any], T], default: T | _Required = REQUIRED) -> T:
-        """As ``take``, with words and numbers as the text that stands there: for names and passwords."""
+        """As ``take``, but keep words and numbers as the file's text: for names and passwords."""
         return self._take(key, parse, default, as_written)
 
     def section(self, key: str) -> Section:
-        """Return the mapping under a key; an empty one if it is not written."""
+        """Return the section under a key; an empty one if the key is not written."""
         self._ask(key)
         return Section(self.file, self._join(key), self._nodes.get(key), self.known, self.line)
 
     def holds_keys(self, key: str) -> bool:
-        """Whether a mapping stands under a key, for one that may also hold a single value."""
+        """Return whether the key holds a mapping, for keys that may also hold a single value."""
         return isinstance(self._nodes.get(key), yaml.MappingNode)
 
     def names(self) -> tuple[str, ...]:
-        """Return the keys as they are written, for a mapping whose keys are chosen by its author."""
+        """Return the keys of a mapping whose author chooses them, such as stream names."""
         return tuple(self._nodes)
 
     def not_built(self, keys: Iterable[str], instead: str = "take it out") -> None:
-        """Refuse keys that belong to the design but that this release cannot honour."""
+        """Refuse keys of features that are designed but not built yet."""
         for key in keys:
             if key in self._nodes:
                 raise self.error(key, f"is not built yet; {instead}")
 
     def finish(self) -> None:
-        """Refuse what nobody took, naming the nearest known key."""
+        """Refuse keys that no reader took; the error names the nearest known key."""
         for key in self._nodes:
             if key not in self._asked:
                 near = difflib.get_close_matches(key, self._asked, n=1, cutoff=0.5)
@@ -103,7 +103,7 @@ class Section:
                 raise self.error(key, f"is not a known key; {remedy}")
 
     def error(self, key: str, text: str, line: int | None = None) -> ConfigError:
-        """Return the one-line error about a key of this section; of a missing one, what may be it."""
+        """Return the one-line error about a key of this section; for a missing key, with a suggestion."""
         if key not in self._nodes:
             unread = [written for written in self._nodes if written not in self._asked]
             for written in difflib.get_close_matches(key, unread, n=1, cutoff=0.75):
@@ -146,12 +146,12 @@ class Section:
 
 
 def parse_document(text: str, file: str, known: list[str]) -> Section:
-    """Return the whole document as a section. Raises: ConfigError where it is not YAML."""
+    """Return the whole document as a section. Raises: ConfigError if it is not YAML."""
     try:
         node = yaml.compose(text, Loader=Loader)
     except yaml.YAMLError as failure:
         mark = getattr(failure, "problem_mark", None)
-        position = getattr(failure, "position", None)  # of a character that YAML does not allow
+        position = getattr(failure, "position", None)  # set for a character that YAML does not allow
         line = mark.line + 1 if mark else None if position is None else 1 + text.count("\n", 0, position)
         where = file if line is None else f"{file}:{line}"
         problem = getattr(failure, "problem", None) or "it holds a control character"
@@ -162,11 +162,11 @@ def parse_document(text: str, file: str, known: list[str]) -> Section:
 
 
 def place_of(file: Path, key: str) -> str:
-    """Return where a key path is written, or the nearest section above it: the file, and the line if any."""
+    """Return the file and line of a key path, or of the nearest section above it."""
     try:
         node = yaml.compose(file.read_text(encoding="utf-8"), Loader=Loader)
     except (OSError, ValueError, yaml.YAMLError):
-        return str(file)  # it has changed since it was read
+        return str(file)  # the file has changed since it was read
     line = 0
     for word in key.split("."):
         if not isinstance(node, yaml.MappingNode):
@@ -202,13 +202,13 @@ _EXAMPLES = {
     "secrets": "key_file: noise.key",
     "ledger": "file: /mnt/backup/ledger.ndjson",
 }
-_SECRET = ("kafka", "secrets")  # what stands there in a wrong place may be a password
+_SECRET = ("kafka", "secrets")  # a misplaced value there may be a password
 
 
 def _no_mapping(path: str, node: yaml.Node) -> str:
-    """Say that a section holds something else, what, and how it is written.
+    """Return the error for a section that is not a mapping: what it holds, and an example.
 
-    Args: path, of the section; its example is that of its last word, or of any member of a mapping of names.
+    Args: path, of the section; the example is chosen by its last word, or by the mapping that holds it.
     """
     above, _, last = path.rpartition(".")
     member = f"{above.rpartition('.')[2]}."
@@ -230,7 +230,7 @@ def _shown_node(node: yaml.Node) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value for a message: short, and without the password of a URL."""
+    """Return a short text of a value for a message, without the password of a URL."""
     text = f'"{value}"' if isinstance(value, str) else f"{value}"
     text = re.sub(r"://[^@/]*@", "://***@", text)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,4 +1,4 @@
-"""What a file may say about Kafka: the cluster, and topics as sources."""
+"""Read the settings of Kafka: the cluster, and topics as sources and outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
 def read_kafka(section: Section, path: Path, environment: Mapping[str, str]) -> KafkaSettings | None:
-    """Read the section ``kafka``; None where it is not written and the environment names no cluster."""
+    """Read the section ``kafka``; None if it is not written and the environment names no cluster."""
     written = section.take("bootstrap_servers", _servers, "")
     servers = _servers_around(environment) or written
     group = section.take("group", values.name, "private-counts")
@@ -165,4 +165,4 @@ def _lower(*words: str) -> Any:
 def _secret(value: Any) -> str:
     if value is None:
         raise ValueError("is empty; write it, in quotes if it is that word, or take it out")
-    return str(value)  # whatever was written: a refusal would repeat it
+    return str(value)  # any value, because an error message would repeat the secret

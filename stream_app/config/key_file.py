@@ -1,4 +1,4 @@
-"""The file of API keys: a line each, with the hash of the key and the streams that it opens."""
+"""The file of API keys: one line per key, with its hash and the streams that it may read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def read_keys(path: Path) -> tuple[ApiKey, ...]:
-    """Return the keys of a file, as a service starts with them. Raises: OperatorError, one line."""
+    """Return the keys of a file when a service starts. Raises: OperatorError, one line, for any bad line."""
     try:
         keys, refusals = _read(path)
     except FileNotFoundError:
@@ -35,13 +35,13 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
 
 
 async def follow_keys(path: Path, take: Callable[[tuple[ApiKey, ...]], None]) -> Never:
-    """Hand over the keys of a file, now and whenever it changes.
+    """Pass the keys of a file to ``take``, now and whenever the file changes.
 
-    What is not in it opens nothing: the last line may be taken out, and so may the file. A line that is no
-    key is told and left out. Only a file that is there and cannot be read leaves all as it was.
-    Cost: a look at the file every second.
+    A key that is not in the file grants no access, even if the file is empty or deleted. A bad line is logged
+    and skipped. Only if the file exists but cannot be read do the previous keys stay valid.
+    Cost: one check of the file per second.
     """
-    seen: object = object()  # no mark: the file may have changed since the service read it at its start
+    seen: object = object()  # equals no mark: the file may have changed since the service started
     while True:
         mark = _mark(path)
         if mark == seen:
@@ -65,9 +65,9 @@ async def follow_keys(path: Path, take: Callable[[tuple[ApiKey, ...]], None]) ->
 
 
 def _read(path: Path) -> tuple[tuple[ApiKey, ...], list[OperatorError]]:
-    """Return the keys of a file, and what is wrong with its other lines.
+    """Return the keys of a file, and an error for each bad line.
 
-    Raises: OperatorError where it cannot be read, FileNotFoundError.
+    Raises: OperatorError if it cannot be read, FileNotFoundError if it does not exist.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -86,7 +86,7 @@ def _read(path: Path) -> tuple[tuple[ApiKey, ...], list[OperatorError]]:
 
 
 def _mark(path: Path) -> tuple[int, ...] | None:
-    """Return what changes with the content of a file."""
+    """Return a value that changes when the file's content changes; None without a file."""
     try:
         stat = path.stat()
     except OSError:
@@ -107,9 +107,9 @@ def _key(path: Path, number: int, line: str) -> ApiKey:
 
 
 def add_key(path: Path, name: str, streams: Sequence[str]) -> str:
-    """Add a key to a file that only its owner may read; return its text, which is kept nowhere.
+    """Add a key to a file that only its owner may read; return its text, which is stored nowhere.
 
-    Args: streams that it opens; none for all.
+    Args: streams that it may read; empty for all.
     """
     for word in (name, *streams):
         try:

@@ -1,4 +1,4 @@
-"""The section ``ledger``: where a copy of the ledger is kept that a loss of the store does not reach."""
+"""The section ``ledger``: where to keep a copy of the ledger that survives a loss of the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stream_app.config.settings import LedgerSettings
 
 
 def read_ledger(section: Section, directory: Path) -> LedgerSettings | None:
-    """Read the section; None where it is not written. Raises: ConfigError."""
+    """Read the section; None if it is not written. Raises: ConfigError."""
     file = section.take("file", values.text, None)
     topic = section.take("topic", topic_name, None)
     section.finish()
@@ -23,7 +23,7 @@ def read_ledger(section: Section, directory: Path) -> LedgerSettings | None:
 
 
 def check_ledger(section: Section, ledger: LedgerSettings | None, lost_together: tuple[Path, ...]) -> None:
-    """Refuse a file that would be lost together with what it is a copy of. Raises: ConfigError."""
+    """Refuse a file that would be lost together with the original ledger. Raises: ConfigError."""
     if ledger is None or ledger.file is None:
         return
     for directory in lost_together:

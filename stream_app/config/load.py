@@ -46,7 +46,7 @@ MOST_BINS = 2**24  # an epoch of 16 million bins: 16 years of half minutes
 
 
 def load(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read one file. Relative paths in it start at its own directory.
+    """Read a configuration file. Relative paths in it are relative to its directory.
 
     Raises: ConfigError, one line: file, line, key, value, remedy.
     """
@@ -59,12 +59,12 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def load_text(text: str, path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read a configuration's text as if it stood in the file ``path``. Raises: ConfigError."""
+    """Read a configuration from text, as if it were in the file ``path``. Raises: ConfigError."""
     return _read(parse_document(text, str(path), []), path, environment)
 
 
 def documented_keys() -> tuple[str, ...]:
-    """Return every key path that a file may hold, a stream's name as ``<name>``: for the reference page."""
+    """Return every key path that a file may hold, with ``<name>`` for names: for the reference page."""
     text = """
         kafka: {bootstrap_servers: "h:1"}
         streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01-01T01:00:00Z}},
@@ -83,10 +83,10 @@ def documented_keys() -> tuple[str, ...]:
 
 
 def declared(stream: StreamSettings) -> dict[str, Any]:
-    """Return the public part of a stream's configuration: what ``Strategy.declared`` holds.
+    """Return the public part of a stream's configuration, as stored in ``Strategy.declared``.
 
-    It is compared at every start: what is in here cannot change while the stream lives. Where the file
-    lies, how fast it is replayed and which port serves it are not in here.
+    Every start compares it, so these settings cannot change during the stream's life. The file's location,
+    the replay's speed and the API's port are not part of it.
     """
     time, privacy, tree = stream.time, stream.privacy, stream.tree
     return {
@@ -152,7 +152,7 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
 
 
 def _check_ports(document: Section, settings: Settings) -> None:
-    """Refuse one port for readers and for the operator, whose figures are secret."""
+    """Refuse the same port for readers and for the operator, whose metrics are secret."""
     api, operator = settings.api, settings.operator
     if operator is None or operator.port != api.port:
         return
@@ -163,7 +163,7 @@ def _check_ports(document: Section, settings: Settings) -> None:
 
 
 def _check_topics(document: Section, settings: Settings) -> None:
-    """Refuse topics without a cluster, and outputs of no stream or into a topic that is read."""
+    """Refuse topics without a cluster, outputs of unknown streams, and outputs into a source topic."""
     read = {stream.source.topic for stream in settings.streams if isinstance(stream.source, TopicSettings)}
     told, ledger = settings.alerts.topic, settings.ledger and settings.ledger.topic
     if (read or settings.outputs or told or ledger) and settings.kafka is None:
@@ -192,7 +192,7 @@ def _streams(document: Section, path: Path) -> tuple[StreamSettings, ...]:
 
 
 def _check_shared_sources(section: Section, streams: tuple[StreamSettings, ...]) -> None:
-    """Refuse two readings of one file that could not share a ledger or a pass over it."""
+    """Refuse two streams over one log that could not share a ledger or one pass over it."""
     first: dict[str, StreamSettings] = {}
     for stream in streams:
         other = first.setdefault(log_of(stream.source), stream)
@@ -204,7 +204,7 @@ def _check_shared_sources(section: Section, streams: tuple[StreamSettings, ...])
 
 
 def _reading(stream: StreamSettings) -> tuple[Any, ...]:
-    """Return all that must be equal for one pass over a log to serve two streams."""
+    """Return the settings that must be equal for two streams to share one pass over a log."""
     source, time = stream.source, stream.time
     if isinstance(source, SourceSettings):
         source = replace(source, file=source.file.resolve())
@@ -274,16 +274,16 @@ def _time(section: Section, source: SourceSettings | TopicSettings) -> TimeSetti
         grace_us=grace_us,
         epoch_bins=epoch_bins,
         first_us=replay.from_us if replay else first_us,
-        # The bin next to close lags the clock by the grace, so an event on time is that far ahead of it.
+        # The next bin to close lags the clock by the grace, so a punctual event is that far ahead of it.
         max_ahead_bins=-(-(grace_us + max_ahead_us) // bin_us),
     )
 
 
 def _check_start(section: Section, stream: StreamSettings) -> None:
-    """Refuse to look up, by times that producers may set, a beginning that decides what is counted.
+    """Refuse a start later than ``time.first``, because record times, which producers set, would find it.
 
-    One record with a time in the future moves it, and others beside it would be counted, or not. What was
-    written before ``time.first`` is not counted wherever reading begins.
+    One record with a time in the future would move that start, and so decide whether other records count.
+    Events before ``time.first`` are not counted, wherever reading begins.
     """
     start = stream.source.start
     if isinstance(start, int) and stream.time.first_us is not None and start > stream.time.first_us:
@@ -294,7 +294,7 @@ def _check_start(section: Section, stream: StreamSettings) -> None:
 
 
 def _check_edge(section: Section, key: str, at_us: int | None, binning: Binning) -> None:
-    """Refuse an instant inside a bin: it would be counted in part, under an edge nobody asked for."""
+    """Refuse an instant inside a bin, because the bin would be counted only in part."""
     if at_us is None:
         return
     bin = int(binning.bin_of([at_us])[0])

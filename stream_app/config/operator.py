@@ -1,4 +1,4 @@
-"""The section ``operator``: where a worker's secret metrics are served, and the token that opens them."""
+"""The section ``operator``: the endpoint of a worker's secret metrics, and its token."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from stream_app.config.document import ConfigError, Section
 from stream_app.config.settings import OperatorSettings
 
 OPERATOR_TOKEN = "STREAM_APP_OPERATOR_TOKEN"
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")  # what a header carries unchanged
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")  # characters that a header carries unchanged
 _NO_TOKEN = "must be at least 16 letters, digits or .-_~+/=, for example from openssl rand -hex 32"
 
 
 def read_operator(section: Section, environment: Mapping[str, str]) -> OperatorSettings | None:
-    """Read the section; None where it is not written, and the endpoint closed.
+    """Read the section; None if it is not written: the endpoint is then closed.
 
-    Raises: ConfigError. Whether a token is needed is asked where the endpoint opens (``check_operator``): a
+    Raises: ConfigError. ``check_operator`` checks that there is a token when the endpoint opens, because a
         process that does not serve it need not know the token.
     """
     host = section.take("host", values.text, "127.0.0.1")
@@ -39,9 +39,9 @@ def read_operator(section: Section, environment: Mapping[str, str]) -> OperatorS
 
 
 def check_operator(operator: OperatorSettings | None) -> None:
-    """Return if only the operator can read the metrics.
+    """Check that only the operator can read the metrics.
 
-    Raises: ConfigError, for an endpoint beyond loopback without a token.
+    Raises: ConfigError for an endpoint beyond loopback without a token.
     """
     if operator is not None and operator.token is None and not is_loopback(operator.host):
         raise ConfigError(

@@ -1,8 +1,8 @@
-"""YAML whose plain words mean what they look like.
+"""YAML without the surprising conversions of YAML 1.1.
 
-YAML 1.1, which PyYAML reads, makes 8 of ``010``, 10 of ``1_0``, 750 of ``12:30`` and false of ``NO``: a key
-or the privacy budget would silently be another one than was written. Here a number is an ordinary decimal
-one, a truth value is true or false, and everything else is text, for whoever takes it to read or to refuse.
+PyYAML reads ``010`` as 8, ``1_0`` as 10, ``12:30`` as 750 and ``NO`` as false, so a key or the privacy budget
+could silently differ from the file's text. Here only ordinary decimal numbers are numbers, only true and
+false are truth values, and everything else is text, which the setting's reader accepts or refuses.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _KEPT = ("null", "merge")
 
 
 class Loader(yaml.SafeLoader):
-    """Safe YAML with decimal numbers, true and false, and no times: an instant is text with its offset."""
+    """Safe YAML with decimal numbers, true and false, and no dates: an instant stays text."""
 
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Return the next node. Raises: ComposerError where it is nested deeper than anything known here."""
+        """Return the next node. Raises: ComposerError if it is nested deeper than any valid configuration."""
         if self._depth == DEEPEST:
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise ComposerError(None, None, f"keys and lists more than {DEEPEST} deep", mark)
@@ -41,7 +41,7 @@ class Loader(yaml.SafeLoader):
 
 
 def construct(node: yaml.Node) -> Any:
-    """Return what a node holds. Raises: ValueError for what its tag or its keys do not allow."""
+    """Return the value of a node. Raises: ValueError for a bad tag or bad keys."""
     try:
         return Loader("").construct_object(node, deep=True)
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError):
@@ -49,7 +49,7 @@ def construct(node: yaml.Node) -> Any:
 
 
 def as_written(node: yaml.Node) -> Any:
-    """Return a word or a number as its text (``1.50`` stays that), or a list of these; else what it holds.
+    """Return a word or number as its text (``1.50`` stays 1.50), or a list of these; else the node's value.
 
     Raises: as ``construct``.
     """
@@ -78,7 +78,7 @@ def _truth(loader: Loader, node: yaml.ScalarNode) -> bool:
 
 
 def _checked(pattern: re.Pattern[str], node: yaml.ScalarNode) -> str:
-    """Return a scalar's text: an explicit tag (``!!int 010``) opens no other way to write a number."""
+    """Return a scalar's text, checked, so that a tag (``!!int 010``) allows no other number format."""
     text = str(node.value)
     if not pattern.fullmatch(text):
         raise ValueError(text)
@@ -89,7 +89,7 @@ Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag.removeprefix(_TAG) in _KEPT]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-# The first pattern that matches decides, so whole numbers come before decimal ones.
+# The first matching pattern wins, so whole numbers come before decimals.
 for _kind, _pattern, _first, _construct in (
     ("bool", _BOOL, "tTfF", _truth),
     ("int", _INT, "-+0123456789", _whole),

@@ -1,4 +1,4 @@
-"""A stream's strategy, planned from its settings."""
+"""Plan a stream's strategy from its settings."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 def planned(stream: StreamSettings) -> Strategy:
     """Return the strategy that a new stream would get.
 
-    A stream too wide for an epoch's noise to be drawn ahead is causal, whatever was asked; a line says so.
-    Raises: OperatorError where no tree fits what is asked; it names the file and line as the reader of the
-        configuration does.
+    If an epoch's noise is too much to draw ahead, the stream is causal even if configured otherwise, and a
+    log line says so.
+        Raises: OperatorError if no tree fits the settings; it names the file and line.
     """
     try:
         return _planned_and_drawable(stream)
@@ -57,15 +57,15 @@ def _planned_and_drawable(stream: StreamSettings) -> Strategy:
 
 
 def can_draw_ahead(kind: Kind) -> bool:
-    """Return whether an epoch's noise is little enough to be drawn and stored before it."""
+    """Return whether an epoch's noise is small enough to be drawn and stored before the epoch."""
     draws = kind.tables[PUBLISHED] * sum(node_counts(kind.design.shape, kind.design.horizon))
     return draws <= LARGEST_DRAWS and kind.page_geometry().bin_bytes <= LARGEST_PAGE_BYTES
 
 
 def planned_for_one_epoch(stream: StreamSettings) -> TreeDesign:
-    """Return the tree of a stream without axes if nothing were left to levels over epochs.
+    """Return the tree that a stream without axes would have without levels over epochs.
 
-    Raises: OperatorError where no tree fits what is asked.
+    Raises: OperatorError if no tree fits the settings.
     """
     return _planned_tree(stream, stream.tree.release)
 
@@ -82,7 +82,7 @@ def _planned(stream: StreamSettings, release: Release) -> Strategy:
 
 
 def _planned_over_epochs(stream: StreamSettings, epochs: int, release: Release) -> Strategy:
-    """Return the epoch's tree and the levels over epochs, the parts of epsilon as planned for so many."""
+    """Return the strategy with levels over epochs, planned for this number of epochs."""
     at, privacy = f"streams.{stream.name}.tree.epochs", stream.privacy
     if stream.keys is not None or stream.value is not None:
         raise OperatorError(f"{at}: levels over epochs are not built yet for keys and values; take it out")
@@ -103,7 +103,7 @@ _epoch_levels = lru_cache(maxsize=64)(plan_epoch_levels)
 
 
 def _planned_tree(stream: StreamSettings, release: Release, part: Fraction = Fraction(1)) -> TreeDesign:
-    """Return the tree over all events. Args: part, of epsilon, that it may spend.
+    """Return the tree over all events. Args: part, the share of epsilon that it may spend.
 
     Raises: OperatorError.
     """
@@ -131,7 +131,7 @@ def _planned_with_windows(stream: StreamSettings, window: WindowSettings, releas
     time = replace(tree, epsilon=stream.privacy.epsilon, shares=tuple(share * part for share in tree.shares))
     public = declared(stream)
     cells = Cells.of(public)
-    over_keys = stream.value is None  # one histogram of the keys; else one of the value for each key
+    over_keys = stream.value is None  # one histogram of the keys; otherwise one of the value per key
     histograms = 1 if over_keys else cells.width // (cells.buckets.count if cells.buckets else 1)
     try:
         design = WindowDesign(
@@ -151,9 +151,9 @@ def _planned_with_windows(stream: StreamSettings, window: WindowSettings, releas
 
 @lru_cache(maxsize=64)
 def window_load(design: WindowDesign) -> WindowLoad:
-    """Return what a stream's windows ask of this machine, tried out once.
+    """Return the load of a stream's windows on this machine, measured once and cached.
 
-    Raises: ValueError for what the mechanism cannot do.
+    Raises: the mechanism's ValueError, if it refuses the histogram.
     """
     return WindowLoad.of(design, thread_time)
 

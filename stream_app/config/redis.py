@@ -1,4 +1,4 @@
-"""The section ``redis``: where the state lives, and as whom each process reaches it."""
+"""The section ``redis``: the store's address, and the user of each process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REDIS_ALERTS_URL = "STREAM_APP_REDIS_ALERTS_URL"
 
 
 def read_redis(section: Section, path: Path, environment: Mapping[str, str]) -> RedisSettings:
-    """Read the section ``redis``; the environment stands above it. Raises: ConfigError."""
+    """Read the section ``redis``; environment variables override it. Raises: ConfigError."""
     written = section.take("url", _redis_url, f"{EMBEDDED}./state/redis")
     written_api = section.take("api_url", _redis_url, None)
     written_alerts = section.take("alerts_url", _redis_url, None)

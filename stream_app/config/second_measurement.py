@@ -1,7 +1,7 @@
-"""Streams that would count the same events, refused before any of them begins.
+"""Refuse streams that would count the same events, before any of them starts.
 
-The ledger refuses the second of them when it opens its first epoch; by then the first one has begun. This is
-the same rule, asked of all streams of a file at once.
+The ledger refuses the second stream only when it opens its first epoch; by then the first stream has started.
+This module applies the same rule to all streams of a file at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stream_app.core.records import LedgerEntry
 
 
 def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:
-    """Return what the ledger would hold of a stream's first epoch, but for the strategy: none is planned.
+    """Return the ledger entry of a stream's first epoch, without the strategy, which is not planned here.
 
     Args: now_us, when the stream first starts.
     """
@@ -47,12 +47,12 @@ def check_measurements(
     ledgers: Mapping[str, Sequence[LedgerEntry]] | None = None,
     begun: Collection[str] = (),
 ) -> None:
-    """Refuse streams whose first epochs the ledger would refuse, in the order in which they are opened.
+    """Refuse streams whose first epochs the ledger would refuse, in the order in which streams start.
 
     Args:
-        now_us: when they start.
-        ledgers: what was measured before, by source; None: nothing.
-        begun: streams that have begun: what they cost was accepted then.
+        now_us: the time of the start.
+        ledgers: earlier measurements, by source; None for none.
+        begun: streams that have already started, whose cost was accepted then.
     Raises: ConfigError: where, key, value, remedy.
     """
     known = {source: list(entries) for source, entries in (ledgers or {}).items()}

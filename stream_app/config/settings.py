@@ -1,4 +1,4 @@
-"""The settings as frozen data: what one configuration file says, checked, in exact units."""
+"""The settings of one configuration file as frozen data, checked and in exact units."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from stream_app.core.bins import LatePolicy
 
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
 
-EMBEDDED = "embedded:"  # redis.url that asks for a server of our own in a directory
+EMBEDDED = "embedded:"  # prefix of a redis.url that starts the service's own server in a directory
 DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """Where the state lives.
+    """How to reach the store.
 
     Args:
         url: for the worker; None for an embedded server.
         api_url: for the API: a user that can read public keys only; None for an embedded server.
         alerts_url: for alerts: a user that can write their own keys only; None for an embedded server.
-        embedded: the directory of the embedded server; None for a server elsewhere.
-        accept: words that accept a server which may lose acknowledged writes.
-        largest_clock_skew_us: how far its clock may be from the worker's before nothing is closed.
+        embedded: the directory of the embedded server; None for an external server.
+        accept: text by which the operator accepts a server that may lose acknowledged writes.
+        largest_clock_skew_us: largest difference between its clock and the worker's at which bins still
+        close.
     """
 
     url: str | None
@@ -43,7 +44,7 @@ class RedisSettings:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Files in PEM."""
+    """The certificate and key of TLS, as PEM files."""
 
     certificate: Path
     key: Path
@@ -51,13 +52,13 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    """What readers may hold open, and for how long.
+    """Limits on readers' connections.
 
     Args:
-        connections, per_address: at once; those of the proxy count in all only.
-        followers: streams of events that one reader may follow at once.
+        connections, per_address: open at once; the proxy's connections count only in the total.
+        followers: event streams that one reader may follow at once.
         idle_us: how long a connection may be silent between two requests.
-        slow_us: how long a request may take to arrive, and a part of an answer to be taken.
+        slow_us: time limit for a request to arrive, and for a reader to receive part of an answer.
     """
 
     connections: int = 1_000
@@ -69,15 +70,15 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """Where pages and answers are served, and to whom.
+    """Where the API and pages are served, and who may read.
 
     Args:
-        keys: file of API keys; None: nobody is asked for one.
-        proxy_header, proxies: requests from these addresses with this header were let in by a proxy.
-        origins: pages of these origins may ask from a browser.
+        keys: file of API keys; None: no key is needed.
+        proxy_header, proxies: the proxy at these addresses has authenticated requests with this header.
+        origins: pages of these origins may call the API from a browser.
         requests_per_s: for each key or address; None: no limit.
         tls: None: plain HTTP.
-        hosts: names by which it may be asked, beside localhost and addresses.
+        hosts: accepted host names, besides localhost and addresses.
     """
 
     host: str
@@ -94,7 +95,7 @@ class ApiSettings:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """Where the operator's metrics are served, and the token that opens them. Both are secret."""
+    """Where the operator's metrics are served, and the token to read them. Metrics and token are secret."""
 
     host: str
     port: int
@@ -103,7 +104,7 @@ class OperatorSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySettings:
-    """A replay of the past: bins from ``from_us`` to ``to_us``; ``speed`` None is as fast as it can."""
+    """A replay of the past: bins from ``from_us`` to ``to_us``; ``speed`` None is as fast as possible."""
 
     from_us: int
     to_us: int
@@ -112,14 +113,14 @@ class ReplaySettings:
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """An event log.
+    """A file as an event log.
 
     Args:
-        identity: the name under which the ledger adds up what was measured of it: its group, or its path.
-        file: where it is.
+        identity: the source's name in the ledger, which adds up its measurements: its group, or its path.
+        file: its path.
         format: "ndjson" or "csv".
         start: "earliest" or "latest": where a live stream begins in a file that already has events.
-        replay: a virtual clock over the past instead of the present one.
+        replay: a virtual clock over the past; None follows the file live.
     """
 
     identity: str
@@ -134,13 +135,13 @@ class TopicSettings:
     """A Kafka topic as an event log.
 
     Args:
-        identity: the name under which the ledger adds up what was measured of it: its group, or the topic.
+        identity: the source's name in the ledger, which adds up its measurements: its group, or the topic.
         topic: its name.
         format: of a record's value, "json", "csv" or "avro".
-        columns: of a CSV topic, whose records have no header line; else empty.
-        start: "earliest", "latest", or an instant in microseconds since 1970: the first record written since.
+        columns: column names of a CSV topic, whose records have no header line; else empty.
+        start: "earliest", "latest", or an instant in microseconds since 1970: the first record written then.
         schema_registry: of an Avro topic, the URL of its registry. SECRET where it holds a password.
-        schema_registry_ca: PEM file of the certificates that it is trusted by; None: the well-known ones.
+        schema_registry_ca: PEM file of certificates to trust for the registry; None for the well-known ones.
     """
 
     identity: str
@@ -153,7 +154,7 @@ class TopicSettings:
 
     @property
     def replay(self) -> None:
-        """A topic is followed live."""
+        """None: a topic is always followed live."""
         return None
 
 
@@ -163,8 +164,8 @@ class KafkaSettings:
 
     Args:
         bootstrap_servers: host:port, separated by commas.
-        group: begins the names of consumer groups; workers of one group share the partitions.
-        security: librdkafka's names and values. SECRET.
+        group: prefix of the names of consumer groups; workers of one group share the partitions.
+        security: authentication settings, with librdkafka's names. SECRET.
     """
 
     bootstrap_servers: str
@@ -174,7 +175,7 @@ class KafkaSettings:
 
 @dataclass(frozen=True, slots=True)
 class OutputSettings:
-    """A compacted topic that takes a stream's releases, and remembers them: it is its witness."""
+    """A compacted topic that stores a stream's releases and serves as its witness."""
 
     stream: str
     topic: str
@@ -182,17 +183,17 @@ class OutputSettings:
 
 @dataclass(frozen=True, slots=True)
 class TimeSettings:
-    """How an event's time becomes a bin, and when a bin closes.
+    """How an event's time decides its bin, and when a bin closes.
 
     Args:
-        field: the event's time, dots for nested objects.
+        field: name of the event's time field, with dots for nested objects.
         format: "s", "ms", "us", "ns" or "iso8601".
         bin_us: length of a bin; one day for calendar days.
-        timezone: calendar days of this zone; None for bins of fixed length.
+        timezone: bins are calendar days of this zone; None for bins of fixed length.
         grace_us: how long after its end a bin closes.
         epoch_bins: bins in an epoch.
         first_us: start of the first bin; None: the bin in which a live stream first starts.
-        max_ahead_bins: bins that an event may lie beyond the next bin to close.
+        max_ahead_bins: how many bins an event may be beyond the next bin to close.
     """
 
     field: str
@@ -207,7 +208,7 @@ class TimeSettings:
 
 @dataclass(frozen=True, slots=True)
 class UserSettings:
-    """The user as the unit: ``max_events`` of each count in an epoch; ``field`` names an event's user."""
+    """The unit user: ``max_events`` events of each user count per epoch; ``field`` holds an event's user."""
 
     field: str
     max_events: int
@@ -215,9 +216,9 @@ class UserSettings:
 
 @dataclass(frozen=True, slots=True)
 class PrivacySettings:
-    """What is promised to whom.
+    """The privacy guarantee: its epsilon, unit and neighbours.
 
-    Args: accept, the words that accept a second measurement; where, the file and line that say all this.
+    Args: accept, the text that accepts a second measurement; where, the file and line of these settings.
     """
 
     epsilon: Fraction
@@ -229,15 +230,15 @@ class PrivacySettings:
 
     @property
     def max_events(self) -> int:
-        """How many events of one unit count in an epoch."""
+        """The number of events of one unit that count in an epoch."""
         return 1 if self.unit == "event" else self.unit.max_events
 
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """The tree over time; None leaves a choice to the planner.
+    """The tree over time; the planner chooses where a value is None.
 
-    Args: shares of the levels; "level" and None have them planned; epochs, over how many the running count
+    Args: shares of the levels (planned for "level" and None); epochs, the number for which the running count
         since the stream's start is planned (None: no levels over epochs).
     """
 
@@ -250,7 +251,7 @@ class TreeSettings:
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """Tumbling windows: their length, the mechanism that releases each, its part of epsilon, its options."""
+    """Tumbling windows: their length, mechanism, share of epsilon and options."""
 
     length_us: int
     mechanism: str
@@ -260,14 +261,14 @@ class WindowSettings:
 
 @dataclass(frozen=True, slots=True)
 class KeySettings:
-    """The keys that are counted apart, a public list.
+    """The public list of keys that are counted separately.
 
     Args:
-        field: the event's key, dots for nested objects.
+        field: name of the event's key field, with dots for nested objects.
         names: the list.
         other: whether events with another key, or none, count under "other"; else they are refused.
-        total: whether the total over keys is measured too, at a share of epsilon of its own.
-        window: the counts of all keys together are released in windows; None: each key's tree over time.
+        total: whether the total over keys is measured too, with its own share of epsilon.
+        window: release the counts of all keys in windows; None: each key has a tree over time.
     """
 
     field: str
@@ -281,7 +282,7 @@ class KeySettings:
 class ValueSettings:
     """A value whose distribution is counted: ``buckets`` of equal width from ``low`` to ``high``.
 
-    With ``window`` it is released in windows, each once; else it is counted live, for any range of time.
+    With ``window`` it is released once per window; otherwise it is counted live, for any range of time.
     """
 
     field: str
@@ -293,7 +294,7 @@ class ValueSettings:
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """One stream: its source, time line, promise, tree and other axes; ``where`` is its file and line."""
+    """One stream: its source, time, privacy, tree and other axes; ``where`` is its file and line."""
 
     name: str
     source: SourceSettings | TopicSettings
@@ -307,17 +308,17 @@ class StreamSettings:
 
     @property
     def window(self) -> WindowSettings | None:
-        """The windows that its cells are released in, if they are."""
+        """The stream's tumbling windows; None if it has none."""
         return next((axis.window for axis in (self.value, self.keys) if axis and axis.window), None)
 
     @property
     def has_axes(self) -> bool:
-        """Whether events are told apart by a key or a value."""
+        """Whether events are counted separately by key or value."""
         return self.keys is not None or self.value is not None
 
     @property
     def cell_fields(self) -> tuple[str, ...]:
-        """The fields beside the time that decide where an event counts, and whether it does."""
+        """The fields, besides the time, that decide whether and in which cell an event counts."""
         unit = self.privacy.unit
         user = None if unit == "event" else unit
         return tuple(axis.field for axis in (self.keys, self.value, user) if axis is not None)
@@ -325,7 +326,7 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """Rules, and the URLs and the topic where their transitions are told. The URLs may hold secrets."""
+    """Alert rules, and the URLs and topic to notify of their transitions. The URLs may hold secrets."""
 
     rules: tuple[Rule, ...] = ()
     webhooks: tuple[str, ...] = ()
@@ -343,7 +344,7 @@ class LedgerSettings:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSettings:
-    """What is kept of refused records: how long, how many bytes a source, with or without content."""
+    """How refused records are kept: how long, how many bytes per source, with or without content."""
 
     keep_us: int
     most_bytes: int
@@ -352,20 +353,20 @@ class DeadLetterSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything one configuration file says.
+    """All settings of one configuration file.
 
     Args:
         file: where it was read.
-        redis, api: the store and the public door.
-        outputs: topics that take releases, at most one a stream.
-        kafka: the cluster; None where no stream needs one.
-        operator: the operator's door; None: closed.
+        redis, api: the store and the public API.
+        outputs: topics that receive releases, at most one per stream.
+        kafka: the cluster; None if no stream needs one.
+        operator: the operator's endpoint; None: closed.
         alerts: rules over released values.
         state_dir: directory of the witness, dead letters and sorted copies. Secret.
-        dead_letters: what is kept of refused records.
-        noise_key_file: a secret that workers of several machines share; None: keys in the state directory.
+        dead_letters: how refused records are kept.
+        noise_key_file: a secret shared by workers on several machines; None: keys in the state directory.
         publish_every_us: results become visible at multiples of this.
-        ledger: a copy of the ledger outside the store; None: there is none.
+        ledger: a copy of the ledger outside the store; None for no copy.
         streams: by name, in the order of the file.
     """
 
@@ -384,5 +385,5 @@ class Settings:
     ledger: LedgerSettings | None = None
 
     def output_of(self, stream: str) -> str | None:
-        """Return the topic that takes a stream's releases, if one does."""
+        """Return the topic that receives a stream's releases, or None."""
         return next((output.topic for output in self.outputs if output.stream == stream), None)

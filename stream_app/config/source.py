@@ -1,4 +1,4 @@
-"""What a file may say about an event log: a file that is followed or replayed, or a topic."""
+"""Read the settings of an event log: a file that is followed or replayed, or a topic."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def read_source(section: Section, path: Path) -> SourceSettings | TopicSettings:
 
 
 def file_identity(file: Path, directory: Path) -> str:
-    """Name a file once, however it is spelled: two streams over it must meet in one ledger.
+    """Return one name per file, however its path is spelled, so that all its streams share one ledger.
 
-    Args: directory, from which it is named: names from two directories do not meet.
+    Args: directory, to which the name is relative; names from different directories do not match.
     """
     return "file:" + Path(os.path.relpath(file.resolve(), directory.resolve())).as_posix()
 
 
 def log_of(source: SourceSettings | TopicSettings) -> str:
-    """Name the log behind a source, however it is spelled."""
+    """Return one name per log, however its path is spelled."""
     return f"topic:{source.topic}" if isinstance(source, TopicSettings) else f"file:{source.file.resolve()}"
 
 
@@ -61,7 +61,7 @@ def ledgers_of(source: SourceSettings | TopicSettings, directory: Path) -> tuple
 
 
 def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:
-    """Return the streams in groups that read one log: it is decoded once for all of them."""
+    """Return the streams grouped by log; each log is decoded once for its group."""
     groups: dict[str, list[StreamSettings]] = defaultdict(list)
     for stream in streams:
         groups[log_of(stream.source)].append(stream)
@@ -69,7 +69,7 @@ def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:
 
 
 def declared_source(source: SourceSettings | TopicSettings) -> dict[str, Any]:
-    """Return what a strategy declares about its source; see ``load.declared``."""
+    """Return the source's part of ``load.declared``."""
     if isinstance(source, TopicSettings):
         place = {"topic": source.topic, "columns": list(source.columns)}
         return {"name": source.identity, "format": source.format, "replay": None} | place

@@ -1,4 +1,4 @@
-"""Whom a stream protects: one event, or one user with so many of them."""
+"""The privacy unit of a stream: one event, or one user with a limited number of events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def declared_unit(unit: Literal["event"] | UserSettings) -> Any:
 
 
 def check_unit(section: Section, stream: StreamSettings) -> None:
-    """Refuse a user where the time stands. Raises: ConfigError."""
+    """Refuse a user field that is also the time field. Raises: ConfigError."""
     unit, time = stream.privacy.unit, stream.time.field
     if unit == "event":
         return

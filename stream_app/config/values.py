@@ -1,4 +1,4 @@
-"""What a value may be: durations, instants, numbers and words, each refused in words when it is not."""
+"""Readers of single values: durations, instants, numbers and words. A bad value raises ValueError."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def duration_us(value: Any) -> int:
 
 
 def duration_between(least: str, most: str, why: str) -> Callable[[Any], int]:
-    """Return a reader of durations from ``least`` to ``most``. Args: why, for whoever wrote another one."""
+    """Return a reader of durations from ``least`` to ``most``. Args: why, the reason, for the error."""
     least_us, most_us = duration_us(least), duration_us(most)
 
     def read(value: Any) -> int:
@@ -115,7 +115,7 @@ def instant_us(value: Any) -> int:
 
 
 def speed(value: Any) -> float | None:
-    """Read how fast a replay runs: None for as fast as it can, else log seconds per second.
+    """Read the speed of a replay: None for as fast as possible, else log seconds per second.
 
     >>> speed("max"), speed(60), speed("9d/s")
     (None, 60.0, 777600.0)
@@ -130,7 +130,7 @@ def speed(value: Any) -> float | None:
 
 
 def positive_fraction(value: Any) -> Fraction:
-    """Read a number above zero exactly as it is written: 0.1 is 1/10.
+    """Read a number above zero, exactly as written: 0.1 is 1/10.
 
     >>> positive_fraction(0.1), positive_fraction("1/3"), positive_fraction("1e9")
     (Fraction(1, 10), Fraction(1, 3), Fraction(1000000000, 1))
@@ -151,7 +151,7 @@ def fractions(value: Any) -> tuple[Fraction, ...]:
 
 
 def shares(value: Any) -> tuple[Fraction, ...] | Literal["level"]:
-    """Read shares of the levels, or the word for planned ones."""
+    """Read the shares of the levels, or the word "level" for planned shares."""
     if value == "level":
         return "level"
     if value == "node":
@@ -162,7 +162,7 @@ def shares(value: Any) -> tuple[Fraction, ...] | Literal["level"]:
 
 
 def workload(value: Any) -> Workload:
-    """Read what a tree is planned for: a kind of question, or weights of several.
+    """Read the workload of a tree: a kind of question, or weights of several.
 
     >>> str(workload("sliding(24)")), str(workload({"prefix": 0.7, "bins": 0.3}))
     ('sliding(24)', '7/10 prefix + 3/10 bins')
@@ -174,7 +174,7 @@ def workload(value: Any) -> Workload:
 
 
 def epochs(value: Any) -> int:
-    """Read a number of epochs that levels over them are planned for."""
+    """Read the number of epochs for which levels over epochs are planned."""
     if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= 2**20:
         raise ValueError("must be a whole number of epochs from 2 to 1048576, for example 64")
     return value
@@ -190,7 +190,7 @@ def branching(value: Any) -> tuple[int, ...]:
 
 
 def url(value: Any, schemes: Sequence[str]) -> SplitResult:
-    """Read a URL with a host and, if it names one, a port. Raises: ValueError, without the URL."""
+    """Read a URL with a host and optionally a port. Raises: ValueError, whose text omits the URL."""
     text_of_url = text(value)
     wanted = " or ".join(f"{scheme}://" for scheme in schemes)
     if re.search(r"[\s\x00-\x20\x7f]", text_of_url):
@@ -198,7 +198,7 @@ def url(value: Any, schemes: Sequence[str]) -> SplitResult:
     try:
         parts = urlsplit(text_of_url)
         is_good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port, or brackets around what is no address
+    except ValueError:  # a bad port, or brackets around something that is not an address
         is_good = False
     if not is_good:
         raise ValueError(f"must be a URL that begins with {wanted} and names a host, and a port up to 65535")
