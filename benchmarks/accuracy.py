@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import opendp.prelude as dp
@@ -136,7 +136,7 @@ def measured(mechanism: Mechanism, horizon: int, runs: int) -> tuple[float, floa
     return float(each.mean()), float(each.std(ddof=1) / len(each) ** 0.5)
 
 
-def row(mechanism: Mechanism, horizon: int, runs: int) -> dict[str, object]:
+def row(mechanism: Mechanism, horizon: int, runs: int) -> dict[str, Any]:
     """Return one line of the table."""
     mean, stderr = measured(mechanism, horizon, runs)
     predicted = mechanism.predict(Fraction(1))

@@ -263,7 +263,7 @@ def distances() -> dict[str, object]:
     """Return the forecast of a rule over distances: never wrong more often than it says."""
     text = "ks(delays, 8h, 16h) > 0.1"
     watched = Rule("ks", text, parse_condition(text), confidence=0.99)
-    product = axes_strategy(3, 12).product
+    product = axes_strategy(3, 12).kind.axes
     assert product is not None
     found = forecast_distance(watched, product, None, HOUR_US, 20_000, SeededNoise(5))
     return {

@@ -270,7 +270,7 @@ def main() -> None:
     if len(sys.argv) == 3:
         _attack(sys.argv[1], int(sys.argv[2]))
         return
-    result = {"processors": os.cpu_count(), "attacks": measured(*map(float, sys.argv[1:]))}
+    result: dict[str, Any] = {"processors": os.cpu_count(), "attacks": measured(*map(float, sys.argv[1:]))}
     result["waiting_for_one"] = round(os.getloadavg()[0], 1)
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
 

@@ -129,7 +129,8 @@ def main(arguments: Sequence[str] = ("--quick",)) -> None:
     quick = parser.parse_args(arguments).quick
     runs = QUICK_RUNS if quick else RUNS
     print("release        question     half width   stated    exact  measured  narrowed: exact, measured")
-    lines, wrong = [], []
+    lines: list[Coverage] = []
+    wrong: list[str] = []
     for line in coverages(runs):
         lines.append(line)
         wrong += failures(line)

@@ -24,7 +24,7 @@ from stream_app.loops.closer import Closer
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.ingest import Ingest
 from stream_app.loops.loaded_streams import LoadedStreams
-from stream_app.sinks.dead_letter_file import DeadLetterFile
+from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource
@@ -70,7 +70,8 @@ async def measured(seconds: float, pause_s: float | None) -> dict[str, float]:
         clock = LiveClock(stores[0])
         source = _Timed(path, "ndjson", [TimeField("at", "us")], directory / "notes")
         source.delays_ms = []
-        letters, witness = DeadLetterFile(directory / "letters"), WitnessFile(directory / "witness")
+        letters = DeadLetterFiles(directory / "letters", Keeping(60, 10**6, content=True))
+        witness = WitnessFile(directory / "witness")
         keys = KeyFiles(directory / "keys")
         closer = Closer(stores[0], source, clock, clock, witness, SystemNoise(), keys, strategy)
         await closer.open()

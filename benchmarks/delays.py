@@ -123,13 +123,14 @@ def coverage(
 def main() -> None:
     """Measure all airports, releases and relations; write the result."""
     counts = delays()
+    cases: tuple[tuple[Release, Neighbours], ...] = (
+        ("anticipating", "add_remove"),
+        ("anticipating", "substitute"),
+        ("causal", "add_remove"),
+    )
     found = [
         coverage(airport, counts[airport], release, relation)
-        for release, relation in (
-            ("anticipating", "add_remove"),
-            ("anticipating", "substitute"),
-            ("causal", "add_remove"),
-        )
+        for release, relation in cases
         for airport in AIRPORTS
     ]
     print("release      relation    airport flights  band held  p95 held  buckets of p95  greatest reach")

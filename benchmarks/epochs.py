@@ -19,11 +19,13 @@ from dphist import AnticipatingCounter, SeededNoise, TreeCounter, plan_tree
 from dphist.epochs.counter import EpochLevelsCounter
 from dphist.epochs.levels import EpochLevels
 from dphist.planning.epochs import plan_epoch_levels
+from dphist.tree.design import Release
 
 RESULTS = Path(__file__).parent / "results" / "epochs.json"
 # Hours: days of a year, months of ten years, years of ten years; and two square ones.
 CASES = ((24, 365), (720, 120), (8760, 10), (1024, 100), (1024, 1024))
 STREAMS, QUICK_STREAMS = 400, 50
+RELEASES: tuple[Release, ...] = ("causal", "anticipating")
 # Measured up to so many bins and streams together; longer ones are only predicted.
 _MOST_CELLS = 10**8
 
@@ -43,7 +45,7 @@ def measured(design: EpochLevels, epochs: int, streams: int) -> tuple[float, flo
     return float(squares.mean()), float(squares.std(ddof=1)) / streams**0.5
 
 
-def row(release: str, horizon: int, epochs: int, streams: int) -> dict[str, object]:
+def row(release: Release, horizon: int, epochs: int, streams: int) -> dict[str, object]:
     """Return one line of the table."""
     design = plan_epoch_levels(horizon, epochs, 1, release)
     chained = EpochLevels(plan_tree(horizon, 1, release=release), Fraction(1))
@@ -75,7 +77,7 @@ def main(arguments: Sequence[str] = ("--quick",)) -> None:
     quick = parser.parse_args(arguments).quick
     print("release          T  epochs   totals  levels of        predicted  measured  off   one tree")
     rows = []
-    for release in ("causal", "anticipating"):
+    for release in RELEASES:
         for horizon, epochs in CASES:
             line = row(release, horizon, epochs, QUICK_STREAMS if quick else STREAMS)
             rows.append(line)

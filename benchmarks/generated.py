@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.mechanisms import EPSILONS, RESULTS, mean_error, rounded
-from dphist.mechanisms import release
+from benchmarks.mechanisms import EPSILONS, RESULTS, mean_error, released, rounded
 from dphist.mechanisms.ranges import spread_ranges
-from dphist.noise import SeededNoise
 
 BINS = 4096
 EVENTS = (10_000, 300_000, 20_000_000)
@@ -56,9 +55,7 @@ def main() -> None:
                     row[mechanism], _ = mean_error(
                         counts,
                         workload,
-                        lambda seed, given=(mechanism, counts, epsilon): release(  # type: ignore[misc]
-                            *given, workload, SeededNoise(seed)
-                        ).answer(workload),
+                        partial(released, mechanism, counts, epsilon, workload),
                         TRIALS,
                     )
                 print(" ".join(f"{key} {value:.4g}" for key, value in row.items()), "|", [*table][-1])

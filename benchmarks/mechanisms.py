@@ -106,8 +106,8 @@ def errors() -> dict[str, dict[str, Errors]]:
         row: dict[str, Errors] = {}
         for dataset in datasets.ONE_DIMENSIONAL:
             counts = datasets.counts(dataset)
-            answers = {name: partial(_released, name, counts, epsilon, workload) for name in MEASURED}
-            answers["dawa merged"] = partial(_released, "dawa", counts, epsilon, workload, merge=True)
+            answers = {name: partial(released, name, counts, epsilon, workload) for name in MEASURED}
+            answers["dawa merged"] = partial(released, "dawa", counts, epsilon, workload, merge=True)
             answers |= {
                 f"published {name}": partial(_published, name, counts, epsilon, workload)
                 for name in YARDSTICKS
@@ -124,9 +124,10 @@ def errors() -> dict[str, dict[str, Errors]]:
     return table
 
 
-def _released(
-    name: str, counts: Counts, epsilon: float, workload: Counts, seed: int, **options: object
+def released(
+    name: str, counts: Counts, epsilon: float, workload: Counts, seed: int, **options: Any
 ) -> Floats:
+    """Return the answers of one release to a workload."""
     return release(name, counts, epsilon, workload, SeededNoise(seed), **options).answer(workload)
 
 

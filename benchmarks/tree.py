@@ -10,6 +10,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def push_cost() -> dict[str, float]:
         for horizon, counter in counters.items():
             if counter.bin + PUSHES > horizon:
                 counter = counters[horizon] = _new_counter(horizon)
-            times[horizon].append(seconds(lambda c=counter: [c.push(1) for _ in range(PUSHES)], 1) / PUSHES)
+            times[horizon].append(seconds(partial(_push, counter), 1) / PUSHES)
     short, long = (statistics.median(times[horizon]) for horizon in (SHORT, LONG))
     return {
         "push_us_at_2^10": short * 1e6,
@@ -98,11 +99,20 @@ def against_opendp() -> dict[str, float]:
 def _queries(forest: ReleasedForest) -> dict[str, float]:
     draws = np.sort(np.random.default_rng(2).integers(0, LONG, (200, 2)), axis=1)
     half_width.cache_clear()
-    times = [seconds(lambda a=a, b=b: forest.range(int(a), int(b)).interval(), 1) for a, b in draws]
+    times = [seconds(partial(_interval, forest, a, b), 1) for a, b in draws.tolist()]
     return {
         "range_with_interval_median_ms": statistics.median(times) * 1e3,
         "range_with_interval_p99_ms": float(np.quantile(times, 0.99)) * 1e3,
     }
+
+
+def _push(counter: TreeCounter) -> None:
+    for _ in range(PUSHES):
+        counter.push(1)
+
+
+def _interval(forest: ReleasedForest, first: int, stop: int) -> None:
+    forest.range(first, stop).interval()
 
 
 def _new_counter(horizon: int) -> TreeCounter:
@@ -112,7 +122,7 @@ def _new_counter(horizon: int) -> TreeCounter:
 def main() -> None:
     """Measure everything, print it and write it down."""
     plans = {
-        f"plan_ms_at_{name}": seconds(lambda h=h: _planned_anew(h), 3) * 1e3 for name, h in _HORIZONS.items()
+        f"plan_ms_at_{name}": seconds(partial(_planned_anew, h), 3) * 1e3 for name, h in _HORIZONS.items()
     }
     measured = plans | push_cost() | whole_series() | against_opendp()
     results: dict[str, object] = {"python": platform.python_version(), "numpy": np.__version__}

@@ -128,7 +128,7 @@ class Bench:
             for first in range(0, len(part.users), 5_000):
                 run = slice(first, first + 5_000)
                 packed = _pack([part.cells[run].tolist(), (part.bins[run] + 1).tolist()])
-                arguments = [packed, ids[run].tobytes(), MOST_EVENTS]
+                arguments: list[bytes | str | int] = [packed, ids[run].tobytes(), MOST_EVENTS]
                 await RECORD_BY_RECORD(self.client, keys, arguments)
 
     async def tally(self) -> None:
@@ -175,7 +175,7 @@ async def measure(server: EmbeddedRedis, partitions: int, users: int) -> dict[st
         slices = drawn(partitions, users, seed)
         for name, way in ways.items():
             await bench.open(partitions)
-            spent = await bench.spent(way(slices))  # type: ignore[arg-type]
+            spent = await bench.spent(way(slices))
             seconds[name].append(spent.seconds)
             found[f"{name}_file_bytes_per_event"] = spent.bytes / RECORDS
         await bench.seal()
