@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dphist import datasets
 from dphist.mechanisms import Request, describe, prepare
@@ -21,15 +23,18 @@ def papers_counts():
     return datasets.counts
 
 
+Step = tuple[str, NDArray[Any], Fraction, Any]  # kind, exact values, scale, outcome
+
+
 @dataclass(frozen=True, eq=False)
 class ReplayRequest(Request):
     """A request that writes down what it is asked, and can be made to answer as another one did.
 
-    ``transcript`` holds (kind, exact values, scale, outcome) of every step, in order.
+    ``transcript`` holds every step, in order.
     """
 
-    transcript: list = field(default_factory=list)
-    replay: list | None = None
+    transcript: list[Step] = field(default_factory=list)
+    replay: list[Step] | None = None
 
     def measure(self, values, scale):
         return self._step("measure", values, scale, super().measure)

@@ -55,7 +55,7 @@ def test_uses_are_those_of_the_greedy_cover(tree):
 def test_prefixes_and_suffixes_add_up_the_right_nodes(tree, data):
     counts = np.array(data.draw(st.lists(st.integers(0, 9), min_size=tree.bins, max_size=tree.bins)))
     exact = np.append(0, np.cumsum(counts))
-    levels = level_sums(counts, tree)
+    levels = [level.astype(np.float64) for level in level_sums(counts, tree)]
     np.testing.assert_array_equal(prefixes(levels, tree), exact)
     np.testing.assert_array_equal(suffixes(levels, tree), exact[-1] - exact)
     # Each node counted once: replace one level's sums by ones and compare with the greedy cover.
@@ -115,7 +115,7 @@ def test_optimal_assignment_of_exponents_is_as_even_as_possible():
 @pytest.mark.parametrize("total_known", [True, False])
 @pytest.mark.parametrize("bins", [1, 2, 7, 40, 50, 97, 120])
 def test_the_search_is_within_a_hundredth_of_every_padded_shape_of_two_or_three_levels(bins, total_known):
-    rows = [(k,) for k in range(bins, bins + 2)]
+    rows: list[tuple[int, ...]] = [(k,) for k in range(bins, bins + 2)]
     rows += [(k, -(-bins // k)) for k in range(2, bins)]
     rows += [(a, b, -(-bins // (a * b))) for a, b in product(range(2, 8), repeat=2)]
     least = min(tree_of(bins, row, total_known=total_known).squared_error(1.0) for row in rows)
@@ -186,7 +186,7 @@ def test_factorizations_are_all_of_them():
     [
         (lambda: tree_of(10, (3, 3)), "does not cover 10 bins"),
         (lambda: tree_of(10, ()), "does not cover"),
-        (lambda: tree_of(4, (2, 2), budgets="mine"), "'mine' is not known"),
+        (lambda: tree_of(4, (2, 2), budgets="mine"), "'mine' is not known"),  # type: ignore[arg-type]
         (lambda: best_tree(0), "at least 1"),
     ],
 )

@@ -11,8 +11,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "workloads").mkdir()
     np.savez(tmp_path / "tiny.npz", x=np.array([1, 2, 3]))
     np.savez(tmp_path / "workloads" / "line.npz", lo=np.array([0, 1]), hi=np.array([2, 1]))
-    square = {"lo0": np.array([0]), "hi0": np.array([1]), "lo1": np.array([2]), "hi1": np.array([3])}
-    np.savez(tmp_path / "workloads" / "square.npz", **square)
+    lo0, hi0, lo1, hi1 = np.arange(4).reshape(4, 1)
+    np.savez(tmp_path / "workloads" / "square.npz", lo0=lo0, hi0=hi0, lo1=lo1, hi1=hi1)
     monkeypatch.setenv("DPHIST_DATA", str(tmp_path))
     return tmp_path
 

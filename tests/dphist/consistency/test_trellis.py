@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.consistency.trellis import consistent_cdf, rising_cdfs, trellis
+from dphist.consistency.trellis import Error, consistent_cdf, rising_cdfs, trellis
 
 PENALTIES = {
     "absolute": lambda counts, value: np.abs(counts - value),
@@ -70,10 +70,11 @@ def test_any_additive_penalty_is_optimal():
 def test_consistency_lowers_both_errors_of_a_noisy_cdf():
     rng = np.random.default_rng(11)
     before, after = np.zeros(2), np.zeros(2)
+    errors: tuple[Error, ...] = ("absolute", "squared")
     for _ in range(40):
         exact = np.cumsum(rng.multinomial(500, np.full(17**2, 1 / 17**2)))
         noisy = exact + rng.laplace(0, 20, exact.size)
-        for row, error in enumerate(("absolute", "squared")):
+        for row, error in enumerate(errors):
             power = row + 1
             before[row] += (np.abs(noisy - exact) ** power).sum()
             after[row] += (np.abs(consistent_cdf(noisy, 500, error) - exact) ** power).sum()
@@ -117,9 +118,9 @@ def test_rising_in_time_lowers_both_errors():
         (lambda: rising_cdfs([[0.5]]), "whole"),
         (lambda: consistent_cdf([], 3), "m >= 1"),
         (lambda: consistent_cdf([1.0], -1), "at least 0"),
-        (lambda: consistent_cdf([1.0], 2.5), "whole number"),
+        (lambda: consistent_cdf([1.0], 2.5), "whole number"),  # type: ignore[arg-type]
         (lambda: consistent_cdf([np.inf], 3), "finite"),
-        (lambda: consistent_cdf([1.0], 3, "l7"), "'l7' is not known"),
+        (lambda: consistent_cdf([1.0], 3, "l7"), "'l7' is not known"),  # type: ignore[arg-type]
         (lambda: trellis([1.0] * 4, 2**27, PENALTIES["absolute"]), "use consistent_cdf"),
     ],
 )

@@ -81,8 +81,7 @@ def test_any_range_of_epochs_has_its_dense_weights(
     a = data.draw(st.integers(0, epochs - 1))
     b = data.draw(st.integers(a + 1, epochs))
     expected, _ = least_squares_estimate(*dense(design, epochs), a, b)
-    inside = np.zeros(epochs)
-    inside[a:b] = 1.0
+    inside = [float(a <= epoch < b) for epoch in range(epochs)]
     found = np.concatenate(range_weights_of_epochs(design, epochs, inside))
     assert found == pytest.approx(expected, abs=1e-5)
 
@@ -126,7 +125,8 @@ def test_a_restored_counter_goes_on_as_if_nothing_had_happened(
     totals = generator.integers(0, 1000, (epochs, 1))
 
     def releases(restarts: bool) -> list[object]:
-        noise, found = SeededNoise(seed), []
+        noise = SeededNoise(seed)
+        found: list[object] = []
         counter = EpochLevelsCounter(design, noise)
         for epoch, total in enumerate(totals):
             if restarts and epoch == stop:
@@ -142,7 +142,7 @@ def test_a_restored_counter_goes_on_as_if_nothing_had_happened(
 
 def test_a_failure_releases_nothing_and_changes_nothing() -> None:
     class Failing(SeededNoise):
-        def discrete_laplace(self, scale: object, shape: object) -> np.ndarray:  # type: ignore[override]
+        def discrete_laplace(self, scale: object, shape: object) -> np.ndarray:
             raise OSError("no entropy")
 
     design = EpochLevels(small_design(), Fraction(2), (1,), (Fraction(1),))

@@ -1,5 +1,6 @@
 """Values of every option of every mechanism that a histogram of 13 bins, or 13 x 13, is released with."""
 
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from dphist.mechanisms import describe, names
@@ -9,7 +10,7 @@ _BRANCHING = [2, 3, 13, 10**9]
 _CDF_BRANCHING = [None, (13,), (4, 4), (2, 3, 3), [5, 3], (10**9, 2)]
 
 # By option; by (mechanism, option) where the same word means something else.
-_VALUES = {
+_VALUES: Mapping[str | tuple[str, str], Sequence[object]] = {
     "branching": _BRANCHING,
     ("hb", "branching"): [None, *_BRANCHING],
     ("hat_tree", "branching"): [None, *_BRANCHING],

@@ -158,8 +158,9 @@ def test_wrong_axes_and_empty_histograms_are_named(name):
 def test_every_option_is_documented_and_the_docstring_states_the_guarantee(name):
     row = describe(name)
     assert set(row.defaults()) == set(row.options)
-    assert "Guarantee:" in row.function.__doc__
-    assert "Source:" in row.function.__doc__
+    said = row.function.__doc__ or ""
+    assert "Guarantee:" in said
+    assert "Source:" in said
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -41,9 +41,9 @@ def test_the_fit_is_dense_least_squares_over_the_buckets_that_are_left(buckets, 
                 counts.append(noisy[level][node])
                 inverse.append(weights[level][node] / 4.0)
         width *= tree.fans[level] if level < len(tree.fans) else 1
-    rows, inverse = np.array(rows), np.array(inverse)
-    covariance = np.linalg.inv(rows.T @ (rows * inverse[:, None]))
-    np.testing.assert_allclose(runs.solve(), covariance @ rows.T @ (inverse * counts), atol=1e-7)
+    model, precision = np.array(rows), np.array(inverse)
+    covariance = np.linalg.inv(model.T @ (model * precision[:, None]))
+    np.testing.assert_allclose(runs.solve(), covariance @ model.T @ (precision * counts), atol=1e-7)
 
 
 def test_it_asks_nothing_of_the_data_and_leaves_real_differences(transcript):

@@ -4,6 +4,7 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ class Unprintable:
 
 
 # Of every kind a wrong kind: none of these is taken by any option, but as ``is_of_its_kind`` says.
-BAD = [
+BAD: list[Any] = [
     *(float("nan"), float("inf"), -float("inf"), -1, -0.5, 2.5 + 2**40, "x", "1", "", b"2", [], [0], (2.5,)),
     *(
         {},

@@ -6,6 +6,8 @@ A variance that is 2.5 times too small is noticed; where equal counts show a sma
 does with its noise has to tell (``NO_VARIANCE`` in ``test_contract.py``).
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -34,7 +36,7 @@ def with_steps(name: str) -> np.ndarray:
     return counts
 
 
-def squared_errors(name: str, options: dict, counts: np.ndarray, runs: int) -> np.ndarray | None:
+def squared_errors(name: str, options: dict[str, Any], counts: np.ndarray, runs: int) -> np.ndarray | None:
     """Return squared errors over stated variances, (runs, questions); None where no variance is stated.
 
     Where bins of a bucket are taken to be alike, that is no noise: the truth is then that of the buckets.
@@ -63,7 +65,7 @@ def exact_answers(counts: np.ndarray, questions: np.ndarray) -> np.ndarray:
 def off_by(squared: np.ndarray) -> np.ndarray:
     """Return by how much means of known squared errors are not 1, in units of what is alarming."""
     known = ~np.isnan(squared).any(axis=0)
-    return np.abs(squared[:, known].mean(axis=0) - 1) * np.sqrt(len(squared)) / BOUND
+    return np.asarray(np.abs(squared[:, known].mean(axis=0) - 1) * np.sqrt(len(squared)) / BOUND)
 
 
 @pytest.mark.parametrize(("name", "options"), ALL)
@@ -84,6 +86,7 @@ def test_stated_variances_of_uneven_counts_are_those_of_many_releases(name, opti
 
 def test_half_of_a_variance_would_be_noticed():
     squared = squared_errors("identity", {}, constant("identity", 5), 1_000)
+    assert squared is not None
     assert (off_by(2 * squared) > 1).all()
 
 

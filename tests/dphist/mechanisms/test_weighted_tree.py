@@ -12,8 +12,11 @@ from dphist.mechanisms.privelet import from_haar_differences, haar_differences
 from dphist.mechanisms.trees.hierarchical import best_branching, fewest_nodes, largest_path
 from dphist.mechanisms.trees.weighted_tree import IntervalTree, least_squares, range_variance
 from dphist.noise import SeededNoise
+from tests.dphist.mechanisms.stated import stated_variance
 
-SHAPES = [(size, branching) for size in (1, 2, 3, 5, 8, 13, 40) for branching in (2, 3, 17)]
+SHAPES: list[tuple[int, int | tuple[int, ...]]] = [
+    (size, branching) for size in (1, 2, 3, 5, 8, 13, 40) for branching in (2, 3, 17)
+]
 SHAPES += [(12, (2, 6)), (11, (3, 2, 2)), (40, (4, 2, 5)), (2, (2,))]
 
 
@@ -107,8 +110,8 @@ def test_hay_closed_form_in_exact_fractions():
     found = least_squares(
         tree, [level.astype(float) for level in noisy], [np.ones(size) for size in tree.sizes]
     )
-    for level, exact in zip(found, bar[::-1], strict=True):
-        np.testing.assert_allclose(level, [float(value) for value in exact], rtol=1e-12, atol=1e-12)
+    for values, exact in zip(found, bar[::-1], strict=True):
+        np.testing.assert_allclose(values, [float(value) for value in exact], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("size", "branching"), [(1, 2), (6, 2), (16, 2), (11, 3), (27, 3), (11, (2, 3, 2))])
@@ -129,10 +132,10 @@ def test_the_fewest_nodes_make_up_every_range(size, branching):
     ranges = np.array([(a, b) for a in range(size) for b in range(a, size + 1)])
     covered = np.zeros((len(ranges), size))
     number = np.zeros(len(ranges))
-    for level, first, end in fewest_nodes(tree, ranges):
-        number += end - first
+    for level, firsts, ends in fewest_nodes(tree, ranges):
+        number += ends - firsts
         width = math.prod(tree.fans[:level])
-        for row, (a, b) in enumerate(zip(first * width, end * width, strict=True)):
+        for row, (a, b) in enumerate(zip(firsts * width, ends * width, strict=True)):
             covered[row, a : min(b, size)] += 1
     for row, (a, b) in enumerate(ranges):
         assert covered[row].tolist() == [float(a <= leaf < b) for leaf in range(size)]
@@ -178,7 +181,7 @@ def test_stated_variances_are_those_of_the_answers_weights(name, size):
     class OneDraw(SeededNoise):
         def __init__(self, which):
             super().__init__(0)
-            self.which, self.scale, self.size = which, None, 0
+            self.which, self.scale, self.size = which, Fraction(0), 0
 
         def discrete_laplace(self, scale, shape):
             self.scale, self.size = scale, int(np.prod(shape))
@@ -195,7 +198,7 @@ def test_stated_variances_are_those_of_the_answers_weights(name, size):
         weights = release(name, counts, 1, noise=OneDraw(which)).answer(ranges) / 2**20
         expected += weights**2
     each = noise_variance(probe.scale, continuous=False)
-    np.testing.assert_allclose(made.variance(ranges), expected * each, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(stated_variance(made, ranges), expected * each, rtol=1e-9, atol=1e-9)
 
 
 def test_nonnegative_subtrees():

@@ -23,7 +23,7 @@ NONE = SeededNoise(0)
 
 
 def full(k: int, height: int) -> int:
-    return k**height - 1
+    return int(k**height - 1)
 
 
 @pytest.mark.parametrize(("k", "height"), [(2, 10), (11, 3), (16, 2)])

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from dphist.noise import Scale, SeededNoise
@@ -32,7 +34,7 @@ class Listed(SeededNoise):
         self.sizes.append(int(np.prod(shape)))
         return super().discrete_laplace(scale, shape)
 
-    def select(self, scores: Int64Array, scale: Scale) -> int:
+    def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
         self.sizes.append(scores.size)
         return super().select(scores, scale)
 

@@ -51,7 +51,7 @@ def axis_rows(design: ProductDesign, bins: int) -> list[tuple[FloatArray, FloatA
 
 def decoder(rows: FloatArray, variances: FloatArray) -> FloatArray:
     weighted = rows.T / variances
-    return np.linalg.solve(weighted @ rows, weighted)
+    return np.asarray(np.linalg.solve(weighted @ rows, weighted), np.float64)
 
 
 @examples(40)
@@ -88,11 +88,11 @@ def test_one_axis_at_a_time_is_dense_least_squares(
     )[0].reshape(one_order.shape)
     size = np.abs(released).max()
     assert np.allclose(one_order, at_once, atol=1e-7 * size)
-    total = forest.range(a, bins)
+    asked = forest.range(a, bins)
     for key in range(design.keys.keys):
-        found = Histogram.of(total, key)
+        found = Histogram.of(asked, key)
         assert np.allclose(found.buckets, at_once[a:bins, key].sum(axis=0), atol=1e-5 * size)
-    everything = Histogram.of(total)
+    everything = Histogram.of(asked)
     assert np.allclose(everything.buckets, at_once[a:bins].sum(axis=(0, 1)), atol=1e-5 * size)
     # Its variance is that of dense least squares: (model' V^-1 model)^-1.
     scale = float(design.time.sensitivity / design.epsilon)
@@ -100,7 +100,7 @@ def test_one_axis_at_a_time_is_dense_least_squares(
     expected = (
         2.0 * scale**2 * covariance[0][a:bins, a:bins].sum() * covariance[1][0, 0] * covariance[2].sum()
     )
-    assert Histogram.of(total, 0).count().variance == pytest.approx(expected, rel=1e-5)
+    assert Histogram.of(asked, 0).count().variance == pytest.approx(expected, rel=1e-5)
 
 
 @examples(40)

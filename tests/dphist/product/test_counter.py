@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from dphist import SeededNoise, SystemNoise
 from dphist.arrays import Int64Array
@@ -15,6 +17,7 @@ from dphist.noise import Scale
 from dphist.planning.product import plan_product
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
+from dphist.tree.design import Release
 from tests.dphist.product.strategies import product_designs
 from tests.oracles import KeyedNoise
 
@@ -44,7 +47,7 @@ def test_batches_and_restarts_release_the_same(design: ProductDesign, data: st.D
 
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
-def test_without_noise_every_column_is_the_exact_sum(release: str) -> None:
+def test_without_noise_every_column_is_the_exact_sum(release: Release) -> None:
     design = plan_product(6, 1e9, keys=2, buckets=5, release=release)
     cells = cells_of(design, 1)
     released = ProductCounter(design, SystemNoise()).push_many(cells)
@@ -67,7 +70,7 @@ class FailsOnce:
             raise OSError("no entropy")
         return self.noise.discrete_laplace(scale, shape)
 
-    def select(self, scores: Int64Array, scale: Scale) -> int:
+    def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
         raise NotImplementedError
 
 

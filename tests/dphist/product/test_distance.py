@@ -115,6 +115,6 @@ def test_bad_questions_are_refused() -> None:
         for design in (plan_product(4, Fraction(1), 1, 4), plan_product(4, Fraction(1), 1, 8))
     ]
     with pytest.raises(ValueError, match="buckets"):
-        ks_distance(*histograms)
+        ks_distance(histograms[0], histograms[1])
     with pytest.raises(ValueError, match="confidence"):
         ks_distance(histograms[0], histograms[0], 0.999)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from dphist import SeededNoise, SystemNoise
 from dphist.arrays import Int64Array
@@ -48,7 +49,7 @@ class Recorded:
         self.draws.append(self.noise.discrete_laplace(scale, shape))
         return self.draws[-1]
 
-    def select(self, scores: Int64Array, scale: Scale) -> int:
+    def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
         raise NotImplementedError
 
 

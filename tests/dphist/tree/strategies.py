@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
+from dphist.privacy import Neighbours
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
 
@@ -32,7 +33,7 @@ def designs(draw: st.DrawFn, most: int = 24, dyadic: bool = False) -> TreeDesign
     else:
         wanted = draw(st.lists(st.integers(1, 60), min_size=height, max_size=height, unique=True))
         parts = [Fraction(part, sum(wanted)) for part in wanted]
-    neighbours = draw(st.sampled_from(["add_remove", "substitute"]))
+    neighbours: Neighbours = draw(st.sampled_from(["add_remove", "substitute"]))
     max_events = 1 if dyadic else draw(st.integers(1, 3))
     return TreeDesign(
         shape=TreeShape(branching),

@@ -91,7 +91,8 @@ def tiny_design(shape: TreeShape, horizon: int, quarters: tuple[int, ...]) -> Tr
 
 def transcript(design: TreeDesign, noise: EpochNoise, neighbour: bool, victim: int | None) -> tuple[int, ...]:
     """All that an adversary sees who chooses each bin, and when the victim comes, from what was published."""
-    counter, seen, came = AnticipatingCounter(design, noise), [], False
+    counter, came = AnticipatingCounter(design, noise), False
+    seen: list[int] = []
     for bin in range(design.horizon):
         odd = bool(seen) and (seen[-1] >> 16) % 2 == 1
         here = not came and (bin == victim if victim is not None else odd or bin == design.horizon - 1)

@@ -33,7 +33,8 @@ def draw_counts(data: st.DataObject, design: TreeDesign) -> Int64Array:
 def draw_batches(data: st.DataObject, bins: int) -> list[int]:
     """Cut ``bins`` into batches, some of them empty."""
     edges = sorted(data.draw(st.lists(st.integers(0, bins), max_size=6)))
-    return np.diff([0, *edges, bins]).tolist()
+    sizes: list[int] = np.diff([0, *edges, bins]).tolist()
+    return sizes
 
 
 def same(one: BinRelease, other: BinRelease) -> bool:
@@ -171,7 +172,7 @@ def test_every_level_has_the_noise_of_its_scale_and_no_other() -> None:
         assert p_value(draws, float(scale)) > FALSE_ALARM
         for wrong in (1 / 2, 2 / 3, 3 / 2):
             assert p_value(draws, float(scale) * wrong) < FALSE_ALARM
-        cells = np.corrcoef(level.values)
+        cells = np.atleast_2d(np.corrcoef(level.values))
         assert (np.abs(cells - np.eye(len(cells))) < 6 / np.sqrt(5000)).all()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import accumulate
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -32,7 +34,7 @@ from tests.dphist.tree.dense import (
 from tests.dphist.tree.strategies import anticipating_designs
 from tests.examples import examples
 
-Step = Callable[[int, int | Fraction, int | Fraction], int | Fraction]
+Number = TypeVar("Number", int, Fraction)
 ONE = 2**24
 
 
@@ -49,8 +51,12 @@ def exactly(weight: int, base: Fraction, difference: Fraction) -> Fraction:
 
 
 def plain_decode(
-    design: TreeDesign, noise: EpochNoise, step: Step, unit: int = 2**16
-) -> list[int | Fraction]:
+    design: TreeDesign,
+    noise: EpochNoise,
+    step: Callable[[int, Number, Number], Number],
+    number: Callable[[int], Number],
+    unit: int = 2**16,
+) -> list[Number]:
     """The decoder in Python's numbers, node by node, as the text of the design has it; one cell."""
     weights, shape = decoder_weights(design), design.shape
 
@@ -58,9 +64,7 @@ def plain_decode(
         k = shape.branching[level]
         return range(index * k, min((index + 1) * k, len(noise[level])))
 
-    z = [
-        [unit * Fraction(int(y)) if step is exactly else unit * int(y) for y in rows[:, 0]] for rows in noise
-    ]
+    z = [[number(unit * y) for y in rows[:, 0].tolist()] for rows in noise]
     for level in range(shape.height - 1, 0, -1):
         for index in range(len(z[level - 1])):
             own = z[level - 1][index]
@@ -71,13 +75,13 @@ def plain_decode(
         below = []
         for index, known in enumerate(final):
             members = children(level, index)
-            rest, handed = known - sum(z[level][c] for c in members), 0
+            rest, handed = known - sum(z[level][c] for c in members), number(0)
             for place, child in enumerate(members):
                 without = z[level][child] - handed
                 below.append(step(int(weights.parts[level - 1][index][place]), without, rest))
                 handed = below[-1] - without
         final = below
-    return list(np.cumsum(np.array(final, dtype=object)))
+    return list(accumulate(final))
 
 
 def tree_rows(design: TreeDesign) -> list[tuple[int, int, range]]:
@@ -119,6 +123,8 @@ def test_a_shift_of_the_stream_moves_every_value_exactly(
     for level, index, bins in tree_rows(design):
         step = 2**16 * sum(shift[bin] for bin in bins)
         assert below_moved[level - 1][index, 0] - below[level - 1][index, 0] == step
+    assert final is not None
+    assert final_moved is not None
     assert [b[0] - a[0] for a, b in zip(final, final_moved, strict=True)] == [2**16 * s for s in shift]
     running = 2**16 * np.cumsum(np.array(shift, dtype=np.int64))
     assert np.array_equal(decode_noise(design, moved) - decode_noise(design, noise), running[:, np.newaxis])
@@ -128,7 +134,7 @@ def test_a_shift_of_the_stream_moves_every_value_exactly(
 @given(anticipating_designs(), st.integers(0, 10**6), st.sampled_from([5, 2**20, 2**37]))
 def test_it_is_the_plain_decoder(design: TreeDesign, seed: int, spread: int) -> None:
     noise = random_noise(design, seed, spread)
-    assert decode_noise(design, noise)[:, 0].tolist() == plain_decode(design, noise, halves_up)
+    assert decode_noise(design, noise)[:, 0].tolist() == plain_decode(design, noise, halves_up, int)
 
 
 def test_rounding_values_half_to_even_is_caught() -> None:
@@ -141,7 +147,7 @@ def test_rounding_values_half_to_even_is_caught() -> None:
         noise = random_noise(design, seed, 3)
         moved = shifted(design, noise, [1, 0, 0, 0])
         for step in caught:
-            before, after = plain_decode(design, noise, step, 1), plain_decode(design, moved, step, 1)
+            before, after = (plain_decode(design, rows, step, int, unit=1) for rows in (noise, moved))
             caught[step] += [b - a for a, b in zip(before, after, strict=True)] != [1] * 4
     assert caught[halves_up] == 0
     assert caught[half_to_even] > 0
@@ -151,7 +157,7 @@ def test_rounding_values_half_to_even_is_caught() -> None:
 @given(anticipating_designs(), st.integers(0, 10**6))
 def test_rounding_stays_within_its_certified_bound(design: TreeDesign, seed: int) -> None:
     noise = random_noise(design, seed, 1000)
-    linear = plain_decode(design, noise, exactly)
+    linear = plain_decode(design, noise, exactly, Fraction)
     bound = Fraction(decoder_weights(design).rounding_units)
     worst = max(abs(int(o) - x) for o, x in zip(decode_noise(design, noise)[:, 0], linear, strict=True))
     assert worst <= bound

@@ -23,7 +23,8 @@ def forest_of(
     design: TreeDesign, bins: int, seed: int, width: int = 1
 ) -> tuple[ReleasedForest, dict[Node, int]]:
     """A forest of huge random nodes: rounding in units of 2^-16 is then 1e-12 of the values."""
-    forest, values = ReleasedForest(design, width), {}
+    forest = ReleasedForest(design, width)
+    values: dict[Node, int] = {}
     draws = np.random.default_rng(seed)
     for level in design.shape.levels:
         nodes = draws.integers(-(2**24), 2**24, (design.shape.completed_count(bins, level), width))
@@ -42,7 +43,7 @@ def test_a_range_is_the_dense_estimate(design: TreeDesign, data: st.DataObject) 
     for _ in range(4):
         a, b = sorted(data.draw(st.tuples(st.integers(0, bins), st.integers(0, bins))))
         estimate = forest.range(a, b)
-        assert abs(estimate.value - float(dense.estimate(values, a, b))) <= estimate.rounding + 1e-6
+        assert abs(float(estimate.value) - float(dense.estimate(values, a, b))) <= estimate.rounding + 1e-6
         assert estimate.variance == pytest.approx(float(dense.variance(a, b)), rel=1e-11, abs=1e-300)
         assert estimate.law.variance == pytest.approx(estimate.variance, rel=1e-11, abs=1e-300)
 
@@ -61,13 +62,15 @@ def test_a_series_is_its_points(design: TreeDesign, data: st.DataObject) -> None
     for kind, estimates in points.items():
         values, variances = forest.series(kind), forest.series_variance(kind)  # type: ignore[arg-type]
         assert values.shape == (bins, 2)
-        np.testing.assert_allclose(values, [estimate.value for estimate in estimates], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(
+            values, np.stack([estimate.value for estimate in estimates]), rtol=0, atol=1e-4
+        )
         np.testing.assert_allclose(variances, [estimate.variance for estimate in estimates], rtol=1e-10)
         halves = forest.series_half_widths(kind, 0.9, chosen)  # type: ignore[arg-type]
         for half, t in zip(halves, chosen, strict=True):
             interval = estimates[t].interval(0.9)
-            single = float((interval.upper - interval.lower)[0] / 2)
-            assert abs(half - single) <= DITHER / 8 * estimates[t].stderr + 0.01
+            expected = float(np.asarray(interval.upper - interval.lower)[0] / 2)
+            assert abs(half - expected) <= DITHER / 8 * estimates[t].stderr + 0.01
 
 
 def test_live_values_stay_as_published_while_history_improves() -> None:
@@ -159,7 +162,7 @@ def test_bad_questions_and_nodes_are_refused_in_one_line() -> None:
         lambda: forest.append_level(3, zeros),
         lambda: forest.append_level(1, np.zeros((3, 1), np.int64)),
         lambda: forest.append_level(1, np.zeros((1, 2), np.int64)),
-        lambda: forest.append_level(1, np.zeros((1, 1))),
+        lambda: forest.append_level(1, np.zeros((1, 1))),  # type: ignore[arg-type]
         lambda: forest.nodes(0),
     ):
         with pytest.raises(ValueError, match=r"^[^\n]+$"):

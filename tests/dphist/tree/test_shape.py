@@ -16,7 +16,7 @@ from tests.oracles import complete_nodes, span
 @given(branchings(60))
 def test_a_bin_completes_exactly_the_nodes_that_end_with_it(branching: tuple[int, ...]) -> None:
     shape = TreeShape(branching)
-    seen = []
+    seen: list[tuple[int, int]] = []
     for bin in range(shape.capacity):
         completed = shape.completed_by(bin)
         assert [level for level, _ in completed] == list(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from dphist.tree.two_pass import from_above, from_below, least_squares
 from tests.dphist.tree.strategies import branchings
@@ -58,6 +59,8 @@ def test_inputs_are_not_changed() -> None:
         ([[1.0], [[1.0], [2.0]]], (2,), (1, 1)),
     ],
 )
-def test_what_does_not_fit_is_refused(levels: list, branching: tuple, variances: tuple) -> None:
+def test_what_does_not_fit_is_refused(
+    levels: list[ArrayLike], branching: tuple[int, ...], variances: tuple[float, ...]
+) -> None:
     with pytest.raises(ValueError, match=r"^(levels|variances): [^\n]+$"):
         least_squares(levels, branching, variances)

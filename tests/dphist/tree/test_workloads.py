@@ -191,7 +191,8 @@ def test_bins_want_no_tree_and_days_want_days() -> None:
 
 
 def test_a_workload_reads_back_what_it_declares() -> None:
-    for text in ("prefix", "bins", "sliding(24)", "ranges", {"prefix": 0.7, "bins": "0.3"}):
+    parts: dict[str, float | str] = {"prefix": 0.7, "bins": "0.3"}
+    for text in ("prefix", "bins", "sliding(24)", "ranges", parts):
         workload = Workload.of(text)
         assert Workload.of(workload.declared()) == workload
         assert sum(weight for _, weight in workload.parts) == 1

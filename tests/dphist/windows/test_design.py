@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from dphist import SeededNoise, SystemNoise, mechanisms
 from dphist.arrays import Int64Array
@@ -54,7 +55,7 @@ class Costed:
         self.draws.append((Fraction(scale), size))
         return np.zeros(size, np.int64)
 
-    def select(self, scores: Int64Array, scale: Scale) -> int:
+    def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
         raise NotImplementedError
 
 
@@ -81,14 +82,15 @@ def test_tree_and_windows_together_cost_at_most_epsilon_and_all_of_it(
 
 def test_shares_that_spend_more_than_epsilon_are_refused() -> None:
     design = design_of()
-    for wrong, word in [
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"share": Fraction(9, 10)}, "more than the tree leaves"),
         ({"share": Fraction(1)}, "between 0 and 1"),
         ({"mechanism": "dawa_hilbert"}, "mechanism"),
         ({"mechanism": "magic"}, "mechanism"),
         ({"bins": 4}, "do not divide"),
         ({"histograms": 2**14}, "cells"),
-    ]:
+    ]
+    for wrong, word in refused:
         with pytest.raises(ValueError, match=word):
             replace(design, **wrong)
     with pytest.raises(ValueError, match="int64") as refusal:
@@ -173,11 +175,11 @@ def test_errors_that_depend_on_the_data_are_not_stated() -> None:
     counts = np.array([0] * 30 + [400] * 2)
     for mechanism in ("dawa", "sorted_isotonic", "h_bar_nonnegative"):
         assert window_error(mechanism, 32, Fraction(1), 0.95) is None
-        errors = [
+        found, alone = (
             mechanisms.release(mechanism, some, Fraction(1), noise=SeededNoise(1)).counts - np.sort(some)
             for some in (counts, 0 * counts)
-        ]
-        assert not np.allclose(*errors, atol=1e-6)
+        )
+        assert not np.allclose(found, alone, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -66,14 +66,14 @@ def test_what_may_be_set_reaches_the_mechanism_at_the_same_cost(
     assert WindowDesign.from_json(design.to_json(), design.time) == design
     cells = np.random.default_rng(5).integers(0, 60, design.cells)
     # As in the papers' terms, with the same noise.
-    typed = tuple(value) if isinstance(value, list) else value
+    typed: Any = tuple(value) if isinstance(value, list) else value
     if option.endswith("share"):
         typed = Fraction(str(value))
     if option == "level_ratio":
         typed = float(value)
-    noise = SeededNoise(2)
+    noise, options = SeededNoise(2), {option: typed}
     made = [
-        mechanisms.release(mechanism, row, design.epsilon, noise=noise, **{option: typed})
+        mechanisms.release(mechanism, row, design.epsilon, noise=noise, **options)
         for row in cells.reshape(2, 8)
     ]
     expected = np.rint(np.concatenate([each.counts for each in made]) * 2**16)

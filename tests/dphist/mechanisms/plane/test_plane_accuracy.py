@@ -23,10 +23,11 @@ def mean_error(name, counts, ranges, epsilon, trials, **options):
 def towns():
     """A map of three towns in empty country: 64 x 64 bins, 40,000 events."""
     rows, columns = np.indices((64, 64))
-    density = sum(
+    densities = (
         weight * np.exp(-((rows - y) ** 2 + (columns - x) ** 2) / (2 * size**2))
         for y, x, size, weight in ((12, 14, 2, 5), (40, 45, 5, 1), (50, 10, 3, 2))
     )
+    density = sum(densities, np.zeros(rows.shape))
     return np.random.default_rng(3).poisson(40_000 * density / density.sum())
 
 
