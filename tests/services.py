@@ -85,7 +85,14 @@ def compose_schema() -> Path | None:
 def _install_compose_schema() -> None:
     requirements = REPOSITORY / "requirements" / "compose-schema.txt"
     subprocess.run([sys.executable, "-m", "venv", "--clear", COMPOSE_SCHEMA], check=True)
-    pip = [COMPOSE_SCHEMA / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    pip: list[str | Path] = [
+        COMPOSE_SCHEMA / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+    ]
     subprocess.run([*pip, "--require-hashes", "-r", requirements], check=False)
 
 

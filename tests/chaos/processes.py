@@ -219,7 +219,7 @@ class Deployment:
         """Return how far the clock that Redis sees is ahead of the true one."""
         with Redis.from_url(self.redis.operator_url, protocol=2) as client:
             seconds, microseconds = client.time()
-        return seconds + microseconds / 1e6 - time.time()
+        return float(seconds + microseconds / 1e6 - time.time())
 
     def restart_broker(self, signal_number: int, down_s: float) -> None:
         """End the broker with a signal and start it again over its data."""

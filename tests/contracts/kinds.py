@@ -104,7 +104,7 @@ class Toy(Kind):
         return CausalTreeErrors(self.design, known, 1)
 
     def running_variances(self, bins: int) -> FloatArray:
-        return self.design.variances[0] * np.arange(1, bins + 1)
+        return np.asarray(self.design.variances[0] * np.arange(1, bins + 1), np.float64)
 
     def epoch(self, record: EpochRecord) -> EpochView:
         return ToyEpoch(record, self.design, 1)

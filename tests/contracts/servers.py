@@ -7,8 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Protocol
 
 from stream_app.state.embedded import EmbeddedRedis, find_server
+
+
+class ServerUrls(Protocol):
+    """A running server: the URL of each of its users."""
+
+    @property
+    def worker_url(self) -> str: ...
+
+    @property
+    def api_url(self) -> str: ...
+
+    @property
+    def alerts_url(self) -> str: ...
 
 
 def server_paths() -> dict[str, Path]:

@@ -17,14 +17,15 @@ from stream_app.state.reader import RedisReader
 from tests.contracts.conftest import SERVERS, Servers
 from tests.models.memory_alerts import MemoryAlertStore
 
+StoreTest = Callable[[AlertStore], Awaitable[None]]
+OverStore = Callable[[StoreTest], None]
+
 
 @pytest.fixture(params=["memory", *SERVERS])
-def over_store(
-    request: pytest.FixtureRequest, servers: Servers
-) -> Callable[[Callable[[AlertStore], Awaitable[None]]], None]:
+def over_store(request: pytest.FixtureRequest, servers: Servers) -> OverStore:
     """Return what runs a test over a store that nobody has used."""
 
-    def run(test: Callable[[AlertStore], Awaitable[None]]) -> None:
+    def run(test: StoreTest) -> None:
         async def inside() -> None:
             if request.param == "memory":
                 await test(MemoryAlertStore())
@@ -43,7 +44,7 @@ def over_store(
     return run
 
 
-def test_a_decision_is_stored_once(over_store: Callable) -> None:
+def test_a_decision_is_stored_once(over_store: OverStore) -> None:
     async def test(store: AlertStore) -> None:
         assert await store.load() == ({}, {})
         assert await store.commit("clicks", None, 5, {}, [])
@@ -57,7 +58,7 @@ def test_a_decision_is_stored_once(over_store: Callable) -> None:
     over_store(test)
 
 
-def test_each_target_has_its_own_place(over_store: Callable) -> None:
+def test_each_target_has_its_own_place(over_store: OverStore) -> None:
     async def test(store: AlertStore) -> None:
         await store.commit("clicks", None, 1, {}, [{"key": "before"}])
         places = {name: await store.told(name) for name in ("fast", "slow")}
@@ -73,7 +74,7 @@ def test_each_target_has_its_own_place(over_store: Callable) -> None:
     over_store(test)
 
 
-def test_a_new_target_before_anything_was_told_gets_all(over_store: Callable) -> None:
+def test_a_new_target_before_anything_was_told_gets_all(over_store: OverStore) -> None:
     async def test(store: AlertStore) -> None:
         assert await store.transitions(await store.told("new"), 10) == []
         await store.commit("clicks", None, 1, {}, [{"key": "first"}])
@@ -83,7 +84,7 @@ def test_a_new_target_before_anything_was_told_gets_all(over_store: Callable) ->
 
 
 def test_readers_see_the_last_transitions_of_a_stream_and_not_when_they_were_decided(
-    request: pytest.FixtureRequest, over_store: Callable, servers: Servers
+    request: pytest.FixtureRequest, over_store: OverStore, servers: Servers
 ) -> None:
     parameter = request.node.callspec.params["over_store"]
 

@@ -102,7 +102,7 @@ def expected(records: Records, max_events: int, last_bin: int) -> list[list[int]
             for cell, number in taken.items():
                 cells[bin - FIRST_BIN, cell] += number
                 room[window, user] += number
-    return cells.tolist()  # type: ignore[no-any-return]
+    return cells.tolist()
 
 
 async def kept_users(stores: Stores) -> int:

@@ -14,10 +14,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from stream_app.core.bounding import UserShard
+from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import GENESIS, Cut, StoredNoise, TileKey
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.connection import batch, connect, execute
-from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import (
     ALERT_PATTERN,
     CLOCK_MARK,
@@ -42,6 +42,7 @@ from tests.contracts.examples import (
     release_of,
     setting_aside,
 )
+from tests.contracts.servers import ServerUrls
 
 WRITES = [
     ("SET", "{key}", "1"),
@@ -112,8 +113,11 @@ async def fill_alerts(url: str) -> None:
     await alerts.close()
 
 
+Filled = tuple[ServerUrls, list[str]]
+
+
 @pytest.fixture(params=SERVERS)
-def filled(request: pytest.FixtureRequest, servers: Servers) -> tuple[EmbeddedRedis, list[str]]:
+def filled(request: pytest.FixtureRequest, servers: Servers) -> Filled:
     server, stream = servers[request.param], f"stream-{uuid4().hex}"
 
     async def prepare() -> list[str]:
@@ -131,7 +135,7 @@ def filled(request: pytest.FixtureRequest, servers: Servers) -> tuple[EmbeddedRe
 
 
 @pytest.mark.redis
-def test_every_key_is_in_the_table_with_its_type(filled: tuple[EmbeddedRedis, list[str]]) -> None:
+def test_every_key_is_in_the_table_with_its_type(filled: Filled) -> None:
     server, keys = filled
     with redis.Redis.from_url(server.worker_url, protocol=2) as client:
         types = {key: client.type(key).decode() for key in keys}
@@ -142,7 +146,7 @@ def test_every_key_is_in_the_table_with_its_type(filled: tuple[EmbeddedRedis, li
 
 
 @pytest.mark.redis
-def test_api_user_reads_public_keys_only_and_writes_none(filled: tuple[EmbeddedRedis, list[str]]) -> None:
+def test_api_user_reads_public_keys_only_and_writes_none(filled: Filled) -> None:
     server, keys = filled
     refused = (redis.exceptions.NoPermissionError, redis.exceptions.ResponseError)
     with redis.Redis.from_url(server.api_url, protocol=2) as client:
@@ -164,7 +168,7 @@ def test_api_user_reads_public_keys_only_and_writes_none(filled: tuple[EmbeddedR
 
 
 @pytest.mark.redis
-def test_alerts_user_writes_its_own_keys_and_sees_no_other(filled: tuple[EmbeddedRedis, list[str]]) -> None:
+def test_alerts_user_writes_its_own_keys_and_sees_no_other(filled: Filled) -> None:
     server, keys = filled
     refused = (redis.exceptions.NoPermissionError, redis.exceptions.ResponseError)
     others = [key for key in keys if not fnmatchcase(key, ALERT_PATTERN)]
@@ -180,7 +184,7 @@ def test_alerts_user_writes_its_own_keys_and_sees_no_other(filled: tuple[Embedde
 
 
 @pytest.mark.redis
-def test_nobody_enters_without_a_password(filled: tuple[EmbeddedRedis, list[str]]) -> None:
+def test_nobody_enters_without_a_password(filled: Filled) -> None:
     server, _ = filled
     path = server.worker_url.split("@")[1].split("?")[0]
     once = Retry(NoBackoff(), 0)
@@ -246,7 +250,7 @@ def test_no_name_makes_a_secret_key_public(stream: str, partition: str, other: s
     ]
     secret += keys.ahead(partition)
     secret += [keys.operator_counts, keys.cuts(partition), keys.cells(bin), CLOCK_MARK]
-    public = [keys.strategy, keys.epochs, keys.visible, keys.chain, keys.tile(TileKey(0, -1, 2, 3))]
+    public = [keys.strategy, keys.epochs, keys.visible, keys.chain, keys.tile(TileKey(0, PUBLISHED, 2, 3))]
     assert not any(fnmatchcase(key, PUBLIC_PATTERN) for key in secret)
     assert all(fnmatchcase(key, PUBLIC_PATTERN) for key in [*public, ledger_key(stream), STREAM_NAMES])
     # One slot a stream: what is between the first braces is the same, and differs from other streams'.

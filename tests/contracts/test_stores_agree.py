@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from stream_app.core.records import GENESIS, Cut, EpochRecord, LedgerEntry, Release, StoredNoise, StreamState
-from stream_app.ports import PublicReader, Store
+from stream_app.ports import PublicReader
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import SERVERS, Servers
@@ -53,7 +53,7 @@ near_cells = st.lists(
 nonces = st.sampled_from(["a", "b"])
 cells = st.lists(st.tuples(bins, st.integers(0, WIDTH - 1), st.integers(1, 3)), max_size=4)
 
-Call = Callable[[Store, str], Awaitable[Any]]
+Call = Callable[[MemoryStore | RedisStore, str], Awaitable[Any]]
 Look = Callable[[PublicReader, str], Awaitable[Any]]
 
 
@@ -92,7 +92,7 @@ class StoresAgree(RuleBasedStateMachine):
         return answer
 
     def state(self) -> StreamState:
-        state = self.run(self.memory.load(self.stream))
+        state: StreamState | None = self.run(self.memory.load(self.stream))
         assert state is not None
         return state
 
@@ -217,14 +217,12 @@ class StoresAgree(RuleBasedStateMachine):
             last = partition.last_cut_bin
             if last < bin:
                 position = partition.cuts[-1].position if partition.cuts else partition.position
-                cut = Cut(bin, position + records_on)
-                self.both(
-                    lambda store, stream, name=name, last=last, cut=cut: store.take_cuts(
-                        stream, HASH, name, last, [cut]
-                    )
-                )
+                self.take_cut(name, last, Cut(bin, position + records_on))
             self.reach_cuts(name)
         self.both(lambda store, stream: store.seal(stream, HASH, [], bin))
+
+    def take_cut(self, name: str, last: int, cut: Cut) -> None:
+        self.both(lambda store, stream: store.take_cuts(stream, HASH, name, last, [cut]))
 
     def reach_cuts(self, name: str) -> None:
         partition = self.state().partitions[name]
@@ -376,6 +374,4 @@ def machine(request: pytest.FixtureRequest, servers: Servers) -> Iterator[type[S
 
 def test_same_calls_same_replies_same_state(machine: type[StoresAgree]) -> None:
     examples = int(os.environ.get("STORE_EXAMPLES", "30"))
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        machine, settings=settings(max_examples=examples, stateful_step_count=40)
-    )
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=40))

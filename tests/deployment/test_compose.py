@@ -30,7 +30,7 @@ def compose() -> Any:
 def validate(file: Path) -> subprocess.CompletedProcess[str]:
     program = compose_schema()
     assert program is not None, "the Compose schema is missing; run: python tests/services.py install"
-    command = [program, "--builtin-schema", "vendor.compose-spec", file]
+    command: list[str | Path] = [program, "--builtin-schema", "vendor.compose-spec", file]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 

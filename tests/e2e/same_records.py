@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from confluent_kafka import Producer
 
 from tests.brokers import Topic
-from tests.simulator.hostile import HOSTILE, NEW_ID, NO_ID, USER, Form, Hostile, hostile_value
+from tests.simulator.hostile import HOSTILE, KNOWN_ID, NEW_ID, NO_ID, USER, Form, Hostile, hostile_value
 from tests.simulator.schedule import KEYS
 from tests.simulator.written import SCHEMA
 
@@ -97,9 +97,9 @@ class Writer:
         keys = [KEYS[0] if user == USER else self._rng.choice(KEYS[1:]) for user in users]
         partitions = self._rng.choices(range(PARTITIONS), k=len(times_us))
         for form, streams in self._streams_of_forms():
-            schema = {"id": NEW_ID} if new_schema else {}
+            id = NEW_ID if new_schema else KNOWN_ID
             said = zip(times_us, keys, users, strict=True)
-            values = [form.value(at_us, key, user, **schema) for at_us, key, user in said]
+            values = [form.value(at_us, key, user, id=id) for at_us, key, user in said]
             for stream in streams:
                 for partition, value in zip(partitions, values, strict=True):
                     self._produce(stream, partition, value)

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from deploy.ports import free_port
 from tests.brokers import Topic
@@ -123,7 +123,7 @@ def told(topic: Topic) -> list[dict[str, Any]]:
         async with AIOKafkaConsumer(bootstrap_servers=topic.servers, auto_offset_reset="earliest") as client:
             client.assign([place])
             end = (await client.end_offsets([place]))[place]
-            records = []
+            records: list[ConsumerRecord[bytes, bytes]] = []
             while len(records) < end:
                 records += (await client.getmany(place, timeout_ms=1_000)).get(place, [])
         for record in records:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from stream_app.kafka_cluster import Cluster
 from stream_app.sinks.witness_topic import WitnessTopic
@@ -74,7 +75,7 @@ class Cell:
         while self.redis.running:
             time.sleep(0.05)
 
-    def rows(self, until: int) -> list[dict[str, object]]:
+    def rows(self, until: int) -> list[dict[str, Any]]:
         """Return what is in the releases topic, once its running count has reached a number."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
@@ -84,7 +85,7 @@ class Cell:
             time.sleep(0.5)
         raise AssertionError(f"{rows[-3:]}\n{self.said()}")
 
-    async def _rows(self) -> list[dict[str, object]]:
+    async def _rows(self) -> list[dict[str, Any]]:
         witness = await WitnessTopic.open(Cluster(self.topic.servers), f"{self.topic.name}.private")
         try:
             return [json.loads(row.row) for row in await witness.rows("clicks", 0)]

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from dphist.tree.anticipating_step import BinsNoise
 from stream_app.core.kinds.over_epochs import EpochsState
-from stream_app.core.kinds.pages import PageGeometry, read_page
+from stream_app.core.kinds.pages import PageGeometry, part_of_page, read_page
 from stream_app.core.kinds.tree import AnticipatingTree
 from stream_app.core.records import StoredNoise, StreamState
 from stream_app.core.strategy import Strategy
@@ -39,7 +39,7 @@ class RedrawnAtStart(Pipeline):
             page = geometry.page_of(first)
             content = read_page(geometry, page, drawn[place][page])
             stop = min(last_bin + 1 - state.epoch.first_bin, geometry.bins_of(page).stop)
-            return noise_ahead.part_of_page(geometry, content, range(first, stop))
+            return part_of_page(geometry, content, range(first, stop))
 
         return patch.object(NoiseAhead, "of_bins", of_bins)
 

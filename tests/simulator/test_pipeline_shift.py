@@ -137,9 +137,9 @@ class _NoiseOfEpochs:
         values = np.zeros(shape, dtype=np.int64)
         for place, index in enumerate(nodes):
             bins = range(first_bin + index * width, first_bin + min((index + 1) * width, horizon))
-            moved = sum(self._changed(bin)[columns] for bin in bins)
+            moved = sum((self._changed(bin)[columns] for bin in bins), np.zeros(values.shape[1], np.int64))
             drawn = random.Random(f"{self._seed} {epoch} {level} {index} {columns.start}")
-            values[place] = [drawn.randrange(-50, 51) for _ in range(values.shape[1])] + moved
+            values[place] = moved + [drawn.randrange(-50, 51) for _ in range(values.shape[1])]
         return self._drawn.remember(scale, values)
 
     def _over_epochs(self, level: int, levels: EpochLevels, scale: Scale) -> Int64Array:
@@ -171,7 +171,8 @@ class _NoiseOfEpochs:
 
     def _changed(self, bin: int) -> Int64Array:
         cells = [[self._change.get((bin, cell), 0) for cell in range(self._strategy.width)]]
-        return columns_of(self._strategy, np.array(cells, dtype=np.int64))[0]
+        row: Int64Array = columns_of(self._strategy, np.array(cells, dtype=np.int64))[0]
+        return row
 
     def select(self, scores: Any, scale: Scale) -> int:
         """Refuse: a tree of counts selects nothing."""

@@ -49,7 +49,7 @@ class Written(Entry):
     name: str = ""
     value: bytes | None = b""  # type: ignore[assignment]  # an Entry's value is that of an axis
     key: str | None = None  # type: ignore[assignment]
-    user: str = ""  # type: ignore[assignment]
+    user: str = ""
 
 
 def json_value(time_us: int, key: str | None, user: str | None, note: str = "") -> bytes:
