@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -17,13 +17,14 @@ from dphist.tree.estimate import Estimate
 from dphist.workloads import Workload
 from stream_app.config import StreamSettings, load
 from stream_app.config.plans import planned
-from stream_app.config.settings import KeySettings, UserSettings, ValueSettings, WindowSettings
+from stream_app.config.settings import KeySettings, TreeSettings, UserSettings, ValueSettings, WindowSettings
 from stream_app.core.answered import Missing
 from stream_app.core.kinds import kind_of
+from stream_app.core.kinds.errors import CONFIDENCE
 from stream_app.core.kinds.tables import OVER_EPOCHS, SeriesKind, SeriesView, Span
 from stream_app.core.query import StreamView
 from stream_app.core.records import EpochRecord, PublicState
-from stream_app.core.release import CONFIDENCE, row_errors
+from stream_app.core.release import row_errors
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from tests.dphist.tree.convolved import CELLS, Convolved
@@ -164,14 +165,16 @@ def _series(view: StreamView, rng: random.Random, place: int | None) -> Iterator
 def _settings(rng: random.Random, longest: int) -> StreamSettings:
     horizon = rng.choice([rng.randint(1, 12), rng.randint(1, longest), rng.randint(1, longest)])
     epsilon = Fraction(rng.choice(["1/2", "1", "1", "2", "4", "12"]))
-    unit = "event" if rng.random() < 0.7 else UserSettings("user", rng.randint(1, 3))
+    unit: Literal["event"] | UserSettings = (
+        "event" if rng.random() < 0.7 else UserSettings("user", rng.randint(1, 3))
+    )
     tree = replace(
         FLIGHTS.tree,
-        workload=Workload.of(_workload(rng, horizon)),
+        workload=_workload(rng, horizon),
         release=rng.choice(["anticipating", "causal"]),
         epochs=rng.choice([None, None, rng.randint(2, 9)]),
-        **_by_hand(rng, horizon),
     )
+    tree = _by_hand(tree, rng, horizon)
     total = rng.random() < 0.5
     keys = KeySettings("carrier", tuple(f"C{i}" for i in range(rng.randint(1, 4))), rng.random() < 0.3, total)
     value = ValueSettings("delay", Fraction(0), Fraction(1), rng.choice([2, 3, 4, 7, 12]))
@@ -193,23 +196,24 @@ def _settings(rng: random.Random, longest: int) -> StreamSettings:
     )
 
 
-def _workload(rng: random.Random, horizon: int) -> object:
+def _workload(rng: random.Random, horizon: int) -> Workload:
     window = f"sliding({rng.randint(1, horizon)})"
     mix = {kind: rng.randint(1, 9) for kind in rng.sample(["prefix", "bins", "ranges", window], 2)}
-    return rng.choice(["prefix", "bins", "bins", window, window, "ranges", mix])
+    choices: list[str | dict[str, int]] = ["prefix", "bins", "bins", window, window, "ranges", mix]
+    return Workload.of(rng.choice(choices))
 
 
-def _by_hand(rng: random.Random, horizon: int) -> dict[str, object]:
-    """Return a tree's shape and shares, where they are not left to the planner."""
+def _by_hand(tree: TreeSettings, rng: random.Random, horizon: int) -> TreeSettings:
+    """Return a tree with a shape and shares of its own, where they are not left to the planner."""
     if rng.random() < 0.6:
-        return {}
+        return tree
     branching: tuple[int, ...] = ()
     while np.prod(branching, initial=1) < horizon or rng.random() < 0.2:
         branching += (rng.randint(2, 6),)
     if not branching or rng.random() < 0.5:
-        return {"branching": branching or (1,)}
+        return replace(tree, branching=branching or (1,))
     parts = [rng.choice([1, 1, 2, 3]) for _ in branching]  # often equal, so that laws lie on lattices
-    return {"branching": branching, "shares": tuple(Fraction(part, sum(parts)) for part in parts)}
+    return replace(tree, branching=branching, shares=tuple(Fraction(part, sum(parts)) for part in parts))
 
 
 def _released(strategy: Strategy, rng: random.Random) -> StreamView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from stream_app.loops.closer import Closer
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.ingest import Ingest, Start
 from stream_app.loops.loaded_streams import LoadedStreams
+from stream_app.ports import NoiseKeys
 from stream_app.source_ledger import SourceLedger
 from stream_app.sources.file import FileSource
 from stream_app.vault.key_files import KeyFiles
@@ -50,7 +51,7 @@ class DeadLetterList:
     kept: list[Refusal] = field(default_factory=list)
     streams: list[str | None] = field(default_factory=list)
 
-    async def write(self, refusals: list[Refusal], stream: str | None = None) -> int:
+    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
         """Keep them; a letter that is written again is the same letter."""
         written = list(zip(self.kept, self.streams, strict=True))
         new = [refusal for refusal in refusals if (refusal, stream) not in written]
@@ -109,7 +110,7 @@ class OneSource:
         self.store = MemoryStore(self.clock)
         self.witness = MemoryWitness()
         self.letters = DeadLetterList()
-        self.keys = KeyFiles(directory / "noise_keys")
+        self.keys: NoiseKeys = KeyFiles(directory / "noise_keys")
         self._sources: list[FileSource] = []
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from dphist.tree.design import Release
 from stream_app.core.kinds import kind_of
 from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
-from stream_app.sources.decode import PlainField
+from stream_app.sources.decode import PlainField, TimeField
 from stream_app.sources.file import FileSource
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, NO_NOISE, STREAM, strategy_of
@@ -64,7 +64,7 @@ class ProductSource(OneSource):
 
     def source(self) -> FileSource:
         """Open the file."""
-        fields = [AT, PlainField("carrier"), PlainField("flight.delay")]
+        fields: list[TimeField | PlainField] = [AT, PlainField("carrier"), PlainField("flight.delay")]
         self._sources.append(FileSource(self.path, "ndjson", fields, self.directory / "notes"))
         return self._sources[-1]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def test_what_is_really_taken_is_refused_after_the_patience_and_other_failures_a
 
     for failure, patience_s in ((errno.EADDRINUSE, 0.3), (errno.EADDRNOTAVAIL, 100)):
         with pytest.raises(OSError, match="no"):
-            asyncio.run(once_free(lambda failure=failure: take(failure), patience_s))
+            asyncio.run(once_free(partial(take, failure), patience_s))
     assert tries.count(errno.EADDRINUSE) > 1
     assert tries.count(errno.EADDRNOTAVAIL) == 1
 

@@ -148,7 +148,7 @@ def test_a_cut_never_takes_the_time_from_a_question_of_before_the_log_was_asked(
             await one.closer().open()
             await one.ingest().step()
             store = HeldClock(one.store)
-            clock, source = SharedClock(store), one.source()  # type: ignore[arg-type]
+            clock, source = SharedClock(store), one.source()
             ends_of = source.positions_at
             siblings: list[asyncio.Task[int]] = []
 
@@ -164,7 +164,7 @@ def test_a_cut_never_takes_the_time_from_a_question_of_before_the_log_was_asked(
 
             source.positions_at = positions_at  # type: ignore[method-assign]
             views = LoadedStreams([STREAM])
-            cutter = Cutter(source, store, clock, one.letters, views)  # type: ignore[arg-type]
+            cutter = Cutter(source, store, clock, one.letters, views)
             one.append(FIRST_BIN)
             one.clock.set_bin(FIRST_BIN + 1)
             await cutter.take_due(await source.owned())

@@ -72,7 +72,13 @@ def test_without_a_key_there_is_nothing_but_health() -> None:
                     "/nowhere",
                 ),
             )
-            wrong = ({}, bearer("k-on"), bearer(""), bearer(digest_of("k-all")), {"Authorization": "Basic !"})
+            wrong: tuple[dict[str, str], ...] = (
+                {},
+                bearer("k-on"),
+                bearer(""),
+                bearer(digest_of("k-all")),
+                {"Authorization": "Basic !"},
+            )
             for path in paths:
                 for headers in wrong:
                     response = await client.get(path, headers=headers)
@@ -287,7 +293,8 @@ def test_keys_are_kept_as_hashes_for_their_owner_only(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match="is not a name"):
         add_key(path, "An n", [])
     row = json.loads(path.read_text().splitlines()[0])
-    for wrong in (row | {"sha256": "ab"}, row | {"streams": "clicks"}, {"name": "x"}, []):
+    rows: list[object] = [row | {"sha256": "ab"}, row | {"streams": "clicks"}, {"name": "x"}, []]
+    for wrong in rows:
         path.write_text(json.dumps(wrong) + "\n")
         with pytest.raises(OperatorError, match=":1 is not a key"):
             read_keys(path)

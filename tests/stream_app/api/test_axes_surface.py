@@ -199,7 +199,7 @@ def test_both_clients_and_the_terminal_give_distributions(counted: Counted) -> N
     one, table = counted
 
     @asynccontextmanager
-    async def reader():  # type: ignore[no-untyped-def]
+    async def reader():
         yield one.store.reader()
 
     async def run() -> None:

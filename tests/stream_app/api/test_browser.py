@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from typing import Any
 
 import httpx
 import pytest
@@ -252,7 +253,7 @@ def test_the_page_of_the_api(browser: Browser, backstage: Backstage) -> None:
             expect(page.locator("#operations")).to_contain_text(path)
 
 
-LOOKS = {
+LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
     "dark": {"color_scheme": "dark"},
     "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},

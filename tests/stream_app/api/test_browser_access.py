@@ -19,7 +19,7 @@ pytestmark = pytest.mark.browser
 
 AXE = Path(__file__).parents[2] / "vendor" / "axe-core" / "axe.min.js"
 GRAVE = ("serious", "critical", "moderate")
-LOOKS = {
+LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
     "dark": {"color_scheme": "dark"},
     "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},

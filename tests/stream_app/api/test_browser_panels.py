@@ -262,10 +262,10 @@ def _save(page: Page, name: str, tmp_path: Path) -> None:
             assert len(rows) >= 10, name
             assert (heads[-1], rows[0][-1]) == ("private", "true")
     if name == "bins":
-        rows = list(csv.DictReader((tmp_path / "delays-bins.csv").read_text().splitlines()))
+        saved = list(csv.DictReader((tmp_path / "delays-bins.csv").read_text().splitlines()))
         answer = json.loads((tmp_path / "delays-bins.json").read_text())
-        assert [float(row["value"]) for row in rows] == answer["value"]
-        assert rows[0]["start"] == "2013-01-01T00:00:00.000Z"
+        assert [float(row["value"]) for row in saved] == answer["value"]
+        assert saved[0]["start"] == "2013-01-01T00:00:00.000Z"
 
 
 def test_keys_walk_along_the_heat_map(browser: Browser, address: str) -> None:

@@ -211,7 +211,7 @@ def test_a_view_grows_in_one_step_whatever_is_read_between() -> None:
             seen.append((replica.view.visible_seq, replica.view.span.stop - replica.view.span.start))
             return await original(*place)
 
-        reader.tile_rows = watched  # type: ignore[method-assign]
+        reader.tile_rows = watched  # type: ignore[method-assign, assignment]
         await replica.refresh()
         assert seen == [(1, 1)] * 3
         assert replica.view is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any, get_args
 
@@ -90,7 +91,7 @@ def test_every_part_of_every_series_is_the_keys_own(view: StreamView, quantity: 
             values = np.array([each.value for each in alone])
             reach = half_widths(LawTable.of([each.law for each in alone]), 0.95)[0]
             reach += np.array([each.rounding for each in alone])
-            expected = {
+            expected: dict[Part, Iterable[float]] = {
                 "value": values,
                 "lower": values - reach,
                 "upper": values + reach,

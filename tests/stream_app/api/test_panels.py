@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
+from dphist.tree.design import Release
 from stream_app.api.app import create_app
 from stream_app.api.overview import Glances
 from stream_app.api.panels.preview import replanned
@@ -287,7 +288,7 @@ def test_a_preview_at_the_streams_own_epsilon_is_what_it_has(release: str) -> No
 
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
-def test_a_preview_is_what_a_stream_with_that_epsilon_says(release: str) -> None:
+def test_a_preview_is_what_a_stream_with_that_epsilon_says(release: Release) -> None:
     @with_api(COUNTS, epoch_bins=128, release=release)
     async def test(api: Api) -> None:
         other = Published(api.store, name="other", epsilon="0.3", epoch_bins=128, release=release)
@@ -325,7 +326,7 @@ def test_a_preview_over_keys_and_values_is_of_the_key() -> None:
 
 @with_api(COUNTS, epoch_bins=128)
 async def test_refusals_say_what_and_where(api: Api) -> None:
-    asked = (
+    asked: tuple[tuple[str, dict[str, float], str], ...] = (
         ("keys", {}, "no keys"),
         ("heat", {}, "no value"),
         ("cdfs", {}, "no value"),

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -119,7 +120,7 @@ def test_prometheus_holds_every_key_and_passes_on_what_fires(tmp_path: Path) -> 
 async def passed_on(url: str) -> None:
     """Wait until a Prometheus holds all keys, and one alert that fires."""
     found: dict[str, float] = {}
-    firing: list[dict] = []
+    firing: list[dict[str, Any]] = []
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         for _ in range(900):
             with contextlib.suppress(
@@ -138,7 +139,7 @@ async def passed_on(url: str) -> None:
     assert (alert["labels"]["alertname"], alert["labels"]["team"]) == ("busy", "web")
 
 
-async def seen(url: str, answer: dict, above: float | None = None) -> None:
+async def seen(url: str, answer: dict[str, Any], above: float | None = None) -> None:
     """Wait until Prometheus holds an answer's value and interval, or any value above one."""
     metrics = ("private_counts_running", "private_counts_running_lower", "private_counts_running_upper")
     values: list[float] = []

@@ -134,8 +134,8 @@ async def test_errors_are_one_line_with_what_where_and_remedy(api: Api) -> None:
     for query in ({"kind": "window"}, {"kind": "bin", "window": 3}):
         status, body = await api.error("series", **query)
         assert (status, body["parameter"]) == (400, "window")
-    for query, parameter in (({"level": 9}, "level"), ({"epoch": 4}, "epoch")):
-        status, body = await api.error("nodes", **query)
+    for parameter, number in (("level", 9), ("epoch", 4)):
+        status, body = await api.error("nodes", **{parameter: number})
         assert (status, body["parameter"]) == (400, parameter)
 
 

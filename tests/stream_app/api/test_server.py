@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -47,9 +48,9 @@ async def served(stream: Published) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def follow_until(
-    client: httpx.AsyncClient, events: int, **options: object
-) -> tuple[httpx.Response, list]:
-    async with client.stream("GET", "/v1/streams/departures/events", **options) as response:  # type: ignore[arg-type]
+    client: httpx.AsyncClient, events: int, **options: Any
+) -> tuple[httpx.Response, list[tuple[int, bytes]]]:
+    async with client.stream("GET", "/v1/streams/departures/events", **options) as response:
         chunks: list[bytes] = []
         async for chunk in response.aiter_raw():
             chunks.append(chunk)

@@ -16,7 +16,7 @@ from rich.console import Console
 from deploy.ports import free_port
 from stream_app.api.app import listen, serve_on
 from stream_app.client import AsyncClient, Client, ClientError, Release
-from stream_app.client.questions import EventReader
+from stream_app.client.questions import EventReader, Method
 from stream_app.shell.commands import main
 from stream_app.shell.demo.terminal_chart import RunningChart
 from tests.models.memory import MemoryStore
@@ -26,6 +26,7 @@ from tests.stream_app.published_axes import delays
 from tests.stream_app.published_windows import PublishedWindows
 
 START = datetime(2013, 1, 1, tzinfo=UTC)
+METHODS: tuple[Method, ...] = ("top_down", "isotonic")
 
 
 def row(seq: int) -> str:
@@ -48,11 +49,11 @@ def test_lines_become_releases_once_and_a_cut_event_is_forgotten() -> None:
 
 
 @asynccontextmanager
-async def running(stream: Published, port: int | None = None):  # type: ignore[no-untyped-def]
+async def running(stream: Published, port: int | None = None):
     """Serve a stream until this is left; yield the address."""
 
     @asynccontextmanager
-    async def reader():  # type: ignore[no-untyped-def]
+    async def reader():
         yield stream.store.reader()
 
     with listen("127.0.0.1", port or free_port()) as listener:
@@ -84,9 +85,9 @@ def test_both_clients_and_the_terminal_give_the_same_exact_answers() -> None:
                 whole = await client.count("departures")
                 part = await client.count("departures", START + timedelta(hours=2), "2013-01-01T05:00:00Z")
                 bins = await client.series("departures", kind="bin", step=2)
-                for method in ("top_down", "isotonic"):
-                    asked = {"kind": "bin", "view": "consistent", "method": method}
-                    assert (await client.series("departures", **asked)).value.tolist() == counts
+                for method in METHODS:
+                    found = await client.series("departures", kind="bin", view="consistent", method=method)
+                    assert found.value.tolist() == counts
                 with pytest.raises(ClientError, match="inside a bin"):
                     await client.count("departures", START + timedelta(minutes=1))
                 with pytest.raises(ValueError, match="no time zone"):

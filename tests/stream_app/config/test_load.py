@@ -394,7 +394,9 @@ def test_options_of_a_mechanism_are_declared_where_they_are_written(tmp_path):
     # A stream of before options could be set has none declared, and goes on.
     assert told == declared(plain.streams[0])["keys"]
     assert planned(one).hash != planned(plain.streams[0]).hash
-    assert planned(one).kind.windows.options == one.window.options
+    windows = planned(one).kind.windows
+    assert windows is not None
+    assert windows.options == one.window.options
     same = written.replace("0.2", "1/5")
     assert (
         planned(read(tmp_path, REPLAY.replace("departures:", same, 1)).streams[0]).hash == planned(one).hash
@@ -420,8 +422,11 @@ def test_the_operators_endpoint_beyond_loopback_needs_a_token(tmp_path):
     with pytest.raises(ConfigError, match=r"^operator\.host: 0\.0\.0\.0 is not loopback.*_OPERATOR_TOKEN"):
         check_operator(read(tmp_path, beyond).operator)
     (tmp_path / "app.yaml").write_text(beyond.replace("9464}", "9464, token: written-in-the-file}"))
-    assert load(tmp_path / "app.yaml", {}).operator.token == "written-in-the-file"
+    written = load(tmp_path / "app.yaml", {}).operator
+    assert written is not None
+    assert written.token == "written-in-the-file"
     given = load(tmp_path / "app.yaml", {OPERATOR_TOKEN: "0123456789abcdef"}).operator
+    assert given is not None
     check_operator(given)
     assert given.token == "0123456789abcdef"
     assert given.token not in repr(given)

@@ -14,6 +14,7 @@ from stream_app.config.second_measurement import check_measurements, first_measu
 from stream_app.config.source import by_log
 from stream_app.core.instants import parse_instant
 from stream_app.core.ledger import check_measurement, statement
+from stream_app.core.records import LedgerEntry
 from stream_app.shell.commands import main
 
 NOW_US = parse_instant("2024-06-15T12:00:00Z")
@@ -44,7 +45,7 @@ def settings(*streams: str):
 
 def refused_by_the_ledger(streams) -> bool:
     """Ask the ledger itself, in the order in which a worker opens the streams."""
-    entries = []
+    entries: list[LedgerEntry] = []
     for one in chain.from_iterable(by_log(streams)):
         entry = first_measurement(one, NOW_US)
         before = [other for other in entries if other.source == entry.source]
@@ -137,4 +138,5 @@ def test_streams_with_other_users_promise_nothing_to_any_user(field: str, unit: 
     streams = settings(of_users("a", "passenger"), of_users("b", field)).streams
     entries = [replace(first_measurement(one, NOW_US), strategy_hash=one.name) for one in streams]
     told = statement(entries[0].source, entries)
-    assert (told.unit, told.epsilon) == (unit, epsilon)
+    assert told.unit == unit
+    assert told.epsilon == epsilon

@@ -660,7 +660,8 @@ def test_each_is_refused_in_one_line_that_says_where_and_what(here: Path) -> Non
             is_as_it_should_be = said.endswith("w.yaml: good; 1 stream(s): s")
         else:
             said = said.replace(str(here), "HERE")
-            is_as_it_should_be = re.match(r"stream-app: w\.yaml(:\d+)?: [^\n]*$", said) and refusal in said
+            is_one_line = re.match(r"stream-app: w\.yaml(:\d+)?: [^\n]*$", said) is not None
+            is_as_it_should_be = is_one_line and refusal in said
         if not is_as_it_should_be:
             wrong[name] = said
     assert wrong == {}

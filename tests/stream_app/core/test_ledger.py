@@ -216,7 +216,8 @@ def test_users_of_different_fields_are_no_one_s_promise(
 ) -> None:
     entries = [users_of(field, stream) for stream, field in zip("st", fields, strict=False)]
     told = statement("file:a", entries)
-    assert (told.unit, told.epsilon) == (unit, epsilon)
+    assert told.unit == unit
+    assert told.epsilon == epsilon
     first = "any one event of" if unit == "event" else "all events of any one user of"
     assert f"{first} file:a exist" in told.sentences()[0]
 
@@ -224,7 +225,8 @@ def test_users_of_different_fields_are_no_one_s_promise(
 def test_a_stream_s_older_entries_are_about_the_users_of_its_newer_ones() -> None:
     entries = [users_of(None), users_of("passenger", epoch=1), users_of("passenger", "t")]
     told = statement("file:a", entries)
-    assert (told.unit, told.epsilon) == ("user", 3)
+    assert told.unit == "user"
+    assert told.epsilon == 3
     assert 'on users that the field "passenger" names, from' in told.sentences()[1]
 
 

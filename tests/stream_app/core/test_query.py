@@ -17,12 +17,14 @@ from dphist.tree.estimate import ReleasedForest
 from dphist.tree.release import BinRelease, NodeRelease
 from stream_app.core.answered import QueryError
 from stream_app.core.kinds.tables import SeriesKind, Span
-from stream_app.core.query import StreamView, downsampled
+from stream_app.core.query import StreamView
+from stream_app.core.series_points import downsampled
 from tests.dphist.tree.dense import published_variance
 from tests.models.memory import MemoryStore
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 
 EXACT = "1000000000"  # so large that noise is zero
+WINDOWS: tuple[tuple[SeriesKind, int], ...] = (("running", 1), ("bin", 1), ("window", 9))
 
 
 async def read(view: StreamView | None, store: MemoryStore, name: str = "departures") -> StreamView:
@@ -148,14 +150,14 @@ def test_anticipating_answers_are_differences_of_published_counts_with_their_law
         """Add up what was published for the bins before ``stop``."""
         done = [first for first in firsts if first < stop]
         ends = [*[first - 1 for first in done[1:]], stop - 1] if done else []
-        return sum(published[end] for end in ends) / 2**16
+        return float(sum(published[end] for end in ends)) / 2**16
 
     def variance(start: int, stop: int) -> float:
         parts = [(max(start, f), min(stop, f + len(e)), f) for f, e in zip(firsts, epochs, strict=True)]
         return sum(published_variance(design, a - f, b - f) for a, b, f in parts if a < b)
 
     for shown in ("unbiased", "first_published"):
-        for kind, window in (("running", 1), ("bin", 1), ("window", 9)):
+        for kind, window in WINDOWS:
             series = view.series(kind, view.span, window=window, view=shown)
             for span, one in zip(series.spans, series.estimates, strict=True):
                 start, stop = span.start - FIRST_BIN, span.stop - FIRST_BIN
@@ -179,7 +181,8 @@ def test_points_of_a_causal_series_have_the_laws_of_single_answers() -> None:
     """Over two whole epochs, two that ended early and the running one."""
     epochs = [[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 8, 1], [1, 4, 1], [1, 0], [5, 7, 7, 2]]
     view = view_of(epochs, 7, branching=(3, 3))
-    for kind, step, window in (("running", 1, 1), ("bin", 1, 1), ("bin", 4, 1), ("window", 1, 9)):
+    steps: list[tuple[SeriesKind, int, int]] = [(kind, 1, window) for kind, window in WINDOWS]
+    for kind, step, window in [*steps, ("bin", 4, 1)]:
         series = view.series(kind, view.span, step, window)
         assert len(series.spans) > 4
         for span, one in zip(series.spans, series.estimates, strict=True):

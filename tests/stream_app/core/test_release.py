@@ -83,7 +83,7 @@ cut_up = st.lists(st.integers(1, 5), min_size=1, max_size=12).map(lambda steps: 
 
 
 def _up_to(steps: list[int], total: int) -> list[int]:
-    taken = []
+    taken: list[int] = []
     for step in steps:
         taken.append(min(step, total - sum(taken)))
         if sum(taken) == total:

@@ -298,7 +298,8 @@ class Replay:
 def some_times() -> list[int]:
     """Return times in and around fourteen bins, not in order."""
     rng = np.random.default_rng(5)
-    return rng.integers((FIRST_BIN - 2) * BIN_US, (FIRST_BIN + 16) * BIN_US, 300).tolist()
+    times: list[int] = rng.integers((FIRST_BIN - 2) * BIN_US, (FIRST_BIN + 16) * BIN_US, 300).tolist()
+    return times
 
 
 def expected_counts(times_us: list[int], bins: int) -> dict[int, int]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stream_app.core.records import Apply, Reason, Reply
-from stream_app.ports import OperatorError
+from stream_app.ports import OperatorError, Store
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from tests.stream_app.declared import BIN_US, STREAM, strategy_of
 from tests.stream_app.files import event_line
@@ -30,7 +30,7 @@ def one(tmp_path: Path) -> Iterator[OneSource]:
 class Between:
     """A store with something that happens once, just before a call of one kind."""
 
-    def __init__(self, store: Any, call: str, happens: Any) -> None:
+    def __init__(self, store: Store, call: str, happens: Any) -> None:
         self._store, self._call, self._happens = store, call, happens
 
     def __getattr__(self, name: str) -> Any:
@@ -204,7 +204,7 @@ def test_a_stall_around_the_question_where_the_log_ends(one: OneSource, stall: s
             return ends or await real(*asked)
 
         one.clock.set_bin(101)
-        counting.source.positions_at = stalled  # type: ignore[method-assign]
+        counting.source.positions_at = stalled  # type: ignore[method-assign, assignment]
         await counting.cut()
         counting.source.positions_at = real  # type: ignore[method-assign]
         await counting.step()
@@ -223,8 +223,9 @@ def test_a_slice_waits_for_a_cut_that_is_due(one: OneSource) -> None:
         async def apply(self, stream: str, change: Apply) -> Reply:
             if not calls:
                 one.clock.set_bin(101)
-            calls.append(await self._store.apply(stream, change))
-            return calls[-1]  # type: ignore[return-value]
+            reply = await self._store.apply(stream, change)
+            calls.append(reply)
+            return reply
 
         async def take_cuts(self, *args: Any) -> Reply:
             calls.append("cut")
@@ -259,7 +260,7 @@ def test_a_read_that_takes_long_moves_no_cut(one: OneSource) -> None:
             await let_go.wait()
             return await read(*asked)
 
-        counting.source.read = slow  # type: ignore[method-assign]
+        counting.source.read = slow  # type: ignore[method-assign, assignment]
         running = asyncio.create_task(counting.run())
         await asyncio.sleep(0)
         one.append(101)

@@ -63,7 +63,7 @@ class Departures(ProductSource):
         self.append_events((bin, "UA", 5) for bin in bins)
 
 
-@pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
+@pytest.fixture(params=list(KINDS.values()), ids=list(KINDS))
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[OneSource]:
     """Yield a service with one noisy stream, its first bin 100 and six bins in an epoch."""
     monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)

@@ -27,6 +27,7 @@ from stream_app.core.kinds.pages import PageGeometry, part_of_page, read_page
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import NOISE_LOST
+from stream_app.vault.key_files import KeyFiles
 from tests.oracles import KeyedNoise
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
@@ -168,6 +169,7 @@ def test_a_worker_stopped_at_any_call_uses_no_noise_twice(
 
 
 async def keys_gone(one: OneSource) -> None:
+    assert isinstance(one.keys, KeyFiles)
     one.keys._file(STREAM, 0, (await state_of(one)).noise).unlink()
 
 

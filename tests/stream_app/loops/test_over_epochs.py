@@ -23,8 +23,9 @@ from dphist.tree.design import TreeDesign
 from stream_app.api.app import create_app
 from stream_app.core import release
 from stream_app.core.kinds import kind_of
-from stream_app.core.kinds.over_epochs import EpochsState
+from stream_app.core.kinds.over_epochs import EpochsState, OverEpochs
 from stream_app.core.kinds.tables import OVER_EPOCHS, Span
+from stream_app.core.kinds.tree import Tree
 from stream_app.core.query import StreamView
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
@@ -391,8 +392,11 @@ def test_strategies_without_the_option_have_the_text_that_they_had() -> None:
     again = Strategy.from_json(strategy.to_json())
     assert (again, again.hash) == (strategy, strategy.hash)
     assert again.hash != replace(strategy, kind=kind_of(strategy.design)).hash
+    other = kind_of(design_of((2, 2), Fraction(1, 3)))
+    assert isinstance(strategy.kind, OverEpochs)
+    assert isinstance(other, Tree)
     with pytest.raises(ValueError, match="levels over epochs"):
-        replace(strategy.kind, tree=kind_of(design_of((2, 2), Fraction(1, 3))))
+        replace(strategy.kind, tree=other)
 
 
 def test_the_ledger_has_the_whole_epsilon(one: OneSource) -> None:

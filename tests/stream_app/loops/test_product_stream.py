@@ -9,6 +9,7 @@ from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import httpx
 import numpy as np
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from dphist.tree.design import Release
 from stream_app.api.app import create_app
 from stream_app.core.answered import QueryError
-from stream_app.core.kinds.tables import PUBLISHED, Span, node_table
+from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, Span, node_table
 from stream_app.core.records import Reason
 from stream_app.core.strategy import Strategy
 from tests.examples import examples
@@ -38,6 +39,7 @@ from tests.stream_app.product_stream import (
 pytestmark = pytest.mark.slow
 
 BINS = 9  # an epoch and a half
+SERIES: tuple[tuple[SeriesKind, int], ...] = (("bin", 1), ("window", 4), ("running", 1))
 
 
 def placed(events: list[Event]) -> list[Event]:
@@ -78,9 +80,9 @@ def test_without_noise_every_answer_is_the_recount(tmp_path: Path, total: bool, 
     whole = Span(FIRST_BIN, FIRST_BIN + BINS)
     for view_kind in ("unbiased", "first_published"):
         series = view.series("bin", whole, view=view_kind)
-        assert [round(one.value) for one in series.estimates] == truth.sum(axis=(1, 2)).tolist()
+        assert [round(float(one.value)) for one in series.estimates] == truth.sum(axis=(1, 2)).tolist()
     running = view.of_key("AA").series("running", whole)
-    assert [round(one.value) for one in running.estimates] == truth[:, 1].sum(axis=1).cumsum().tolist()
+    assert [round(float(one.value)) for one in running.estimates] == truth[:, 1].sum(axis=1).cumsum().tolist()
     reasons = Counter(one.letters.reasons())
     assert reasons == {Reason.BAD_VALUE: sum(delay is None for _, _, delay in events)}
 
@@ -110,7 +112,7 @@ def test_rows_hold_the_total_and_vouch_for_the_tiles(tmp_path: Path) -> None:
                 assert hashlib.sha256(node.astype("<i8").tobytes()).hexdigest() == digest
         assert sum(len(row["node_hashes"]) for row in rows) == 6 + 2
         for key in (None, "AA"):
-            for kind, window in (("bin", 1), ("window", 4), ("running", 1)):
+            for kind, window in SERIES:
                 series = view.of_key(key).series(kind, Span(FIRST_BIN, FIRST_BIN + 6), window=window)
                 for span, point in zip(series.spans, series.estimates, strict=True):
                     alone = view.of_key(key).count(span)
@@ -147,7 +149,7 @@ def test_published_columns_are_vouched_for_and_err_as_stated(tmp_path: Path) -> 
             assert row["estimate"][0] == pytest.approx(shown[position].value, abs=2.0**-16)
             assert row["variance"] == pytest.approx(shown[position].variance)
         for key in (None, "AA"):
-            for kind, window in (("bin", 1), ("window", 4), ("running", 1)):
+            for kind, window in SERIES:
                 series = view.of_key(key).series(kind, whole, window=window)
                 for span, point in zip(series.spans, series.estimates, strict=True):
                     alone = view.of_key(key).count(span)
@@ -210,7 +212,7 @@ def test_keys_are_only_known_from_the_list(tmp_path: Path) -> None:
         view.of_key("ZZ")
 
 
-async def ask(client: httpx.AsyncClient, path: str) -> tuple[int, dict]:
+async def ask(client: httpx.AsyncClient, path: str) -> tuple[int, dict[str, Any]]:
     answer = await client.get(f"/v1/streams/{STREAM}/{path}".rstrip("/"))
     return answer.status_code, answer.json()
 

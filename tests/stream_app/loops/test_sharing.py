@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from stream_app.core.records import WitnessRow
+from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import Closer
 from stream_app.loops.lease import Lease
 from stream_app.ports import OperatorError
@@ -58,22 +59,31 @@ class _Door:
         await self._witness.append(stream, rows)
 
 
+class SharedSource(OneSource):
+    """A file and a store with such a witness."""
+
+    witness: OneWriter
+
+    def __init__(self, directory: Path, *strategies: Strategy) -> None:
+        super().__init__(directory, *strategies)
+        self.witness = OneWriter()
+
+
 @pytest.fixture
-def one(tmp_path: Path) -> Iterator[OneSource]:
+def one(tmp_path: Path) -> Iterator[SharedSource]:
     """Yield a service with one stream whose noise is zero."""
-    with closing(OneSource(tmp_path, EXACT)) as one:
-        one.witness = OneWriter()
+    with closing(SharedSource(tmp_path, EXACT)) as one:
         yield one
 
 
-def worker(one: OneSource, name: str, lease_s: float = 60.0) -> Closer:
+def worker(one: SharedSource, name: str, lease_s: float = 60.0) -> Closer:
     """Start a worker that may close the stream, with a topic as its witness."""
     lease = Lease(one.store, STREAM, name, lease_s)
     witness = one.witness.seen_by_a_worker()
     return one.closer(witness=witness, lease=lease, witness_is_public=True)
 
 
-async def count_to(one: OneSource, closer: Closer, bin: int, *events: float) -> None:
+async def count_to(one: SharedSource, closer: Closer, bin: int, *events: float) -> None:
     """Count events and cut every bin before ``bin``."""
     await closer.agree()
     one.append(*events)
@@ -83,12 +93,12 @@ async def count_to(one: OneSource, closer: Closer, bin: int, *events: float) -> 
         pass
 
 
-def witnessed(one: OneSource) -> list[tuple[int, int]]:
+def witnessed(one: SharedSource) -> list[tuple[int, int]]:
     rows = [json.loads(row.row) for row in one.witness.kept.get(STREAM, [])]
     return [(row["epoch"], row["bin"]) for row in rows]
 
 
-def test_rows_reach_a_public_witness_at_public_instants_only(one: OneSource) -> None:
+def test_rows_reach_a_public_witness_at_public_instants_only(one: SharedSource) -> None:
     async def run() -> None:
         closer = worker(one, "a")
         await count_to(one, closer, FIRST_BIN + 2, FIRST_BIN)
@@ -104,13 +114,13 @@ def test_rows_reach_a_public_witness_at_public_instants_only(one: OneSource) -> 
     asyncio.run(run())
 
 
-async def visible(one: OneSource) -> int:
+async def visible(one: SharedSource) -> int:
     state = await one.store.reader().public_state(STREAM)
     assert state is not None
     return state.visible_seq
 
 
-def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: OneSource) -> None:
+def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: SharedSource) -> None:
     async def run() -> None:
         first, second = worker(one, "a", lease_s=0.05), worker(one, "b", lease_s=60)
         await count_to(one, first, FIRST_BIN + 1, FIRST_BIN)
@@ -130,7 +140,7 @@ def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: OneSource) -> 
     asyncio.run(run())
 
 
-def test_who_does_not_close_waits_until_the_one_who_does_has_ended_the_epoch(one: OneSource) -> None:
+def test_who_does_not_close_waits_until_the_one_who_does_has_ended_the_epoch(one: SharedSource) -> None:
     """A store that was set back must not be counted into before its epoch is ended."""
 
     async def run() -> None:
@@ -151,7 +161,7 @@ def test_who_does_not_close_waits_until_the_one_who_does_has_ended_the_epoch(one
     asyncio.run(run())
 
 
-def test_another_declaration_is_refused_by_who_does_not_close_as_well(one: OneSource) -> None:
+def test_another_declaration_is_refused_by_who_does_not_close_as_well(one: SharedSource) -> None:
     async def run() -> None:
         await worker(one, "a").agree()
         other = strategy_of(design_of((2, 3)), max_ahead_bins=2)
@@ -164,7 +174,9 @@ def test_another_declaration_is_refused_by_who_does_not_close_as_well(one: OneSo
     asyncio.run(run())
 
 
-def test_a_lease_is_asked_for_again_before_it_ends_and_begins_a_term_when_it_lapsed(one: OneSource) -> None:
+def test_a_lease_is_asked_for_again_before_it_ends_and_begins_a_term_when_it_lapsed(
+    one: SharedSource,
+) -> None:
     async def run() -> None:
         lease = Lease(one.store, STREAM, "a", lease_s=2.0)
         assert await lease.held()
@@ -181,7 +193,7 @@ def test_a_lease_is_asked_for_again_before_it_ends_and_begins_a_term_when_it_lap
     asyncio.run(run())
 
 
-def test_a_closing_that_takes_long_does_not_lose_the_lease(one: OneSource) -> None:
+def test_a_closing_that_takes_long_does_not_lose_the_lease(one: SharedSource) -> None:
     async def run() -> None:
         closer, other = worker(one, "a", lease_s=0.4), Lease(one.store, STREAM, "b")
         await closer.agree()
@@ -208,16 +220,15 @@ AHEAD = strategy_of(replace(design_of((2, 3)), release="anticipating"))
 
 
 @pytest.fixture
-def ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+def ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedSource]:
     """Yield a service with one stream whose noise is drawn ahead, and workers of little patience."""
     monkeypatch.setattr("stream_app.loops.closer.FOLLOW_S", 0.01)
     monkeypatch.setattr("stream_app.loops.closer.PATIENCE_S", 0.03)
-    with closing(OneSource(tmp_path, AHEAD)) as one:
-        one.witness = OneWriter()
+    with closing(SharedSource(tmp_path, AHEAD)) as one:
         yield one
 
 
-def with_keys(one: OneSource, name: str, keys: Any) -> Closer:
+def with_keys(one: SharedSource, name: str, keys: Any) -> Closer:
     """Start a worker with keys of its own."""
     one.keys = keys
     return worker(one, name)
@@ -225,7 +236,7 @@ def with_keys(one: OneSource, name: str, keys: Any) -> Closer:
 
 @pytest.mark.parametrize("secret", [None, b"other" * 8])
 def test_a_worker_without_the_keys_of_the_one_that_closes_is_refused(
-    ahead: OneSource, tmp_path: Path, secret: bytes | None
+    ahead: SharedSource, tmp_path: Path, secret: bytes | None
 ) -> None:
     """On another machine without a shared secret, or with another one."""
 
@@ -242,7 +253,7 @@ def test_a_worker_without_the_keys_of_the_one_that_closes_is_refused(
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_worker_with_the_same_keys_may_follow(ahead: OneSource, tmp_path: Path, shared: bool) -> None:
+def test_a_worker_with_the_same_keys_may_follow(ahead: SharedSource, tmp_path: Path, shared: bool) -> None:
     """On one machine, or with one secret."""
     keys = [SharedKey(b"right" * 8) if shared else KeyFiles(tmp_path / "keys") for _ in range(2)]
 
@@ -258,7 +269,7 @@ def test_a_worker_with_the_same_keys_may_follow(ahead: OneSource, tmp_path: Path
 
 
 def test_who_lacks_the_keys_of_a_worker_that_is_gone_takes_over_and_ends_its_epoch(
-    ahead: OneSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ahead: SharedSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is nobody to agree with: the noise is lost, and the epoch's record says so."""
     monkeypatch.setattr("stream_app.loops.closer.PATIENCE_S", 5.0)

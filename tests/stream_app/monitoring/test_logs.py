@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
@@ -35,7 +36,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     logging.captureWarnings(False)
 
 
-def lines(stream: io.StringIO) -> list[dict[str, object]]:
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 

@@ -48,6 +48,15 @@ class Log:
     async def partitions(self) -> Sequence[str]:
         return tuple(self.known)
 
+    async def owned(self) -> Sequence[str]:
+        return tuple(self.known)
+
+    async def first_position(self, partition: str, since_us: int | None) -> int:
+        return 0
+
+    async def kept_since_us(self) -> int | None:
+        return None
+
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:
@@ -180,7 +189,8 @@ def test_the_door_serves_the_figures_and_a_taken_one_is_refused() -> None:
 
     def scrape() -> bytes:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-            return answer.read()
+            body: bytes = answer.read()
+        return body
 
     async def run() -> None:
         async with serving(metrics, "127.0.0.1", port):

@@ -20,10 +20,10 @@ from deploy.ports import free_port
 from stream_app.config import load
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
+from stream_app.ports import ACCEPT_LOSS
 from stream_app.shell.doctor import checks as doctor
 from stream_app.shell.doctor import redis as doctor_redis
 from stream_app.shell.doctor.findings import Finding, show
-from stream_app.state.safety import ACCEPT_LOSS
 from stream_app.wiring.workers import new_ledger
 from tests.contracts.servers import server_paths
 from tests.deployment.test_redis import deployed
@@ -197,7 +197,8 @@ class TestOverAServer:
 
     def test_a_store_that_may_lose_releases(self, folder: Path) -> None:
         port = free_port()
-        command = [server_paths()["bundled"], "--port", str(port), "--save", "", "--bind", "127.0.0.1"]
+        options = ["--port", str(port), "--save", "", "--bind", "127.0.0.1"]
+        command = [str(server_paths()["bundled"]), *options]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder)
         try:
             url, accept = f"redis://127.0.0.1:{port}/0", f', accept: "{ACCEPT_LOSS}"'

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dphist.tree.design import Release
 from stream_app.config import load
 from stream_app.loops.lease import Lease
 from stream_app.ports import NoiseKeys
@@ -56,7 +57,12 @@ streams:
 
 
 def opened(
-    folder: Path, url: str, stream: str, keys: NoiseKeys, release: str = "anticipating", lease_s: float = 0.0
+    folder: Path,
+    url: str,
+    stream: str,
+    keys: NoiseKeys,
+    release: Release = "anticipating",
+    lease_s: float = 0.0,
 ) -> None:
     """Open a stream somewhere else; keep its lease for so long."""
     design = replace(design_of((2, 3)), release=release)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stream_app.config.settings import SourceSettings
 from stream_app.ports import OperatorError
 from stream_app.shell.demo.one_file import replay_settings
 
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "field": "at",
     "time_format": "iso8601",
     "file_format": "csv",
@@ -28,6 +30,7 @@ def test_options_become_one_replay_over_one_epoch():
     settings = replay_settings(Path("events.csv"), **OPTIONS)
     (stream,) = settings.streams
     assert (stream.name, stream.time.epoch_bins, str(stream.privacy.epsilon)) == ("clicks", 48, "1/2")
+    assert isinstance(stream.source, SourceSettings)
     assert stream.source.file == Path("events.csv").absolute()
     assert settings.state_dir == Path("state/replay").absolute()
 
@@ -43,6 +46,7 @@ def test_a_file_has_one_name_in_the_ledger_wherever_the_command_is_given(tmp_pat
     ):
         monkeypatch.chdir(tmp_path / directory)
         (stream,) = replay_settings(Path(file), **options).streams
+        assert isinstance(stream.source, SourceSettings)
         assert stream.source.file.resolve() == tmp_path.resolve() / "data/events.csv"
         names.add(stream.source.identity)
     assert names == {"file:../data/events.csv"}
@@ -86,4 +90,5 @@ def test_a_wrong_option_is_one_line(option, value, said):
 
 def test_a_factor_is_a_speed():
     (stream,) = replay_settings(Path("events.csv"), **(OPTIONS | {"speed": "60"})).streams
+    assert stream.source.replay is not None
     assert stream.source.replay.speed == 60

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from dphist import plan_tree
 from dphist.laws.law import discrete_laplace_variance
 from dphist.planning.report import in_decimals
+from dphist.tree.design import Release
 from stream_app.config import StreamSettings, load
 from stream_app.config.plans import planned
 from stream_app.shell.commands import main
@@ -167,7 +168,7 @@ def test_what_will_run_stands_beside_others_at_the_same_epsilon(tmp_path: Path, 
     one = discrete_laplace_variance(float(1 / epsilon))
     assert float(rows["flat"][2]) == pytest.approx(math.sqrt(12.5 * one), abs=0.006)
     branching = (5, 5) if name == "given" else planned(streams[name]).design.branching
-    release = "causal" if name == "given" else "anticipating"
+    release: Release = "causal" if name == "given" else "anticipating"
     own = plan_tree(24, epsilon, "ranges", release, branching=branching)
     assert rows["this stream"][1] == "-".join(map(str, branching))
     assert float(rows["this stream"][2]) == pytest.approx(

@@ -13,6 +13,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from rich.console import Console
 
+from stream_app.config.settings import TimeFormat
 from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.produce import LiveTimes, Production, live_pace, produce
@@ -59,7 +60,7 @@ def test_the_past_happens_now_at_its_pace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("format", "ticks"), [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)])
-def test_times_that_are_numbers_stay_numbers(tmp_path: Path, format: str, ticks: int) -> None:
+def test_times_that_are_numbers_stay_numbers(tmp_path: Path, format: TimeFormat, ticks: int) -> None:
     past = Production(tmp_path / "e.ndjson", "t", "", as_live=2.0, time_field="meta.at", time_format=format)
     lines, _ = moved(past, [json.dumps({"meta": {"at": second * ticks}}) for second in (100, 104)])
     assert [json.loads(line)["meta"]["at"] // ticks for line in lines] == [1_700_000_000, 1_700_000_002]
@@ -101,7 +102,8 @@ def read_all(servers: str, topic: str) -> list[tuple[bytes | None, bytes]]:
     consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
-    end, found = consumer.end_offsets([partition])[partition], []
+    end = consumer.end_offsets([partition])[partition]
+    found: list[tuple[bytes | None, bytes]] = []
     while len(found) < end:
         for records in consumer.poll(timeout_ms=500).values():
             found += [(record.key, record.value) for record in records]

@@ -33,7 +33,7 @@ TOLD: dict[str, Any] = {
 
 
 def sent(
-    kind: str, target: type = WebhookTarget, status: int = 200, told: dict | None = None
+    kind: str, target: type = WebhookTarget, status: int = 200, told: dict[str, Any] | None = None
 ) -> list[httpx.Request]:
     requests: list[httpx.Request] = []
 

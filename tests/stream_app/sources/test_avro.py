@@ -33,7 +33,7 @@ from tests.examples import examples
 from tests.registry import Registry, record, serving
 
 USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": ["null", "string", "bytes"]}]}
-CLICK = {
+CLICK: dict[str, Any] = {
     "type": "record",
     "name": "Click",
     "namespace": "web",
@@ -509,7 +509,8 @@ def test_over_a_broker_no_record_is_lost_while_the_registry_is_away(bootstrap_se
         [batch] = batches
         assert [(refusal.position, str(refusal.reason)) for refusal in batch.refused] == [(1, "undecodable")]
         assert batch.columns["at"].tolist() == [MOMENT_US, MOMENT_US]
-        return batch.positions.tolist()
+        positions: list[int] = batch.positions.tolist()
+        return positions
 
     with serving(Registry()) as registry:
         assert asyncio.run(read(registry)) == [0, 2]

@@ -7,13 +7,14 @@ import struct
 import subprocess
 import sys
 import weakref
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import cramjam
 import pytest
 from aiokafka import codec
-from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, PartitionRecords
+from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, FetchResult, PartitionRecords
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
@@ -33,7 +34,7 @@ ABORT, COMMIT = struct.pack(">HH", 0, 0), struct.pack(">HH", 0, 1)
 Record = tuple[int, int, bytes | None]
 
 
-def as_broker(base: int, records: list[tuple[bytes | None, Record]], last: int, attributes: int) -> bytes:
+def as_broker(base: int, records: Sequence[tuple[bytes | None, Record]], last: int, attributes: int) -> bytes:
     """Return a batch as a broker sends it; records are (key, (offset, timestamp, value))."""
     builder = DefaultRecordBatchBuilder(2, attributes & 7, attributes & TRANSACTIONAL, 7, 0, 0, 1 << 20)
     for key, (offset, timestamp_ms, value) in records:
@@ -311,8 +312,6 @@ def test_the_buffer_converts_what_arrives_and_nothing_else() -> None:
     buffer["failed"] = error
     assert buffer["failed"] is error
     records = fetched(as_broker(3, [(None, (3, 1, b"x"))], 3, 0), [], 3, READ_COMMITTED)
-    buffer["good"] = kafka_columns.FetchResult(
-        "good", assignment=None, partition_records=records, backoff=0.0
-    )
+    buffer["good"] = FetchResult("good", assignment=None, partition_records=records, backoff=0.0)
     assert buffer["good"]._partition_records.next_fetch_offset == 3
     assert [piece.values for piece in buffer["good"]._partition_records] == [[b"x"]]

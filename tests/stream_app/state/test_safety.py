@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 import redis
 
-from stream_app.ports import OperatorError
+from stream_app.ports import ACCEPT_LOSS, OperatorError
 from stream_app.state.connection import connect, execute
 from stream_app.state.embedded import find_server
-from stream_app.state.safety import ACCEPT_LOSS, Unreachable, check_safety
+from stream_app.state.safety import Unreachable, check_safety
 from tests.contracts.servers import server_paths
 
 SAFE = {"appendonly": "yes", "appendfsync": "always"}
 
 
 @contextmanager
-def server(path: Path | None = None, **settings: str) -> Iterator[str]:
+def server(settings: dict[str, str], path: Path | None = None) -> Iterator[str]:
     """Run a server with settings and return its URL."""
     with tempfile.TemporaryDirectory(prefix="redis-") as directory:
         socket = Path(directory) / "redis.sock"
@@ -70,7 +70,7 @@ def _answers(socket: Path) -> bool:
     ],
 )
 def test_redis_that_may_lose_writes_is_refused_unless_accepted(settings: dict[str, str], words: str) -> None:
-    with server(**settings) as url:
+    with server(settings) as url:
         with pytest.raises(OperatorError) as refused:
             asyncio.run(check_safety(url))
         asyncio.run(check_safety(url, accept=ACCEPT_LOSS))
@@ -84,7 +84,7 @@ def test_redis_that_may_lose_writes_is_refused_unless_accepted(settings: dict[st
 @pytest.mark.redis
 def test_default_user_without_rights_is_refused_where_it_loses_writes() -> None:
     for path in server_paths().values():
-        with server(path, **SAFE) as url:
+        with server(SAFE, path) as url:
             asyncio.run(set_acl(url, "worker", "on", "nopass", "~*", "+@all"))
             asyncio.run(set_acl(url, "default", "reset"))
             url = url.replace("unix://", "unix://worker:any@")
@@ -104,9 +104,9 @@ async def set_acl(url: str, *rules: str) -> None:
 
 @pytest.mark.redis
 def test_safe_redis_passes() -> None:
-    with server(**SAFE) as url:
+    with server(SAFE) as url:
         asyncio.run(check_safety(url))
-    with server(**SAFE, maxmemory="100mb", maxmemory_policy="noeviction") as url:
+    with server({**SAFE, "maxmemory": "100mb", "maxmemory_policy": "noeviction"}) as url:
         asyncio.run(check_safety(url))
 
 
@@ -122,7 +122,7 @@ def test_safe_redis_passes() -> None:
 def test_unusable_redis_is_refused_whatever_is_accepted(
     settings: dict[str, str], words: str, accept: str | None
 ) -> None:
-    with server(**settings) as url, pytest.raises(OperatorError, match=words):
+    with server(settings) as url, pytest.raises(OperatorError, match=words):
         asyncio.run(check_safety(url, accept))
 
 
@@ -145,7 +145,7 @@ def test_unreachable_redis_is_one_line_without_the_password(url: str, words: str
 def test_only_a_server_that_does_not_answer_is_worth_asking_again() -> None:
     with pytest.raises(Unreachable):
         asyncio.run(check_safety("redis://127.0.0.1:1/0"))
-    with server(**SAFE) as url, pytest.raises(OperatorError, match="invalid username") as refused:
+    with server(SAFE) as url, pytest.raises(OperatorError, match="invalid username") as refused:
         asyncio.run(check_safety(url.replace("unix://", "unix://nobody:wrong@")))
     assert not isinstance(refused.value, Unreachable)
 

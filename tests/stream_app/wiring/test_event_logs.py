@@ -39,6 +39,7 @@ def test_another_file_under_a_stream_that_has_begun_is_refused(tmp_path: Path) -
     stream, state = stream_in(tmp_path), tmp_path / "state"
     check_file(stream, state)
     check_file(stream, state)
+    assert isinstance(stream.source, SourceSettings)
     edited = replace(stream, source=replace(stream.source, file=tmp_path / "edited.ndjson"))
     with pytest.raises(
         OperatorError, match=r"^streams\.clicks\.source\.file: .*edited.ndjson is not the file"
