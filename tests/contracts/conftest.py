@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from stream_app.ports import PublicReader, Store
+from stream_app.ports import PublicReader
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
@@ -23,7 +23,7 @@ SERVERS = [pytest.param(name, marks=pytest.mark.redis) for name in server_paths(
 class Stores:
     """A store, its public half and a stream that nobody has used."""
 
-    store: Store
+    store: MemoryStore | RedisStore
     reader: PublicReader
     stream: str
 

@@ -41,7 +41,7 @@ async def set_aside(stores: Stores) -> None:
 
 async def refused(stores: Stores) -> tuple[int, list[int]]:
     """Return how many records were refused, and the positions of those that are known."""
-    number = (await stores.store.operator_counts(stores.stream)).get("future", 0)  # type: ignore[attr-defined]
+    number = (await stores.store.operator_counts(stores.stream)).get("future", 0)
     return number, await stores.store.refused_ahead(stores.stream, "0")
 
 

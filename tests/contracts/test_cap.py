@@ -52,7 +52,9 @@ async def counts(stores: Stores, last_bin: int, max_events: int = 2) -> list[lis
     """Seal up to a bin, tally, and return its exact counts and those before it."""
     await cut_and_seal(stores, last_bin)
     await tallied(stores, last_bin, max_events)
-    return (await stores.store.read_cells(stores.stream, FIRST_BIN, last_bin, WIDTH)).tolist()  # type: ignore[no-any-return]
+    counts = await stores.store.read_cells(stores.stream, FIRST_BIN, last_bin, WIDTH)
+    rows: list[list[int]] = counts.tolist()
+    return rows
 
 
 async def release(stores: Stores, bins: int) -> StreamState:
@@ -74,7 +76,7 @@ async def untallied(stores: Stores) -> list[str]:
     """Return the names of the shards that are kept. Only a test may look."""
     if isinstance(stores.store, MemoryStore):
         return sorted(shard.name for shard in stores.store._streams[stores.stream].untallied)
-    client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:untallied"  # type: ignore[attr-defined]
+    client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:untallied"
     keys = await names_of(client, f"{prefix}:*")
     names = sorted(key.removeprefix(f"{prefix}:") for key in keys)
     assert names == sorted(name.decode() for name in await execute(client, "ZRANGE", prefix, 0, -1))
@@ -109,7 +111,7 @@ async def kept_users(stores: Stores) -> int:
     """Return how many users were counted in kept windows. Only a test may look."""
     if isinstance(stores.store, MemoryStore):
         return sum(len(users) for users in stores.store._streams[stores.stream].users.values())
-    client = stores.store._redis  # type: ignore[attr-defined]
+    client = stores.store._redis
     keys = await names_of(client, f"dp:{{{stores.stream}}}:sec:users:*")
     return sum([await execute(client, "HLEN", key) - 1 for key in keys])  # one field is the key's mark
 
@@ -123,7 +125,7 @@ async def test_so_many_events_of_a_user_count_in_a_window(stores: Stores) -> Non
     await stores.store.apply(stores.stream, of_users(0, 3, slices[0]))
     await stores.store.apply(stores.stream, of_users(3, 6, slices[1]))
     assert await counts(stores, FIRST_BIN + 1) == [[0, 2, 1], [1, 0, 0]]
-    assert (await stores.store.operator_counts(stores.stream))["over_cap"] == 2  # type: ignore[attr-defined]
+    assert (await stores.store.operator_counts(stores.stream))["over_cap"] == 2
 
 
 async def test_earlier_bins_count_first_in_whatever_order_records_are_applied(stores: Stores) -> None:
@@ -157,7 +159,7 @@ async def test_neither_order_nor_partitions_nor_other_users_choose_the_cell(
     await tallied(stores, FIRST_BIN + 2, max_events=3)
     cells = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 2, WIDTH)
     assert cells.tolist() == expected(records, 3, FIRST_BIN + 2)
-    over = (await stores.store.operator_counts(stores.stream)).get("over_cap", 0)  # type: ignore[attr-defined]
+    over = (await stores.store.operator_counts(stores.stream)).get("over_cap", 0)
     assert over + cells.sum() == len(records)
 
 
@@ -285,7 +287,7 @@ async def kept_windows(stores: Stores) -> list[int]:
         state = stores.store._streams[stores.stream]
         assert state.users.keys() == state.user_keys.keys()
         return sorted(state.users)
-    client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:"  # type: ignore[attr-defined]
+    client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:"
     keys = await names_of(client, f"{prefix}users:*")
     windows = sorted(int(key.removeprefix(f"{prefix}users:")) for key in keys)
     assert windows == [int(name) for name in await execute(client, "ZRANGE", f"{prefix}open_windows", 0, -1)]

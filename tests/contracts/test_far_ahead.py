@@ -38,7 +38,8 @@ async def real_stores(request: pytest.FixtureRequest, servers: Servers) -> Async
 
 async def commands_run(stores: Stores) -> Counter[str]:
     """Return how often each command was run so far, those inside scripts included."""
-    [told] = await batch(stores.store._redis, [("INFO", "commandstats")])  # type: ignore[attr-defined]
+    assert isinstance(stores.store, RedisStore)
+    [told] = await batch(stores.store._redis, [("INFO", "commandstats")])
     return Counter({name.removeprefix("cmdstat_"): stat["calls"] for name, stat in told.items()})
 
 

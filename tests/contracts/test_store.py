@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stream_app.core.kinds.tables import PUBLISHED, node_table
-from stream_app.core.records import GENESIS, Cut, PartitionState, Reply, StoredNoise, StreamState
+from stream_app.core.records import GENESIS, Apply, Cut, PartitionState, Reply, StoredNoise, StreamState
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
     BINS,
@@ -275,11 +275,11 @@ class TestApply:
             (apply(5, 9, [*CELLS, (FIRST_BIN - 1, 0, 1)]), Reply.SEALED),
         ],
     )
-    async def test_refusal_changes_nothing(self, stores: Stores, change: object, reply: Reply) -> None:
+    async def test_refusal_changes_nothing(self, stores: Stores, change: Apply, reply: Reply) -> None:
         await opened(stores)
         await stores.store.apply(stores.stream, apply(0, 5, CELLS))
         before = await loaded(stores)
-        assert await stores.store.apply(stores.stream, change) == reply  # type: ignore[arg-type]
+        assert await stores.store.apply(stores.stream, change) == reply
         assert await loaded(stores) == before
         await cut_and_seal(stores, FIRST_BIN + 1)
         counts = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 1, WIDTH)
@@ -304,12 +304,10 @@ class TestApply:
             apply(0, 6_000, [(FIRST_BIN, 0, 1)] * 5_001),
         ],
     )
-    async def test_impossible_change_is_an_error_without_secrets(
-        self, stores: Stores, change: object
-    ) -> None:
+    async def test_impossible_change_is_an_error_without_secrets(self, stores: Stores, change: Apply) -> None:
         await opened(stores)
         with pytest.raises(ValueError, match=r"apply: ") as error:
-            await stores.store.apply(stores.stream, change)  # type: ignore[arg-type]
+            await stores.store.apply(stores.stream, change)
         assert "\n" not in str(error.value)
 
     async def test_extreme_integers_are_exact(self, stores: Stores) -> None:
@@ -550,7 +548,7 @@ class TestRest:
         await opened(stores)
         for name, by in (("late", 2), ("future", 1), ("late", 5)):
             await stores.store.count_for_operator(stores.stream, name, by)
-        counts = await stores.store.operator_counts(stores.stream)  # type: ignore[attr-defined]
+        counts = await stores.store.operator_counts(stores.stream)
         assert counts == {"late": 7, "future": 1}
 
     async def test_clock_and_mark_do_not_go_back(self, stores: Stores) -> None:

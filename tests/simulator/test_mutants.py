@@ -119,11 +119,13 @@ CAUGHT = [
 
 
 @pytest.mark.parametrize(("mutant", "shape", "words"), CAUGHT, ids=lambda part: getattr(part, "__name__", ""))
-def test_the_simulator_catches(mutant: type[Pipeline], shape: object, words: str) -> None:
+def test_the_simulator_catches(
+    mutant: type[Pipeline], shape: Callable[[Schedule], Schedule], words: str
+) -> None:
     heard = Counter[str]()
     for seed in SEEDS:
         try:
-            run_schedule(seed, pipeline=mutant(), schedule=shape(draw_schedule(seed)))  # type: ignore[operator]
+            run_schedule(seed, pipeline=mutant(), schedule=shape(draw_schedule(seed)))
         except (AssertionError, ValueError) as broken:
             if words in str(broken):
                 return

@@ -13,34 +13,36 @@ from click.testing import CliRunner
 
 from dphist import SeededNoise, TreeCounter, TreeDesign, plan_tree
 from dphist.cli import main
-from dphist.planning.candidates import candidates, least_epsilon
+from dphist.planning.candidates import Candidate, candidates, least_epsilon
 from dphist.tree.design import Release
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, object]:
+def rows() -> dict[str, Candidate]:
     return {row.name: row for row in candidates(300, 1)}
 
 
-def test_every_row_is_its_own_prediction(rows: dict[str, object]) -> None:
+def test_every_row_is_its_own_prediction(rows: dict[str, Candidate]) -> None:
     assert len(rows) == 10
+    errors = []
     for row in rows.values():
-        assert row.error == pytest.approx(row.running_error)  # type: ignore[attr-defined]
-        assert row.worst_error >= row.running_error  # type: ignore[attr-defined]
-        if row.design is not None:  # type: ignore[attr-defined]
-            assert row.error**2 == pytest.approx(row.design.mean_squared_error(), rel=1e-6)  # type: ignore[attr-defined]
-    ours = rows["planned, anticipating"].error  # type: ignore[attr-defined]
-    assert ours == min(row.error for row in rows.values())  # type: ignore[attr-defined]
+        assert row.error is not None
+        errors.append(row.error)
+        assert row.error == pytest.approx(row.running_error)
+        assert row.worst_error >= row.running_error
+        if row.design is not None:
+            assert row.error**2 == pytest.approx(row.design.mean_squared_error(), rel=1e-6)
+    assert rows["planned, anticipating"].error == min(errors)
 
 
-def test_draws_are_those_of_the_counter(rows: dict[str, object]) -> None:
+def test_draws_are_those_of_the_counter(rows: dict[str, Candidate]) -> None:
     row = rows["planned, causal"]
-    assert isinstance(row.design, TreeDesign)  # type: ignore[attr-defined]
-    counter = TreeCounter(row.design, SeededNoise(1))  # type: ignore[attr-defined]
+    assert isinstance(row.design, TreeDesign)
+    counter = TreeCounter(row.design, SeededNoise(1))
     released = [len(counter.push(0)) for _ in range(300)]
-    assert sum(released) == row.draws  # type: ignore[attr-defined]
-    assert max(released) == row.most_draws  # type: ignore[attr-defined]
-    assert np.mean(released) == pytest.approx(row.mean_draws)  # type: ignore[attr-defined]
+    assert sum(released) == row.draws
+    assert max(released) == row.most_draws
+    assert np.mean(released) == pytest.approx(row.mean_draws)
 
 
 def test_substitution_and_more_events_scale_every_row_alike() -> None:

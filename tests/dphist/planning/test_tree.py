@@ -15,6 +15,7 @@ from dphist.planning.candidates import candidates
 from dphist.planning.epochs import plan_epoch_levels
 from dphist.planning.product import plan_product
 from dphist.planning.tree import LEAST_SHARE, best_branching, best_shares, plan_tree
+from dphist.privacy import Neighbours
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
 from tests.examples import examples
@@ -78,9 +79,9 @@ def test_no_small_tree_is_better() -> None:
     st.integers(1, 5),
 )
 def test_every_plan_is_a_design_that_covers_its_epoch(
-    horizon: int, epsilon: str | float, neighbours: str, max_events: int
+    horizon: int, epsilon: str | float, neighbours: Neighbours, max_events: int
 ) -> None:
-    design = plan_tree(horizon, epsilon, neighbours=neighbours, max_events=max_events)  # type: ignore[arg-type]
+    design = plan_tree(horizon, epsilon, neighbours=neighbours, max_events=max_events)
     assert design.shape.capacity >= design.horizon == horizon
     assert sum(design.shares) == 1
     assert design.sensitivity == max_events * (2 if neighbours == "substitute" else 1)

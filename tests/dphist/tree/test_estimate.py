@@ -13,6 +13,7 @@ from dphist.planning.tree import plan_tree
 from dphist.tree.counter import TreeCounter
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest
+from dphist.tree.series import Series
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.strategies import designs
 from tests.examples import examples
@@ -53,20 +54,20 @@ def test_a_range_is_the_dense_estimate(design: TreeDesign, data: st.DataObject) 
 def test_a_series_is_its_points(design: TreeDesign, data: st.DataObject) -> None:
     bins = data.draw(st.integers(1, design.horizon))
     forest, _ = forest_of(design, bins, 1, width=2)
-    points = {
+    points: dict[Series, list[Estimate]] = {
         "running": [forest.prefix(t + 1) for t in range(bins)],
         "live": [forest.live_prefix(t + 1) for t in range(bins)],
         "bin": [forest.range(t, t + 1) for t in range(bins)],
     }
     chosen = data.draw(st.lists(st.integers(0, bins - 1), min_size=1, max_size=5))
     for kind, estimates in points.items():
-        values, variances = forest.series(kind), forest.series_variance(kind)  # type: ignore[arg-type]
+        values, variances = forest.series(kind), forest.series_variance(kind)
         assert values.shape == (bins, 2)
         np.testing.assert_allclose(
             values, np.stack([estimate.value for estimate in estimates]), rtol=0, atol=1e-4
         )
         np.testing.assert_allclose(variances, [estimate.variance for estimate in estimates], rtol=1e-10)
-        halves = forest.series_half_widths(kind, 0.9, chosen)  # type: ignore[arg-type]
+        halves = forest.series_half_widths(kind, 0.9, chosen)
         for half, t in zip(halves, chosen, strict=True):
             interval = estimates[t].interval(0.9)
             expected = float(np.asarray(interval.upper - interval.lower)[0] / 2)

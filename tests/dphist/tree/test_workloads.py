@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -16,7 +17,7 @@ from dphist.tree.design import Release
 from dphist.tree.forest_laws import forest_error
 from dphist.tree.range_error import window_variances
 from dphist.tree.shape import TreeShape
-from dphist.workloads import PREFIX, Workload, WorkloadPart
+from dphist.workloads import PREFIX, Workload, WorkloadPart, WorkloadText
 from tests.dphist.tree.dense import complete_nodes, least_squares_estimate, published_variance
 from tests.dphist.tree.strategies import anticipating_designs, branchings, designs
 from tests.examples import examples
@@ -36,10 +37,10 @@ def workloads(draw: st.DrawFn, horizon: int) -> Workload:
     return Workload.of(weights or "bins")
 
 
-def mean_over_questions(workload: Workload, horizon: int, variance: object) -> float:
+def mean_over_questions(workload: Workload, horizon: int, variance: Callable[[int, int], float]) -> float:
     total = 0.0
     for part, weight in workload.parts:
-        each = [variance(int(a), int(b)) for a, b in part.ranges(horizon)]  # type: ignore[operator]
+        each = [variance(int(a), int(b)) for a, b in part.ranges(horizon)]
         total += float(weight) * float(np.mean(each))
     return total
 
@@ -144,8 +145,8 @@ WITH_THE_EPOCH = [
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
 @pytest.mark.parametrize(("text", "at_most"), WITH_THE_EPOCH)
-def test_who_asks_for_the_epoch_gets_a_root(release: Release, text: object, at_most: float) -> None:
-    workload = Workload.of(text)  # type: ignore[arg-type]
+def test_who_asks_for_the_epoch_gets_a_root(release: Release, text: WorkloadText, at_most: float) -> None:
+    workload = Workload.of(text)
     design = plan_tree(24, 1, workload, release)
     error = dense_error(design, workload)
     assert design.mean_squared_error(workload) == pytest.approx(error, rel=1e-6)
@@ -169,16 +170,16 @@ def test_who_does_not_gets_none(release: Release, workload: str) -> None:
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
 @pytest.mark.parametrize("workload", ["bins", "sliding(7)", "ranges", {"prefix": 1, "sliding(24)": 3}])
-def test_a_plan_is_best_for_what_it_was_planned_for(release: Release, workload: object) -> None:
+def test_a_plan_is_best_for_what_it_was_planned_for(release: Release, workload: WorkloadText) -> None:
     horizon = 24 * 14
-    ours = plan_tree(horizon, 1, workload, release)  # type: ignore[arg-type]
-    error = ours.mean_squared_error(workload)  # type: ignore[arg-type]
+    ours = plan_tree(horizon, 1, workload, release)
+    error = ours.mean_squared_error(workload)
     for other in ("prefix", "bins", "sliding(24)", "ranges"):
         rival = plan_tree(horizon, 1, other, release)
-        assert error <= rival.mean_squared_error(workload) * (1 + 1e-2), other  # type: ignore[arg-type]
+        assert error <= rival.mean_squared_error(workload) * (1 + 1e-2), other
     for branching in ((336,), (14, 24), (48, 7), (18, 19), (2, 12, 14), (7, 8, 6), (7, 3, 4, 4)):
-        rival = plan_tree(horizon, 1, workload, release, branching=branching)  # type: ignore[arg-type]
-        assert error <= rival.mean_squared_error(workload) * (1 + 1e-2), branching  # type: ignore[arg-type]
+        rival = plan_tree(horizon, 1, workload, release, branching=branching)
+        assert error <= rival.mean_squared_error(workload) * (1 + 1e-2), branching
 
 
 def test_bins_want_no_tree_and_days_want_days() -> None:

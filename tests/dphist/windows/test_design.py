@@ -17,7 +17,7 @@ from dphist import SeededNoise, SystemNoise, mechanisms
 from dphist.arrays import Int64Array
 from dphist.noise import Scale
 from dphist.planning.window_load import WindowLoad
-from dphist.privacy import path_epsilon, sensitivity
+from dphist.privacy import Neighbours, path_epsilon, sensitivity
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
 from dphist.windows.design import UNATTRIBUTED, WindowDesign, window_mechanisms
@@ -33,12 +33,12 @@ def design_of(
     histograms: int = 2,
     buckets: int = 8,
     max_events: int = 1,
-    neighbours: str = "add_remove",
+    neighbours: Neighbours = "add_remove",
 ) -> WindowDesign:
     shape = TreeShape((2, 3))
     shares = ((1 - share) / 2,) * 2
-    steps = sensitivity(max_events, neighbours)  # type: ignore[arg-type]
-    time = TreeDesign(shape, 6, epsilon, shares, neighbours, steps)  # type: ignore[arg-type]
+    steps = sensitivity(max_events, neighbours)
+    time = TreeDesign(shape, 6, epsilon, shares, neighbours, steps)
     return WindowDesign(time, 3, histograms, buckets, mechanism, share)
 
 
@@ -66,7 +66,7 @@ class Costed:
     st.sampled_from(["add_remove", "substitute"]),
 )
 def test_tree_and_windows_together_cost_at_most_epsilon_and_all_of_it(
-    epsilon: Fraction, share: Fraction, max_events: int, neighbours: str
+    epsilon: Fraction, share: Fraction, max_events: int, neighbours: Neighbours
 ) -> None:
     design = design_of(epsilon=epsilon, share=share, max_events=max_events, neighbours=neighbours)
     noise = Costed()
@@ -117,7 +117,7 @@ def test_every_mechanism_releases_a_window(mechanism: str) -> None:
 @pytest.mark.parametrize("neighbours", ["add_remove", "substitute"])
 @pytest.mark.parametrize("mechanism", window_mechanisms())
 def test_every_windows_release_is_for_one_event_added_whatever_the_streams_relation(
-    monkeypatch: pytest.MonkeyPatch, mechanism: str, neighbours: str
+    monkeypatch: pytest.MonkeyPatch, mechanism: str, neighbours: Neighbours
 ) -> None:
     made = []
 

@@ -18,6 +18,7 @@ from deploy.ports import free_port
 from stream_app.api.app import listen, serve_on
 from stream_app.config import load
 from stream_app.core.alerts.states import evaluate
+from stream_app.ports import PublicReader
 from stream_app.shell.commands import main
 from tests.models.memory import MemoryStore
 from tests.services import prometheus, required
@@ -103,11 +104,11 @@ def test_prometheus_holds_every_key_and_passes_on_what_fires(tmp_path: Path) -> 
         reader.alerts = lambda: asyncio.sleep(0, states)  # type: ignore[method-assign]
 
         @asynccontextmanager
-        async def readers() -> AsyncIterator[object]:
+        async def readers() -> AsyncIterator[PublicReader]:
             yield reader
 
         with listen("127.0.0.1", 0) as listener:
-            server = asyncio.create_task(serve_on(listener, readers))  # type: ignore[arg-type]
+            server = asyncio.create_task(serve_on(listener, readers))
             with scraping(f"127.0.0.1:{listener.getsockname()[1]}", tmp_path, exported.output) as url:
                 await passed_on(url)
             server.cancel()

@@ -20,6 +20,7 @@ import pytest
 from deploy.ports import free_port
 from stream_app.api.app import create_app, listen, serve_on
 from stream_app.api.pages import DASHBOARD
+from stream_app.ports import PublicReader
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import Api, with_api
 from tests.stream_app.api.test_followers import events_of
@@ -31,12 +32,12 @@ async def served(stream: Published) -> AsyncIterator[httpx.AsyncClient]:
     """Serve a stream's store on a free port of loopback."""
 
     @asynccontextmanager
-    async def reader() -> AsyncIterator[object]:
+    async def reader() -> AsyncIterator[PublicReader]:
         yield stream.store.reader()
 
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-        server = asyncio.create_task(serve_on(listener, reader))  # type: ignore[arg-type]
+        server = asyncio.create_task(serve_on(listener, reader))
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             for _ in range(6_000):
                 if (await client.get("/readyz")).status_code == 200:

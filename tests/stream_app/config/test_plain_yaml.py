@@ -126,7 +126,9 @@ def test_a_share_or_budget_in_text_is_plain_too(text: str) -> None:
 )
 def test_ordinary_numbers_are_read_exactly(text: str, value: Fraction) -> None:
     assert visits(EPSILON=text).privacy.epsilon == value
-    assert visits(HIGH=text).value.high == value  # type: ignore[union-attr]
+    values = visits(HIGH=text).value
+    assert values is not None
+    assert values.high == value
 
 
 @pytest.mark.parametrize(

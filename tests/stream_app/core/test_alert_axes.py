@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from stream_app.core.alerts.readings import Reading, readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.cells import Buckets
 from stream_app.core.query import StreamView
+from stream_app.core.strategy import Strategy
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
 from tests.stream_app.product_stream import (
     BUCKETS,
@@ -49,8 +51,8 @@ def counted(
     )
 
 
-def _counted(directory: Path, strategy: object) -> tuple[StreamView, TABLE]:
-    one = ProductSource(directory, strategy)  # type: ignore[arg-type]
+def _counted(directory: Path, strategy: Strategy) -> tuple[StreamView, TABLE]:
+    one = ProductSource(directory, strategy)
     events = [(FIRST_BIN + bin, carrier, delay) for bin, carrier, delay in some_events(9, BINS)]
     one.append_events(events)
     one.run_until(FIRST_BIN + BINS)
@@ -61,8 +63,8 @@ def _counted(directory: Path, strategy: object) -> tuple[StreamView, TABLE]:
     return asyncio.run(view_of(one.store)), table
 
 
-def rule(text: str, **options: object) -> Rule:
-    return Rule("one", text, parse_condition(text), **options)  # type: ignore[arg-type]
+def rule(text: str, **options: Any) -> Rule:
+    return Rule("one", text, parse_condition(text), **options)
 
 
 def reading(text: str, view: StreamView, **options: object) -> Reading:

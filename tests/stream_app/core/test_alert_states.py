@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,8 @@ from tests.stream_app.published import HOUR_US, Published
 EXACT = "1000000000"
 
 
-def rule(text: str, **options: object) -> Rule:
-    return Rule("busy", text, parse_condition(text), **options)  # type: ignore[arg-type]
+def rule(text: str, **options: Any) -> Rule:
+    return Rule("busy", text, parse_condition(text), **options)
 
 
 async def view_of(stream: Published) -> StreamView:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,8 +14,8 @@ from stream_app.core.alerts.rules import Rule, parse_condition
 HOUR_US = 3_600_000_000
 
 
-def rule(text: str, **options: object) -> Rule:
-    return Rule("busy", text, parse_condition(text), **options)  # type: ignore[arg-type]
+def rule(text: str, **options: Any) -> Rule:
+    return Rule("busy", text, parse_condition(text), **options)
 
 
 def test_the_false_alarm_rate_is_what_the_confidence_allows() -> None:

@@ -18,8 +18,8 @@ from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 from tests.registry import Registry, record, serving
 
 EMPTY = {"type": "record", "name": "Empty", "fields": []}
-NODE = {"type": "record", "name": "Node", "fields": [{"name": "n", "type": "int"}]}
-NODE["fields"].append({"name": "next", "type": ["null", "Node"]})  # type: ignore[attr-defined]
+NODE: dict[str, Any] = {"type": "record", "name": "Node", "fields": [{"name": "n", "type": "int"}]}
+NODE["fields"].append({"name": "next", "type": ["null", "Node"]})
 WIDE = {"type": "record", "name": "Wide", "fields": [{"name": f"f{i}", "type": "null"} for i in range(2_000)]}
 
 

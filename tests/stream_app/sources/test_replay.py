@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -179,13 +181,13 @@ def test_a_start_that_is_killed_leaves_a_directory_that_works(
     path.write_bytes(b"".join(lines_of(times_us)))
     done = 0
 
-    def mortal(real: object) -> object:
-        def call(*args: object) -> object:
+    def mortal(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
             nonlocal done
             done += 1
             if done == calls:
                 raise Killed
-            return real(*args)  # type: ignore[operator]
+            return real(*args)
 
         return call
 
