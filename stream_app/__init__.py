@@ -1,6 +1,7 @@
 """stream_app: the service that turns event streams into private live counts.
 
-May import: dphist and the world; ``core`` imports dphist only, ``bootstrap`` and ``bootstrap_public`` wire.
-Start at: ``ports.py`` (what the loops need), then ``ingest.py`` (events in) and ``closer.py`` (releases out).
-Must stay true: a node is noised once, written once, durable before anyone sees it; bins close by the clock.
+May import: dphist and external libraries; ``core`` imports dphist only, ``wiring`` joins the parts.
+Start at: ``ports.py`` (what the loops need), then ``loops/ingest.py`` (events in), ``loops/closer.py`` (out).
+Must stay true: a node gets noise once, is written once, is durable before anyone sees it; the clock closes
+bins.
 """

@@ -1,4 +1,4 @@
-"""Files of the state directory: whole or absent, line by line or not at all, whenever the power goes."""
+"""Files of the state directory that survive a power failure: whole files or none, whole lines or none."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LOOK_AGAIN_S = 0.01
 
 
 def secret_directory(path: Path) -> Path:
-    """Make a directory that only its owner may enter, and those above it that are missing; return it.
+    """Make a directory and its missing parents, which only their owner may enter; return the directory.
 
-    ``mkdir(parents=True)`` would make those above with what the umask leaves, open to others.
+    ``mkdir(parents=True)`` would make the parents with the mode of the umask, open to others.
     """
     for above in reversed(path.parents):
         if not above.exists():
@@ -33,10 +33,10 @@ def secret_directory(path: Path) -> Path:
 
 
 def state_directory(key: str, path: Path) -> Path:
-    """Make a directory for secrets, or take one that is there from others; return it.
+    """Make a directory for secrets, or close an existing one to others; return it.
 
-    Args: key, of the configuration, that names it.
-    Raises: OperatorError where it cannot be used, or others may read it and this user cannot change that.
+    Args: key, the configuration key that names it.
+    Raises: OperatorError if it cannot be used, or others may read it and this user cannot change that.
     """
     check_directory(key, path)
     try:
@@ -64,7 +64,7 @@ def state_directory(key: str, path: Path) -> Path:
 
 
 def check_directory(key: str, path: Path) -> None:
-    """Refuse what cannot become, or is not, a directory that this user may write to; change nothing.
+    """Check that a path is, or can become, a directory that this user may write to; change nothing.
 
     Raises: OperatorError.
     """
@@ -76,7 +76,7 @@ def check_directory(key: str, path: Path) -> None:
 
 
 def write_durably(path: Path, parts: Iterable[bytes]) -> None:
-    """Write a whole file, readable by its owner only, or leave what was there."""
+    """Write a whole file, readable by its owner only; on failure the old file stays."""
     secret_directory(path.parent)
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
@@ -91,12 +91,12 @@ def write_durably(path: Path, parts: Iterable[bytes]) -> None:
 
 
 class LineLog:
-    """A file of lines that only grows; what ``append`` has returned from is on the disk.
+    """A file of lines that only grows; lines are on the disk when ``append`` returns.
 
-    A last line that was torn by a crash is cut off when the file is opened, and after an append that failed.
+    A last line that a crash left incomplete is removed when the file is opened, and after a failed append.
 
     Args: patience_s, how long to wait for another process that has the file open.
-    Raises: OperatorError if one has it open for longer, or it cannot be opened.
+    Raises: OperatorError if another process keeps it open for longer, or it cannot be opened.
     """
 
     def __init__(self, path: Path, patience_s: float = 0.0) -> None:
@@ -120,9 +120,9 @@ class LineLog:
         _sync_directory(path.parent)
 
     def append(self, lines: Iterable[bytes]) -> None:
-        """Write lines durably, all of them or none. Args: lines, without their ends.
+        """Write lines durably, all of them or none. Args: lines, without line ends.
 
-        Raises: OSError if the disk refused; the file is as it was.
+        Raises: OSError if the disk refused; the file is then unchanged.
         """
         data = b"".join(line + b"\n" for line in lines)
         left = memoryview(data)
@@ -137,24 +137,24 @@ class LineLog:
 
     @property
     def size(self) -> int:
-        """How many bytes the file has."""
+        """The size of the file in bytes."""
         return self._bytes
 
     def lines(self) -> Iterator[bytes]:
-        """Yield every line, without its end."""
+        """Yield every line, without its line end."""
         with self.path.open("rb") as file:
             for line in file:
                 yield line.rstrip(b"\n")
 
     def last_line(self) -> bytes | None:
-        """Return the last line, without its end; None of an empty file."""
+        """Return the last line, without its line end; None for an empty file."""
         if self._bytes == 0:
             return None
         start = self._after_line_end_before(self._bytes - 1)
         return os.pread(self._descriptor, self._bytes - 1 - start, start)
 
     def close(self) -> None:
-        """Close the file and let others write."""
+        """Close the file, so that another process can write."""
         os.close(self._descriptor)
 
     def _locked(self) -> bool:
@@ -172,7 +172,7 @@ class LineLog:
             self._bytes = whole
 
     def _after_line_end_before(self, stop: int) -> int:
-        """Return the position after the last line end before ``stop``; 0 where there is none."""
+        """Return the position after the last line end before ``stop``; 0 if there is none."""
         while stop > 0:
             start = max(stop - _LOOK_BACK_BYTES, 0)
             line_end = os.pread(self._descriptor, stop - start, start).rfind(b"\n")

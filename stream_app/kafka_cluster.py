@@ -1,4 +1,4 @@
-"""One Kafka cluster as sources and sinks reach it: addresses, TLS, SASL, and what its topics are."""
+"""How sources and sinks reach a Kafka cluster: addresses, TLS, SASL, and facts about its topics."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Cluster:
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def client(self) -> dict[str, Any]:
-        """Return what every aiokafka client takes.
+        """Return the arguments that every aiokafka client takes.
 
         Raises: OperatorError for a certificate or key that cannot be read.
         """
@@ -59,7 +59,7 @@ class Cluster:
         }
 
     def ssl_context(self) -> SSLContext | None:
-        """Return the TLS settings, or None where the protocol has no TLS."""
+        """Return the TLS settings, or None if the protocol has no TLS."""
         given = self.security
         if not given.get("security.protocol", "").lower().endswith("ssl"):
             return None
@@ -79,7 +79,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What a cluster says about one topic; "" and 0 where this user may not know."""
+    """A cluster's facts about one topic; "" and 0 if this user may not read them."""
 
     cluster_id: str
     topic_id: str
@@ -89,18 +89,18 @@ class TopicFacts:
 
 
 async def topic_facts(cluster: Cluster, topic: str) -> TopicFacts | None:
-    """Ask for a topic; None where it does not exist. Raises: OSError where nobody answers; OperatorError."""
+    """Return a topic's facts, or None if it does not exist. Raises: OSError if unreachable; OperatorError."""
     await reach(cluster)
     return await asyncio.to_thread(_topic_facts, cluster, topic)
 
 
 def check_keeps_records(topic: str, facts: TopicFacts) -> None:
-    """Return if no record can remove another one before it is counted, as far as the cluster tells.
+    """Check that no record can remove another record before it is counted, as far as the cluster says.
 
-    Raises: OperatorError for a topic that is compacted: what, where, remedy.
+    Raises: OperatorError for a compacted topic: what, where, remedy.
     """
     if "compact" in facts.cleanup_policy:
-        # One record more with a key takes earlier ones away: logs that differ by one event would not stay so.
+        # One more record with a key removes earlier ones, so logs could then differ by more than one event.
         raise OperatorError(
             f"topic {topic}: it has cleanup.policy={facts.cleanup_policy}, so a record may remove earlier "
             "ones before they are counted; use a topic with cleanup.policy=delete"
@@ -108,15 +108,15 @@ def check_keeps_records(topic: str, facts: TopicFacts) -> None:
 
 
 async def create_compacted(cluster: Cluster, topic: str) -> None:
-    """Create a compacted topic of one partition; one that exists already stays as it is."""
+    """Create a compacted topic with one partition; an existing topic stays as it is."""
     await reach(cluster)
     await asyncio.to_thread(_create_compacted, cluster, topic)
 
 
 async def reach(cluster: Cluster) -> None:
-    """Find out whether a server answers and lets us in, before clients that say less are made.
+    """Check that a server answers and accepts this user, before clients with vaguer errors are made.
 
-    Raises: OSError where nobody answers (ask again); OperatorError where we are not let in.
+    Raises: OSError if the server is unreachable (try again); OperatorError if it refuses this user.
     """
     security = {name: value for name, value in cluster.client().items() if name != "bootstrap_servers"}
     failure: Exception | None = None
@@ -145,7 +145,7 @@ async def reach(cluster: Cluster) -> None:
 
 @contextmanager
 def answers(cluster: Cluster) -> Iterator[None]:
-    """Turn what a Kafka client raises into OSError (ask again) or OperatorError (nobody else can help)."""
+    """Turn a Kafka client's errors into OSError (try again) or OperatorError (only the operator can help)."""
     try:
         yield
     except _REFUSED as failure:
@@ -182,7 +182,7 @@ def _topic_facts(cluster: Cluster, topic: str) -> TopicFacts | None:
             cluster_id=str(client.describe_cluster()["cluster_id"]),
             topic_id=str(described["topic_id"]),
             partitions=len(described["partitions"]),
-            # A user who may not describe settings is answered with none of them.
+            # A user without the right to describe settings gets none of them.
             cleanup_policy=values.get("cleanup.policy", ""),
             largest_message_bytes=int(values.get("max.message.bytes", 0)),
         )

@@ -1,4 +1,4 @@
-"""What a loop says while something does not answer, and when that is over."""
+"""A loop's log lines while something is unreachable, and when it answers again."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import time
 
 
 class Outage:
-    """One loop's failures, from the first to the next success.
+    """Logs one loop's failures, from the first failure to the next success.
 
-    Every failure is told: log handlers let the same words through seldom (``monitoring/repeats.py``).
+    Every failure is logged; log handlers let repeated words through only rarely (``monitoring/repeats.py``).
 
     Args:
-        log: where to tell it.
-        loop: who failed, the first word of each line.
+        log: the logger.
+        loop: the name of the loop, the first word of each line.
     """
 
     def __init__(self, log: logging.Logger, loop: str) -> None:
@@ -22,13 +22,13 @@ class Outage:
         self._since_s: float | None = None
 
     def failed(self, failure: object) -> None:
-        """Tell a failure. Args: failure, an OSError, whose words are fit to be read, or words."""
+        """Log a failure. Args: failure, a text, or an OSError with a readable message."""
         if self._since_s is None:
             self._since_s = time.monotonic()
         self._log.warning("%s: %s; trying again", self._loop, failure)
 
     def over(self) -> None:
-        """Tell that it works again, if it did not."""
+        """Log that it works again, if it had failed."""
         if self._since_s is not None:
             self._log.warning("%s: works again, after %.0f s", self._loop, time.monotonic() - self._since_s)
             self._since_s = None

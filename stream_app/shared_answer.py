@@ -1,4 +1,4 @@
-"""One question for all who ask it at the same time: streams that close together ask the same things."""
+"""Sends one question for all tasks that ask it at the same time: streams often close together."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ T = TypeVar("T")
 
 
 class SharedAnswer(Generic[T]):
-    """A question that is put once for all who wait to put it.
+    """A question that is sent once for all tasks that wait for it.
 
-    Guarantee: the question is put after each of its askers has asked, so nobody gets an answer from before.
-        Who asks while it is under way waits for it to be put once more.
+    Guarantee: the question is sent after each of its callers has called, so no answer is older than a call.
+        A caller that comes while a question is under way waits for the next one.
 
-    Only an answer that is the same for all askers may be shared, and only because it is not older than their
-    questions. Each asker has seen something first, and concludes from the order: the clock is read after
-    the log's end is known, so what is in a cut arrived by then; partitions are listed after a bin has closed,
-    so one that was born earlier holds its seal; a ledger is read after a row was visible, so it knows all
-    that the row may reveal. What is a stream's own, its state above all, is never shared.
+    Only an answer that is the same for all callers may be shared, and only because it is not older than their
+    calls. Each caller relies on the order of two events. The clock is read after the log's end is known, so
+    the records in a cut arrived by then. Partitions are listed after a bin has closed, so a partition created
+    earlier delays its seal. A ledger is read after a row was visible, so it covers everything that the row
+    may reveal. Answers about one stream, above all its state, are never shared.
     """
 
     def __init__(self, put: Callable[[], Awaitable[T]]) -> None:
         self._put = put
-        self._next: asyncio.Task[T] | None = None  # not put so far
+        self._next: asyncio.Task[T] | None = None  # the question that is not sent yet
         self._last: asyncio.Task[T] | None = None
 
     async def __call__(self) -> T:
-        """Return the answer. Raises: what putting the question raises, to each who waits for it."""
+        """Return the answer. Raises: the question's error, in every caller that waits for it."""
         if self._next is None:
             self._next = asyncio.create_task(self._put_after(self._last))
             self._next.add_done_callback(_looked_at)
@@ -42,6 +42,6 @@ class SharedAnswer(Generic[T]):
 
 
 def _looked_at(put: asyncio.Task[T]) -> None:
-    """Look at a failure of which nobody hears, since all who asked were cancelled."""
+    """Retrieve a failure that no caller receives, because all of them were cancelled."""
     if not put.cancelled():
         put.exception()

@@ -1,9 +1,8 @@
-"""The ledger of one stream's source: where a first measurement is asked for, and where every epoch is noted.
+"""The ledger of one stream's source: it allows a stream's first measurement and records every epoch.
 
-The ledger is kept by source. A log that belongs to a group has a ledger under its own name as well, with the
-same entries: a stream that names the log without its group, now or years later, finds them. Entries of a
-group say what its logs are called, so everyone who asks for the group's sum finds what other groups measured
-of the same logs.
+The ledger is kept by source. A log in a group also has a ledger under its own name, with the same entries: a
+stream that names the log without its group, now or years later, finds them. Entries of a group name its logs,
+so the group's total includes what other groups measured of the same logs.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from stream_app.ports import OperatorError, OutsideLedger, PublicReader, Store
 async def ledgers_of_all_names(
     store: Store | PublicReader, source: str, logs: Iterable[str] = ()
 ) -> list[tuple[LedgerEntry, ...]]:
-    """Return the ledger of a source, then those of the logs that ``logs`` or its entries name."""
+    """Return the ledger of a source, then the ledgers of the logs named by ``logs`` or by its entries."""
     own = await store.ledger(source)
     names = dict.fromkeys([*logs, *(entry.log for entry in own if entry.log is not None)])
     return [own, *[await store.ledger(name) for name in names if name != source]]
@@ -29,17 +28,17 @@ async def ledgers_of_all_names(
 async def measured(
     store: Store | PublicReader, source: str, logs: Iterable[str] = ()
 ) -> tuple[LedgerEntry, ...]:
-    """Return everything that was measured of a source, under whatever name."""
+    """Return every measurement of a source, under all its names."""
     return composed(source, await ledgers_of_all_names(store, source, logs))
 
 
 class SourceLedger:
-    """What was measured of a stream's source, in the store and, where that is asked for, outside of it.
+    """The measurements of a stream's source, in the store and, if configured, in a ledger outside it.
 
     Args:
         accept: the operator's words that accept a second measurement of the same events.
-        logs: other names under which the source has a ledger: the log's own, where it is in a group.
-        outside: a copy of every entry that a loss of the store does not reach; None: there is none.
+        logs: other names under which the source has a ledger: the log's own name if it is in a group.
+        outside: a copy of every entry that survives a loss of the store; None: there is none.
     """
 
     def __init__(
@@ -55,29 +54,29 @@ class SourceLedger:
         self._outside = outside
 
     async def entries(self, source: str) -> tuple[LedgerEntry, ...]:
-        """Return what the store knows of a source, oldest first."""
+        """Return the store's entries of a source, oldest first."""
         return await self._store.ledger(source)
 
     async def outside(self, source: str) -> tuple[LedgerEntry, ...]:
-        """Return what the ledger outside the store knows of a source; nothing if there is none."""
+        """Return a source's entries in the ledger outside the store; none if there is no such ledger."""
         if self._outside is None:
             return ()
         return tuple(entry for entry in await self._outside.entries() if entry.source == source)
 
     async def begin(self, new: LedgerEntry) -> Reply:
-        """Reserve the first epoch of a stream, unless it would measure events again unasked.
+        """Reserve the first epoch of a stream, unless it would measure events again without consent.
 
-        Guarantee: of two streams that begin at the same moment, one finds the other.
-        Raises: OperatorError; the remedy is in it.
+        Guarantee: if two streams begin at the same moment, at least one finds the other.
+        Raises: OperatorError, with the remedy.
         """
         await self._check_not_begun(new)
         await self._ask(new)
         reply = await self.reserve(new)
-        await self._ask(new)  # another worker may have begun in between: the second of them is refused
+        await self._ask(new)  # another worker may have begun in between: the second one is refused
         return reply
 
     async def reserve(self, entry: LedgerEntry) -> Reply:
-        """Write an entry once, in every ledger that it belongs to. Raises: OSError."""
+        """Write an entry once to every ledger that it belongs to. Raises: OSError."""
         entry = await self._as_known(entry)
         reply = await self._store.reserve(entry)
         if reply is not Reply.CONFLICT:
@@ -85,7 +84,7 @@ class SourceLedger:
         return reply
 
     async def _check_not_begun(self, new: LedgerEntry) -> None:
-        """Refuse a stream that the ledger outside knows: the store and the witness have lost it."""
+        """Raise if the ledger outside knows the stream: then the store and the witness have lost it."""
         begun = await self.outside(new.source)
         known = {(entry.stream, entry.epoch) for entry in await self._store.ledger(new.source)}
         for entry in begun:
@@ -93,7 +92,7 @@ class SourceLedger:
                 raise lost(entry, self._outside)
 
     async def _as_known(self, entry: LedgerEntry) -> LedgerEntry:
-        """Return the entry with its log's name, or as an older version reserved it without newer fields."""
+        """Return the entry with its log's name, or as an older version reserved it, without newer fields."""
         entry = replace(entry, log=next(iter(self._logs), None))
         for known in await self._store.ledger(entry.source):
             if replace(known, user=entry.user, log=entry.log) == entry:
@@ -114,14 +113,14 @@ class SourceLedger:
         except ValueError as refusal:
             raise OperatorError(str(refusal)) from None
         if self._logs:
-            # What was measured before the log belonged to the group is a part of the group's sum.
+            # Measurements from before the log joined the group are part of the group's sum.
             for entry in before:
                 await self._store.reserve(entry)
                 if self._outside is not None:
                     await self._outside.append([entry])
 
     async def _before(self, new: LedgerEntry) -> tuple[LedgerEntry, ...]:
-        """Return the entries of all the ledgers that were reserved before the stream's own."""
+        """Return the entries of all its ledgers that were reserved before the stream's own entries."""
         found: dict[tuple[str, int], LedgerEntry] = {}
         for ledger in await ledgers_of_all_names(self._store, new.source, self._logs):
             for entry in ledger:
@@ -132,7 +131,7 @@ class SourceLedger:
 
 
 def lost(entry: LedgerEntry, outside: OutsideLedger | None) -> OperatorError:
-    """Return the refusal of a stream whose releases neither the store nor the witness knows any more."""
+    """Return the error for a stream whose releases both the store and the witness have lost."""
     name = "the ledger outside the store" if outside is None else outside.name
     return OperatorError(
         f"stream {entry.stream}: {name} knows that it measured {entry.source} (epoch {entry.epoch}, from "

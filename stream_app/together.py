@@ -1,8 +1,8 @@
-"""Loops that run side by side: when one of them fails, the others end and its failure is raised.
+"""Runs loops concurrently: when one of them fails, the others end and its failure is raised.
 
 ``asyncio.TaskGroup`` cancels the task that waits for it, and before Python 3.13 may leave that task marked as
-cancelled. What the task does next, such as closing clients, may then be cut short, and the reason for the end
-is lost. Here nobody cancels the task that waits.
+cancelled. The task's next steps, such as closing clients, may then be interrupted, and the reason for the end
+is lost. These functions never cancel the waiting task.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 async def until_all_end(*loops: Loop) -> None:
     """Run loops until each of them has returned.
 
-    Raises: what a loop raised, an ``OperatorError`` before anything else; the other loops have ended by then.
+    Raises: the failure of a loop, an ``OperatorError`` before any other; the other loops have ended by then.
     """
     await _run(loops, enough=len(loops))
 
@@ -31,10 +31,10 @@ async def until_one_ends(*loops: Loop) -> None:
 
 
 async def each_to_its_end(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """Run works side by side until each of them has returned or failed: a failure ends no other.
+    """Run coroutines concurrently until each has returned or failed; a failure does not end the others.
 
-    Returns: what each returned.
-    Raises: what one raised, an ``OperatorError`` before anything else.
+    Returns: the result of each.
+    Raises: the failure of one, an ``OperatorError`` before any other.
     """
     outcomes = await asyncio.gather(*works, return_exceptions=True)
     _raise_first([outcome for outcome in outcomes if isinstance(outcome, BaseException)])
@@ -62,7 +62,7 @@ def _raise_first(failures: Sequence[BaseException]) -> None:
 
 
 def _failure(ended: asyncio.Task[None]) -> BaseException | None:
-    """Return what a loop raised; a cancellation that nobody asked for is a failure as well."""
+    """Return a loop's failure; a cancellation that nobody requested is a failure as well."""
     if ended.cancelled():
         return RuntimeError("a loop was cancelled, and nobody had asked for it")
     return ended.exception()

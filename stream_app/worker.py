@@ -2,8 +2,8 @@
 
 Faust is the host here, not the stream processor. It gives the process its command line, its signal handling
 and its log set-up, for teams that run and watch Faust workers. It starts no Kafka client, no web server, no
-agent and no table: the loops of ``stream-app worker`` read, count and release, with Kafka clients of their
-own. So both commands count the same.
+agent and no table: the loops of ``stream-app worker`` read, count and release, with their own Kafka clients.
+So both commands count the same.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Counting(Service):
 
 
 class Process(faust.Worker):
-    """Faust's process. It ends when the loops end, and says why as every command does."""
+    """Faust's process. It ends when the loops end, and reports the reason like every command."""
 
     async def on_started(self) -> None:
         """Return when the loops have ended, or a signal asks for the end."""
@@ -70,14 +70,14 @@ class Process(faust.Worker):
 
 class _LoopsOnly(faust.App.BootStrategy):
     enable_kafka = False
-    # Its pages would show how many events there are, and Faust's command line opens them against settings.
+    # Faust's web pages would show event counts, and its command line opens them despite the settings.
     enable_web = False
 
 
 class App(faust.App):
-    """A Faust app without Kafka client and web server, which runs the loops of the settings.
+    """A Faust app without Kafka client and web server that runs the configured loops.
 
-    Raises: OperatorError where the settings name no cluster.
+    Raises: OperatorError if the settings name no cluster.
     """
 
     BootStrategy = _LoopsOnly
@@ -99,7 +99,7 @@ class App(faust.App):
 
 
 def __getattr__(name: str) -> Any:
-    """Make the app of ``STREAM_APP_CONFIG`` when Faust's command line asks for it."""
+    """Return the app configured by ``STREAM_APP_CONFIG`` when Faust's command line asks for it."""
     if name != "app":
         raise AttributeError(name)
     path = os.environ.get(CONFIG)

@@ -1,4 +1,4 @@
-"""Where alerts stand and what was told of them, under public keys: they follow from released values."""
+"""The states of alerts and the transitions sent, under public keys: they follow from released values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ KEPT_TRANSITIONS = 10_000
 
 
 class RedisAlertStore:
-    """``AlertStore`` in Redis, for a user that may write the alerts' own keys and nothing else.
+    """``AlertStore`` in Redis, for a user that may write the keys of alerts only.
 
-    Raises (every method): OSError when Redis does not answer or refuses.
+    Raises (every method): OSError if Redis does not answer or refuses.
     """
 
     def __init__(self, url: str) -> None:
@@ -27,7 +27,7 @@ class RedisAlertStore:
         await self._redis.aclose()
 
     async def load(self) -> tuple[dict[str, bytes], dict[str, int]]:
-        """Return the states by rule, and by stream the last release that was decided on."""
+        """Return the states by rule, and by stream the last release that was evaluated."""
         states, decided = await transaction(
             self._redis, [("HGETALL", ALERT_STATES), ("HGETALL", ALERT_DECIDED)]
         )
@@ -44,7 +44,7 @@ class RedisAlertStore:
         states: Mapping[str, bytes],
         transitions: Sequence[Mapping[str, Any]],
     ) -> bool:
-        """Store what was decided up to ``seq``, or change nothing if ``before`` is not the last decision."""
+        """Store the decisions up to ``seq``; return False, without change, if ``before`` is not the last."""
         shown = [for_readers(one) for one in transitions[-KEPT_FOR_READERS:]]
         told = [json.dumps(one, separators=(",", ":")) for one in (*transitions, *shown)]
         pairs = [part for name, text in states.items() for part in (name, text)]
@@ -59,13 +59,13 @@ class RedisAlertStore:
         return reply == b"done"
 
     async def transitions(self, after: str, limit: int) -> list[tuple[str, bytes]]:
-        """Return transitions after a place, in order, each with its place."""
+        """Return the transitions after a place in the outbox, in order, each with its place."""
         start = f"({after}" if after else "-"
         [entries] = await batch(self._redis, [("XRANGE", ALERT_OUTBOX, start, "+", "COUNT", limit)])
         return [(place.decode(), fields[b"transition"]) for place, fields in entries]
 
     async def told(self, target: str) -> str:
-        """Return the place up to which a target was told; for a new one, the present end."""
+        """Return the place up to which a target was notified; for a new target, the current end."""
         [place] = await batch(self._redis, [("HGET", ALERT_TOLD, target)])
         if place is not None:
             return str(place.decode())
@@ -75,5 +75,5 @@ class RedisAlertStore:
         return end
 
     async def move(self, target: str, place: str) -> None:
-        """Note that a target was told everything up to a place."""
+        """Note that a target was notified of everything up to a place."""
         await batch(self._redis, [("HSET", ALERT_TOLD, target, place)])

@@ -1,4 +1,4 @@
-"""How changes are packed into the keys and arguments of scripts."""
+"""Packs changes into the keys and arguments of scripts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def packed_cells(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes
 
 
 def packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:
-    """Return what a script sets aside, under names that say where it may count, and the mark of its users."""
+    """Return the packed records to set aside, named by where they may count, and the mark of their users."""
     if ahead is None:
         return b"", b""
     bins = ahead.bins.tolist()
@@ -39,7 +39,7 @@ def packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:
 
 
 def packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
-    """Return the same for users' records: the hashes are shards of users, and the users of each window."""
+    """Return the same for users' records: the keys are shards of users and the users of each window."""
     users = change.users
     assert users is not None
     columns = np.stack([change.bins, users.windows, shard_numbers(users.ids)])
@@ -58,15 +58,15 @@ def packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes
 
 
 def packed_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> tuple[bytes, str]:
-    """Return the packed cuts, and a digest that tells this call from every other one."""
+    """Return the packed cuts, and a digest that identifies this call."""
     packed = _pack([[getattr(cut, name) for cut in cuts] for name in ("bin", "position", "overdue")])
     return packed, hashlib.sha256(_pack(expected_last_cut_bin) + packed).hexdigest()
 
 
 def targets_ahead(keys: StreamKeys, names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return where what is set aside may count, by the name of each target: the script's two keys.
+    """Return the targets in which records set aside may count: by target name the script's two keys.
 
-    Args: names of what is set aside (``packed_ahead``).
+    Args: names of the records set aside (``packed_ahead``).
     """
     targets = {}
     for target in {name.split(" ")[0] for name in names}:

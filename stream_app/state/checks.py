@@ -1,6 +1,6 @@
-"""Checks of a call's arguments that need no state: both stores make them before they touch anything.
+"""Checks of a call's arguments that need no state: both stores make them before they change anything.
 
-Positions and cuts are secret, so no message names one.
+Positions and cuts are secret, so no message contains one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from stream_app.core.bounding import CELL_BYTES, ID_BYTES
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Release, StoredNoise, Users
 from stream_app.core.tiles import LARGEST_TILE_BYTES
 
-# Lua in Redis calculates in doubles, exact up to here.
+# Lua in Redis calculates in doubles, which are exact up to this number.
 LARGEST_INTEGER = 2**53
 LARGEST_APPLY_CELLS = 5_000
-# Of users' records in one tally, so that no other stream waits long: a number of users' cells and of shards.
+# The most users' cells, and the most shards, in one tally: other streams must not wait long.
 LARGEST_TALLY_FIELDS = 4_000
 LARGEST_TALLY_SHARDS = 64
-LARGEST_NOISE_BYTES = (1 << 20) + 64  # a page of a mebibyte, and what encryption adds
+LARGEST_NOISE_BYTES = (1 << 20) + 64  # a page of a mebibyte, and the overhead of encryption
 
 
 def check_integers(**named: int) -> None:
@@ -34,7 +34,7 @@ def check_apply(change: Apply) -> None:
     """Raise ValueError unless the change moves the position forward and its arrays fit together."""
     check_integers(expected=change.expected, new=change.new, last_cut_bin=change.last_cut_bin)
     if not 0 <= change.expected < change.new:
-        # A change that does not move the position could not be told from its own retry.
+        # A change that does not move the position could not be distinguished from its own retry.
         raise ValueError("apply: the new position is not beyond the expected one; apply a record or more")
     _check_rows(change)
     if change.ahead is not None:
@@ -69,14 +69,14 @@ def _check_users(users: Users, cells: Int64Array) -> None:
 
 
 def check_tally(max_events: int, up_to_bin: int) -> None:
-    """Raise ValueError for a cap that lets nothing count."""
+    """Raise ValueError for a cap below 1."""
     check_integers(max_events=max_events, up_to_bin=up_to_bin)
     if max_events < 1:
         raise ValueError(f"tally: {max_events} events of a user; at least 1")
 
 
 def check_read(last_bin: int, sealed_bin: int, untallied: int) -> None:
-    """Raise ValueError unless a bin and those before it are sealed, and their users' records tallied."""
+    """Raise ValueError unless a bin and all bins before it are sealed, and their users' records tallied."""
     if last_bin > sealed_bin:
         raise ValueError(f"read_cells: bin {last_bin} is not sealed; seal it first")
     if untallied:
@@ -100,7 +100,7 @@ def check_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> None:
 
 
 def check_epoch(record: EpochRecord) -> None:
-    """Raise ValueError unless the record is that of an epoch about to start."""
+    """Raise ValueError unless the record describes an epoch that can start."""
     check_integers(first_bin=record.first_bin, bins=record.bins, first_seq=record.first_seq)
     if record.epoch < 0 or record.bins < 1 or record.first_seq < 1:
         raise ValueError(f"open_epoch: {record} needs epoch >= 0, bins >= 1 and first_seq >= 1")
@@ -115,7 +115,7 @@ def check_noise(noise: StoredNoise | None) -> None:
 
 
 def check_noise_page(nonce: str, page: int, data: bytes) -> None:
-    """Raise ValueError for a page that is too large, or without a place."""
+    """Raise ValueError for a page that is too large, or has no valid nonce and number."""
     if ":" in nonce or not nonce or page < 0:
         raise ValueError("write_noise: a page needs a nonce without a colon, and a number from 0 on")
     if len(data) > LARGEST_NOISE_BYTES:
@@ -123,7 +123,7 @@ def check_noise_page(nonce: str, page: int, data: bytes) -> None:
 
 
 def check_release(release: Release) -> None:
-    """Raise ValueError unless there is a row a bin and every tile is appended to once, within its limit."""
+    """Raise ValueError unless there is one row per bin and one append per tile, within the tile's limit."""
     check_integers(first_bin=release.first_bin, last_bin=release.last_bin, expected_seq=release.expected_seq)
     bins = release.last_bin - release.first_bin + 1
     if bins < 1 or len(release.rows) != bins:

@@ -1,4 +1,4 @@
-"""How epochs and ledger entries are written in Redis: JSON that a person can read."""
+"""The text of epochs and ledger entries in Redis: JSON that a person can read."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from stream_app.core.strategy import canonical_json
 
 
 def encode_epoch(record: EpochRecord) -> bytes:
-    """Return the text that is stored when an epoch opens and never changes."""
+    """Return the text of an epoch that is stored when it opens and never changes."""
     return canonical_json(asdict(record))
 
 
 def decode_epochs(fields: Mapping[bytes, bytes]) -> tuple[EpochRecord, ...]:
-    """Read the hash of epochs, ends included, in order."""
+    """Return the epochs in the hash, ends included, in order."""
     return tuple(decode_epoch(fields, number) for number in sorted(int(n) for n in fields if n.isdigit()))
 
 
 def decode_epoch(fields: Mapping[bytes, bytes], number: int) -> EpochRecord:
-    """Read one epoch and its end from the hash of epochs."""
+    """Return one epoch with its end from the hash of epochs."""
     record = EpochRecord(**json.loads(fields[b"%d" % number]))
     last_bin = fields.get(b"%d:last_bin" % number)
     if last_bin is None:
@@ -31,6 +31,6 @@ def decode_epoch(fields: Mapping[bytes, bytes], number: int) -> EpochRecord:
 
 
 def decode_ledger(fields: Mapping[bytes, bytes]) -> tuple[LedgerEntry, ...]:
-    """Read a ledger, oldest first: each value is 'number entry'."""
+    """Return the entries of a ledger, oldest first; each value of the hash is 'number entry'."""
     numbered = (value.split(b" ", 1) for value in fields.values())
     return tuple(entry_from_json(text) for _, text in sorted((int(n), text) for n, text in numbered))

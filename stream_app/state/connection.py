@@ -1,4 +1,4 @@
-"""Connections to Redis, the scripts in ``lua/``, and what their failures look like to a caller."""
+"""Connections to Redis, the scripts in ``lua/``, and the errors that callers see."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _ANSWER_SECONDS = 15.0
 class SameServer:
     """Refuses the first connection to another server process: a restart or a failover may have lost writes.
 
-    The client connects again without a word, and what a caller knows may then be older than the server.
+    The client reconnects silently, and the caller's view may then differ from the new server's data.
     """
 
     def __init__(self) -> None:
         self._run_id: str | None = None
 
     async def greet(self, connection: AbstractConnection) -> None:
-        """Greet the server, and compare it with the last one. Raises: redis' ConnectionError."""
+        """Greet the server and compare it with the last one. Raises: redis' ConnectionError for another."""
         await connection.on_connect()
         await connection.send_command("INFO", "server")
         told = await connection.read_response()
@@ -43,11 +43,11 @@ class SameServer:
 
 
 def connect(url: str, connections: int = 16, same_server: SameServer | None = None) -> RoundTrips:
-    """Return a client of any number of tasks: they share round trips, and wait for a free connection.
+    """Return a client for any number of tasks, which share round trips and wait for a free connection.
 
-    It does not repeat a command by itself: the loops do, and they look at the state first.
+    It never repeats a command by itself: the loops do so, after they have read the state.
 
-    Raises: ValueError for a URL that Redis does not know.
+    Raises: ValueError for a URL that the client does not understand.
     """
     pool = BlockingConnectionPool.from_url(
         url,
@@ -64,7 +64,7 @@ def connect(url: str, connections: int = 16, same_server: SameServer | None = No
 
 @contextmanager
 def unknown_outcome() -> Iterator[None]:
-    """Turn what Redis or the network raises into OSError: the call may or may not have happened."""
+    """Turn errors of Redis or the network into OSError: the call may or may not have taken effect."""
     try:
         yield
     except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
@@ -74,7 +74,7 @@ def unknown_outcome() -> Iterator[None]:
 
 
 class Script:
-    """A script: run by digest, sent in full to a server that does not hold it."""
+    """A script: run by its digest, and sent in full to a server that does not have it."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -94,29 +94,29 @@ class Script:
 
 @cache
 def script(name: str) -> Script:
-    """Return the script of a file in ``lua/``, read once."""
+    """Return the script of a file in ``lua/``; each file is read once."""
     return Script(script_text(name))
 
 
 def script_text(name: str) -> bytes:
-    """Read a file of ``lua/``, with the file of each line ``#include NAME`` in the line's place."""
+    """Return the text of a file in ``lua/``, with each line ``#include NAME`` replaced by that file."""
     text = resources.files("stream_app.state").joinpath(f"lua/{name}.lua").read_bytes()
     return re.sub(rb"(?m)^#include (\w+)\n", lambda line: script_text(line[1].decode()), text)
 
 
 async def execute(redis: RoundTrips, *command: Argument) -> Any:
-    """Run one command; its reply has the shape that the client gives it."""
+    """Run one command and return its reply in the client's usual shape."""
     [reply] = await redis.ask([command])
     return reply
 
 
 async def transaction(redis: RoundTrips, commands: Sequence[Command]) -> list[Any]:
-    """Run commands in one step, so that their replies belong together. Raises: OSError."""
+    """Run commands in one atomic step, so that their replies are consistent. Raises: OSError."""
     with unknown_outcome():
         return await redis.ask(commands, atomic=True)
 
 
 async def batch(redis: RoundTrips, commands: Sequence[Command]) -> list[Any]:
-    """Run commands in one round trip, for what does not change between them. Raises: OSError."""
+    """Run commands in one round trip that need no consistent replies. Raises: OSError."""
     with unknown_outcome():
         return await redis.ask(commands)

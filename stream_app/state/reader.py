@@ -1,4 +1,4 @@
-"""The public half of Redis, for a user that can read ``dp:*:pub:*`` and nothing else."""
+"""Reads the public keys of Redis, as a user that can read ``dp:*:pub:*`` only."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from stream_app.state.redis_store import read_rows
 
 
 class RedisReader:
-    """Visible releases and nothing else.
+    """``PublicReader`` over Redis: visible releases only.
 
-    Args: url, of a user that may read the public half.
-    Raises (every method): OSError when Redis does not answer or refuses.
+    Args: url, of a user that may read the public keys.
+    Raises (every method): OSError if Redis does not answer or refuses.
     """
 
     def __init__(self, url: str) -> None:
         self._redis = connect(url)
-        self._strategies: dict[bytes, Strategy] = {}  # a strategy never changes; reading one takes a while
+        self._strategies: dict[bytes, Strategy] = {}  # a strategy never changes, and parsing one is slow
 
     async def close(self) -> None:
         """Close all connections."""
@@ -40,7 +40,7 @@ class RedisReader:
         return tuple(name for name, exists in zip(names, opened, strict=True) if exists)
 
     async def public_state(self, stream: str) -> PublicState | None:
-        """Return strategy, epochs and the visible seq in one consistent read."""
+        """Return strategy, epochs and the visible seq, read in one step; None for an unknown stream."""
         keys = StreamKeys(stream)
         strategy, epochs, visible = await transaction(
             self._redis, [("GET", keys.strategy), ("HGETALL", keys.epochs), ("GET", keys.visible)]
@@ -51,7 +51,7 @@ class RedisReader:
         return PublicState(strategy, visible_epochs(decode_epochs(epochs), visible_seq), visible_seq)
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
-        """Return the visible seq of each stream; 0 where nothing is visible."""
+        """Return the visible seq of each stream; 0 if nothing is visible."""
         if not streams:
             return []
         seqs = await batch(self._redis, [("GET", StreamKeys(stream).visible) for stream in streams])
@@ -71,7 +71,7 @@ class RedisReader:
     async def tile_rows(
         self, stream: str, epoch: int, table: str, first: int, count: int, width: int
     ) -> Int64Array:
-        """Return ``count`` visible rows of a table from ``first`` on, shape (count, width).
+        """Return ``count`` visible rows of a table, starting at row ``first``, shape (count, width).
 
         Raises: LookupError for a stream never opened; ValueError for rows that are not visible.
         """
@@ -104,12 +104,12 @@ class RedisReader:
         return decode_ledger(fields)
 
     async def alerts(self) -> dict[str, bytes]:
-        """Return where every rule stands, by its name."""
+        """Return the state of every rule, by its name."""
         [states] = await batch(self._redis, [("HGETALL", ALERT_STATES)])
         return {name.decode(): text for name, text in states.items()}
 
     async def transitions(self, stream: str) -> list[bytes]:
-        """Return the last transitions of the rules over a stream, oldest first; none where none are kept."""
+        """Return the last transitions of a stream's rules, oldest first; empty if none are kept."""
         [entries] = await batch(self._redis, [("XRANGE", transitions_key(stream), "-", "+")])
         return [fields[b"transition"] for _, fields in entries]
 

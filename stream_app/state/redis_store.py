@@ -1,6 +1,6 @@
-"""The store in Redis: every write is one script of ``lua/``, atomic, compared before it is set.
+"""The store in Redis: every write is one script of ``lua/``, an atomic compare-and-set.
 
-``memory.py`` says in Python what the scripts do; a contract test holds the two equal.
+``tests/models/memory.py`` does the same in Python; a contract test checks that both behave alike.
 """
 
 from __future__ import annotations
@@ -58,24 +58,25 @@ _NAMES_PER_SCAN = 5_000
 
 
 class RedisStore:
-    """All streams of one Redis, secrets included.
+    """``Store`` over one Redis, secrets included.
 
-    Args: url, as redis-py takes it, of a user that may write both halves.
-    Raises (every method): OSError when Redis does not answer or refuses, or another process answers than
-        before: the call may have happened, and what was loaded may be gone. The first caller is told of
-        another process, so a loop that keeps what it loaded needs a store of its own.
+    Args: url, as redis-py takes it, of a user that may write public and secret keys.
+    Raises (every method): OSError if Redis does not answer or refuses, or if a different server process
+        answers. Then the call may have taken effect, and data loaded before may be gone. Only the first
+        caller gets the error about a different process, so a loop that keeps loaded data needs a separate
+        store.
     """
 
     def __init__(self, url: str) -> None:
         self._redis = connect(url, same_server=SameServer())
-        self._partitions: dict[str, list[bytes]] = {}  # of each stream, as they were when it was loaded last
+        self._partitions: dict[str, list[bytes]] = {}  # by stream, as of its last load
 
     async def close(self) -> None:
         """Close all connections."""
         await self._redis.aclose()
 
     async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
-        """Return the store's clock, and the latest time that it noted earlier."""
+        """Return the store's clock, and the latest time it has noted before."""
         latest = LARGEST_INTEGER if latest_us is None else latest_us
         reply = await script("now")(self._redis, [CLOCK_MARK], [latest])
         now_us, mark_us = (reply or b"0 0").split()
@@ -92,7 +93,7 @@ class RedisStore:
         return decode_ledger(fields)
 
     async def load(self, stream: str) -> StreamState | None:
-        """Return the stream's state in one consistent read, or None for a stream never opened."""
+        """Return the stream's state, read in one step; None for a stream that was never opened."""
         keys = StreamKeys(stream)
         while True:
             names = self._partitions.get(stream, [])
@@ -111,7 +112,7 @@ class RedisStore:
                 return None
             if sorted(positions) == names:
                 break
-            # Partitions are known only once they are read: read again with the cuts of these.
+            # The partitions are known only after the first read: read again, with their cuts.
             self._partitions[stream] = sorted(positions)
         return StreamState(
             strategy=strategy,
@@ -137,11 +138,11 @@ class RedisStore:
         noise: StoredNoise | None = None,
         carried: bytes = b"",
     ) -> Reply:
-        """Open an epoch after the stream's last one, ending that where it stands."""
+        """Open an epoch after the stream's last one, which ends at its released bin."""
         check_epoch(record)
         check_noise(noise)
         keys = StreamKeys(stream)
-        # In another slot than the stream, so before it: a reader skips names without a strategy.
+        # Written first, because it is in another slot than the stream: readers skip names without a strategy.
         await batch(self._redis, [("SADD", STREAM_NAMES, stream)])
         fixed = (
             *(keys.state, keys.strategy, keys.epochs, keys.visible, keys.chain, keys.open_bins),
@@ -204,7 +205,7 @@ class RedisStore:
         return None if data is None else bytes(data)
 
     async def discard_noise(self, stream: str, kept: Sequence[str], nonce: str = "", spent: int = 0) -> None:
-        """Delete all noise but the running epoch's, without its spent pages, and what is kept."""
+        """Delete all noise except the kept nonces' and the running epoch's; its spent pages go too."""
         keys = StreamKeys(stream)
         await script("discard_noise")(self._redis, [keys.state, keys.noise], [nonce, spent, *kept])
 
@@ -240,13 +241,13 @@ class RedisStore:
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
     ) -> Reply:
-        """Append cuts to a partition, and decide about what was set aside of it."""
+        """Append cuts to a partition, and decide about its records that were set aside."""
         check_cuts(expected_last_cut_bin, cuts)
         keys = StreamKeys(stream)
         packed, digest = packed_cuts(expected_last_cut_bin, cuts)
         open_bin = cuts[0].open_bin
         while True:
-            # Only a cut that comes late accepts anything that was set aside.
+            # Only a late cut accepts records that were set aside.
             late = open_bin > expected_last_cut_bin + 2
             newest_bin = open_bin + max_ahead_bins
             seen, names = await self._set_aside(keys.ahead(partition)[0], newest_bin) if late else (0, [])
@@ -270,7 +271,7 @@ class RedisStore:
                 return _as_reply(reply)
 
     async def _set_aside(self, ahead: str, newest_bin: int) -> tuple[int, list[str]]:
-        """Return how many records are set aside of a partition, and the names of those up to an own bin."""
+        """Return how many records are set aside, and the names of those dated up to ``newest_bin``."""
         [records] = await batch(self._redis, [("HGET", ahead, "records")])
         names: set[str] = set()  # a scan may return a name twice
         cursor = "0"
@@ -282,7 +283,7 @@ class RedisStore:
                 return int(records or 0), sorted(names)
 
     async def refused_ahead(self, stream: str, partition: str) -> list[int]:
-        """Return positions of records that were set aside and refused. SECRET."""
+        """Return the positions of records that were set aside and then refused. SECRET."""
         [positions] = await batch(self._redis, [("LRANGE", StreamKeys(stream).ahead(partition)[2], 0, -1)])
         return [int(position) for position in positions]
 
@@ -301,14 +302,14 @@ class RedisStore:
         )
 
     async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:
-        """Seal what every known and listed partition allows; return the sealed bin."""
+        """Seal the bins that all known and listed partitions allow; return the last sealed bin."""
         check_integers(up_to_bin=up_to_bin)
         keys = StreamKeys(stream)
         arguments: list[Argument] = [strategy_hash, up_to_bin, *partitions]
         return _opened(stream, await script("seal")(self._redis, [keys.state, keys.base_bins], arguments))
 
     async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
-        """Add to the cells of sealed bins what counts of some users' records."""
+        """Add some users' records that count to the cells of sealed bins."""
         check_tally(max_events, up_to_bin)
         keys = StreamKeys(stream)
         limits = ("LIMIT", 0, LARGEST_TALLY_SHARDS)
@@ -344,7 +345,7 @@ class RedisStore:
         return counts
 
     async def release(self, stream: str, release: Release) -> Reply:
-        """Append rows and tiles and move on, or change nothing."""
+        """Append rows and tiles, set head, seq and counter, delete the released cells; all or nothing."""
         check_release(release)
         keys = StreamKeys(stream)
         bins = range(release.first_bin, release.last_bin + 1)
@@ -353,7 +354,7 @@ class RedisStore:
             [
                 *(keys.state, keys.epochs, keys.chain, keys.open_bins, keys.open_windows, keys.untallied),
                 *(keys.cells(bin) for bin in bins),
-                keys.users(release.last_bin),  # of a window that ends here, if one does
+                keys.users(release.last_bin),  # of the window that ends with this bin, if any
                 *(keys.tile(append.key) for append in release.tiles),
             ],
             [
@@ -365,7 +366,7 @@ class RedisStore:
         )
 
     async def put_back(self, stream: str, lost: Restored) -> Reply:
-        """Put rows of earlier epochs back that the witness holds, or change nothing."""
+        """Put back rows of earlier epochs from the witness; all or nothing."""
         keys, epoch = StreamKeys(stream), lost.epoch
         record = encode_epoch(replace(epoch, last_bin=None, end_reason=None))
         return await self._reply(
@@ -386,14 +387,14 @@ class RedisStore:
         await self._reply("publish", [keys.state, keys.visible], [seq])
 
     async def forget(self) -> None:
-        """Have the append-only file rewritten without what was deleted; returns before that is done.
+        """Start rewriting the append-only file without deleted values; return before it is done.
 
-        Raises: OperatorError where this user may not ask for it.
+        Raises: OperatorError if this user may not start it.
         """
         try:
             await batch(self._redis, [("BGREWRITEAOF",)])
         except OSError as failure:
-            # One that is under way began after the deletions or is followed by the next epoch's.
+            # A rewrite under way began after the deletions, or the next epoch's rewrite follows it.
             said = str(failure)
             if "permission" in said or "unknown command" in said:
                 raise OperatorError(
@@ -404,11 +405,11 @@ class RedisStore:
                 raise
 
     async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
-        """Take or keep the stream's lease for so long; return whether ``owner`` holds it."""
+        """Take or keep the stream's lease for ``for_ms``; return whether ``owner`` holds it."""
         return await self._reply("hold", [StreamKeys(stream).lease], [owner, for_ms]) is Reply.DONE
 
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
-        """Add to a secret operator counter; a retry may count twice, which no decision rests on."""
+        """Add to a secret operator counter. A retry may count twice; no decision depends on it."""
         await batch(self._redis, [("HINCRBY", StreamKeys(stream).operator_counts, name, by)])
 
     async def operator_counts(self, stream: str) -> dict[str, int]:
@@ -425,7 +426,7 @@ class RedisStore:
     async def witness_rows(
         self, stream: str, strategy: Strategy, after_seq: int, limit: int
     ) -> list[WitnessRow]:
-        """Return released rows with their values for the witness, where rows do not hold them."""
+        """Return released rows, with their values if the rows do not hold them."""
         rows = await self.rows(stream, after_seq, limit)
         if strategy.kind.rows_hold_values or not rows:
             return [WitnessRow(seq, row) for seq, row in rows]
@@ -436,13 +437,13 @@ class RedisStore:
 
 
 def _tile_arguments(tiles: Sequence[TileAppend]) -> Iterator[Argument]:
-    """Yield for each tile its length before, what to append, and whether it is full then."""
+    """Yield for each tile its length before, the bytes to append, and whether it is then full."""
     for append in tiles:
         yield from (append.offset_bytes, append.data, int(append.fills))
 
 
 def read_rows(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[int, bytes]]:
-    """Read entries of the chain: their id is ``seq-0``."""
+    """Return (seq, row) of entries of the chain, whose id is ``seq-0``."""
     return [(int(id.split(b"-")[0]), fields[b"row"]) for id, fields in entries]
 
 

@@ -1,7 +1,7 @@
-"""One round trip to Redis for all tasks that ask in the same turn of the loop.
+"""Sends the commands of all tasks that ask in the same turn of the event loop in one round trip to Redis.
 
-Streams whose bins close together ask the store the same things together. Sent one by one, each question costs
-this process more than Redis needs for all of them.
+Streams whose bins close together send similar commands at the same time. Sent one by one, each command costs
+this process more time than Redis needs for all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Shapes = Mapping[Any, Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
-    """What one task waits for."""
+    """The commands of one task and the replies that it waits for."""
 
     commands: Sequence[Command]
     atomic: bool
@@ -32,7 +32,7 @@ class _Asked:
         return [("MULTI",), *self.commands, ("EXEC",)] if self.atomic else list(self.commands)
 
     def answer(self, told: list[Any], shapes: _Shapes) -> None:
-        """Tell the task what Redis has replied to everything that was sent for it."""
+        """Hand the task Redis' replies to all its commands."""
         if self.replies.done():  # the task was cancelled
             return
         replies = told[-1] if self.atomic and isinstance(told[-1], list) else told
@@ -48,23 +48,23 @@ class _Asked:
 
 
 class RoundTrips:
-    """A Redis that many tasks ask: what they ask in one turn of the loop is sent together.
+    """A Redis client for many tasks: commands given in one turn of the event loop are sent together.
 
-    Each task hears of its own commands only. They run in their order, and nothing is promised about the
-    commands of two tasks. Only a lost connection is everybody's failure: what was sent with it may have
-    happened or not. A task that is cancelled does not take back what was sent.
+    Each task gets the replies and errors of its own commands only. A task's commands run in order; the order
+    between tasks is not defined. A lost connection fails all tasks whose commands were sent on it: these may
+    have run or not. Cancelling a task does not take back its commands.
     """
 
     def __init__(self, pool: BlockingConnectionPool) -> None:
         self._pool = pool
         self._client = Redis.from_pool(pool)
-        self._asked: list[_Asked] = []  # not sent so far
+        self._asked: list[_Asked] = []  # not sent yet
         self._sending: asyncio.Task[None] | None = None
-        self._under_way: set[asyncio.Task[None]] = set()  # the loop itself would forget them
+        self._under_way: set[asyncio.Task[None]] = set()  # a reference, because the event loop keeps none
 
     @property
     def place(self) -> str:
-        """Name the server, without its password."""
+        """Return the server's address, without its password."""
         at = self._pool.connection_kwargs
         return str(at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}")
 
@@ -73,10 +73,10 @@ class RoundTrips:
         await self._client.aclose()
 
     async def ask(self, commands: Sequence[Command], atomic: bool = False) -> list[Any]:
-        """Run commands and return their replies, in the shapes that redis-py gives them.
+        """Run commands and return their replies, in redis-py's usual shapes.
 
-        Args: atomic, run them in one step.
-        Raises: redis' errors; of several, the first.
+        Args: atomic, whether to run them in one atomic step.
+        Raises: redis' errors; if there are several, the first.
         """
         asked = _Asked(commands, atomic, asyncio.get_running_loop().create_future())
         self._asked.append(asked)
@@ -87,7 +87,7 @@ class RoundTrips:
         return await asked.replies
 
     async def _send(self) -> None:
-        """Send all that is asked by the time when a connection is free, and hand on the replies."""
+        """Wait for a free connection, send all commands asked for by then, and hand on the replies."""
         asked: list[_Asked] = []
         try:
             connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
@@ -95,7 +95,7 @@ class RoundTrips:
                 asked = self._taken()
                 await self._exchange(connection, asked)
             except BaseException:
-                await connection.disconnect(nowait=True)  # replies may be left that nobody waits for
+                await connection.disconnect(nowait=True)  # unread replies may be left on it
                 raise
             finally:
                 await self._pool.release(connection)
@@ -105,7 +105,7 @@ class RoundTrips:
                     one.replies.set_exception(failure)
 
     def _taken(self) -> list[_Asked]:
-        """Take what is asked; who asks from now on begins another round trip."""
+        """Return the waiting commands; later ones start another round trip."""
         asked, self._asked, self._sending = self._asked, [], None
         return [one for one in asked if not one.replies.done()]
 
@@ -118,7 +118,7 @@ class RoundTrips:
 
 
 async def _reply(connection: AbstractConnection) -> Any:
-    """Return one reply; an error that Redis replied is returned too, for other replies follow it."""
+    """Return one reply. An error reply is returned, not raised, because other replies follow it."""
     try:
         return await connection.read_response()
     except ResponseError as refusal:

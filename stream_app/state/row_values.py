@@ -1,4 +1,4 @@
-"""The values of released rows, read back from their tiles for the witness."""
+"""Reads the values of released rows back from their tiles, for the witness."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ async def with_values(
 ) -> list[WitnessRow]:
     """Return rows with their values, in two round trips.
 
-    Raises: ConnectionError where the store no longer holds them: another worker discarded what was released
-        and never visible.
+    Raises: ConnectionError if the store no longer holds them, because another worker discarded rows that were
+        released but never visible.
     """
     keys = StreamKeys(stream)
     [fields] = await batch(redis, [("HGETALL", keys.epochs)])

@@ -1,6 +1,6 @@
-"""Refuse a Redis that may lose acknowledged writes or evict keys: a lost release would be drawn again.
+"""Refuses a Redis that may lose acknowledged writes or evict keys: a lost release would get new noise.
 
-And one that readers of released values may not read.
+It also refuses a Redis in which the API's user may not read released values.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite")
 
 
 class Unreachable(OperatorError):
-    """Nobody answers there now: whoever has time may ask again."""
+    """The server is unreachable now; the caller may try again later."""
 
 
 async def check_safety(url: str, accept: str | None = None) -> None:
-    """Return if the server behind a URL can be used and keeps what it acknowledges.
+    """Check that the server behind a URL can be used and keeps acknowledged writes.
 
-    Args: accept, None or the words of ``ACCEPT_LOSS``, which let a Redis pass that may lose writes.
-    Raises: OperatorError, one line that says what, where and the remedy; Unreachable is one.
+    Args: accept, None, or the words of ``ACCEPT_LOSS`` to accept a Redis that may lose writes.
+    Raises: OperatorError, one line with what, where and the remedy; Unreachable is a subclass.
     """
     if accept not in (None, ACCEPT_LOSS):
         raise OperatorError(f'redis.accept: {accept!r} is not known; write "{ACCEPT_LOSS}" or leave it out')
@@ -44,7 +44,7 @@ async def check_safety(url: str, accept: str | None = None) -> None:
 
 
 async def check_reading(name: str, url: str) -> None:
-    """Return if what is released can be read behind the URL that a setting names.
+    """Check that released values can be read at the URL. Args: name, of the setting that holds the URL.
 
     Raises: OperatorError, one line that says what, where and the remedy; Unreachable is one.
     """
@@ -54,7 +54,7 @@ async def check_reading(name: str, url: str) -> None:
 
 @asynccontextmanager
 async def _asked(name: str, url: str) -> AsyncIterator[RoundTrips]:
-    """Yield a client; what it fails at becomes the operator's line."""
+    """Yield a client; turn its failures into an OperatorError."""
     try:
         redis = connect(url, connections=1)
     except ValueError as error:
@@ -71,9 +71,9 @@ async def _asked(name: str, url: str) -> AsyncIterator[RoundTrips]:
 
 
 def _is_away(error: Exception) -> bool:
-    """Say whether the same question may be answered later, which a wrong password never is."""
+    """Return whether the same call may succeed later; with a wrong password it never does."""
     refused = exceptions.AuthenticationError, exceptions.AuthorizationError
-    if isinstance(error, refused) or isinstance(error.__cause__, refused):  # the client wraps them
+    if isinstance(error, refused) or isinstance(error.__cause__, refused):  # the client wraps these errors
         return False
     return isinstance(error, OSError | exceptions.ConnectionError | exceptions.TimeoutError)
 
@@ -110,7 +110,7 @@ def _losses(info: Mapping[str, Any], settings: Mapping[str, str]) -> Iterator[st
 
 
 async def _settings(redis: RoundTrips) -> dict[str, str]:
-    """Read what INFO does not tell; nothing where the user may not ask."""
+    """Return the settings that INFO does not show; empty if this user may not read them."""
     settings = {}
     for name in _SETTINGS:
         try:

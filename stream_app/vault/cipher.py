@@ -1,8 +1,8 @@
-"""A page of noise under a key of its own; keys that lead forward only.
+"""Encrypts each page of noise with its own key, from a chain of keys that leads forward only.
 
-Each page has one key, drawn from a chain: the chain key of page p gives the page's key and the chain key of
-page p + 1, and nothing leads back. Whoever keeps only the chain key of the first page that is not spent can
-read that page and later ones, and no earlier one, however much of the store is kept elsewhere.
+Each page has one key, derived from a chain: the chain key of page p gives the page's key and the chain key of
+page p + 1, and no key gives an earlier one. With only the chain key of the first page that is not spent, one
+can read that page and later pages, but no earlier page, even with old copies of the store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _IV_BYTES = 12
 
 
 def new_chain_key() -> bytes:
-    """Return a fresh chain key from the operating system's entropy."""
+    """Return a new chain key from the operating system's entropy."""
     return secrets.token_bytes(KEY_BYTES)
 
 
@@ -36,14 +36,14 @@ def derived_user_key(secret: bytes) -> bytes:
 
 
 def later_chain_key(chain_key: bytes, pages: int) -> bytes:
-    """Return the chain key of the page that is so many further on."""
+    """Return the chain key of the page ``pages`` further on."""
     for _ in range(pages):
         chain_key = HKDFExpand(SHA256(), KEY_BYTES, info=b"next page").derive(chain_key)
     return chain_key
 
 
 def encrypt_page(chain_key: bytes, stream: str, epoch: int, nonce: str, page: int, data: bytes) -> bytes:
-    """Encrypt a page under its chain key, bound to its place: elsewhere it cannot be read.
+    """Return a page encrypted with its chain key and bound to its place: in another place it is unreadable.
 
     Source: AES-256-GCM (NIST SP 800-38D); HKDF (RFC 5869).
     """
@@ -52,9 +52,9 @@ def encrypt_page(chain_key: bytes, stream: str, epoch: int, nonce: str, page: in
 
 
 def decrypt_page(chain_key: bytes, stream: str, epoch: int, nonce: str, page: int, data: bytes) -> bytes:
-    """Return the page's content.
+    """Return a page's content, decrypted.
 
-    Raises: ValueError if it is damaged, or was made for another place or key.
+    Raises: ValueError if the page is damaged, or was encrypted for another place or key.
     """
     iv, body = data[:_IV_BYTES], data[_IV_BYTES:]
     try:

@@ -1,4 +1,4 @@
-"""Keys of stored noise in files: for workers of one machine, destroyed as pages are spent."""
+"""Keys of stored noise in files, for the workers of one machine; destroyed as pages are spent."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stream_app.vault.cipher import later_chain_key, new_chain_key
 
 
 class KeyFiles:
-    """A small file for each epoch's noise: its first page that is not spent, and that page's chain key.
+    """A small file for each epoch's noise, with its first page that is not spent and that page's chain key.
 
-    A file that is replaced or removed is overwritten first and last; what a disk keeps of overwritten blocks
-    (copy on write, spare flash, snapshots) it keeps.
+    A file that is replaced or removed is overwritten as well. Copies that the disk itself keeps of
+    overwritten blocks (copy on write, spare flash, snapshots) remain.
 
     Args: directory, readable by its owner only.
     """
@@ -27,7 +27,7 @@ class KeyFiles:
     async def user_key(self) -> bytes:
         """Return the key of the hashes of users; the first call draws it.
 
-        Raises: OperatorError for a file that holds no key: under a new one users would count anew.
+        Raises: OperatorError for a file without a valid key: with a new key, users would count anew.
         """
         file = self._directory / "users.key"
         if not file.exists():
@@ -47,7 +47,7 @@ class KeyFiles:
         return key
 
     async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
-        """Return the first page that can still be read and its chain key; None where there is no key."""
+        """Return the first page that can still be read and its chain key; None if there is no key."""
         return self._read(self._file(stream, epoch, nonce))
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
@@ -58,9 +58,9 @@ class KeyFiles:
             self._write(file, pages, later_chain_key(held[1], pages - held[0]))
 
     async def discard(self, stream: str, epoch: int, nonce: str) -> None:
-        """Destroy the keys of all epochs up to this one, but not those of its own noise.
+        """Destroy the keys of all epochs up to this one, except the keys of its own noise.
 
-        Later ones stay: another opening may be about to use them.
+        Keys of later epochs stay, because another worker may be about to open one.
         """
         own = self._file(stream, epoch, nonce)
         for file in own.parent.glob("*.key"):
@@ -80,7 +80,7 @@ class KeyFiles:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
-            return None  # damaged: the noise under it is lost
+            return None  # damaged: its noise is lost
 
     def _write(self, file: Path, page: int, key: bytes) -> None:
         text = json.dumps({"page": page, "key": key.hex()}).encode()

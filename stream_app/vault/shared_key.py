@@ -1,4 +1,4 @@
-"""Keys of stored noise from one secret file that workers on several machines share."""
+"""Keys of stored noise derived from one secret file, which workers on several machines share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from stream_app.vault.cipher import KEY_BYTES, derived_chain_key, derived_user_k
 
 
 class SharedKey:
-    """Every epoch's chain of keys is derived from one secret.
+    """Derives every epoch's chain of keys from one secret.
 
-    Nothing is destroyed: who has the secret and an old copy of the store can read pages that were spent.
+    No key is ever destroyed: with the secret and an old copy of the store one can read pages already spent.
 
-    Args: the secret, at least 32 bytes.
+    Args: secret, at least 32 bytes.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -24,9 +24,9 @@ class SharedKey:
 
     @classmethod
     def read(cls, file: Path) -> SharedKey:
-        """Read a secret in base64, for example written by ``openssl rand -base64 32``.
+        """Return the keys of a secret file in base64, for example written by ``openssl rand -base64 32``.
 
-        Raises: OperatorError, one line, for a file that others may read or that holds no such secret.
+        Raises: OperatorError, one line, for a file that others may read or that contains no such secret.
         """
         where = f"secrets.key_file: {file}"
         try:

@@ -1,1 +1,1 @@
-"""Where adapters and loops are put together from a configuration: the only place that knows both."""
+"""Joins adapters and loops as configured: the only package that knows both."""

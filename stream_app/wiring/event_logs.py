@@ -1,4 +1,4 @@
-"""Opening the log that streams read: a file, a replay of one, or a topic; and knowing it again."""
+"""Opens the log that streams read (a file, a replay of one, or a topic) and recognises it at later starts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 
 
 def cluster_of(kafka: KafkaSettings) -> Cluster:
-    """Return how to reach the cluster of the settings."""
+    """Return the configured cluster."""
     return Cluster(kafka.bootstrap_servers, kafka.security)
 
 
 def decoder_of(source: TopicSettings, streams: Sequence[StreamSettings]) -> TopicDecoder:
-    """Return the decoder of a topic that all of ``streams`` read.
+    """Return the decoder of the topic that all of ``streams`` read.
 
-    Raises: OperatorError, one line, for what none can be made of.
+    Raises: OperatorError, one line, for settings that no decoder fits.
     """
     return topic_decoder(
         source.format,
@@ -46,9 +46,9 @@ def decoder_of(source: TopicSettings, streams: Sequence[StreamSettings]) -> Topi
 
 
 async def open_source(streams: Sequence[StreamSettings], settings: Settings, clock: Clock) -> Source:
-    """Open the log that all of ``streams`` read.
+    """Return the open log that all of ``streams`` read.
 
-    Raises: OperatorError where it cannot be read, or is not the one that a stream has begun with.
+    Raises: OperatorError if it cannot be read, or is not the log that a stream has begun with.
     """
     first = streams[0]
     if isinstance(first.source, TopicSettings):
@@ -63,10 +63,10 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
 
 
 def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
-    """Return a strategy that declares which log it counts, so that it is refused over another one.
+    """Return the strategy with its log's identity declared, so that it is refused for another log.
 
-    A topic is known by its cluster and id; one that is created anew has another. A file is known by the state
-    directory, which remembers how far it was read: to two workers, the same path may be two files.
+    A topic is identified by its cluster and id; a recreated topic has a new id. A file is identified by the
+    state directory, which records how far it was read: for two workers, the same path may be two files.
     """
     if isinstance(source, KafkaSource):
         place = {"cluster_id": source.facts.cluster_id, "topic_id": source.facts.topic_id}
@@ -77,7 +77,7 @@ def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
 
 
 def _id_of(state_dir: Path) -> str:
-    """Return what a state directory is known by, wherever it is moved to."""
+    """Return the id of a state directory, which stays the same if the directory is moved."""
     note = state_dir / "id"
     if not note.exists():
         write_durably(note, [secrets.token_hex(8).encode()])
@@ -85,14 +85,14 @@ def _id_of(state_dir: Path) -> str:
 
 
 def check_files(streams: Sequence[StreamSettings]) -> None:
-    """Refuse files that cannot be read, before anything is started. Raises: OperatorError, one line."""
+    """Check that all files can be read, before anything is started. Raises: OperatorError, one line."""
     for stream in streams:
         if isinstance(stream.source, SourceSettings) and (why := why_unreadable(stream.source.file)):
             raise OperatorError(f"streams.{stream.name}.source.file: {why}")
 
 
 def why_unreadable(file: Path) -> str | None:
-    """Return why a file of events cannot be read, and the remedy; None where it can."""
+    """Return why a file of events cannot be read, with the remedy; None if it can be read."""
     if not file.is_file():
         return f"{file} is {'no file' if file.exists() else 'not there'}; create it or correct the path"
     if not os.access(file, os.R_OK):
@@ -101,7 +101,7 @@ def why_unreadable(file: Path) -> str | None:
 
 
 def check_file(stream: StreamSettings, state_dir: Path) -> None:
-    """Refuse another file under a stream that has begun: its events could be counted a second time.
+    """Check that a stream still reads the file that it began with: else events could count a second time.
 
     Raises: OperatorError, one line.
     """
@@ -120,7 +120,7 @@ def check_file(stream: StreamSettings, state_dir: Path) -> None:
 def _open_file(
     streams: Sequence[StreamSettings], source: SourceSettings, state_dir: Path, clock: Clock
 ) -> Source:
-    """Open a file, with a directory of its own for what must be remembered about it."""
+    """Return the open source over a file, with a separate directory for the facts to remember about it."""
     stream, others = streams[0], _others(streams)
     directory = secret_directory(state_dir / "sources" / _reading(stream, source, state_dir))
     if isinstance(clock, ReplayClock):
@@ -130,7 +130,7 @@ def _open_file(
 
 
 def _others(streams: Sequence[StreamSettings]) -> list[PlainField]:
-    """Return the fields beside the time that any of the streams counts by."""
+    """Return the fields other than the time that any of the streams uses."""
     return [PlainField(path) for path in dict.fromkeys(path for one in streams for path in one.cell_fields)]
 
 
@@ -139,9 +139,9 @@ def _time_field(stream: StreamSettings) -> TimeField:
 
 
 def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) -> str:
-    """Name one way of reading one file: positions in a sorted copy mean nothing in another.
+    """Return a name for one way of reading one file: positions in one sorted copy are invalid in another.
 
-    The file is named from the state directory, so that both can be moved together.
+    The file's path is taken relative to the state directory, so that both can be moved together.
     """
     file = source.file.resolve()
     seen_from_state = os.path.relpath(file, state_dir.resolve())

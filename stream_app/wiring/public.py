@@ -1,6 +1,6 @@
-"""The wiring of those who see released values only: the API, and the watcher of alert rules.
+"""The wiring of the processes that see released values only: the API and the watcher of alert rules.
 
-Neither gets the worker's store, the noise or the keys.
+Neither gets the worker's store, noise or keys.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from stream_app.wiring.event_logs import cluster_of
 log = logging.getLogger(__name__)
 
 _AGAIN_S = 1.0
-_OTHER_FILES = 100  # open beside connections: the store's, the pages'
-# How long a thread that computes may keep the loop waiting for the interpreter; Python's own is 5 ms.
-# A thread that waits asks for the interpreter only when nobody has let go of it for so long. Numpy lets go of
-# it and takes it back every few tens of microseconds: with 1 ms the loop waited for up to half a second.
+_OTHER_FILES = 100  # open files beside client connections, for the store and the pages
+# Python's switch interval, 5 ms by default: a waiting thread requests the interpreter only after no thread
+# has released it for this long. Numpy releases it and takes it back every few tens of microseconds, so with 1
+# ms the event loop waited for up to half a second.
 _SWITCH_S = 0.000_02
 
 
 @asynccontextmanager
 async def open_reader(settings: Settings) -> AsyncIterator[PublicReader]:
-    """Yield a reader of what is visible. A store that is away is told and waited for: it may start later.
+    """Yield a reader of visible values. If the store is unreachable, log it and wait: it may start later.
 
-    Raises: OperatorError for an embedded Redis of another command, or one that lets nobody read.
+    Raises: OperatorError for an embedded Redis of another command, or a Redis that this user may not read.
     """
     if settings.redis.api_url is None:
         raise OperatorError(
@@ -58,12 +58,12 @@ async def open_reader(settings: Settings) -> AsyncIterator[PublicReader]:
 
 
 async def run_api(settings: Settings) -> None:
-    """Serve released values until cancelled or told to stop by a signal.
+    """Serve released values until cancelled or stopped by a signal.
 
-    Raises: OperatorError where the address cannot be had.
+    Raises: OperatorError if the address cannot be used.
     """
-    # Here and not above: alerts start a second sooner without the web's packages. The first is there for
-    # the first answer that is made consistent, which would wait until it is loaded.
+    # Imported here so that alerts start a second sooner without the web packages. Scipy is loaded ahead for
+    # the first consistent answer, which would otherwise wait for it.
     import scipy.optimize  # noqa: F401
 
     from stream_app.api.admission.access import AccessRules, ApiKey
@@ -90,7 +90,7 @@ async def run_api(settings: Settings) -> None:
         hosts=Hosts(
             names=api.hosts,
             addresses=not is_loopback(host),
-            # Without names: where nobody is let in unasked, a page that was rebound has nothing to show.
+            # If every request needs a key or the proxy, any host name is safe: DNS rebinding reveals nothing.
             any_name=not api.hosts and (api.keys is not None or api.proxy_header is not None),
         ),
         limits=Limits(
@@ -102,7 +102,7 @@ async def run_api(settings: Settings) -> None:
         ),
     )
     sys.setswitchinterval(_SWITCH_S)
-    # What is loaded by now stays: to look through it for garbage stops every answer for a tenth of a second.
+    # Objects loaded by now stay for good; collecting them as garbage would stop all answers for 0.1 s.
     gc.collect()
     gc.freeze()
     tls = None if api.tls is None else (api.tls.certificate, api.tls.key)
@@ -120,7 +120,7 @@ async def run_api(settings: Settings) -> None:
 
 
 def _open_files(connections: int) -> int:
-    """Return how many connections there may be, after asking the system for as many open files."""
+    """Raise the limit of open files for this many connections; return how many connections are possible."""
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _OTHER_FILES
     if allowed != resource.RLIM_INFINITY and allowed < wanted:
@@ -131,11 +131,11 @@ def _open_files(connections: int) -> int:
 
 
 async def run_alerts(settings: Settings) -> None:
-    """Watch the rules and tell their transitions until cancelled, from released values only.
+    """Watch the rules and send their transitions until cancelled, from released values only.
 
-    Raises: OperatorError where the store cannot be named.
+    Raises: OperatorError if the store of the alerts' states is not configured.
     """
-    import httpx  # here and not above: the API needs no client
+    import httpx  # imported here because the API needs no client
 
     from stream_app.sinks.alert_targets import AlertmanagerTarget, LogTarget, WebhookTarget
     from stream_app.sinks.alert_topic import TopicTarget
@@ -163,7 +163,7 @@ async def run_alerts(settings: Settings) -> None:
 
 
 async def _begin_telling(store: RedisAlertStore, targets: Sequence[AlertTarget]) -> None:
-    """Have new targets told what is decided from now on; a store that is away is waited for."""
+    """Start new targets at the next decision; if the store is unreachable, wait for it."""
     outage = Outage(log, "alerts")
     while True:
         try:

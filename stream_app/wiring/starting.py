@@ -1,8 +1,8 @@
-"""What a start asks before it opens any stream: was any of these events measured before?
+"""The check before any stream is opened: was any of its events measured before?
 
-The store, the witness and, where there is one, the ledger outside the store are compared. What only the
-ledger outside knows was lost: the sum keeps it, and a stream whose releases are lost does not go on under its
-name, for its nodes would be noised again.
+The store, the witness and, if there is one, the ledger outside the store are compared. An entry that only the
+ledger outside has was lost: it stays in the total. A stream whose releases are lost does not continue under
+its name, because its nodes would get noise a second time.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ async def check_start(
     outside: OutsideLedger | None,
     now_us: int,
 ) -> None:
-    """Refuse streams that would measure the same events again unasked, before the first of them is opened.
+    """Refuse streams that would measure the same events again without consent, before any is opened.
 
-    A stream that the ledger or a witness knows has begun, and was asked then. Raises: OperatorError.
+    A stream that the ledger or a witness knows began earlier, and its operator was asked then. Raises:
+    OperatorError.
     """
     sources = dict.fromkeys(
         name for stream in settings.streams for name in ledgers_of(stream.source, settings.file.parent)
@@ -75,7 +76,7 @@ async def check_start(
 
 
 def _noted(stream: str, settings: Settings) -> bool:
-    """Say whether the state directory knows a stream over a file."""
+    """Return whether the state directory has a note of a stream over a file."""
     return (settings.state_dir / "streams" / f"{stream}.json").exists()
 
 
@@ -97,9 +98,9 @@ def _check_not_lost(
 
 
 async def compare(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:
-    """Copy what either record of a source lacks; what the store lacked is marked as lost there.
+    """Copy a source's missing entries in both directions; mark those that the store lacked as lost.
 
-    Raises: OperatorError where they hold two measurements in one place.
+    Raises: OperatorError if the two ledgers have different entries for one epoch.
     """
     known = await store.ledger(source)
     measured = set(map(_measurement, known))
@@ -121,5 +122,5 @@ async def compare(store: Store, outside: OutsideLedger, source: str, kept: Seque
 
 
 def _measurement(entry: LedgerEntry) -> tuple[str, int, str, int]:
-    """Return what makes two entries the same measurement."""
+    """Return the fields that are equal for two entries of the same measurement."""
     return entry.stream, entry.epoch, entry.strategy_hash, entry.start_us

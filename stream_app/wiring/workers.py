@@ -1,7 +1,7 @@
 """The wiring of the worker: settings become stores, sources, clocks and loops.
 
-What is private and what is public is decided here: the worker gets the whole store and the system's noise.
-``bootstrap_public.py`` wires those who get a reader of public keys.
+The worker gets the whole store, secrets included, and the system's noise. ``public.py`` wires the processes
+that only get a reader of public keys.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """One source from end to end: the loops that cut its log, count its events and release its streams.
+    """All loops of one source: they cut its log, count its events and release its streams.
 
-    Where they return, a replay has ended, and its source is closed: nothing is kept of a sorted copy.
+    The loops return when a replay has ended. Its source is then closed and a sorted copy is deleted.
     """
 
     source: Source
@@ -84,10 +84,10 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """What all pipelines of a worker share; ``resources`` are closed when it adapters."""
+    """The adapters that all pipelines of a worker share; ``resources`` are closed when the worker ends."""
 
     settings: Settings
-    directory: Path  # of this worker alone
+    directory: Path  # of this worker only
     url: str
     store: RedisStore
     witnesses: Mapping[str, Witness]  # by stream
@@ -98,7 +98,7 @@ class Adapters:
     worker: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def own_store(self) -> RedisStore:
-        """Return a store for one loop, which is then told when another server process answers."""
+        """Return a separate store for one loop, so that the loop notices when the server process changes."""
         store = watch_store(RedisStore(self.url), self.metrics, _live_closings(self.settings))
         self.resources.push_async_callback(_close, store.close)
         return store
@@ -106,9 +106,9 @@ class Adapters:
 
 @asynccontextmanager
 async def redis_server(settings: Settings) -> AsyncIterator[Settings]:
-    """Yield settings whose Redis can be reached: an embedded one runs for as long as this is open.
+    """Yield settings whose Redis is reachable; an embedded Redis runs as long as this context is open.
 
-    Raises: OperatorError where it cannot be started or used, or may lose what it acknowledges.
+    Raises: OperatorError if it cannot be started or used, or may lose acknowledged writes.
     """
     if settings.redis.embedded is None:
         if settings.redis.url is not None:
@@ -132,7 +132,7 @@ async def redis_server(settings: Settings) -> AsyncIterator[Settings]:
 
 
 async def _keep_running(server: EmbeddedRedis) -> None:
-    """Start the server again if it dies: everything that it acknowledged is in its file."""
+    """Start the server again if it dies; all its acknowledged writes are in its file."""
     while True:
         await asyncio.sleep(REDIS_LOOK_EVERY_S)
         if not server.running:
@@ -146,9 +146,9 @@ async def _keep_running(server: EmbeddedRedis) -> None:
 async def run_worker(settings: Settings) -> None:
     """Count and release until cancelled, or until every stream is a replay that has ended.
 
-    What is unreachable while it starts, or tells a wrong time, is waited for, as the loops wait later.
+    At the start it waits for servers that are unreachable or have a wrong clock, as the loops do later.
 
-    Raises: OperatorError, one line, where it cannot start or go on.
+    Raises: OperatorError, one line, if it cannot start or continue.
     """
     check_files(settings.streams)
     check_operator(settings.operator)
@@ -186,7 +186,7 @@ async def _start_and_run(settings: Settings) -> None:
 
 
 def noise_keys(settings: Settings) -> NoiseKeys:
-    """Return where keys of stored noise are: in the state directory, or a secret shared by many workers.
+    """Return the keys of stored noise: files in the state directory, or a secret that many workers share.
 
     Raises: OperatorError, one line, for a secret that cannot be used.
     """
@@ -199,10 +199,9 @@ def noise_keys(settings: Settings) -> NoiseKeys:
 async def _own_directory(settings: Settings) -> AsyncIterator[Path]:
     """Yield a directory that no other worker uses, under ``state.dir``.
 
-    Workers whose streams have a topic in and a topic out keep nothing that another one needs, and share it.
-    Any other is alone in it, and waits for one whose parent was killed to see that and end.
-
-    Raises: OperatorError where another worker keeps it.
+    Workers whose streams all have an input and an output topic share ``state.dir``, each in its own
+    subdirectory. Any other worker uses it alone; it waits for a predecessor whose parent was killed to end.
+    Raises: OperatorError if another worker keeps using it.
     """
     sharing = all(
         isinstance(stream.source, TopicSettings) and settings.output_of(stream.name)
@@ -236,7 +235,7 @@ def _locked(lock: IO[bytes]) -> bool:
 
 
 async def _open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict[str, Witness]:
-    """Return where each stream's releases are remembered: its topic, or a file of this machine."""
+    """Return each stream's witness: a topic, or a file on this machine."""
     topics: dict[str, WitnessTopic] = {}
     for output in settings.outputs:
         assert settings.kafka is not None  # the configuration was refused without it
@@ -250,7 +249,7 @@ async def _open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict
 
 
 def outside_ledger(settings: Settings) -> OutsideLedger | None:
-    """Return the ledger outside the store that the settings name, if they do."""
+    """Return the configured ledger outside the store, or None."""
     if settings.ledger is None:
         return None
     if settings.ledger.file is not None:
@@ -261,9 +260,9 @@ def outside_ledger(settings: Settings) -> OutsideLedger | None:
 
 
 async def new_ledger(settings: Settings) -> str:
-    """Begin the ledger outside the store; return what it is called.
+    """Create the ledger outside the store; return its name.
 
-    Raises: OperatorError where none is configured, it exists already, or it cannot be made.
+    Raises: OperatorError if none is configured, it exists already, or it cannot be created.
     """
     if settings.ledger is None:
         raise OperatorError(
@@ -335,14 +334,14 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
 
 
 async def _user_key(streams: Sequence[StreamSettings], adapters: Adapters) -> bytes:
-    """Return the key of the hashes of users, where a stream counts so many events of each."""
+    """Return the key of the hashes of users if a stream has a cap per user; otherwise empty bytes."""
     if all(stream.privacy.unit == "event" for stream in streams):
         return b""
     return await adapters.noise_keys.user_key()
 
 
 def _lease(stream: StreamSettings, adapters: Adapters) -> Lease | None:
-    """Return this worker's claim to close a stream that others may close as well."""
+    """Return this worker's lease to close a stream that other workers may close as well, or None."""
     if not isinstance(stream.source, TopicSettings):
         return None
     lease = Lease(adapters.store, stream.name, adapters.worker)
@@ -351,10 +350,10 @@ def _lease(stream: StreamSettings, adapters: Adapters) -> Lease | None:
 
 
 async def _close(close: Callable[[], Awaitable[None]]) -> None:
-    """Close what the worker uses: what a client tells its server as it leaves is a courtesy.
+    """Close a client of the worker; a clean goodbye to its server is a courtesy only.
 
-    It may neither hold the worker, as a consumer does that waits until its group agrees, nor hide why the
-    worker adapters.
+    Closing must not delay the worker's end, as a consumer does that waits for its group, and must not hide
+    why the worker ends.
     """
     try:
         async with asyncio.timeout(CLOSE_S):
@@ -364,7 +363,7 @@ async def _close(close: Callable[[], Awaitable[None]]) -> None:
 
 
 def _live_closings(settings: Settings) -> dict[str, Closing]:
-    """Return when the bins of the live streams close: a replay's are in the past and cannot be overdue."""
+    """Return the closing instants of live streams; a replay's bins are in the past and never overdue."""
     live = [stream for stream in settings.streams if stream.source.replay is None]
     return {
         stream.name: Closing(Binning(stream.time.bin_us, stream.time.timezone), stream.time.grace_us)

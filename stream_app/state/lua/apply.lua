@@ -1,10 +1,10 @@
 -- Add one slice's counts to the cells of open bins and move the partition's position: both or neither.
--- KEYS: state, positions, base_bins, cuts of the partition, open_bins, untallied, open_windows, what is set aside of the
---       partition, the places of some of it, then the cells of each bin in `bins`; under a cap of a user's events instead
---       each shard of users, then the users of each window
+-- KEYS: state, positions, base_bins, cuts of the partition, open_bins, untallied, open_windows, the partition's records
+--       set aside, the places of some of them, then the cells of each bin in `bins`; with a cap per user instead each
+--       shard of users, then the users of each window
 -- ARGV: strategy hash, partition, expected position, new position, last cut bin, due instant in us or '',
 --       packed {names, deltas, places} of records to set aside or '', the mark of the key of their users or '',
---       packed {bins, number of cells of each bin, cells, deltas}; under a cap packed {bins, number of users' cells of
+--       packed {bins, number of cells of each bin, cells, deltas}; with a cap packed {bins, number of users' cells of
 --       each shard, {}, deltas}, the users' cells one after the other, packed {names of the shards, their bins,
 --       windows}, and the mark of the key of users
 #include counts
@@ -24,7 +24,7 @@ if held[1] ~= strategy_hash then return 'strategy' end
 
 local position = redis.call('HGET', positions, partition)
 if position ~= expected then
-  -- All records before `new` are counted once, whoever did it: a retry, or another owner of the partition.
+  -- All records before `new` are counted once already, by an earlier try or by another owner of the partition.
   return position == new and 'already' or 'conflict'
 end
 
@@ -63,7 +63,7 @@ local function add_all()
   end
 end
 
--- Users' records wait until their bin is sealed: only then is it known which of them count.
+-- Users' records wait until their bin is sealed, because only then it is known which of them count.
 local function add_users()
   local bytes, last = #users_cells / #deltas, 0
   for n = 1, #deltas do cells[n] = string.sub(users_cells, (n - 1) * bytes + 1, n * bytes) end
@@ -81,7 +81,7 @@ local function add_users()
   end
 end
 
--- The next cut decides about these records: it knows before which instant they arrived.
+-- The next cut decides about these records: it proves before which instant they arrived.
 local function set_aside()
   local records = 0
   for i, name in ipairs(names) do
@@ -101,7 +101,7 @@ if names then set_aside() end
 for _, bin in ipairs(bins) do redis.call('ZADD', open_bins, bin, bin) end
 redis.call('HSET', positions, partition, new)
 
--- Cuts at or below the position say nothing more than the base bin does.
+-- Cuts at or below the position add nothing to the base bin.
 local base_bin
 local first = redis.call('LINDEX', cuts, 0)
 while first do

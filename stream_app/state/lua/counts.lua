@@ -1,10 +1,10 @@
 -- Included by scripts that count users' records. HMGET and HSET name the key once for a thousand fields, where an
 -- HINCRBY each would write it into the append-only file for every field.
 local FIELDS_AT_ONCE = 1000
--- A long value makes Redis keep a shard as a table from the start: the other form, a list, is searched from end to end.
+-- A long value makes Redis store a shard as a table from the start: the other form, a list, needs linear searches.
 local AS_TABLE = string.rep('.', 65)
 
--- Name a shard of users among those that are not tallied.
+-- Add a shard of users to the set of shards that are not tallied.
 local function list_shard(untallied, bin, name, records)
   if redis.call('ZADD', untallied, bin, name) == 1 then redis.call('HSET', records, '', AS_TABLE) end
 end

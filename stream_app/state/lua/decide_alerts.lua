@@ -1,7 +1,7 @@
 -- KEYS: states, decided, outbox, the stream's transitions. ARGV: stream, decision before ('' for none), seq,
 -- how many are kept in the outbox and for the stream, number of transitions, number of those for readers, the
 -- transitions, the last of them as readers see them, then rule and state in turns.
--- Stores what a watcher decided, or changes nothing where another was first.
+-- Stores a watcher's decisions, or changes nothing if another watcher was first.
 local last = redis.call('HGET', KEYS[2], ARGV[1]) or ''
 if last ~= ARGV[2] then
   return 'moved'
@@ -12,7 +12,7 @@ local states = shown + tonumber(ARGV[7])
 for i = 8, shown - 1 do
   redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[4], '*', 'transition', ARGV[i])
 end
--- Numbered by hand: an id that the server makes would say when this was decided.
+-- Ids are set here: an id made by the server would reveal when the decision was made.
 local newest = redis.call('XREVRANGE', KEYS[4], '+', '-', 'COUNT', 1)[1]
 local number = newest and tonumber(string.match(newest[1], '^%d+')) or 0
 for i = shown, states - 1 do

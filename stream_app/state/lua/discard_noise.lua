@@ -1,6 +1,6 @@
--- Delete stored noise that no epoch runs on, and pages of the running epoch that are spent.
+-- Delete stored noise that no epoch uses, and the spent pages of the running epoch.
 -- KEYS: state, noise
--- ARGV: nonce of which pages are spent, how many of its first pages are, then the nonces to keep
+-- ARGV: nonce with spent pages, how many of its first pages are spent, then the nonces to keep
 local state, noise = unpack(KEYS)
 local nonce, spent = ARGV[1], tonumber(ARGV[2])
 local kept = {[redis.call('HGET', state, 'noise') or ''] = true}

@@ -1,4 +1,4 @@
--- Take or keep a stream's lease: nobody else holds it, or only until it expires.
+-- Take or keep a stream's lease, unless another owner holds it.
 -- KEYS: lease
 -- ARGV: owner, milliseconds (0: give it up)
 local owner = redis.call('GET', KEYS[1])

@@ -1,6 +1,6 @@
--- The time, and a mark: the latest time that was noted, which outlives restarts and clock steps.
+-- Return the time, and the mark: the latest time noted, which survives restarts and clock steps.
 -- KEYS: mark
--- ARGV: the latest time that may be noted (a wrong clock would hold up every closing until it is reached)
+-- ARGV: the latest time that may be noted (a mark from a wrong clock would delay every closing until it is reached)
 -- Replies: both in microseconds since 1970, as text (Lua numbers would be cut to 32 bits by some clients)
 local time = redis.call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])

@@ -1,4 +1,4 @@
--- Open an epoch after all others of the stream; the one before it ends where it stands.
+-- Open an epoch after all others of the stream; the epoch before it ends at its released bin.
 -- KEYS: state, strategy, epochs, visible, chain, open_bins, noise, open_windows, untallied, then the cells of each bin to
 --       forget, the users of each window to forget, the records of each shard of users to forget, then the tiles that
 --       hold what is released but not visible
@@ -6,7 +6,7 @@
 --       (may be empty), number of its pages, the counter that it begins with if the chain goes on from its own
 --       head, seq and visible seq that the caller saw, numbers of bins, windows and shards to forget, these bins, these
 --       windows (each named by its last bin), these shards, then the visible length of each tile
--- Replies: 'again' when the caller saw another state than the one that holds now
+-- Replies: 'again' if the state has changed since the caller read it
 local state, strategy, epochs, visible, chain, open_bins, noise, open_windows, untallied = unpack(KEYS, 1, 9)
 local text, strategy_hash, epoch, record, first_bin, last_bin, first_seq, head = unpack(ARGV, 1, 8)
 local nonce, pages, carried, seen_seq, seen_visible = unpack(ARGV, 9, 13)
@@ -25,7 +25,7 @@ local function end_epoch(number, bin, reason)
   redis.call('HSET', epochs, number .. ':last_bin', bin, number .. ':end_reason', reason)
 end
 
--- The witness holds other rows than those that no reader has seen: they must never be seen.
+-- The witness holds different rows than the ones here that no reader has seen; the latter must stay unseen.
 local function discard_invisible()
   for i = shards_at + shards_to_forget + 1, #KEYS - GIVEN_KEYS do
     local tile, length = KEYS[GIVEN_KEYS + i], tonumber(ARGV[GIVEN_ARGUMENTS + i])
@@ -39,7 +39,7 @@ local function discard_invisible()
   for _, row in ipairs(redis.call('XRANGE', chain, string.format('%.0f-0', seq + 1), '+')) do
     redis.call('XDEL', chain, row[1])
   end
-  -- Rows with these numbers come again, from the witness; a stream refuses numbers that it has seen.
+  -- Rows with these numbers come again from the witness, and a stream refuses numbers that it has seen.
   if redis.call('EXISTS', chain) == 1 then redis.call('XSETID', chain, string.format('%.0f-0', seq)) end
   for _, number in ipairs(redis.call('HKEYS', epochs)) do
     if string.match(number, '^%d+$') then
@@ -52,7 +52,7 @@ local function discard_invisible()
   end
 end
 
--- Noise that is not whole was discarded by somebody: an epoch that began with it could not go on.
+-- Incomplete noise was discarded by another worker: an epoch that began with it could not continue.
 local function noise_is_stored()
   for page = 0, tonumber(pages) - 1 do
     if redis.call('HEXISTS', noise, nonce .. ':' .. page) == 0 then return false end
@@ -60,7 +60,7 @@ local function noise_is_stored()
   return true
 end
 
--- Return what a set names before the epoch's first bin, or nothing where the caller saw other names.
+-- Return the members of a set before the epoch's first bin, or nothing if the caller saw other members.
 local function seen_before(set, skipped, number)
   local found = redis.call('ZRANGEBYSCORE', set, '-inf', '(' .. first_bin)
   if #found ~= number then return nil end

@@ -1,4 +1,4 @@
--- Make released rows visible: the number only rises, and only to a seq that is released.
+-- Make released rows visible: the visible seq only rises, and only to a released seq.
 -- KEYS: state, visible
 -- ARGV: seq
 local released = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')

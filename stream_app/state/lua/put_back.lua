@@ -1,7 +1,7 @@
--- Put rows back that the witness holds and this store has lost, before the running epoch releases anything.
+-- Put back rows from the witness that this store has lost, before the running epoch releases anything.
 -- KEYS: state, epochs, chain, then the tiles
 -- ARGV: strategy hash, seq of the last row that is here, epoch, its record, its last bin, its end reason, number of
---       rows, then seq and row in turns, then for each tile: its length before, what to append, whether it is full then
+--       rows, then seq and row in turns, then for each tile: its length before, bytes to append, whether it is then full
 local state, epochs, chain = unpack(KEYS, 1, 3)
 local strategy_hash, after_seq, epoch, record, last_bin, end_reason = unpack(ARGV, 1, 6)
 local rows = tonumber(ARGV[7])
@@ -14,7 +14,7 @@ if held[1] ~= strategy_hash then return 'strategy' end
 local newest = redis.call('XREVRANGE', chain, '+', '-', 'COUNT', 1)[1]
 local newest_seq = newest and string.match(newest[1], '^%d+') or '0'
 if newest_seq == last_seq then return 'already' end
--- The running epoch's own rows are releases, and nothing else writes them.
+-- Only releases write rows of the running epoch.
 if newest_seq ~= after_seq or tonumber(epoch) >= tonumber(held[2]) or tonumber(last_seq) > tonumber(held[3]) then
   return 'conflict'
 end

@@ -1,9 +1,9 @@
--- Release sealed bins: rows, tiles and the counter's state are written, the exact counts are deleted.
--- The head of the chain is compared, so that neither a retry nor a second leader releases a bin twice.
+-- Release sealed bins: write rows, tiles and the counter's state, and delete the exact counts.
+-- Compares the head of the chain, so that neither a retry nor a second worker releases a bin twice.
 -- KEYS: state, epochs, chain, open_bins, open_windows, untallied, then the cells of each bin, the users of the window that ends
 --       with the last bin (there may be none), then the tiles
 -- ARGV: strategy hash, epoch, expected seq, expected head, first bin, last bin, new head, counter,
---       a row for each bin, then for each tile: its length before, what to append, whether it is full then
+--       a row for each bin, then for each tile: its length before, bytes to append, whether it is then full
 local state, epochs, chain, open_bins, open_windows, untallied = unpack(KEYS, 1, 6)
 local strategy_hash, epoch, expected_seq, expected_head = unpack(ARGV, 1, 4)
 local first_bin, last_bin, head, counter = unpack(ARGV, 5, 8)
@@ -43,7 +43,7 @@ redis.call('ZREM', open_windows, last_bin)
 for i = 1, tiles do
   local key, _, data, fills = tile(i)
   redis.call('APPEND', key, data)
-  -- A string that grows has room to grow further, up to as much again; one that is set has not.
+  -- Redis gives an appended string up to twice its size in memory; setting it anew frees the spare room.
   if fills == '1' then redis.call('SET', key, redis.call('GET', key)) end
 end
 redis.call('ZREMRANGEBYSCORE', open_bins, first_bin, last_bin)

@@ -1,4 +1,4 @@
--- Write a ledger entry once: what was reserved is never changed, whatever becomes of the epoch.
+-- Write a ledger entry once: a reserved entry never changes, even if the epoch is never opened.
 -- KEYS: ledger
 -- ARGV: place (stream:epoch), entry
 local known = redis.call('HGET', KEYS[1], ARGV[1])

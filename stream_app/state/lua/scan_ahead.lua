@@ -1,5 +1,5 @@
--- Return a part of what is set aside of a partition and not dated beyond a bin: there may be any number of names.
--- KEYS: what is set aside of the partition
+-- Return some of a partition's records set aside that are dated up to a bin; there may be any number of names.
+-- KEYS: the partition's records set aside
 -- ARGV: cursor, newest bin, about how many names to look at
 -- Replies: packed {next cursor, names}
 local ahead, cursor, newest_bin = KEYS[1], ARGV[1], tonumber(ARGV[2])

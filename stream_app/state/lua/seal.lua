@@ -1,4 +1,4 @@
--- Seal the bins whose cuts every known and every listed partition has reached.
+-- Seal the bins whose cuts all known and all listed partitions have reached.
 -- KEYS: state, base_bins
 -- ARGV: strategy hash, up to bin, listed partitions...
 -- Replies: the sealed bin as text; nothing for a stream that was never opened
@@ -7,7 +7,7 @@ local strategy_hash, up_to_bin = ARGV[1], tonumber(ARGV[2])
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
 if not held[1] or held[1] ~= strategy_hash then return held[2] end
 for i = 3, #ARGV do
-  -- A partition that nobody has started allows nothing.
+  -- A partition that was not started yet allows no bin.
   if redis.call('HEXISTS', base_bins, ARGV[i]) == 0 then return held[2] end
 end
 local allowed

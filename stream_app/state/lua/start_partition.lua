@@ -10,6 +10,6 @@ local start = redis.call('HGET', starts, partition)
 if start then return start == position and 'already' or 'conflict' end
 redis.call('HSET', positions, partition, position)
 redis.call('HSET', starts, partition, position)
--- What is sealed is closed for the new partition too.
+-- Sealed bins are closed for the new partition too.
 redis.call('HSET', base_bins, partition, held[2])
 return 'done'

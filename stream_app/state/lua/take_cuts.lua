@@ -1,13 +1,13 @@
--- Append cuts to a partition; those that its position has reached become its base bin. What was set aside of it is
--- decided: all of it is below the first of these cuts and beyond all earlier ones.
--- KEYS: state, positions, starts, base_bins, cuts of the partition, cut_calls, what is set aside of the partition, the
---       places of some of it, places of refused records, operator_counts, open_bins, untallied, open_windows, then for
---       each target, in which some of it counts: its hash, and the users of its window (the same hash without users)
+-- Append cuts to a partition; cuts that its position has reached move into its base bin. Decide about its records set
+-- aside: all of them are below the first of these cuts and beyond all earlier cuts.
+-- KEYS: state, positions, starts, base_bins, cuts of the partition, cut_calls, the partition's records set aside, the
+--       places of some of them, places of refused records, operator_counts, open_bins, untallied, open_windows, then
+--       for each target in which some of them count: its hash, and the users of its window (the same hash without users)
 -- ARGV: strategy hash, partition, expected last cut bin, digest of this call, packed {bins, positions, overdue},
 --       open bin of the first cut, how far ahead of it a record may be dated, how many records the caller saw set
---       aside, packed names of those that are not dated further ahead, then the names of the targets: a bin, or a shard
---       of users
--- Replies: 'again' when more is set aside than the caller saw
+--       aside, packed names of the records that are not dated further ahead, then the names of the targets: a bin, or
+--       a shard of users
+-- Replies: 'again' if more records are set aside than the caller saw
 #include counts
 local state, positions, starts, base_bins, cuts, cut_calls = unpack(KEYS, 1, 6)
 local ahead, ahead_places, refused_ahead, operator_counts, open_bins, untallied, open_windows = unpack(KEYS, 7, 13)
@@ -30,7 +30,7 @@ if tail then
   last_bin, last_position = string.match(tail, '^(%S+) (%S+)')
 end
 if last_bin ~= expected then
-  -- Equal bins are not enough: cuts at other positions would put records into other bins.
+  -- Equal bins are not enough: cuts at different positions would put records into different bins.
   return redis.call('HGET', cut_calls, partition) == digest and 'already' or 'conflict'
 end
 if cut_positions[1] < tonumber(last_position) then return 'conflict' end
@@ -55,12 +55,12 @@ end
 
 local ahead_mark = redis.call('HGET', ahead, 'key mark')
 
--- Return what counts of the records set aside, as {bin, window, target, field, number}, and how many are refused for
--- either reason; nothing where more is set aside than the caller saw. Only what may count is looked at: of the rest
--- there may be any number.
+-- Return the records set aside that count, as {bin, window, target, field, number}, and how many are refused for each
+-- reason; nothing if more are set aside than the caller saw. It reads only records that may count, because there may be
+-- any number of others.
 local function decided()
   local records = tonumber(redis.call('HGET', ahead, 'records') or '0')
-  -- A record is set aside for being beyond all that a cut at its instant would accept.
+  -- A record is set aside because it is dated beyond everything that a cut at its instant would accept.
   if open_bin <= tonumber(expected) + 2 then return {}, records, 0 end
   if records ~= seen then return nil end
   local counted, future, before = {}, records, 0
@@ -71,7 +71,7 @@ local function decided()
     if tonumber(bin) <= tonumber(held[2]) then
       before = before + number
       future = future - number
-    elseif not mark or mark == ahead_mark then -- else its user may have counted under another key
+    elseif not mark or mark == ahead_mark then -- otherwise its user may have counted under another key
       counted[#counted + 1] = {bin, window, target, field, number}
       future = future - number
     end

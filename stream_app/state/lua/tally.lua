@@ -1,9 +1,9 @@
--- Add to the cells of sealed bins what counts of the users' records: so many of each user in a window, those of earlier
--- bins first, and within a bin cells in the order of a hash. After a call each shard of users is either gone, and what
--- counts of it is added, or as it was.
+-- Add the users' records that count to the cells of sealed bins: up to the cap of each user per window, earlier bins
+-- first, and within a bin cells in the order of a hash. A call either adds the records of a shard that count and deletes
+-- the shard, or leaves it unchanged.
 -- KEYS: state, untallied, operator_counts, then for each shard: its records, the users of its window, the cells of its bin
 -- ARGV: strategy hash, up to bin, most events of a user, most fields of a call, bytes of an id, names of the shards
--- Replies: 'already' when there is no shard left; 'done' means call again, also where the caller saw other shards
+-- Replies: 'already' if no shard is left; 'done' means call again, also if the caller saw other shards
 #include counts
 local state, untallied, operator_counts = unpack(KEYS, 1, 3)
 local strategy_hash, up_to_bin = ARGV[1], ARGV[2]
@@ -38,7 +38,7 @@ end
 
 local function by_rank(a, b) return a.rank < b.rank end
 
--- Return what counts of each packed cell, and by how many records all users together are over the cap.
+-- Return how many records of each packed cell count, and by how many records all users together exceed the cap.
 local function chosen(entries, owners, totals, rooms)
   local counts, crowded, over = {}, {}, 0
   local function add(field, number)
