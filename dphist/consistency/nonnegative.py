@@ -124,7 +124,7 @@ def _checked_weights(weights: Sequence[ArrayLike], levels: Sequence[FloatArray])
         above = (weight > 0).all() if depth == len(levels) - 1 else (weight >= 0).all()
         if weight.shape not in ((), level.shape) or not (finite and above):
             raise ValueError(
-                f"weights of level {depth} need a number or one per node, finite and at least 0; the leaves' "
+                f"weights of level {depth} need a number, or one a node, finite and at least 0; the leaves' "
                 "above 0, or infinite where one holds nothing"
             )
     return [np.broadcast_to(weight, level.shape) for weight, level in zip(mass, levels, strict=True)]

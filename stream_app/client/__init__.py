@@ -1,8 +1,9 @@
-"""client: ask a service for released values from Python, at once or awaited; follow its releases.
+"""client: query released values of a service from Python, blocking or with asyncio; follow its releases.
 
-May import: httpx, numpy, the standard library; nothing of the service, so that it could live alone.
-Start at: ``blocking.py`` (``Client``), then ``questions.py`` (what is asked, how answers are read).
-Must stay true: no answer without its error; a follower resumes where it was and sees no release twice.
+May import: httpx, numpy, the standard library; nothing of the service, so that it could be a separate
+package.
+Start at: ``blocking.py`` (``Client``), then ``questions.py`` (requests and responses).
+Must stay true: no answer without its error; a follower resumes where it stopped and sees no release twice.
 """
 
 from stream_app.client.answers import Cdf, Cdfs, Count, Quantiles, Release, Series, Window

@@ -1,4 +1,4 @@
-"""What a client hands out: values with their errors, as plain data, arrays or frames."""
+"""The client's answers: values with their errors, as plain data, arrays or data frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_RANGE = ("key", "start", "end", "confidence", "seq", "private")
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Events in the bins from ``start`` to ``end`` (RFC 3339), as well as they are known.
+    """The best current estimate of the events in the bins from ``start`` to ``end`` (RFC 3339).
 
     Guarantee: ``value`` is unbiased; [lower, upper] holds the true count with at least ``confidence``.
     """
@@ -47,7 +47,7 @@ class Count:
 
 
 class _Framed(ABC):
-    """Columns of equal length that become frames."""
+    """Columns of equal length that can be converted to data frames."""
 
     __slots__ = ()
 
@@ -152,7 +152,7 @@ class Cdf(_Framed):
 class Cdfs(_Framed):
     """Cumulative counts of a value from one start to many ends: ``value[end, bucket]`` below each ``upto``.
 
-    They fall neither over the value nor over time, and are whole; so they are biased. ``end`` is
+    They are whole and fall neither over the value nor over time, so they are biased. ``end`` is
     datetime64[us] in UTC. A frame has a row for each end and bucket.
 
     Guarantee: ``stderr`` is that of the unbiased counts, which ``Cdf`` has with a band.
@@ -233,10 +233,10 @@ class Quantiles(_Framed):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window(_Framed):
-    """One tumbling window, shape (buckets,): its histogram as it was released once, and cumulative counts.
+    """One tumbling window, shape (buckets,): its released histogram and the cumulative counts.
 
-    ``place`` says what each count is of: the end of its bucket of the value, its key, or its rank where the
-    counts are ``sorted``.
+    ``place`` identifies each count: the end of its bucket of the value, its key, or its rank if the counts
+    are ``sorted``.
 
     Guarantee: each band, ``count_lower`` to ``count_upper`` and ``lower`` to ``upper``, holds all counts of
         its curve at once with at least ``confidence``. Where the mechanism's error depends on the data, all
@@ -290,7 +290,7 @@ class Window(_Framed):
 
     @property
     def known(self) -> bool:
-        """Whether the errors are known: they do not depend on the data."""
+        """Whether the errors are known, because they do not depend on the data."""
         return not bool(np.isnan(self.stderr).any())
 
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -301,7 +301,7 @@ class Window(_Framed):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One released bin: what became visible, exactly as the service sent it.
+    """One released bin, exactly as the service sent it.
 
     ``value`` and its interval are the running count as first published, over all cells of the bin; the
     interval is None for a bin of several cells, whose errors the row gives one by one. ``private`` is what
@@ -319,8 +319,8 @@ class Release:
 
     @classmethod
     def of(cls, row: dict[str, Any], private: bool | None = None) -> Release:
-        """Read one row. Args: private, what the service said last; None: only what the row knows is known."""
-        own = not row["not_private"] if "not_private" in row else bool(row["private"])  # rows of before
+        """Read one row. Args: private, the service's latest statement; None: use the row's own."""
+        own = not row["not_private"] if "not_private" in row else bool(row["private"])  # older rows
         intervals = row["interval"]
         return cls(
             seq=row["seq"],
@@ -334,5 +334,5 @@ class Release:
 
 
 def _instants(seconds: list[float]) -> TimeArray:
-    # Through integers: a float of seconds since 1970 holds its microseconds only after rounding.
+    # Converted through integers, because a float of seconds since 1970 needs rounding to microseconds.
     return np.rint(np.array(seconds, np.float64) * 1e6).astype(np.int64).astype("datetime64[us]")

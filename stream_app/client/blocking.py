@@ -1,4 +1,4 @@
-"""The client that waits for its answers."""
+"""The blocking client."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from stream_app.client.questions import EventReader, Kind, Levels, Method, Param
 
 
 class Client:
-    """Ask one service for released values.
+    """A client of one service, for released values.
 
     Args:
-        base_url: where it serves, for example http://127.0.0.1:8088.
-        api_key: for a service that asks for one.
+        base_url: the service's address, for example http://127.0.0.1:8088.
+        api_key: for a service that requires one.
         timeout_s: how long an answer may take.
         transport: for tests and proxies; httpx's own if left out.
-    Raises (every question): ClientError, one line; ValueError for a time without its zone.
+    Raises (every method): ClientError, one line; ValueError for a time without its zone.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Client:
         self._http.close()
 
     def streams(self) -> list[str]:
-        """Return the names of the streams that may be asked for."""
+        """Return the names of the streams that this client may read."""
         answer = questions.body_of(self._get("/v1/streams", {}))
         return [stream["stream"] for stream in answer["streams"]]
 
     def timezone(self, stream: str) -> str | None:
-        """Return the zone whose calendar days a stream's bins are; None for bins of one length."""
+        """Return the time zone of a stream whose bins are calendar days; None for bins of fixed length."""
         return questions.read_timezone(self._get(*questions.described(stream)))
 
     def count(
@@ -123,9 +123,9 @@ class Client:
         step: int | None = None,
         key: str | None = None,
     ) -> Cdfs:
-        """Return cumulative counts of a value from start to the end of each ``step`` bins; they rise.
+        """Return rising cumulative counts of a value, from start to the end of every run of ``step`` bins.
 
-        Without a step, as few bins as make at most 120 ends.
+        Without a step, the shortest runs with at most 120 ends are used.
         """
         asked = questions.cdfs(stream, start, end, step, key)
         return Cdfs.of(questions.body_of(self._get(*asked)))
@@ -163,15 +163,15 @@ class Client:
         return Window.of(questions.body_of(self._get(*asked)))
 
     def follow(self, stream: str, after: int | None = None) -> Iterator[Release]:
-        """Yield every release after a seq, in order and once, for ever; a lost connection is resumed.
+        """Yield every release after a seq, in order and exactly once, without end; reconnects when needed.
 
         Args: after, the last seq that you have; 0 for all; None starts at the last release.
-        Raises: ClientError where the service refuses; while it is away it is asked again.
+        Raises: ClientError if the service refuses. An unreachable service is tried again.
         """
         reader, waits = EventReader(after), questions.waits_s()
         while True:
             with (
-                suppress(httpx.TransportError),  # away: resumed below
+                suppress(httpx.TransportError),  # unreachable: resumed below
                 self._http.stream(
                     "GET", questions.events(stream), headers=reader.headers, timeout=questions.SILENCE_S
                 ) as response,

@@ -1,4 +1,4 @@
-"""From a question's arguments to a request, and from a response to an answer; no I/O."""
+"""Build requests from arguments and answers from responses; no I/O."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Levels = float | Sequence[float]
 
 LONGEST_WAIT_S = 10.0
 FIRST_WAIT_S = 0.25
-SILENCE_S = 45.0  # the service says something every 15 s
+SILENCE_S = 45.0  # the service sends a heartbeat every 15 s
 TRY_AGAIN = frozenset({429, 500, 502, 503, 504})
 
 
 class ClientError(Exception):
-    """The service refused: one line with what, where and the remedy.
+    """The service refused or could not be reached: one line with what, where and the remedy.
 
     Args: the HTTP status; None where the service could not be reached.
     """
@@ -76,12 +76,12 @@ def window(
 def series(
     stream: str, start: Time, end: Time, confidence: float, asked: dict[str, Any]
 ) -> tuple[str, Parameters]:
-    """Return path and parameters of a series. Args: what else is asked for; None is left out."""
+    """Return path and parameters of a series. Args: asked, further parameters; None is left out."""
     return f"{_path(stream)}/series", _range(start, end, confidence) | _given(**asked)
 
 
 def described(stream: str) -> tuple[str, Parameters]:
-    """Return path and parameters of what a stream says of itself."""
+    """Return path and parameters of a stream's description."""
     return _path(stream), {}
 
 
@@ -101,7 +101,7 @@ def read_series(response: httpx.Response) -> Series:
 
 
 def read_timezone(response: httpx.Response) -> str | None:
-    """Read the zone whose calendar days a stream's bins are. Raises: ClientError."""
+    """Read the time zone of a stream whose bins are calendar days. Raises: ClientError."""
     zone: str | None = body_of(response)["timezone"]
     return zone
 
@@ -114,7 +114,7 @@ def body_of(response: httpx.Response) -> Any:
 
 
 def refusal(response: httpx.Response) -> ClientError:
-    """Return the error for an answer that is none; its body has been read."""
+    """Return the error for an unsuccessful response, whose body has been read."""
     try:
         line = str(response.json()["error"])
     except (ValueError, KeyError, TypeError):
@@ -135,7 +135,7 @@ def credentials(api_key: str | None) -> dict[str, str]:
 
 
 class EventReader:
-    """Joins the lines of server-sent events to releases, and knows where to resume.
+    """Parses lines of server-sent events into releases, and remembers where to resume.
 
     Args: after, the last seq that the follower has; None starts at the last release.
     """
@@ -148,16 +148,16 @@ class EventReader:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers of a connection that goes on where this reader is."""
+        """Return the headers of a connection that resumes after this reader's last release."""
         resume = {} if self.after is None else {"Last-Event-ID": str(self.after)}
         return {"Accept": "text/event-stream", **resume}
 
     def begin(self) -> None:
-        """Forget half an event: a new connection sends it again."""
+        """Discard an incomplete event, which a new connection sends again."""
         self._event, self._data = "", []
 
     def feed(self, line: str) -> Iterator[Release]:
-        """Take one line without its end; yield the release that it completes, if it is a new one."""
+        """Read one line without its end; yield the release that it completes, if it is new."""
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "event":
@@ -177,7 +177,7 @@ class EventReader:
 
 
 def waits_s() -> Iterator[float]:
-    """Yield pauses between attempts, growing: what is down for long is asked rarely."""
+    """Yield growing pauses between attempts, in seconds."""
     wait_s = FIRST_WAIT_S
     while True:
         yield wait_s

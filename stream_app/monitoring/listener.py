@@ -1,4 +1,4 @@
-"""The operator's endpoint: a second HTTP listener for metrics that follow the events themselves. SECRET."""
+"""The operator's endpoint: a separate HTTP listener for metrics that depend on exact events. SECRET."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stream_app.addresses import once_free
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import OperatorError
 
-_LOOK_S = 0.05  # until the thread notices that it is to end, or that a request takes too long
+_LOOK_S = 0.05  # seconds between checks for the end of the service and for slow requests
 _MOST_REQUESTS = 8  # at once, each in a thread; further connections are closed at once
 _REQUEST_S = 5.0  # for a request to arrive and its answer to be taken, then its connection ends
 
@@ -32,9 +32,9 @@ Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 async def serving(metrics: Metrics, host: str, port: int, token: str | None = None) -> AsyncIterator[None]:
     """Serve the metrics at ``http://host:port/metrics`` from a separate thread, for the block.
 
-    Guarantee: connections hold at most ``_MOST_REQUESTS`` threads, none much longer than ``_REQUEST_S``.
-    Args: token, which a request must bring (``Authorization: Bearer TOKEN``); None: everybody may read.
-    Raises: OperatorError where the address cannot be had.
+    Guarantee: connections use at most ``_MOST_REQUESTS`` threads, none much longer than ``_REQUEST_S``.
+    Args: token, which a request must carry (``Authorization: Bearer TOKEN``); None: everybody may read.
+    Raises: OperatorError if it cannot listen on the address.
     """
     answer = make_wsgi_app(metrics.registry)
     guarded = answer if token is None else _only_with(token, answer)
@@ -56,7 +56,7 @@ async def serving(metrics: Metrics, host: str, port: int, token: str | None = No
 
 
 def _only_with(token: str, answer: Wsgi) -> Wsgi:
-    """Return an application that answers requests with the token, in the same time for every wrong one."""
+    """Return an application that requires the token; every wrong token takes the same time to refuse."""
     expected = _digest(f"Bearer {token}")
 
     def guarded(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
@@ -74,7 +74,7 @@ def _digest(text: str) -> bytes:
 
 
 class _Bounded(ThreadingWSGIServer):
-    """Answers few requests at once, each within a time: connections come before any token is asked for."""
+    """A server with limits on concurrent requests and their duration, applied before the token is checked."""
 
     def __init__(self, *args: Any) -> None:
         self._since: dict[socket.socket, float] = {}  # when each open connection was accepted
@@ -82,7 +82,7 @@ class _Bounded(ThreadingWSGIServer):
         super().__init__(*args)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Take a place for a connection. Without one the connection is closed, and no thread begins."""
+        """Return whether a new connection is within the limit; otherwise it is closed without a thread."""
         with self._lock:
             if len(self._since) >= _MOST_REQUESTS:
                 return False
@@ -90,7 +90,7 @@ class _Bounded(ThreadingWSGIServer):
             return True
 
     def service_actions(self) -> None:
-        """End connections whose time is over: their threads then read an end, or cannot write."""
+        """Shut down connections whose time is over, so that their threads end."""
         now = time.monotonic()
         with self._lock:
             for connection, since in self._since.items():
@@ -99,13 +99,13 @@ class _Bounded(ThreadingWSGIServer):
                         connection.shutdown(socket.SHUT_RDWR)
 
     def close_request(self, request: Any) -> None:
-        """Close a connection, and give its place back."""
+        """Close a connection and free its place."""
         with self._lock:
             self._since.pop(request, None)
             super().close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print what went wrong, but for clients that left."""
+        """Report errors, except for clients that disconnected."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 

@@ -1,7 +1,7 @@
-"""Log lines: JSON for machines, coloured for a terminal, and never a value that came with an event.
+"""Log lines: JSON for machines, coloured for a terminal, and never with a value from an event.
 
-An unexpected error's message may quote what it tripped over (``invalid literal for int(): '...'``), so only
-its type and its place in the code are written. An ``OperatorError`` is made of words that are fit to be read.
+An unexpected error's message may quote its input (``invalid literal for int(): '...'``), so only its type and
+its place in the code are logged. The message of an ``OperatorError`` is safe to log.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from stream_app.monitoring.repeats import Repeats
 from stream_app.ports import OperatorError
 
-LOG_FORMAT = "STREAM_APP_LOG_FORMAT"  # "json" or "console"; by default what standard error is
+LOG_FORMAT = "STREAM_APP_LOG_FORMAT"  # "json" or "console"; by default console on a terminal
 LOG_LEVEL = "STREAM_APP_LOG_LEVEL"  # a number, as the logging module counts; for child processes
 _FRAMES = 12
 _LIBRARIES = {
-    "kafka": logging.CRITICAL,  # would log every attempt as an error; its exceptions reach us
+    "kafka": logging.CRITICAL,  # would log every attempt as an error; we handle its exceptions
     "httpx": logging.WARNING,  # would log every URL: the password of a registry, the schema of an event
 }
 
@@ -34,7 +34,7 @@ _LIBRARIES = {
 def configure(role: str, level: int = logging.WARNING, stream: TextIO | None = None) -> None:
     """Send all log lines of this process to ``stream`` (standard error), each with its role.
 
-    The last words of a process that crashes are a log line too.
+    A crash is logged in the same format.
     """
     root = logging.getLogger()
     root.handlers[:] = [handler(role, stream)]
@@ -46,13 +46,13 @@ def configure(role: str, level: int = logging.WARNING, stream: TextIO | None = N
 
 
 def log_crashes() -> None:
-    """Make the last words of a process or thread that crashes a log line, without the error's message."""
+    """Log crashes of the process or a thread as a log line, without the error's message."""
     sys.excepthook = _log_crash
     threading.excepthook = _log_thread_crash
 
 
 def dict_config(role: str, level: int = logging.WARNING) -> dict[str, Any]:
-    """Return the same for a framework that configures logging by itself, as ``logging.config`` reads it."""
+    """Return the same configuration in the form of ``logging.config``, for a framework that applies it."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -63,7 +63,7 @@ def dict_config(role: str, level: int = logging.WARNING) -> dict[str, Any]:
 
 
 def handler(role: str, stream: TextIO | None = None) -> logging.Handler:
-    """Return what writes log lines to ``stream`` (standard error), each with the role of the process."""
+    """Return a handler that writes log lines to ``stream`` (standard error), with the process's role."""
     stream = stream or sys.stderr
     processors: list[Processor] = [
         structlog.stdlib.add_log_level,
@@ -84,9 +84,9 @@ def handler(role: str, stream: TextIO | None = None) -> logging.Handler:
 
 
 def _name_errors(record: logging.LogRecord) -> bool:
-    """Put the type of an error in the place of an error in a message, unless its words are our own.
+    """Replace errors among a message's arguments by their types, unless their text is the service's own.
 
-    Of a Kafka client's message about an offset, only texts stay: an offset counts events.
+    In a Kafka client's message about an offset only texts stay, because an offset counts events.
     """
     named = _named
     if record.name.startswith("aiokafka.") and "offset" in str(record.msg).lower():
@@ -101,7 +101,7 @@ def _typed(argument: object) -> object:
 
 
 def _named(argument: object) -> object:
-    # An OSError's words are the system's, or were made for the operator, as an OperatorError's are.
+    # An OSError's text is the system's, or was written for the operator, like an OperatorError's.
     worded = isinstance(argument, OperatorError | OSError)
     return type(argument).__name__ if isinstance(argument, BaseException) and not worded else argument
 
@@ -118,7 +118,7 @@ def _renderers(stream: TextIO) -> list[Processor]:
 
 
 class _Role:
-    """Names the process in each of its lines."""
+    """Adds the process's role to each of its log lines."""
 
     def __init__(self, role: str) -> None:
         self._role = role
@@ -129,14 +129,14 @@ class _Role:
 
 
 def _without_repr(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Keep the first line of what asyncio says: the others show a task with its error's message."""
+    """Keep only the first line of asyncio's messages; the others show a task with its error's message."""
     if event.get("logger") == "asyncio":
         event["event"] = str(event["event"]).partition("\n")[0].partition("<")[0].rstrip()
     return event
 
 
 def _place_of_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace an exception by its type and where it was raised; only an operator's has words."""
+    """Replace an exception by its type and place; only an OperatorError keeps its message."""
     event.pop("stack_info", None)
     raised = event.pop("exc_info", None)
     error = raised[1] if isinstance(raised, tuple) else raised
@@ -146,7 +146,7 @@ def _place_of_error(_logger: WrappedLogger, _method: str, event: EventDict) -> E
 
 
 def _described(error: BaseException) -> Iterator[dict[str, Any]]:
-    """Yield an error and those that it came from, the last one first."""
+    """Yield an error and its causes, the latest first."""
     seen: set[int] = set()
     pending: list[BaseException] = [error]
     while pending:
@@ -185,5 +185,5 @@ def _log_thread_crash(crash: threading.ExceptHookArgs) -> None:
 
 
 def _type_name(value: object) -> str:
-    """Stand in for a value that is no JSON: its repr could show anything."""
+    """Return the type's name for a value that is not JSON, because its repr could show anything."""
     return f"<{type(value).__name__}>"

@@ -1,4 +1,4 @@
-"""The operator's figures, for Prometheus. SECRET: lag and refused records follow the events themselves."""
+"""The operator's metrics, for Prometheus. SECRET: lag and refused records depend on exact events."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _CELLS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
 
 
 class Metrics:
-    """Every instrument of one worker, in a registry of its own.
+    """All metrics of one worker, in a separate registry.
 
-    Args: wall_s, the clock in seconds since 1970 that closing is compared with.
+    Args: wall_s, the clock in seconds since 1970 to which closings are compared.
     """
 
     def __init__(self, wall_s: Callable[[], float] = time.time) -> None:
@@ -66,7 +66,7 @@ class Metrics:
         return generate_latest(self.registry)
 
     def next_bin(self, stream: str, closing: Closing, bin: int | None) -> None:
-        """Note which bin is to be released next; None: there is none, nothing can be overdue."""
+        """Record the next bin to be released; None: there is none, so none can be overdue."""
         gauge = self.closing_overdue.labels(stream)
         if bin is None:
             gauge.set_function(lambda: 0.0)
@@ -74,29 +74,29 @@ class Metrics:
             gauge.set_function(lambda: max(0.0, self._since(closing, bin)))
 
     def clock_skew(self, ahead_s: float, in_doubt: bool) -> None:
-        """Note how far the store's clock is ahead of this worker's, and whether that is too much."""
+        """Record how far the store's clock is ahead of this worker's, and whether that is too far."""
         self.clock_ahead.set(ahead_s)
         self.clock_doubt.set(in_doubt)
 
     def know(self, stream: str) -> None:
-        """Begin with 0: a counter that first appears as 1 has not grown for who watches its growth."""
+        """Start a stream's counters at 0; Prometheus sees no growth in a counter that first appears as 1."""
         for ending in Ending:
             self.epochs_ended.labels(stream, ending)
         self.bins_skipped.labels(stream)
 
     def epoch_ended(self, stream: str, ending: Ending, skipped_bins: int) -> None:
-        """Note an epoch that ended early."""
+        """Record an epoch that ended early."""
         self.epochs_ended.labels(stream, ending).inc()
         self.bins_skipped.labels(stream).inc(skipped_bins)
 
     def released(self, stream: str, closing: Closing, last_bin: int) -> None:
-        """Note a release by the wall clock."""
+        """Record a release and its delay by the wall clock."""
         self.releases.labels(stream).inc()
         self.release_delay.labels(stream).observe(max(0.0, self._since(closing, last_bin)))
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Time one call to the store; one that ends in OSError has failed."""
+        """Time one call to the store, and count it as failed if it raises OSError."""
         began_s = time.perf_counter()
         try:
             yield

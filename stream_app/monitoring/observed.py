@@ -1,6 +1,6 @@
-"""Store, source and dead letters that are watched as they work: the loops do not know that they are.
+"""Wrappers that measure the store, sources and dead letters, without the loops knowing.
 
-Each wraps what it watches and passes every call on unchanged; what it does not know, it passes on too.
+Each wrapper passes every call on unchanged, including calls that it does not measure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @runtime_checkable
 class LogEnds(Protocol):
-    """A source that knows where its partitions end, as far as it has looked."""
+    """A source that knows the ends of its partitions, as of its last look."""
 
     def ends(self) -> Mapping[str, int]:
         """Return the position after the last record of each partition."""
@@ -33,20 +33,20 @@ class LogEnds(Protocol):
 
 
 def watch_store(store: S, metrics: Metrics, closings: Mapping[str, Closing]) -> S:
-    """Return a store whose calls are timed and whose refusals and releases are counted.
+    """Wrap a store so that its calls are timed, and its refusals and releases counted.
 
-    Args: closings, of the live streams by name: how late their bins are released is shown.
+    Args: closings, of the live streams by name, to measure how late their bins are released.
     """
     return cast("S", _WatchedStore(store, metrics, closings))
 
 
 def watch_source(source: Source, name: str, metrics: Metrics) -> Source:
-    """Return a source whose lag and time a batch are shown under ``name``."""
+    """Wrap a source so that its lag and its time per batch are measured under ``name``."""
     return cast("Source", _WatchedSource(source, name, metrics))
 
 
 def watch_dead_letters(letters: DeadLetters, name: str, metrics: Metrics) -> DeadLetters:
-    """Return dead letters that are counted under the source's ``name``."""
+    """Wrap dead letters so that they are counted under the source's ``name``."""
     return cast("DeadLetters", _WatchedDeadLetters(letters, name, metrics))
 
 
@@ -97,7 +97,7 @@ class _WatchedStore:
                 self._metrics.releases.labels(stream).inc()
             else:
                 self._metrics.released(stream, closing, release.last_bin)
-            # Not how many bins: in a replay that follows how dense their events are.
+            # The number of bins is not logged: in a replay it depends on the density of events.
             log.info("released", extra={"stream": stream, "epoch": release.epoch})
         return reply
 

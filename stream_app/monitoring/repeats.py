@@ -1,12 +1,12 @@
-"""The same words again and again, as in an outage, are told at once and then ever more seldom."""
+"""Log a repeated line, as in an outage, at once and then at growing intervals."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
 
-PAUSES_S = (10.0, 30.0, 90.0, 270.0, 600.0)  # the last one for ever
-NEWS_AFTER_S = 60.0  # what was not said for so long is told at once
+PAUSES_S = (10.0, 30.0, 90.0, 270.0, 600.0)  # the last one repeats
+NEWS_AFTER_S = 60.0  # after this long without a line, the next one is logged at once
 
 _KINDS = 1_000  # remembered at most
 _OWN = "stream_app"
@@ -21,12 +21,12 @@ class _Repeated:
 
 
 class Repeats(logging.Filter):
-    """Lets a line through that is news, or is due again; ``repeated`` in it counts those held back.
+    """Passes a line that is new or due again; its field ``repeated`` counts the suppressed ones.
 
-    Of our own warnings and errors it is the words that repeat, of a library's the kind: an outage makes a
-    thousand lines a second of one, about every connection. A line with an error's place is always told.
+    The service's own warnings and errors are compared by text, a library's by kind: in an outage a library
+    may log a thousand lines of one kind per second. A line with an error's place always passes.
 
-    Args: libraries, whose lines are treated so, by the first part of their loggers' names.
+    Args: libraries to which this applies, by the first part of their loggers' names.
     """
 
     def __init__(self, *libraries: str) -> None:
@@ -35,7 +35,7 @@ class Repeats(logging.Filter):
         self._repeated: dict[tuple[str, str], _Repeated] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is to be written."""
+        """Return whether to write the record."""
         kind = self._kind(record)
         if kind is None:
             return True

@@ -1,4 +1,4 @@
-"""Commands for those who look and listen: alert rules before and while they run, and keys for the API."""
+"""Commands for alert rules, and for the keys of API readers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def plan_alert(config: Path, name: str | None, shift: float, events: float | Non
 
 
 def _worth_a_row(rules: Sequence[Rule]) -> list[Rule]:
-    """Leave one of the rules that are written as one: all keys have the same noise."""
+    """Return one rule for each written rule: rules made for several keys have the same noise."""
     return list({rule.written or rule.name: rule for rule in reversed(rules)}.values())[::-1]
 
 
@@ -103,7 +103,7 @@ def _row(rule: Rule, settings: Settings, shift: float, events: float | None) -> 
 
 
 def _expected(rule: Rule, stream: StreamSettings, shift: float, events: float | None) -> Forecast:
-    """Draw the noise that a rule will see. Raises: ValueError."""
+    """Return a rule's forecast, from seeded draws of its noise. Raises: ValueError."""
     strategy, condition, noise = planned(stream), rule.condition, SeededNoise(1)
     cells, product, bin_us = strategy.cells, strategy.kind.axes, stream.time.bin_us
     if product is None:

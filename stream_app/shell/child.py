@@ -17,7 +17,7 @@ ROLES = {"worker": run_worker, "api": run_api, "alerts": run_alerts}
 
 
 async def main(name: str) -> None:
-    """Run a role until its work is complete, a signal asks for the end, or the parent is gone."""
+    """Run a role until its work is complete, a signal stops it, or the parent process ends."""
     settings, orphaned = await read_orders()
     await until_stopped(ROLES[name](settings), orphaned, within_s=STOP_S)
 

@@ -1,4 +1,4 @@
-"""``stream-app``: every command of the service. Refusals are one line on stderr and exit status 2."""
+"""``stream-app``: every command of the service. An operator's error is one line on stderr and status 2."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def worker(config: Path) -> int:
 @config_option
 @refusals_in_one_line
 def api(config: Path) -> int:
-    """Serve released values, without counting. It needs the public keys of the store and nothing else.
+    """Serve released values, without counting. It needs access to the store's public keys only.
 
     \b
     Example:

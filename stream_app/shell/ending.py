@@ -1,4 +1,4 @@
-"""How a process of the service ends: with a status, and with a line where it could not go on."""
+"""How a process of the service ends: its exit status, and an error line if it could not continue."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 from stream_app.ports import OperatorError
 
-COMPLETE = 0  # nothing is left to do, or somebody asked for the end
-CRASHED = 1  # an error that nobody expected: a supervisor starts the process again
-REFUSED = 2  # only the operator can help: starting it again changes nothing
+COMPLETE = 0  # no work is left, or the end was requested
+CRASHED = 1  # an unexpected error: a supervisor restarts the process
+REFUSED = 2  # the operator must correct something; a restart does not help
 
 
 def exit_status(work: Callable[[], int | None], name: str = "stream-app: ") -> int:
-    """Do the work of a process; return its exit status, once the line that explains it is written.
+    """Do the work of a process and return its exit status; log a line that explains an operator's error.
 
-    An error that nobody expected goes on: the interpreter logs its type and place, and exits with status 1.
+    An unexpected error is raised: the interpreter then logs its type and place and exits with status 1.
 
-    Args: name, what the operator's line begins with.
+    Args: name, the prefix of the operator's line.
     """
     try:
         return work() or COMPLETE

@@ -1,4 +1,4 @@
-"""The example configurations that the demos run, in a checkout and where the package is installed."""
+"""The example configurations of the demos, found in a checkout or in the installed package."""
 
 from __future__ import annotations
 

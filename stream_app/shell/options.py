@@ -1,4 +1,4 @@
-"""What commands have in common: refusals in one line, and where the configuration or the service is."""
+"""Common parts of commands: one-line errors, and options for the configuration and the service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ API_KEY = "STREAM_APP_API_KEY"
 
 
 def refusals_in_one_line(command: Callable[..., int | None]) -> Callable[..., None]:
-    """Turn what only the operator can mend into one line and status 2."""
+    """Wrap a command so that errors the operator must correct become one line and status 2."""
 
     @functools.wraps(command)
     def guarded(*arguments: Any, **options: Any) -> None:
@@ -31,10 +31,10 @@ def refusals_in_one_line(command: Callable[..., int | None]) -> Callable[..., No
 
 
 class Finite(click.FloatRange):
-    """A number within bounds that is one: nan is neither below nor above any bound."""
+    """A finite number within bounds; refuses nan, which no bound excludes."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it. Raises: click.BadParameter, which names the option."""
+        """Return the number. Raises: click.BadParameter, which names the option."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
@@ -73,7 +73,7 @@ def read_pace(speed: str) -> float | None:
 
 
 def load_to_begin(config: Path) -> Settings:
-    """Read a configuration, also for what would be refused when its streams first start, now.
+    """Read a configuration, and refuse now what the first start of its streams would refuse.
 
     Raises: ConfigError.
     """

@@ -1,7 +1,7 @@
-"""The service's processes: the worker, which alone sees events, and the API, which cannot.
+"""The service's child processes: the worker, which sees events, and the API and alerts, which cannot.
 
-A child gets its settings through its standard input and lives no longer than that stays open, so neither
-a password nor an orphan is left behind when its parent is killed.
+A child gets its settings through its standard input and ends when that closes. So a killed parent leaves
+neither passwords nor orphans behind.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from stream_app.shell.ending import COMPLETE, CRASHED, REFUSED, exit_status
 log = logging.getLogger(__name__)
 
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
-_CALM_S = 15.0  # a child that lived this long starts its backoff anew
-STOP_S = 3.0  # until a process leaves that was asked to end; nothing depends on how it ends
-_KILL_S = STOP_S + 2.0  # until its parent ends it
+_CALM_S = 15.0  # a child that ran this long resets its restart backoff
+STOP_S = 3.0  # time for a process to end after a request; a forced end loses nothing
+_KILL_S = STOP_S + 2.0  # until its parent kills it
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One kind of child: its name is the word after ``python -m stream_app.shell.child``."""
+    """A kind of child process, with the name passed to ``python -m stream_app.shell.child``."""
 
     name: str
     settings: Settings
 
 
 async def run_child(role: Role, say: Callable[[str], None]) -> int:
-    """Run a child until it ends with COMPLETE or REFUSED, starting it again after crashes.
+    """Run a child until it ends with COMPLETE or REFUSED, and restart it after crashes.
 
-    Returns: the exit status; 1 after it crashed again and again.
+    Returns: the exit status; 1 after too many crashes in a row.
     """
     crashes = 0
     clock = asyncio.get_running_loop().time
@@ -61,7 +61,7 @@ async def run_child(role: Role, say: Callable[[str], None]) -> int:
 
 
 async def _run_once(role: Role, say: Callable[[str], None]) -> int:
-    # A session of its own: Ctrl-C reaches the parent only, which then ends its children in order.
+    # A separate session: Ctrl-C reaches only the parent, which then ends its children in order.
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -71,7 +71,7 @@ async def _run_once(role: Role, say: Callable[[str], None]) -> int:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
-        # Settings come through the input; the API's process must not find the worker's password around it.
+        # Settings come through standard input; the API's environment must not hold the worker's password.
         env=_environment(),
     )
     assert process.stdin is not None
@@ -89,7 +89,7 @@ async def _run_once(role: Role, say: Callable[[str], None]) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """Return the parent's environment without passwords, and how the parent writes its log lines."""
+    """Return the parent's environment without passwords, with its log format and level."""
     secret = (REDIS_URL, REDIS_API_URL, REDIS_ALERTS_URL, KAFKA_PASSWORD, OPERATOR_TOKEN)
     kept = {name: value for name, value in os.environ.items() if name not in secret}
     return {**kept, LOG_FORMAT: format_for(sys.stderr), LOG_LEVEL: str(logging.getLogger().level)}
@@ -112,7 +112,7 @@ def _how_it_ended(status: int) -> str:
 
 
 async def read_orders() -> tuple[Settings, asyncio.Event]:
-    """Return, in a child, the settings from its parent and an event that is set when the parent is gone."""
+    """Return, in a child, the settings from its parent and an event that is set when the parent has ended."""
     settings = pickle.load(sys.stdin.buffer)
     if not isinstance(settings, Settings):
         raise OperatorError("stream_app.shell.child is started by stream-app run; start that instead")
@@ -132,10 +132,10 @@ class _EndOfInput(asyncio.Protocol):
 async def until_stopped(
     work: Coroutine[Any, Any, None], *stops: asyncio.Event, within_s: float | None = None
 ) -> bool:
-    """Run ``work`` until it ends or a stop is set or a signal asks for the end; return whether it ended.
+    """Run ``work`` until it ends, a stop is set or a signal arrives; return whether it ended by itself.
 
-    Args: within_s, after which the process leaves, once asked or once ``work`` has ended, whatever still
-        holds it.
+    Args: within_s, after which the process exits in any case, counted from the stop or from the end of
+        ``work``.
     Raises: what ``work`` raises.
     """
     asked = asyncio.Event()
@@ -161,7 +161,7 @@ async def until_stopped(
 
 
 def _leave_after(seconds: float, work: asyncio.Future[None]) -> None:
-    """End the process when the time is over: a library that waits for a lost connection must not hold it."""
+    """Exit the process after a time limit, even if a library still waits for a lost connection."""
 
     def leave() -> None:
         log.warning(

@@ -1,4 +1,4 @@
-"""``stream-app produce``: the lines of a file become records of a Kafka topic, as they are or as if now."""
+"""``stream-app produce``: send the lines of a file to a Kafka topic, unchanged or with times moved to now."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _LATE_ENOUGH_S = 0.002  # shorter waits cost more than they regulate
 
 @dataclass(frozen=True, slots=True)
 class Production:
-    """What is to be sent where.
+    """A file to send, the topic, and how to send it.
 
     Args:
-        file, topic, bootstrap_servers: from where to where.
-        key: the field whose value becomes the record's key: dots go into objects; None for no key.
-        rate: records a second at most; None for as fast as the broker takes them.
-        limit: send so many lines and no more; None for all.
+        file, topic, bootstrap_servers: the source and the destination.
+        key: the field whose value becomes the record's key, with dots for nested objects; None for no key.
+        rate: largest number of records per second; None for as fast as the broker takes them.
+        limit: the largest number of lines to send; None for all.
         compression: "gzip", or another that kafka-python has a package for; None for none.
-        partitions: create the topic with so many first; None where it exists.
-        as_live: log seconds a second; each event's time is moved to the moment at which it is sent.
-        time_field, time_format: where that time is, and how it is written.
-        security: how to be let in, in librdkafka's names. SECRET.
+        partitions: create the topic with this many partitions first; None if it exists.
+        as_live: pace in log seconds per second; each event's time becomes the time at which it is sent.
+        time_field, time_format: the field of that time, and its format.
+        security: authentication settings, with librdkafka's names. SECRET.
     """
 
     file: Path
@@ -62,34 +62,34 @@ class Production:
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def client(self) -> dict[str, Any]:
-        """Return what every client of the cluster takes."""
+        """Return the arguments of every client of the cluster."""
         return Cluster(self.bootstrap_servers, self.security).client()
 
 
 @dataclass(slots=True)
 class Tally:
-    """How far a production has come: ``acknowledged`` are on the brokers, all copies of them."""
+    """The progress of sending; ``acknowledged`` records are on all replicas."""
 
     sent: int = 0
     acknowledged: int = 0
     failed: str | None = None
 
     def on_sent(self, _record: object) -> None:
-        """Note one that is there."""
+        """Count an acknowledged record."""
         self.acknowledged += 1
 
     def on_failure(self, failure: Exception) -> None:
-        """Note why one is not."""
+        """Record why a record failed."""
         self.failed = type(failure).__name__
 
 
 def produce(what: Production, console: Console | None = None) -> Tally:
-    """Send every line of the file, in its order; return how many are on the brokers.
+    """Send every line of the file in order; return how many are on the brokers.
 
-    Ctrl-C ends it early: what was sent by then is waited for. Nothing remembers where it ended, so another
+    Ctrl-C ends it early, after the records sent so far are acknowledged. Progress is not stored, so another
     start sends everything again.
 
-    Raises: OperatorError for a file, a topic or an option that cannot be used, and where Kafka refuses.
+    Raises: OperatorError for a file, a topic or an option that cannot be used, and if Kafka refuses.
     Cost: about 20,000 records a second (one Python thread).
     """
     if not what.file.is_file():
@@ -138,12 +138,12 @@ def _send(what: Production, producer: KafkaProducer, tally: Tally, show: Callabl
 
 
 class LiveTimes:
-    """Moves events of the past to now: the first is sent at once, the others at a multiple of their pace.
+    """Moves the times of past events to now: the first is sent at once, the others at the given pace.
 
-    ``move`` waits until an event's moment has come. An event that stands behind a later one in the file is
-    sent at once with its own, earlier, time: it is as late as it was.
+    ``move`` waits until an event's moved time has come. An event that follows a later one in the file is sent
+    at once with its own, earlier time, so it stays late.
 
-    Args: wall_s, sleep: the clock in seconds since 1970, and how to wait.
+    Args: wall_s, the clock in seconds since 1970; sleep, the function that waits.
     """
 
     def __init__(
@@ -166,12 +166,12 @@ class LiveTimes:
         self._first: tuple[int, float] | None = None
 
     def move(self, record: bytes) -> bytes:
-        """Return the event with its time moved, when that time has come."""
+        """Wait for the event's moved time, then return the event with that time."""
         event = _parsed(record)
         within, last = _holder(event, self._path), self._path[-1]
         then_us = None if within is None else self._read(within[last])
         if within is None or then_us is None:
-            return record  # who counts it refuses it, as it would have been refused
+            return record  # sent unchanged; the service refuses it as it would refuse the original
         now_s = self._wall_s()
         self._first = self._first or (then_us, now_s)
         first_us, began_s = self._first
@@ -217,7 +217,7 @@ def _parsed(record: bytes) -> Any:
 
 
 def _holder(event: Any, path: list[str]) -> dict[str, Any] | None:
-    """Return the object that holds the last part of a path."""
+    """Return the nested object that holds the last part of a path, or None."""
     for part in path[:-1]:
         event = event.get(part) if isinstance(event, dict) else None
     return event if isinstance(event, dict) and path[-1] in event else None
@@ -255,7 +255,7 @@ def _json_field(record: bytes, path: list[str]) -> bytes | None:
 
 
 def _lines(file: Path) -> Iterator[bytes]:
-    """Yield the lines that hold events: of CSV all but the header, which is no event."""
+    """Yield the lines that hold events, without the header of a CSV file."""
     with file.open("rb") as lines:
         if _is_csv(file):
             next(lines, None)
@@ -263,7 +263,7 @@ def _lines(file: Path) -> Iterator[bytes]:
 
 
 def _pace(rate: float | None) -> Callable[[], None]:
-    """Return what is called before each record, and waits so that there are ``rate`` a second at most."""
+    """Return a function to call before each record, which limits them to ``rate`` per second."""
     if rate is None:
         return lambda: None
     began_s, sent = time.monotonic(), 0
@@ -297,7 +297,7 @@ def _producer(what: Production) -> KafkaProducer:
 
 
 def _find_topic(what: Production) -> None:
-    """Create the topic, if it is to be created; refuse one that is not there."""
+    """Create the topic if requested; otherwise check that it exists."""
     asyncio.run(reach(Cluster(what.bootstrap_servers, what.security)))
     admin = KafkaAdminClient(**what.client(), bootstrap_timeout_ms=5_000)
     try:

@@ -30,7 +30,7 @@ MOST_KEPT = 512
 
 @contextmanager
 def _service(url: str, api_key: str | None) -> Iterator[Client]:
-    """Yield a client whose refusals are the operator's one line."""
+    """Yield a client whose errors become the operator's one-line errors."""
     try:
         with Client(url, api_key) as client:
             yield client
@@ -84,7 +84,7 @@ def query(
     if histogram and start is not None:
         raise OperatorError("--start: a window has its own; name its --end, or leave both out")
     with _service(url, api_key) as client:
-        zone = client.timezone(stream) if form == "table" else None  # all else is for machines: UTC
+        zone = client.timezone(stream) if form == "table" else None  # other formats use UTC
         if histogram:
             found = client.window(stream, end, confidence, levels=levels, key=key)
             known = f"{found.note} Confidence {_percent(found.confidence)}" if found.known else found.note
@@ -119,7 +119,7 @@ def watch(stream: str, url: str, api_key: str | None, after: int | None, release
     """
     console = Console()
     with _service(url, api_key) as client:
-        client.streams()  # following waits for a service that is away; who has just begun wants to hear of it
+        client.streams()  # ``follow`` waits for an unreachable service; this call reports it at the start
         followed = _limited(client.follow(stream, after), releases)
         if console.is_terminal:
             _draw(console, stream, followed, client.timezone(stream))
@@ -177,7 +177,7 @@ def _print_columns(
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
     else:
-        # A terminal is narrow: all columns of a window are in the other forms.
+        # A terminal is narrow; the other formats have all columns of a window.
         left_out = ("stderr", "consistent") if isinstance(found, Window) else ()
         names = [name for name in columns if name not in left_out]
         table = Table(*names, box=None)
@@ -222,7 +222,7 @@ def _print_series(series: Series, form: Form, zone: str | None) -> None:
 
 
 def _instants(times_us: NDArray[np.datetime64]) -> list[str]:
-    """Write instants as the service does; all with fractions of a second where one has them."""
+    """Return instants in the service's format; with fractions of a second for all if one needs them."""
     unit = "s" if bool((times_us == times_us.astype("datetime64[s]")).all()) else "ms"
     return [f"{time}Z" for time in times_us.astype(f"datetime64[{unit}]")]
 

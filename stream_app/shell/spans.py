@@ -1,4 +1,4 @@
-"""Ranges of time as a terminal tells them: in UTC, or as calendar days of the stream's own zone."""
+"""Ranges of time as terminal text: in UTC, or as calendar days of the stream's time zone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DAY_US = 86_400_000_000
 
 
 def span_in_words(start: str, end: str, zone: str | None) -> str:
-    """Return a range of bins; of days, the last one is named, for it is in the range.
+    """Return a range of bins as text; a range of days ends with the last day included.
 
     Args: start and end, RFC 3339, edges of bins; zone, of streams whose bins are its calendar days.
 
@@ -26,7 +26,7 @@ def span_in_words(start: str, end: str, zone: str | None) -> str:
 
 
 def end_in_words(end: str, zone: str | None) -> str:
-    """Return an edge of bins at which something ends.
+    """Return the end of a range as text.
 
     >>> end_in_words("2013-04-03T22:00:00Z", "Europe/Paris")
     'the end of 3 Apr 2013 (Europe/Paris)'
@@ -35,12 +35,12 @@ def end_in_words(end: str, zone: str | None) -> str:
 
 
 def days_in_words(start: str, end: str, zone: str) -> str:
-    """Return the calendar days between two midnights of a zone, the last one included.
+    """Return the calendar days between two midnights of a zone as text, the last day included.
 
     >>> days_in_words("2013-03-31T22:00:00Z", "2013-04-07T22:00:00Z", "Europe/Paris")
     '1–7 Apr 2013'
     """
-    # A day that the zone skipped begins where it ends.
+    # A day that the zone skipped starts and ends at the same instant.
     last = _last_day(end, zone) if start != end else _day(end, zone) - timedelta(days=1)
     first = min(_day(start, zone), last)
     if first == last:

@@ -1,4 +1,4 @@
-"""The whole service in one command: a store, a worker and an API, watched together."""
+"""Run the whole service in one command: a store, a worker and an API, supervised together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stream_app.wiring.public import open_reader
 from stream_app.wiring.workers import redis_server
 
 _LOOK_EVERY_S = 0.25
-_PREDECESSOR_S = 3.0  # a port that is really taken is told soon; the API itself has more patience
+_PREDECESSOR_S = 3.0  # report an occupied port soon; the API itself waits longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Whether readers are served, and by which name whoever starts the service knows the port."""
+    """Whether to serve the API, and the configuration key that errors should name for the port."""
 
     port_key: str = "api.port"
     is_open: bool = True
@@ -52,11 +52,11 @@ _DOOR = Door()
 
 
 async def run_service(settings: Settings, report: Report, ending: Ending, door: Door = _DOOR) -> int:
-    """Run worker and API, each in a process of its own with a Redis user of its own; return the exit status.
+    """Run worker and API in separate processes with separate Redis users; return the exit status.
 
-    Args: door, closed: nobody is served and no port is taken.
-    Returns: 0 after Ctrl-C, the end that was asked for, or a completed replay; 2 after a refusal.
-    Raises: OperatorError, one line, where it cannot start.
+    Args: door; if it is closed, nobody is served and no port is used.
+    Returns: 0 after Ctrl-C, the requested end, or a completed replay; 2 after an operator's error.
+    Raises: OperatorError, one line, if it cannot start.
     """
     check_files(settings.streams)
     check_operator(settings.operator)
@@ -82,9 +82,10 @@ async def run_service(settings: Settings, report: Report, ending: Ending, door: 
 
 
 async def check_port(api: ApiSettings, key: str = _DOOR.port_key) -> None:
-    """Raise OperatorError where the API could not serve, before anything is measured.
+    """Check that the API can listen on its port, before anything is measured.
 
-    Args: key, what the port is called.
+    Args: key, the name of the port in errors.
+    Raises: OperatorError.
     """
 
     def probe() -> None:
@@ -100,15 +101,15 @@ async def check_port(api: ApiSettings, key: str = _DOOR.port_key) -> None:
 
 
 def family(host: str) -> socket.AddressFamily:
-    """Return the family of an address: a colon is in those of version 6 only."""
+    """Return the family of an address; only IPv6 addresses contain a colon."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 async def _watch(settings: Settings, reader: PublicReader, report: Report, ending: Ending, door: Door) -> int:
-    """Run the children and show progress until one is refused or everything asked for is done."""
-    # Neither the API's process nor the alerts' learns how to reach the secret half, metrics or events.
+    """Run the children and show progress until one refuses to run or the requested work is done."""
+    # The API and alerts get no access to the store's secret half, to metrics or to events.
     public = replace(settings.redis, url=None, accept=None)
-    kafka = settings.kafka if settings.alerts.topic is not None else None  # unless they have to tell a topic
+    kafka = settings.kafka if settings.alerts.topic is not None else None  # except to notify a topic
     alerts_only = replace(settings, redis=public, kafka=kafka, operator=None)
     api_redis = replace(public, alerts_url=None)
     api_only = replace(alerts_only, redis=api_redis, kafka=None, alerts=AlertSettings())
@@ -141,13 +142,13 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, endin
 
 
 def address(api: ApiSettings) -> str:
-    """Return where a browser finds the page."""
+    """Return the URL of the page."""
     host = f"[{api.host}]" if ":" in api.host else api.host
     return f"http{'s' if api.tls else ''}://{host}:{api.port}/"
 
 
 async def _say_what_happens(settings: Settings, reader: PublicReader, report: Report, door: Door) -> None:
-    """Say in words who is served, and what this start does with the state of an earlier one."""
+    """Print who is served, and how this start continues from earlier state."""
     if door.is_open:
         report.say(f"page and API: {address(settings.api)}    (Ctrl-C ends it)")
     if door.is_open and settings.api.keys is None and settings.api.proxy_header is None:
@@ -167,7 +168,7 @@ async def _say_what_happens(settings: Settings, reader: PublicReader, report: Re
 
 
 def _begins(stream: StreamSettings) -> str:
-    """Say where counting begins: whoever points it at an old log would wait for what is refused."""
+    """Return a text on where counting begins, so that nobody waits for old events that are refused."""
     if stream.source.replay is not None:
         return "starting"
     if stream.time.first_us is not None:
@@ -177,7 +178,7 @@ def _begins(stream: StreamSettings) -> str:
 
 async def _follow(settings: Settings, reader: PublicReader, report: Report) -> None:
     while True:
-        with contextlib.suppress(OSError):  # the children say what is wrong with the store
+        with contextlib.suppress(OSError):  # the children report errors of the store
             await _show(settings, reader, report)
         await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -187,7 +188,7 @@ async def _show(settings: Settings, reader: PublicReader, report: Report) -> Non
 
 
 async def _progress(stream: StreamSettings, reader: PublicReader) -> StreamProgress:
-    """Return where a stream stands, from what anybody may read."""
+    """Return a stream's progress, from public values only."""
     replay, of_bins = stream.source.replay, None
     if replay is not None:
         first, last = Binning(stream.time.bin_us, stream.time.timezone).bin_of([replay.from_us, replay.to_us])

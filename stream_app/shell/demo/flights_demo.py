@@ -1,4 +1,4 @@
-"""``stream-app demo``: a year of real departures through the whole service, settings aside no different."""
+"""``stream-app demo``: run the whole service on a year of real departures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATE = Path("state/demo")
 
 
 def run(seconds: float | None, speed: str | None, port: int | None, state: Path | None, fresh: bool) -> int:
-    """Make the event file if need be, then run the example's configuration; return the exit status."""
+    """Create the event file if missing, then run the example's configuration; return the exit status."""
     settings = _with_options(example("flights.yaml"), speed, port, state)
     report = open_report()
     try:
@@ -72,7 +72,7 @@ def _make_events(file: Path, report: Report) -> None:
 
 
 async def _measurement(settings: Settings, fresh: bool, report: Report) -> Settings:
-    """Return settings for the latest measurement of the events, or for one more under a new name."""
+    """Return settings for the latest measurement of the events, or for a new one under a new name."""
     (stream,) = settings.streams
     async with redis_server(settings) as connected, open_reader(connected) as reader:
         measured = len(await reader.streams())

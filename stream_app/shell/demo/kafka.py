@@ -27,7 +27,7 @@ _STOP_S = 10.0
 def run(seconds: float | None, speed: str | None, port: int | None, state: Path | None) -> int:
     """Send the year to a topic and count it from there; return the exit status.
 
-    Raises: OperatorError where no broker answers.
+    Raises: OperatorError if no broker answers.
     """
     if speed is not None:
         read_pace(speed)
@@ -59,9 +59,9 @@ async def _run(settings: Settings, file: Path, pace: str, ending: Ending, report
 
 @asynccontextmanager
 async def _producing(servers: str, topic: str, file: Path, pace: str) -> AsyncIterator[None]:
-    """Create the topic, then send events for the block, in a process of their own.
+    """Create the topic, then send events from a separate process while the block runs.
 
-    Raises: OperatorError where it is refused.
+    Raises: OperatorError if the topic cannot be created.
     """
     create = ["--limit", "0", "--partitions", str(PARTITIONS)]
     creating = await _produce(servers, topic, file, *create)
@@ -94,5 +94,5 @@ async def _produce(servers: str, topic: str, file: Path, *options: str) -> async
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for the service, which ends it when it has ended itself
+        start_new_session=True,  # Ctrl-C reaches only the service, which ends this process after itself
     )

@@ -1,4 +1,4 @@
-"""``stream-app replay FILE``: a configuration made of options, for one file and one epoch."""
+"""``stream-app replay FILE``: a configuration built from options, for one file and one epoch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stream_app.shell.options import read_pace
 from stream_app.shell.supervision import Door, Ending, run_service
 from stream_app.wiring.event_logs import why_unreadable
 
-# What a key of the configuration that options stand for is called by whoever writes the options.
+# Configuration keys and the options that set them, for error messages.
 _OPTIONS = {
     "source.file": "FILE",
     "source.format": "--format",
@@ -70,7 +70,7 @@ def replay_settings(
     speed: str,
     port: int,
 ) -> Settings:
-    """Return the settings that the options stand for: they are read and refused as a file's would be.
+    """Return the settings of these options, checked like those of a configuration file.
 
     >>> options = {"field": "at", "time_format": "s", "file_format": "ndjson", "bin_length": "1h", "port": 80}
     >>> options |= {"epsilon": "1", "name": "replay", "state": "state", "speed": "max"}
@@ -112,7 +112,7 @@ def replay_settings(
     except ConfigError as refusal:
         raise OperatorError(_of_options(str(refusal), name)) from None
     (stream,) = settings.streams
-    # The ledger lies in the state directory, so a file has one name there, wherever the command was given.
+    # The ledger is in the state directory, so a file's name is relative to it, not to the working directory.
     identity = file_identity(file, Path(state))
     source = replace(stream.source, identity=identity)
     return replace(settings, streams=(replace(stream, source=source),))
@@ -135,7 +135,7 @@ def _edge(option: str, text: str, bin_us: int) -> int:
 
 
 def _of_options(refusal: str, name: str) -> str:
-    """Return a configuration's refusal in the words of the command line.
+    """Return a configuration error with option names in place of configuration keys.
 
     >>> _of_options('options:1: streams.replay.source.format "xml": must be one of ndjson, csv', "replay")
     '--format "xml": must be one of ndjson, csv'
@@ -145,5 +145,5 @@ def _of_options(refusal: str, name: str) -> str:
     key, space, rest = said.partition(" ")
     if not key:
         return f'--name "{name}" {rest}'
-    # There is no option for an epsilon that protects nobody.
+    # The command line has no option not_private, so the hint is removed.
     return f"{_OPTIONS.get(key, key)}{space}{rest.partition(', or say not_private')[0]}"

@@ -1,4 +1,4 @@
-"""What a person at the terminal sees while the service runs: released values, never more."""
+"""Progress on the terminal while the service runs; it shows released values only."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _BAR_CELLS = 24
 
 @dataclass(frozen=True, slots=True)
 class StreamProgress:
-    """Where one stream stands, from its last visible row.
+    """The progress of one stream, from its last visible row.
 
     Args:
-        bins: bins released so far, of ``of_bins`` (None for a live stream, which has no last one).
+        bins: bins released so far, of ``of_bins`` (None for a live stream, which has no last bin).
         value, lower, upper: the running count and its interval; None before the first bin.
-        until_us: released until here.
+        until_us: end of the last released bin.
         complete: whether a replay has released its last bin.
     """
 
@@ -80,13 +80,13 @@ class StreamProgress:
 
 
 class BinRate:
-    """Bins a second over the last few seconds of one stream."""
+    """The rate of one stream, in bins per second over the last few seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def add(self, bins: int, now_s: float) -> float:
-        """Note how many bins are closed now; return the recent rate."""
+        """Record the number of closed bins; return the recent rate."""
         self._seen.append((now_s, bins))
         while now_s - self._seen[0][0] > _RATE_OVER_S:
             self._seen.popleft()
@@ -95,14 +95,14 @@ class BinRate:
 
 
 class Report(Protocol):
-    """Where progress and sentences for the operator go."""
+    """An output for progress and messages to the operator."""
 
     def say(self, line: str) -> None:
-        """Show one sentence that stays."""
+        """Show a message that stays on screen."""
         ...
 
     def show(self, streams: Sequence[StreamProgress]) -> None:
-        """Show where the streams stand now."""
+        """Show the streams' progress."""
         ...
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class Report(Protocol):
 
 
 class PlainReport:
-    """Lines for logs and pipes: every few seconds while something moves, and at the end."""
+    """Lines for logs and pipes: every few seconds while there is progress, and at the end."""
 
     def __init__(self) -> None:
         self._last_s = float("-inf")
@@ -119,11 +119,11 @@ class PlainReport:
         self._latest: Sequence[StreamProgress] = ()
 
     def say(self, line: str) -> None:
-        """Print one sentence."""
+        """Print a message."""
         print(line, flush=True)
 
     def show(self, streams: Sequence[StreamProgress]) -> None:
-        """Print what moved since the last time, at most every few seconds; a completed replay at once."""
+        """Print streams with progress, at most every few seconds; a completed replay at once."""
         self._latest = streams
         due = time.monotonic() - self._last_s >= PLAIN_EVERY_S
         if due or any(
@@ -132,7 +132,7 @@ class PlainReport:
             self._print_moved()
 
     def close(self) -> None:
-        """Print where the streams stopped, if that was not yet said."""
+        """Print the streams' last progress, if not yet printed."""
         self._print_moved()
 
     def _print_moved(self) -> None:
@@ -144,7 +144,7 @@ class PlainReport:
 
 
 class TerminalReport:
-    """A block of lines that stays at the bottom of a terminal, two a stream."""
+    """A block of lines at the bottom of a terminal, two per stream."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -153,11 +153,11 @@ class TerminalReport:
         self._live.start()
 
     def say(self, line: str) -> None:
-        """Print one sentence above the moving lines."""
+        """Print a message above the progress lines."""
         self._console.print(escape(line), highlight=False)
 
     def show(self, streams: Sequence[StreamProgress]) -> None:
-        """Redraw the moving lines."""
+        """Redraw the progress lines."""
         lines = []
         for stream in streams:
             rate = self._rates.setdefault(stream.stream, BinRate()).add(stream.bins, time.monotonic())
@@ -170,13 +170,13 @@ class TerminalReport:
 
 
 def open_report() -> Report:
-    """Return moving lines on a terminal, plain ones elsewhere."""
+    """Return a redrawn block on a terminal, plain lines elsewhere."""
     console = Console()
     return TerminalReport(console) if console.is_terminal and sys.stdout.isatty() else PlainReport()
 
 
 def _lines(stream: StreamProgress, rate: float) -> list[str]:
-    """Return two lines that fit a narrow terminal: how far it is, and what is known."""
+    """Return two lines that fit a narrow terminal: the progress and the current count."""
     if stream.value is None or stream.until_us is None:
         return [f"[bold]{stream.stream}[/]  [dim]waiting for the first bin to close[/]"]
     bar = ""

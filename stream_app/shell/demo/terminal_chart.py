@@ -1,4 +1,4 @@
-"""A running count with its interval, drawn with characters."""
+"""Draw a running count with its interval as text characters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAND, VALUE = "░", "●"
 
 
 class RunningChart:
-    """The last releases of a stream as wide as the terminal: the value, and a band that holds the truth."""
+    """A chart of a stream's last releases across the terminal: values and their intervals."""
 
     def __init__(self, stream: str, releases: Sequence[Release], zone: str | None = None) -> None:
         self.stream, self.releases, self.zone = stream, releases, zone
@@ -42,7 +42,7 @@ class RunningChart:
 
 
 def drawn(points: Sequence[tuple[float, float, float]], height: int) -> list[str]:
-    """Return lines of characters, the greatest first, a column per (value, lower, upper).
+    """Return lines of characters, top line first, with a column per (value, lower, upper).
 
     >>> drawn([(1, 0, 2), (2, 1, 3), (4, 4, 4)], 5)
     ['  ●', ' ░ ', '░● ', '●░ ', '░  ']

@@ -1,4 +1,4 @@
-"""``stream-app doctor``: look at what a configuration needs, one finding each, changing nothing."""
+"""``stream-app doctor``: check everything that a configuration needs, without changing anything."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stream_app.wiring.event_logs import why_unreadable
 from stream_app.wiring.workers import outside_ledger
 
 MIB = 1 << 20
-LEAST_FREE_BYTES = 256 * MIB  # below this a release may not be written
+LEAST_FREE_BYTES = 256 * MIB  # with less, a release may fail to be written
 FEW_FREE_BYTES = 2048 * MIB
 
 
@@ -50,7 +50,7 @@ async def examine(settings: Settings) -> list[Finding]:
 
 
 def _measurements(settings: Settings) -> Iterator[Finding]:
-    """Yield that streams would measure the same events together unasked, if they would."""
+    """Yield a finding if streams would measure the same events without the operator's consent."""
     try:
         check_measurements(settings.streams, time.time_ns() // 1_000)
     except ConfigError as refusal:
@@ -58,7 +58,7 @@ def _measurements(settings: Settings) -> Iterator[Finding]:
 
 
 async def _ledger(settings: Settings) -> list[Finding]:
-    """Return whether the ledger outside the store is there, where the configuration names one."""
+    """Return whether the ledger outside the store exists, if the configuration names one."""
     outside = outside_ledger(settings)
     if outside is None:
         return []
@@ -70,7 +70,7 @@ async def _ledger(settings: Settings) -> list[Finding]:
 
 
 def _file(stream: StreamSettings, source: SourceSettings) -> Iterator[Finding]:
-    """Yield whether a file can be read, and whether its first events can."""
+    """Yield whether a file can be read, and whether its first events can be decoded."""
     file, what = source.file, f"streams.{stream.name}.source.file"
     if why := why_unreadable(file):
         yield Finding(what, "fail", why)
@@ -98,7 +98,7 @@ def _directories(settings: Settings) -> dict[str, Path]:
 
 
 def _directory(what: str, directory: Path) -> Iterator[Finding]:
-    """Yield whether a directory can be written, is this user's alone, and has room."""
+    """Yield whether a directory is writable, private to this user, and has free space."""
     nearest = _nearest(directory)
     if not os.access(nearest, os.W_OK):
         yield Finding(what, "fail", f"{nearest} cannot be written; choose another directory")
@@ -140,7 +140,7 @@ def _doors(settings: Settings) -> Iterator[Finding]:
 
 
 def _door(what: str, host: str, port: int, path: str, sign: str, token: str | None = None) -> Finding:
-    """Return whether a port is free, or served by this service already."""
+    """Return whether a port is free or already served by this service."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         socket.create_server((host, port), family=family(host)).close()

@@ -1,4 +1,4 @@
-"""What ``stream-app doctor`` found, and how it is shown."""
+"""The findings of ``stream-app doctor``, and how to print them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Args:
-        what: the key of the configuration, or what it names.
-        state: "warn" may be meant so; with "fail" the service does not start or does not keep its promise.
-        said: what was found and, if it is not "ok", the remedy.
+        what: the configuration key, or the object that it names.
+        state: "ok"; "warn", which may be intended; "fail", if the service cannot start or keep its guarantee.
+        said: the result and, if it is not "ok", the remedy.
     """
 
     what: str
@@ -31,9 +31,9 @@ class Finding:
 
 
 def sampled(what: str, time_field: str, time_format: str, kept: int, refused: int) -> Finding:
-    """Return what a sample of events looks like, in words: how many are good is a count of people's events.
+    """Return a finding about a sample of events, in words only, because numbers would count people's events.
 
-    Args: kept, refused, how many of the sample could be decoded and how many not.
+    Args: kept, refused, the numbers of events of the sample that could and could not be decoded.
     """
     if refused and not kept:
         said = (
@@ -46,7 +46,7 @@ def sampled(what: str, time_field: str, time_format: str, kept: int, refused: in
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:
-    """Print a table on a terminal, a line for each finding elsewhere."""
+    """Print a table on a terminal, one line per finding elsewhere."""
     if not console.is_terminal:
         for finding in findings:
             line = f"{finding.state:4} {finding.what}: {finding.said}"

@@ -1,4 +1,4 @@
-"""The cluster, as ``stream-app doctor`` sees it: topics, their settings, whether their events can be read."""
+"""Checks of ``stream-app doctor`` on Kafka: topics, their settings, and whether their events can be read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READ_MS = 5_000
 
 
 async def kafka_findings(settings: Settings) -> list[Finding]:
-    """Return what is found of the cluster and of every topic that is read or written."""
+    """Return findings about the cluster and every topic that is read or written."""
     if settings.kafka is None:
         return []
     cluster = Cluster(settings.kafka.bootstrap_servers, settings.kafka.security)
@@ -91,7 +91,7 @@ async def _topic(
 
 
 async def _registry(stream: str, url: str, authority: Path | None) -> Finding:
-    from stream_app.sources.schema_registry import SchemaRegistry  # of an extra; the decoder has looked
+    from stream_app.sources.schema_registry import SchemaRegistry  # needs an extra
 
     what = f"streams.{stream}.source.schema_registry"
     try:
@@ -102,7 +102,7 @@ async def _registry(stream: str, url: str, authority: Path | None) -> Finding:
 
 
 def _output(topic: str, facts: TopicFacts | None) -> Finding:
-    """Return whether a topic that takes releases keeps each of them for ever."""
+    """Return whether a topic for releases keeps each release for ever."""
     if facts is None:
         return Finding("outputs", "ok", f"{topic} does not exist yet; the first start creates it")
     if facts.cleanup_policy != "compact" or facts.partitions != 1:
@@ -112,7 +112,7 @@ def _output(topic: str, facts: TopicFacts | None) -> Finding:
 
 
 def _told(topic: str, facts: TopicFacts | None) -> Finding:
-    """Return whether the topic that alerts are told to is there: nobody creates it."""
+    """Return whether the topic for alerts exists; the service does not create it."""
     if facts is None:
         return Finding("alerts.topic", "fail", f"{topic} does not exist; create it, or name another topic")
     return Finding("alerts.topic", "ok", f"{topic} has {facts.partitions} partition(s)")
@@ -121,7 +121,7 @@ def _told(topic: str, facts: TopicFacts | None) -> Finding:
 def _sampled(
     what: str, field: TimeField, source: TopicSettings, records: Sequence[ConsumerRecord], decoded: Decoded
 ) -> Iterator[Finding]:
-    """Yield what the newest records look like."""
+    """Yield findings about the newest records."""
     yield sampled(what, field.path, field.format, len(decoded.kept), len(decoded.refused))
     ahead_s = max(record.timestamp for record in records) / 1e3 - time.time()
     if ahead_s > AHEAD_S:
@@ -130,7 +130,7 @@ def _sampled(
 
 
 async def _newest(cluster: Cluster, topic: str, facts: TopicFacts) -> list[ConsumerRecord]:
-    """Return some of the newest committed records of each partition, of those that have a value."""
+    """Return some of the newest committed records of each partition, without those that have no value."""
     consumer = AIOKafkaConsumer(isolation_level="read_committed", **cluster.client())
     with answers(cluster):
         await consumer.start()
@@ -151,7 +151,7 @@ async def _newest(cluster: Cluster, topic: str, facts: TopicFacts) -> list[Consu
 
 
 async def _read_to(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> list[ConsumerRecord]:
-    """Read every partition to where it ended: one answer may hold some of them only."""
+    """Read every partition to its end, in several polls if necessary."""
     records: list[ConsumerRecord] = []
     deadline_s = time.monotonic() + _READ_MS / 1000
     while time.monotonic() < deadline_s:

@@ -1,4 +1,4 @@
-"""Noise drawn ahead, as ``stream-app doctor`` sees it: can this worker go on with the running epochs?"""
+"""Checks of ``stream-app doctor`` on stored noise: whether this worker can continue the current epochs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stream_app.wiring.workers import noise_keys
 
 
 def key_file_findings(settings: Settings) -> list[Finding]:
-    """Return whether the secret that workers share can be used, where the configuration names one."""
+    """Return whether the workers' shared secret is usable, if the configuration names one."""
     if settings.noise_key_file is None:
         return []
     try:
@@ -27,14 +27,14 @@ def key_file_findings(settings: Settings) -> list[Finding]:
 
 
 async def noise_findings(settings: Settings, url: str) -> list[Finding]:
-    """Return, for each stream, whether this worker has the keys of its running epoch's noise.
+    """Return, for each stream, whether this worker has the keys of its current epoch's noise.
 
-    Args: url, of the store. An embedded one is this machine's, as the keys beside it are: nothing to ask.
+    Args: url, of the external store. An embedded store needs no check: its keys are on this machine too.
     """
     try:
         keys = noise_keys(settings)
     except OperatorError:
-        return []  # ``key_file_findings`` tells it
+        return []  # ``key_file_findings`` reports it
     store = RedisStore(url)
     try:
         return [await _running_epoch(store, keys, url, stream) for stream in settings.streams]
@@ -46,9 +46,9 @@ async def noise_findings(settings: Settings, url: str) -> list[Finding]:
 
 
 async def _running_epoch(store: RedisStore, keys: NoiseKeys, url: str, stream: StreamSettings) -> Finding:
-    """Return whether this worker could close a stream under the noise that its epoch began with."""
+    """Return whether this worker could close a stream with its current epoch's noise."""
     what = f"streams.{stream.name} noise"
-    # It draws nothing and destroys nothing: it is only asked what it could read.
+    # Only asked whether it can read the noise; it draws and destroys nothing.
     ahead = NoiseAhead(store, keys, SystemNoise(), stream.name, lambda: secrets.token_hex(16))
     if await ahead.shares_keys():
         return Finding(what, "ok", "this machine can go on with the running epoch, or there is none")

@@ -1,4 +1,4 @@
-"""What a start would look at on this machine, looked at without starting: files, keys, directories."""
+"""The checks of a start on this machine, made without starting: files, keys, directories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stream_app.wiring.workers import noise_keys, outside_ledger
 
 
 def check_here(settings: Settings) -> None:
-    """Plan every stream, and look at every file that the configuration names. It changes nothing.
+    """Plan every stream and check every file that the configuration names, without changing anything.
 
     Raises: OperatorError, one line that begins with the configuration's file.
     """
@@ -57,7 +57,7 @@ def _check_files(settings: Settings) -> None:
 
 
 def check_tls(files: TlsSettings) -> None:
-    """Refuse a certificate or key that cannot be served with. Raises: OperatorError, one line."""
+    """Check that certificate and key can be used. Raises: OperatorError, one line."""
     for key, file in (("certificate", files.certificate), ("key", files.key)):
         if why := _why_unreadable(file):
             raise OperatorError(f"api.tls.{key}: {file} {why}; name a PEM file")

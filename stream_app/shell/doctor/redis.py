@@ -1,4 +1,4 @@
-"""The store, as ``stream-app doctor`` sees it: durable, divided into two halves, with a clock that agrees."""
+"""Checks of ``stream-app doctor`` on the store: durability, users' rights, and its clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGEST_SKEW_S = 30.0
 
 
 async def redis_findings(settings: Settings) -> list[Finding]:
-    """Return what is found of the store; of an embedded one only whether it can be started."""
+    """Return findings about the store; for an embedded store, only whether it can start."""
     url = settings.redis.url
     try:
         if url is None:
@@ -42,7 +42,7 @@ async def redis_findings(settings: Settings) -> list[Finding]:
 
 
 async def _clock(url: str) -> Finding:
-    """Compare the store's clock, which closes the bins, with this machine's."""
+    """Return whether the store's clock, which closes the bins, agrees with this machine's."""
     redis = connect(url, connections=1)
     try:
         before_s = time.time()
@@ -61,7 +61,7 @@ async def _clock(url: str) -> Finding:
 
 
 async def _readers(settings: Settings, url: str) -> AsyncIterator[Finding]:
-    """Yield whether the API's user can read what is public, and nothing that is secret."""
+    """Yield whether the API's user can read public keys but no secret ones."""
     api_url, what = settings.redis.api_url, "redis.api_url"
     if api_url is None or api_url == url:
         said = "the API has the worker's rights; name a user that reads dp:*:pub:* only (deploy/redis)"
@@ -86,7 +86,7 @@ async def _readers(settings: Settings, url: str) -> AsyncIterator[Finding]:
 
 
 async def _alerts(alerts_url: str | None, url: str) -> Finding:
-    """Return whether the alerts' user can read its own keys, and nothing that is secret."""
+    """Return whether the alerts' user can read its own keys but no secret ones."""
     what = "redis.alerts_url"
     if alerts_url is None or alerts_url == url:
         said = f"the alerts have the worker's rights; name a user of {ALERT_PATTERN} only (deploy/redis)"
@@ -94,13 +94,13 @@ async def _alerts(alerts_url: str | None, url: str) -> Finding:
     redis = connect(alerts_url, connections=1)
     try:
         await execute(redis, "HGETALL", ALERT_STATES)
-        await execute(redis, "EVAL", "return 0", 1, ALERT_STATES)  # as they are decided; changes nothing
+        await execute(redis, "EVAL", "return 0", 1, ALERT_STATES)  # as decisions are stored; changes nothing
         try:
             await execute(redis, "HGETALL", CLOCK_MARK)
         except NoPermissionError:
             return Finding(what, "ok", "reaches the alerts' keys and is refused the secret ones")
         except ResponseError:
-            pass  # it was let in, only to find no hash
+            pass  # access was allowed; the key is only not a hash
         return Finding(what, "fail", f"can read secret keys (sec:); restrict it to ~{ALERT_PATTERN}")
     except (RedisError, OSError) as failure:
         said = f"it cannot keep the alerts' states ({str(failure).splitlines()[0]})"

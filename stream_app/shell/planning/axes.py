@@ -1,4 +1,4 @@
-"""What ``stream-app plan`` says about streams over keys and values: the split of epsilon, error and load."""
+"""``stream-app plan`` for streams over keys and values: the split of epsilon, error and load."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from stream_app.shell.planning.section import sheet
 
 
 def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
-    """Return a section for each stream that has keys or a value; None where none has.
+    """Return a section for each stream that has keys or a value; None if there is none.
 
-    Raises: OperatorError where a plan asks too much of a machine.
+    Raises: OperatorError if a plan needs too much work at a closing.
     """
     products = [(stream.name, planned(stream).kind.axes) for stream in streams]
     found = [(name, product) for name, product in products if product is not None]
@@ -54,9 +54,9 @@ def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
 
 
 def windows_table(streams: Iterable[StreamSettings]) -> Table | None:
-    """Return a section for each stream that releases windows; None where none does.
+    """Return a section for each stream that releases windows; None if there is none.
 
-    Raises: OperatorError where a plan cannot be.
+    Raises: OperatorError if no plan is possible.
     """
     found = [(stream, planned(stream).kind.windows) for stream in streams if stream.window is not None]
     if not found:
@@ -97,7 +97,7 @@ def _window_row(stream: StreamSettings, window: WindowSettings, design: WindowDe
 
 
 def with_options(design: WindowDesign) -> str:
-    """Name a mechanism and what was set of it."""
+    """Return a mechanism's name with the options that were set."""
     said = ", ".join(f"{name} {value}" for name, value in sorted(design.options.items()))
     return f"{design.mechanism}: {said}" if said else design.mechanism
 

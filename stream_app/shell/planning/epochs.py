@@ -1,4 +1,4 @@
-"""What ``stream-app plan`` says of running counts over many epochs."""
+"""``stream-app plan`` for running counts over many epochs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from stream_app.shell.planning.section import sheet
 
 
 def epochs_table(streams: tuple[StreamSettings, ...]) -> Table | None:
-    """Return what levels over epochs gain for the streams that have them; None where none has.
+    """Return the gain of levels over epochs, for streams that have them; None if there is none.
 
-    Raises: OperatorError where no levels fit.
+    Raises: OperatorError if no levels fit.
     """
     found = [_row(stream, stream.tree.epochs) for stream in streams if stream.tree.epochs is not None]
     if not found:

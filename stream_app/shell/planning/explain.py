@@ -1,4 +1,4 @@
-"""What a configuration means before it runs: its trees and their error, its promise in plain words."""
+"""Explain a configuration before it runs: its trees and errors, and its guarantee in plain words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stream_app.shell.planning.section import sheet
 
 
 def plan_table(streams: Sequence[StreamSettings]) -> Table | None:
-    """Return a section for each stream: its tree and the error it leaves; None without streams."""
+    """Return a section for each stream with its tree and expected error; None without streams."""
     if not streams:
         return None
     return sheet(
@@ -62,10 +62,10 @@ def _draws(design: TreeDesign) -> str:
 
 
 def promises(settings: Settings, now_us: int) -> Iterator[str]:
-    """Yield what the configured streams promise together, source by source, in plain words.
+    """Yield the combined guarantee of the configured streams, source by source, in plain words.
 
-    It composes what is configured, as if each stream ran one epoch, live ones from now; what a store has
-    already measured is in its ledger, which the API shows under /v1/streams/NAME/privacy.
+    It assumes that each stream runs one epoch, live streams from now. Earlier measurements are in the store's
+    ledger, which the API shows under /v1/streams/NAME/privacy.
     """
     for source in dict.fromkeys(stream.source.identity for stream in settings.streams):
         streams = [stream for stream in settings.streams if stream.source.identity == source]

@@ -1,4 +1,4 @@
-"""``stream-app plan``: every stream's tree beside the other ways to count it, and the reverse question."""
+"""``stream-app plan``: compare each stream's tree with other ways to count, or find a smallest epsilon."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.ports import OperatorError
 
-# The row of what will run.
+# Label of the row for the configured design.
 THIS_STREAM = "this stream"
 
 
@@ -35,9 +35,9 @@ def chosen_streams(settings: Settings, name: str | None) -> tuple[StreamSettings
 
 
 def comparisons(streams: tuple[StreamSettings, ...], plot: Path | None) -> Iterator[Table]:
-    """Yield for every stream its own tree beside the other ways to count the same; ``plot`` draws them too.
+    """Yield, for every stream, a comparison of its tree with other ways to count; ``plot`` also draws it.
 
-    Raises: OperatorError where no tree fits, or a plot of several streams is asked for.
+    Raises: OperatorError if no tree fits, or for a plot of several streams.
     """
     if plot is not None and len(streams) > 1:
         raise OperatorError("--plot: a figure shows one stream; name it with --stream")
@@ -51,10 +51,10 @@ def comparisons(streams: tuple[StreamSettings, ...], plot: Path | None) -> Itera
 
 
 def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[str]:
-    """Yield for every stream the smallest epsilon with which it would err at most so much.
+    """Yield, for every stream, the smallest epsilon with at most this error.
 
-    Raises: OperatorError where there is none.
-    Cost: the stream is planned some six times.
+    Raises: OperatorError if there is none.
+    Cost: about six plans per stream.
     """
     for stream in streams:
 
@@ -77,10 +77,10 @@ def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[
 
 @dataclass(frozen=True)
 class Counted:
-    """What the tree over time of a stream counts: everything, or, with axes, each of many cells.
+    """The counts of a stream's tree over time: all events, or, with axes, each of many cells.
 
-    Args: design, of one cell; epsilon, its part of the stream's; width, how many such trees there are; cell,
-        one of them in words, empty where it is everything; rest, what the rest of epsilon is for.
+    Args: design, of one cell; epsilon, its part of the stream's; width, the number of such trees; cell, one
+        of them in words, empty if it counts all events; rest, the use of the rest of epsilon.
     """
 
     design: TreeDesign
@@ -91,9 +91,9 @@ class Counted:
 
     @classmethod
     def by(cls, stream: StreamSettings) -> Counted:
-        """Return what a stream's tree counts, as planned.
+        """Return the counts of a stream's planned tree.
 
-        Raises: OperatorError where no tree fits.
+        Raises: OperatorError if no tree fits.
         """
         strategy = planned(stream)
         kind = strategy.kind
@@ -107,11 +107,11 @@ class Counted:
         return cls(kind.design, kind.design.epsilon, rest="levels over epochs")  # all of it, without levels
 
     def candidate(self, workload: Workload) -> Candidate:
-        """Return the stream's own tree as a way to count."""
+        """Return the stream's own tree as a candidate of the comparison."""
         return candidate_of(THIS_STREAM, self.design, workload, self.width)
 
     def title(self, stream: StreamSettings) -> str:
-        """Say what the errors beside each other are of, and at which epsilon."""
+        """Return the comparison's title: which errors it compares, and at which epsilon."""
         epsilon = in_decimals(stream.privacy.epsilon)
         if self.epsilon != stream.privacy.epsilon:
             epsilon = f"{float(self.epsilon):.3g} of {epsilon} (the rest: {self.rest})"

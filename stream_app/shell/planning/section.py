@@ -1,4 +1,4 @@
-"""Facts about streams one under another: a row for each, however narrow the terminal."""
+"""Tables with a section per stream, one fact per row, for any width of terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.table import Table
 
 
 def sheet(title: str, headings: Sequence[str], streams: Iterable[Sequence[str]], caption: str) -> Table:
-    """Return a section for each stream. Args: streams, of each what stands beside the headings."""
+    """Return a table with a section for each stream. Args: streams, each with one value per heading."""
     table = Table(
         title=title, title_justify="left", caption=caption, caption_justify="left", show_header=False
     )
