@@ -1,6 +1,6 @@
-"""sinks: where rows and refused records go, outside the store.
+"""sinks: adapters that keep or send rows, alerts and refused records outside the store.
 
-May import: core, ports, ``durable``, the standard library; no other room of the rim.
-Start at: ``witness_file.py`` (what was released), then ``dead_letter_file.py`` (what was not counted).
-Must stay true: what a sink has returned from is on the disk, and only its owner may read it.
+May import: core, ports, ``durable``, the standard library; not the other adapters.
+Start at: ``witness_file.py`` (released rows), then ``dead_letter_file.py`` (records that were not counted).
+Must stay true: data is on the disk when a sink's call returns, and only its owner may read it.
 """

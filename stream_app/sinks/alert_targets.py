@@ -1,4 +1,4 @@
-"""Where transitions are told: webhooks, an Alertmanager, the log."""
+"""The targets that alert transitions are sent to: webhooks, an Alertmanager, the log."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 Transition = Mapping[str, Any]
 
 ANSWER_S = 10.0
-# An Alertmanager forgets what is not repeated; reminders come every minute.
+# An Alertmanager drops alerts that are not repeated; reminders are sent every minute.
 HELD_FOR = timedelta(minutes=5)
 _NEVER = "0001-01-01T00:00:00Z"
 _TOLD = ("firing", "resolved")
 
 
 def alert_of(told: Transition) -> dict[str, Any]:
-    """Return labels, annotations and times of a transition, as Alertmanager words them."""
+    """Return labels, annotations and times of a transition in Alertmanager's format."""
     labels = {
         **{name: str(value) for name, value in told["labels"].items()},
         "alertname": told["rule"],
@@ -36,7 +36,7 @@ def alert_of(told: Transition) -> dict[str, Any]:
         "condition": told["condition"],
         "bin_end": format_instant(told["at_us"]),
         "idempotency_key": told["key"],
-        # Not a label: labels say which alert it is, and this may change before it is resolved.
+        # Not a label: labels identify the alert, and this value may change before it is resolved.
         "private": str(told["private"]).lower(),
     }
     if told["summary"]:
@@ -55,7 +55,7 @@ def alert_of(told: Transition) -> dict[str, Any]:
 
 
 def webhook_body(told: Transition) -> dict[str, Any]:
-    """Return the body that Alertmanager, version 4 of its webhooks, sends for a group of one alert."""
+    """Return the body that Alertmanager's webhooks, version 4, send for a group of one alert."""
     alert = alert_of(told)
     status = "resolved" if told["kind"] == "resolved" else "firing"
     return {
@@ -89,7 +89,7 @@ class LogTarget:
 
 
 class WebhookTarget:
-    """A URL that takes Alertmanager's webhook body; the header Idempotency-Key repeats the key.
+    """A URL that accepts Alertmanager's webhook body; the header Idempotency-Key has the key.
 
     Args: url; it may hold a secret, so only its host is ever shown.
     """
@@ -110,7 +110,7 @@ class WebhookTarget:
 
 
 class AlertmanagerTarget:
-    """An Alertmanager: it groups, silences and routes; the same labels are the same alert to it."""
+    """An Alertmanager, which groups, silences and routes; it identifies an alert by its labels."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         self.name = f"alertmanager {_shown(url)}"
@@ -124,7 +124,7 @@ class AlertmanagerTarget:
             await self._send([told])
 
     async def remind(self, firing: Sequence[Transition]) -> None:
-        """Post what is firing again, so that it is not taken for resolved. Raises: NotDelivered."""
+        """Post firing alerts again, so that they do not count as resolved. Raises: NotDelivered."""
         if firing:
             await self._send(firing)
 
@@ -146,7 +146,7 @@ async def _post(
     if answer.status_code in (408, 429) or answer.status_code >= 500:
         raise NotDelivered(f"it answered {answer.status_code}")
     if answer.status_code >= 300:
-        # Repeating what is refused would hold back everything behind it for ever.
+        # Repeating a refused alert would block all later ones for ever.
         log.error("alert refused by %s with %d; it is not repeated", name, answer.status_code)
 
 

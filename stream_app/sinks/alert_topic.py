@@ -1,4 +1,4 @@
-"""Transitions as records of a Kafka topic: CloudEvents in JSON, whose id is the idempotency key."""
+"""Alert transitions as records of a Kafka topic: CloudEvents in JSON, with the idempotency key as id."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ANSWER_MS = 10_000
 
 
 def cloud_event(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a transition as CloudEvents 1.0 words it.
+    """Return a transition in the format of CloudEvents 1.0.
 
-    Source and id together are unique, so whoever has seen an id of a stream drops the record.
+    Source and id together are unique, so a reader can drop a record whose id it has seen for the stream.
     """
     instants = {"bin_end": told["at_us"], "since": told["since_us"], "decided": told["now_us"]}
     same = ("rule", "condition", "confidence", "seq", "value", "stderr", "private", "labels", "summary")
@@ -41,11 +41,11 @@ def cloud_event(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class TopicTarget:
-    """A topic that exists; every transition is a record, keyed by its rule, so a rule's are in order.
+    """An existing topic; every transition is a record with its rule as key, so each rule's stay in order.
 
-    At least once: a record whose acknowledgement was lost is sent again under the same id.
+    Delivery is at least once: a record whose acknowledgement was lost is sent again with the same id.
 
-    Args: cluster; topic; answer_ms, how long it may take to have a record.
+    Args: cluster; topic; answer_ms, how long the cluster may take to acknowledge a record.
     """
 
     def __init__(self, cluster: Cluster, topic: str, answer_ms: int = _ANSWER_MS) -> None:
@@ -62,12 +62,12 @@ class TopicTarget:
             with answers(self._cluster):
                 await producer.send_and_wait(self._topic, value, told["rule"].encode(), headers=headers)
         except (OperatorError, OSError) as failure:
-            # What this producer still holds must not overtake what is sent next.
+            # Records that this producer still holds must not overtake the next ones.
             await self.close()
             raise NotDelivered(str(failure)) from None
 
     async def remind(self, firing: Sequence[Mapping[str, Any]]) -> None:
-        """Say nothing twice: a topic forgets nothing."""
+        """Do nothing: a topic keeps its records."""
 
     async def close(self) -> None:
         """Close the connections."""

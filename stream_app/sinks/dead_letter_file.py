@@ -1,6 +1,6 @@
-"""Dead letters as files: what was not counted and why, for the operator's eyes only. SECRET.
+"""Dead letters as files: the records that were not counted and why, for the operator only. SECRET.
 
-They are kept for a time and up to a size, whichever ends first. The oldest go first, a file at a time.
+They are kept up to an age and a total size. The oldest are deleted first, a whole file at a time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from stream_app.core.records import Refusal
 from stream_app.durable import LineLog
 from stream_app.ports import OperatorError
 
-_FILES = 8  # that the time, and the size, are divided into
-_REMEMBERED = 100_000  # letters, to which all of the last write are added
+_FILES = 8  # the longest age, and the size, are divided into this many files
+_REMEMBERED = 100_000  # letters, plus all letters of the last write
 _SUFFIX = ".ndjson"
 
 log = logging.getLogger(__name__)
@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What is kept of refused records.
+    """How long, how many and which parts of refused records are kept.
 
     Args:
-        keep_s: no letter is older.
-        most_bytes: of all letters of one source; a letter that has no room is kept without its record.
-        content: whether letters hold the records, or only where they are and why they were refused.
+        keep_s: the longest age of a letter.
+        most_bytes: the total size per source; a letter that does not fit is kept without its record.
+        content: whether letters contain the records, or only their positions and reasons.
     """
 
     keep_s: float
@@ -45,11 +45,10 @@ class Keeping:
 class DeadLetterFiles:
     """One JSON line for each refused record (``ports.DeadLetters``), readable by its owner only.
 
-    A letter without a stream is the source's: no stream could count that record. A letter may be written
-    again after a crash; its partition, position and stream are then those of the first one.
-
-    Guarantee: letters never hold up counting. A disk that takes none is logged, and their records are lost.
-    Args: directory, of this source alone; it is made on the first refusal, its files are named by the
+    A letter without a stream belongs to the source: no stream could count that record. A letter may be
+    written again after a crash, with the same partition, position and stream.
+    Guarantee: letters never delay counting. If the disk fails, that is logged and the records are lost.
+    Args: directory, of this source only; it is made on the first refusal, and its files are named by the
         microsecond in which they begin.
     """
 
@@ -109,7 +108,7 @@ class DeadLetterFiles:
         yield part
 
     def _file_for(self, size: int) -> LineLog:
-        """Return a file with room for so many bytes; delete the oldest files beyond the limit."""
+        """Return a file with room for ``size`` bytes; delete the oldest files beyond the limit."""
         files = sorted(self._directory.glob(f"*{_SUFFIX}"))
         last = files[-1] if files else None
         if last is None or not self._takes(last, size):
@@ -138,9 +137,9 @@ class DeadLetterFiles:
 
 
 def expire(directory: Path, keep_s: float, now_s: float) -> None:
-    """Delete the files of dead letters, of any source below a directory, whose oldest letter is too old.
+    """Delete the files of dead letters below a directory, of all sources, whose oldest letter is too old.
 
-    So is one that seems to come as much too early: a clock that was ahead must not keep it for longer.
+    A file dated as far in the future is deleted as well: a clock that was ahead must not keep it longer.
     """
     for file in directory.rglob(f"*{_SUFFIX}"):
         with suppress(FileNotFoundError):
@@ -149,15 +148,15 @@ def expire(directory: Path, keep_s: float, now_s: float) -> None:
 
 
 def _began_us(file: Path) -> int:
-    """Return when a file begins; of one with another name, when it was written last."""
+    """Return when a file begins; for a file with a different kind of name, when it was last written."""
     return int(file.stem) if file.stem.isdecimal() else file.stat().st_mtime_ns // 1_000
 
 
 class _Lately:
-    """The letters that were written last.
+    """Remembers the letters that were written last, so that repeats are not written again.
 
-    The ingest loop reads a batch again when it does not know what became of it, or when one stream is behind
-    the others. A repeat comes soon after the first letter, so the oldest letters may be forgotten.
+    The ingest loop reads a batch again if its outcome is unknown, or if one stream is behind the others. A
+    repeat comes soon after the first letter, so the oldest letters may be forgotten.
     """
 
     def __init__(self) -> None:
@@ -181,7 +180,7 @@ def _json(letter: dict[str, object]) -> bytes:
 
 
 def _text(record: bytes) -> dict[str, str]:
-    """Return the record as text where it is text, else so that its bytes can be had back."""
+    """Return the record as text if it is valid text, otherwise encoded so that its bytes can be restored."""
     try:
         return {"record": record.decode()}
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The ledger outside the store as a file: an entry a line, after a first line that says what it is."""
+"""The ledger outside the store as a file: one entry per line, after a first line that identifies the file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PATIENCE_S = 10.0
 
 
 class LedgerFile:
-    """Entries on a disk that does not hold the store (``ports.OutsideLedger``).
+    """Entries in a file, on a different disk than the store (``ports.OutsideLedger``).
 
-    Workers of one machine may share it: each opens it for as long as it reads or writes.
+    Workers of one machine may share it: each opens it only while it reads or writes.
 
-    Raises (every method): OperatorError for a file that is missing, or is no ledger.
+    Raises (every method): OperatorError for a file that is missing or is not a ledger.
     """
 
     def __init__(self, path: Path) -> None:
@@ -30,7 +30,7 @@ class LedgerFile:
 
     @classmethod
     def create(cls, path: Path) -> LedgerFile:
-        """Make a new ledger. Raises: OperatorError where there is a file already."""
+        """Create and return a new ledger. Raises: OperatorError if the file exists already."""
         if path.exists():
             raise OperatorError(f"ledger.file: {path} is there already; a ledger is begun once: keep it")
         with _log(path) as log:
@@ -38,7 +38,7 @@ class LedgerFile:
         return cls(path)
 
     def check_there(self) -> None:
-        """Refuse a ledger that is missing. Raises: OperatorError."""
+        """Check that the ledger exists. Raises: OperatorError."""
         if not self.path.is_file():
             raise OperatorError(missing(self.name))
 
@@ -47,7 +47,7 @@ class LedgerFile:
         return await asyncio.to_thread(self._entries)
 
     async def append(self, entries: Sequence[LedgerEntry]) -> None:
-        """Write entries durably, skipping those it already has."""
+        """Write entries durably, except those it already has."""
         await asyncio.to_thread(self._append, entries)
 
     def _entries(self) -> tuple[LedgerEntry, ...]:
@@ -83,7 +83,7 @@ class LedgerFile:
 
 
 def missing(name: str) -> str:
-    """Return the refusal of a ledger that is not there."""
+    """Return the error for a ledger that does not exist."""
     return (
         f"{name} does not exist, so nobody knows what was measured before; restore it, or, before the very "
         "first start with it, make it with stream-app new-ledger"
@@ -91,5 +91,5 @@ def missing(name: str) -> str:
 
 
 def _log(path: Path) -> closing[LineLog]:
-    """Open the file, after whoever uses it at the moment."""
+    """Return the open file; wait until other processes have closed it."""
     return closing(LineLog(path, PATIENCE_S))

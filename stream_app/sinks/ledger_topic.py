@@ -1,8 +1,8 @@
-"""The ledger outside the store as a compacted topic: a record an entry, keyed by its place.
+"""The ledger outside the store as a compacted topic: one record per entry, keyed by its place.
 
-Connections are made for every use: that is at a start, and once an epoch.
+Connections are made for every use, that is at a start and once per epoch.
 
-Two workers may write the same entry twice; the key and the bytes are the same, so nothing changes by it.
+Two workers may both write an entry; its key and bytes are the same, so this changes nothing.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _LOOKS, _LOOK_AGAIN_S = 5, 0.2
 class LedgerTopic:
     """Entries in a cluster (``ports.OutsideLedger``); an append returns when all replicas have them.
 
-    Raises (every method): OSError where Kafka does not answer; OperatorError for a topic that is missing, may
-        forget records, or is no ledger.
+    Raises (every method): OSError if Kafka does not answer; OperatorError for a topic that is missing, may
+        delete records, or is not a ledger.
     """
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
@@ -39,7 +39,7 @@ class LedgerTopic:
 
     @classmethod
     async def create(cls, cluster: Cluster, topic: str) -> LedgerTopic:
-        """Make a new ledger. Raises: OperatorError where the topic holds records already."""
+        """Create and return a new ledger. Raises: OperatorError if the topic has records already."""
         if await topic_facts(cluster, topic) is None:
             await create_compacted(cluster, topic)
         ledger = cls(cluster, topic)
@@ -52,7 +52,7 @@ class LedgerTopic:
         return ledger
 
     async def entries(self) -> tuple[LedgerEntry, ...]:
-        """Return all entries, oldest first. Cost: reads the whole topic, a record for each epoch."""
+        """Return all entries, oldest first. Cost: reads the whole topic, one record per epoch."""
         await self._check()
         header, *records = await self._records() or [(b"", b"")]
         if header != (_HEADER_KEY, HEADER):
@@ -67,7 +67,7 @@ class LedgerTopic:
         return tuple(dict.fromkeys(entries))
 
     async def append(self, entries: Sequence[LedgerEntry]) -> None:
-        """Write entries durably, skipping those it already has."""
+        """Write entries durably, except those it already has."""
         if self._known is None:
             await self.entries()
         known = self._known or set()
@@ -77,7 +77,7 @@ class LedgerTopic:
 
     async def _check(self) -> None:
         facts = await topic_facts(self._cluster, self._place.topic)
-        for _ in range(_LOOKS):  # a broker may hear of a new topic later than another one
+        for _ in range(_LOOKS):  # brokers may learn of a new topic at different times
             if facts is not None:
                 break
             await asyncio.sleep(_LOOK_AGAIN_S)
@@ -127,5 +127,5 @@ class LedgerTopic:
 
 
 def _key(entry: LedgerEntry) -> bytes:
-    """Name an entry: compaction keeps the last record of a key, and an entry never changes."""
+    """Return an entry's key: compaction keeps the last record of a key, and an entry never changes."""
     return f"{entry.source}/{entry.stream}/{entry.epoch}/{entry.strategy_hash}/{entry.start_us}".encode()

@@ -1,4 +1,4 @@
-"""What is kept for a limited time in the state directory is deleted, also while nothing new is written."""
+"""Deletes files in the state directory when their time is over, also while nothing new is written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def expiring_letters(state_dir: Path, keep_s: float) -> AsyncIterator[None]:
-    """Delete dead letters that are too old, of all workers and sources there ever were, while it is open."""
+    """Delete dead letters that are too old, of all workers and sources ever, while the context is open."""
     looking = asyncio.create_task(_look(state_dir, keep_s))
     try:
         yield

@@ -1,6 +1,6 @@
-"""The witness as files: one a stream, a released row a line, the bytes that every output repeats.
+"""The witness as files: one file per stream, one released row per line, the bytes that every output repeats.
 
-Where rows have hashes of what their bins made public, the values follow the row after a tab, in base64.
+If a row holds only hashes of its bin's values, the values follow the row after a tab, in base64.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _TAB = b"\t"  # never in a row: JSON escapes it
 class WitnessFile:
     """Rows on the disk of this machine, outside the store (``ports.Witness``).
 
-    Args: directory, of this service alone; one process may write to it.
-    Raises: OperatorError where another process does, or rows differ from those that are here.
+    Args: directory, of this service only; one process may write to it.
+    Raises: OperatorError if another process writes to it, or rows differ from the rows that it has.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -37,7 +37,7 @@ class WitnessFile:
         """Nothing to do: one process holds the directory."""
 
     async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
-        """Write rows durably, skipping those it already has; return when they are on disk."""
+        """Write rows durably, except those it already has; return when they are on disk."""
         log = self._log(stream)
         head_seq, head_row = self._heads.get(stream, (0, b""))
         for row in rows:
@@ -60,7 +60,7 @@ class WitnessFile:
         return [row for row in map(_read, self._log(stream).lines()) if row.seq > after_seq]
 
     def close(self) -> None:
-        """Close the files and let another process write."""
+        """Close the files, so that another process can write."""
         for log in self._logs.values():
             log.close()
         self._logs.clear()

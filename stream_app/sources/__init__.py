@@ -1,6 +1,6 @@
 """sources: event logs as the loops see them, records as columns.
 
-May import: core, ports, numpy, msgspec, the standard library; no other room of the rim.
-Start at: ``file.py`` (one that grows), then ``replay.py`` (one of the past), ``decode.py`` (its records).
-Must stay true: what becomes of a record depends on that record alone, never on its neighbours in a batch.
+May import: core, ports, numpy, msgspec, the standard library; not the other adapters.
+Start at: ``file.py`` (a growing file), then ``replay.py`` (a finished file), ``decode.py`` (records).
+Must stay true: how a record is decoded depends on that record only, never on its neighbours in a batch.
 """

@@ -1,6 +1,6 @@
-"""Avro records in Confluent's wire format to columns: the configured fields, by each record's own schema.
+"""Decodes Avro records in Confluent's wire format into columns of the configured fields.
 
-What becomes of a record depends on its bytes and on the schema that they name, which never changes.
+The result for a record depends on its bytes and on the schema that they name, which never changes.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ _LARGEST_ID = 2**31 - 1
 
 
 class AvroDecoder:
-    """Records of many schemas, each by its own (``topic_records.TopicDecoder``).
+    """Decodes each record by its own schema (``topic_records.TopicDecoder``).
 
-    A field of a timestamp type says its unit itself; any other number or text is in ``field.format``. Local
-    timestamps, dates and times of day are refused as no times. Decimals are numbers, as in JSON. Other bytes
-    are None: they are neither text nor number.
-
-    Guarantee: a record makes at most ``FREE_VALUES`` values more than it has bytes, of types within at most
-    ``MOST_DEPTH`` types. One of more than ``MOST_VALUES`` bytes makes at most ``MOST_VALUES`` values. Any
-    other record is undecodable (``avro_bounds.py``).
-    Cost: a few microseconds a record: the whole record is decoded, whatever is asked for. Where neither the
-    schema nor the size keeps a record within these bounds, one or two microseconds more for each value.
+    A field with a timestamp type has its unit in the schema; other numbers and texts are in ``field.format``.
+    Local timestamps, dates and times of day are refused, because they are not instants. Decimals are numbers,
+    as in JSON. Other bytes become None.
+    Guarantee: a record makes at most ``FREE_VALUES`` values more than it has bytes, nested at most
+    ``MOST_DEPTH`` types deep. A record of more than ``MOST_VALUES`` bytes makes at most ``MOST_VALUES``
+    values. Any other record is undecodable (``avro_bounds.py``).
+    Cost: a few microseconds per record, because the whole record is decoded. If neither the schema nor the
+    size ensures these bounds, one or two microseconds more per value.
     """
 
     needs_timestamps = False
@@ -50,13 +49,11 @@ class AvroDecoder:
         self._others = {other.path: other.path.split(".") for other in others}
 
     async def prepare(self, logs: Sequence[Sequence[bytes]]) -> list[int]:
-        """Fetch the schemas of records; return how many of each log, from its first on, can be decoded now.
+        """Fetch the schemas of records; return how many records at the start of each log can be decoded now.
 
-        A record whose id got no answer is neither counted nor refused: it and what follows it in its log wait
-        for the next call. The logs' ids are asked for in turn, so a log with many new ids does not keep the
-        others from asking.
-
-        Raises: OSError where no record can be decoded.
+        A record whose schema id got no answer is neither counted nor refused: it and all later records of its
+        log wait for the next call. The logs take turns, so a log with many new ids does not block the others.
+        Raises: OSError if no record can be decoded.
         """
         ids = [list(map(_schema_id, values)) for values in logs]
         in_turn = chain.from_iterable(zip_longest(*map(dict.fromkeys, ids)))
@@ -94,7 +91,7 @@ class AvroDecoder:
         return self._columns(kept, times, rows, refused)
 
     def _record(self, value: bytes) -> tuple[dict[str, Any] | Reason, Unit]:
-        """Return a record as it was written, with the unit of its time."""
+        """Return a decoded record with the unit of its time, or the reason for its refusal."""
         schema_id = _schema_id(value)
         if schema_id is not None and schema_id not in self._registry.known:
             return Reason.UNKNOWN_SCHEMA, None
@@ -115,7 +112,7 @@ class AvroDecoder:
         return record, _unit(schema, self._field.path)
 
     def _time(self, record: dict[str, Any], unit: Unit) -> tuple[TimeFormat, Any] | Reason:
-        """Return a record's time and how it is written."""
+        """Return a record's time with its format, or the reason for its refusal."""
         value: Any = record
         for key in self._keys:
             if value is None:
@@ -152,7 +149,7 @@ class AvroDecoder:
 
 
 def _schema_id(value: bytes) -> int | None:
-    """Return the id of a record's schema; None where the bytes are not of the wire format."""
+    """Return the id of a record's schema; None if the bytes are not in the wire format."""
     if len(value) < _HEADER_BYTES or value[0] != _MAGIC:
         return None
     schema_id = int.from_bytes(value[1:_HEADER_BYTES], "big")

@@ -1,4 +1,4 @@
-"""Bounds on what the bytes of an Avro record may become, checked before the record is decoded.
+"""Bounds on the number and depth of an Avro record's values, checked before the record is decoded.
 
 Some types take no bytes: null, a record without fields, a fixed of size 0. A record of 11 bytes can announce
 30 million of them in an array. A type that contains itself can be nested so deeply that the codec, which is
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-FREE_VALUES = 1_000  # that a record may hold beyond one for each of its bytes
-MOST_DEPTH = 200  # of types within types
-MOST_VALUES = 1 << 14  # of a record that is checked, and the records and unions that hold them
+FREE_VALUES = 1_000  # values that a record may hold beyond one per byte
+MOST_DEPTH = 200  # of nested types
+MOST_VALUES = 1 << 14  # of a checked record, including the records and unions that hold them
 
 _UNBOUNDED = 1 << 40
 _LONGEST_SHIFT = 63  # of a number's last byte
@@ -21,7 +21,7 @@ _FIXED_BYTES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 def is_bounded(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Say whether the schema itself keeps every record within the bounds, so that none has to be checked.
+    """Return whether the schema keeps every record within the bounds, so that no record needs a check.
 
     Args: a parsed schema, and its named types.
 
@@ -32,11 +32,11 @@ def is_bounded(schema: Any, named: Mapping[str, Any]) -> bool:
 
 
 def _free_values(schema: Any, named: Mapping[str, Any], known: dict[str, int], depth: int) -> int:
-    """Return how many values a type holds at most beyond one for each byte.
+    """Return the most values that a type holds beyond one per byte.
 
-    A record counts as a value where it is empty, a list always.
+    A record counts as a value if it is empty, a list always does.
 
-    Args: known, of the named types seen so far; a type that contains itself is unbounded.
+    Args: known, results for named types seen so far; a type that contains itself is unbounded.
     """
     if depth > MOST_DEPTH:
         return _UNBOUNDED
@@ -62,7 +62,7 @@ def _free_values(schema: Any, named: Mapping[str, Any], known: dict[str, int], d
 
 
 def within_bounds(data: bytes, start: int, schema: Any, named: Mapping[str, Any]) -> bool:
-    """Say whether a record keeps all bounds of this module.
+    """Return whether a record keeps all bounds of this module.
 
     Cost: one or two microseconds for each value, and no more values than the bound.
     """
@@ -73,7 +73,7 @@ def within_bounds(data: bytes, start: int, schema: Any, named: Mapping[str, Any]
 
 
 class _Walk:
-    """Reads over the values of a record without making them."""
+    """Walks over the values of a record without creating them."""
 
     def __init__(self, data: bytes, start: int, named: Mapping[str, Any]) -> None:
         self._data = data
@@ -83,7 +83,7 @@ class _Walk:
         self._steps = MOST_VALUES
 
     def holds(self, schema: Any) -> bool:
-        """Say whether what a type holds is within the bounds."""
+        """Return whether the next value, of this type, is within the bounds."""
         ahead: list[tuple[Any, int, int]] = [(schema, 0, -1)]  # a type, its depth, elements left in a block
         while ahead:
             kind, depth, elements = ahead.pop()
@@ -104,7 +104,7 @@ class _Walk:
         return self._at <= len(self._data)
 
     def _inside(self, kind: Any) -> list[tuple[Any, int]]:
-        """Read over one value; return the types within it, the last one first."""
+        """Skip one value; return the types nested in it, the last one first."""
         while not isinstance(kind, list):
             if isinstance(kind, str):
                 if kind not in self._named:

@@ -1,4 +1,4 @@
-"""Avro's decimals as numbers: what the same digits would be in JSON.
+"""Reads Avro's decimals as the numbers that the same digits give in JSON.
 
 fastavro's own reader rounds to the precision that a schema states and fails on some schemas; this one is
 registered with it under a name of its own and gives the nearest number, whatever the digits.
@@ -14,13 +14,13 @@ from typing import Any
 from fastavro.read import LOGICAL_READERS
 
 LOGICAL_TYPE = "decimal"
-READ_AS = "number-of-decimal"  # the logical type that stands for it in parsed schemas
+READ_AS = "number-of-decimal"  # the logical type that replaces it in parsed schemas
 MOST_DIGITS = 1_000  # far beyond a double's range; Python itself refuses to write numbers of 4,301 digits
-MOST_BYTES = 416  # of so many digits
+MOST_BYTES = 416  # the bytes that hold this many digits
 
 
 def is_decimal(schema: Mapping[str, Any]) -> bool:
-    """Say whether a schema is a decimal; where its attributes make none it is plain bytes.
+    """Return whether a schema is a valid decimal; with invalid attributes it is plain bytes.
 
     Source: Avro specification 1.12, "Decimal".
 
@@ -40,7 +40,7 @@ def is_decimal(schema: Mapping[str, Any]) -> bool:
 
 
 def number(data: bytes, scale: int) -> int | float | None:
-    """Return a decimal's number: whole ones without a scale exactly, all others as the nearest double.
+    """Return a decimal as a number: exact if the scale is 0, otherwise the nearest double.
 
     Args: data, the digits as a big-endian two's complement; no bytes, or too many, are no number.
 

@@ -1,7 +1,7 @@
-"""Records to columns: NDJSON and CSV, only the configured fields, typed, a batch at a time.
+"""Decodes NDJSON and CSV records into typed columns of the configured fields, batch by batch.
 
-What becomes of a record, and its time to the microsecond, depends on its own bytes only: every shortcut
-below is taken per record or gives what the careful way gives.
+The result for a record, and its time to the microsecond, depends on its own bytes only: every fast path below
+is taken per record or gives the same result as the slow path.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from stream_app.sources.times import TimeFormat, times_us
 
 RECORDS_AT_ONCE = 4_000
 BYTES_AT_ONCE = 1 << 16
-MOST_VALUES = 1 << 16  # of a text record beyond as many bytes, as far as their marks tell
+MOST_VALUES = 1 << 16  # of a text record with more bytes than this, estimated from its punctuation
 
 _NUMBER = re.compile(r"[+-]?\d{1,19}(\.\d{1,19})?", flags=re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class TimeField:
-    """An event time: where it stands in a record (dots for nested objects, or a CSV column), and how."""
+    """An event time: its path in a record (dots for nested objects, or a CSV column), and its format."""
 
     path: str
     format: TimeFormat
@@ -41,7 +41,7 @@ class TimeField:
 
 @dataclass(frozen=True, slots=True)
 class PlainField:
-    """A key or a value: where it stands in a record. A record without it has None there."""
+    """A key or a value: its path in a record. A record without the field gives None."""
 
     path: str
 
@@ -57,7 +57,7 @@ class Decoded:
         kept: the indices of the decoded records, shape (n,).
         columns: one array of n values per field, by path; times in microseconds since 1970, other fields as
             texts, numbers, truth values or None.
-        refused: (index, reason) of the others.
+        refused: (index, reason) of the refused records.
     """
 
     kept: Int64Array
@@ -66,7 +66,7 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """One format's way from bytes to columns."""
+    """Decodes one format from bytes to columns."""
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         """Decode records, one line each without its end."""
@@ -74,12 +74,11 @@ class Decoder(Protocol):
 
 
 async def decoded_in_turns(decode: Callable[[slice], Decoded], records: Sequence[bytes]) -> Decoded:
-    """Decode records in parts, and let other tasks run every few milliseconds.
+    """Return the decoded records; decode in parts, so that other tasks run every few milliseconds.
 
-    A cut is due at its instant, however many records there are to decode, and however large they are: a part
-    has at most ``RECORDS_AT_ONCE`` records and ``BYTES_AT_ONCE`` bytes, or is one record.
-
-    Args: decode, which treats each record by itself, for a part of them.
+    The number and size of records must not delay a cut. So a part has at most ``RECORDS_AT_ONCE`` records and
+    ``BYTES_AT_ONCE`` bytes, or is one record.
+    Args: decode, decodes a part of the records, each independently.
     """
     parts = []
     for start, stop in pairwise(_turns(records)):
@@ -96,7 +95,7 @@ async def decoded_in_turns(decode: Callable[[slice], Decoded], records: Sequence
 
 
 def _turns(records: Sequence[bytes]) -> list[int]:
-    """Return where the parts of ``decoded_in_turns`` begin, and the end of the last one."""
+    """Return the start of each part of ``decoded_in_turns``, and the end of the last part."""
     ends = np.cumsum(np.fromiter(map(len, records), dtype=np.int64, count=len(records)))
     turns = [0]
     while turns[-1] < len(records):
@@ -108,19 +107,19 @@ def _turns(records: Sequence[bytes]) -> list[int]:
 
 
 def _has_too_many_values(record: bytes) -> bool:
-    """Say whether a record may hold more than ``MOST_VALUES`` values, by the marks that each value needs.
+    """Return whether a record may hold more than ``MOST_VALUES`` values, by counting punctuation.
 
-    A comma, a bracket or a brace within a text counts too: telling them apart is what takes long. One record
-    must not keep a cut waiting, or it would decide in which bin another one counts.
+    Commas, brackets and braces within texts count too, because excluding them is slow. One record must not
+    delay a cut, or it would decide in which bin another record counts.
     """
     return len(record) > MOST_VALUES and sum(map(record.count, (b",", b"[", b"{"))) > MOST_VALUES
 
 
 class NdjsonDecoder:
-    """JSON objects, one a line.
+    """Decodes JSON objects, one per line.
 
     Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable.
-    Cost: about half a microsecond a record; a batch with a record that does not decode takes a little more.
+    Cost: about half a microsecond per record; a batch with an undecodable record takes a little longer.
 
     >>> decoder = NdjsonDecoder([TimeField("at.s", "s")])
     >>> decoded = decoder.decode([b'{"at": {"s": 1.5}}', b'{"at": {"s": null}}', b'{"at'])
@@ -162,7 +161,7 @@ class NdjsonDecoder:
         return found, kept
 
     def _why(self, record: bytes) -> Reason:
-        """Find out what is wrong with a record that is not of the type."""
+        """Return the reason for refusing a record that does not have the type."""
         try:
             whole = msgspec.json.decode(record)
         except _UNDECODABLE:
@@ -190,7 +189,7 @@ class CsvDecoder:
     Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable.
     Args: header, the file's first line.
     Raises: OperatorError for a header without one of the fields.
-    Cost: about a microsecond a record.
+    Cost: about a microsecond per record.
 
     >>> decoder = CsvDecoder(b"id,at", [TimeField("at", "iso8601")])
     >>> decoder.decode([b"7,1970-01-01T00:00:01Z", b"8", b"9,"]).refused
@@ -232,7 +231,7 @@ class CsvDecoder:
         return _columns(self._fields, rows, kept, refused)
 
     def _found(self, record: bytes) -> list[Any] | Reason:
-        """Return the fields' values of one record, or why it has none."""
+        """Return the fields' values of one record, or the reason for its refusal."""
         try:
             values = _csv_values(record)
         except _UNDECODABLE:
@@ -257,7 +256,7 @@ def _columns(
     kept: list[int],
     refused: list[tuple[int, Reason]],
 ) -> Decoded:
-    """Turn the fields' values into times, and refuse the records whose times are none."""
+    """Return the columns with times converted; refuse records without a valid time."""
     indices = np.array(kept, dtype=np.int64)
     good: NDArray[np.bool_] = np.ones(len(indices), dtype=np.bool_)
     columns: dict[str, NDArray[Any]] = {}
@@ -274,14 +273,14 @@ def _columns(
     return Decoded(indices, columns, refused)
 
 
-# A path as attributes of a struct, and the keys of what lies further inside.
+# A field's place: the attribute path in a struct, and the keys further inside.
 _Place = tuple[str, tuple[str, ...]]
 
 
 def _record_type(types: Mapping[str, Any]) -> tuple[type[msgspec.Struct], dict[str, _Place]]:
-    """Return a struct that knows the paths' fields only, and each path's place in it.
+    """Return a struct type with only the fields of these paths, and each path's place in it.
 
-    Plain fields have the type Any: whatever stands there, or does not, the record decodes.
+    Plain fields have the type Any: the record decodes whatever their value, or without them.
     """
     below: dict[str, dict[str, Any]] = {}
     for path, typed in types.items():
@@ -336,7 +335,7 @@ def _number(text: str) -> int | float | None:
 
 
 def _csv_values(line: bytes) -> list[str] | None:
-    """Return the values of one line, or None where a quote is left open or they may be too many."""
+    """Return the values of one line, or None if a quote is left open or there may be too many values."""
     if _has_too_many_values(line):
         return None
     text = line.decode()

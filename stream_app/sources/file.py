@@ -23,13 +23,13 @@ _NOTED_BYTES = 4096
 class FileSource:
     """Follow a file from any position (``ports.Source``).
 
-    The file may only grow. One that is truncated, replaced or gone is refused, because positions would mean
-    other records.
+    The file may only grow. A truncated, replaced or missing file is refused, because its positions would no
+    longer mean the same records.
 
     Args:
         path, format, fields: the file, and what to decode of its records.
-        directory: of this file alone; notes its first bytes, to know another file after a restart.
-    Raises: OperatorError where the file cannot be read or is another one.
+        directory: of this file only; keeps a note of its first bytes, to recognise the file after a restart.
+    Raises: OperatorError if the file cannot be read or is a different file.
     """
 
     def __init__(self, path: Path, format: FileFormat, fields: Sequence[Field], directory: Path) -> None:
@@ -63,7 +63,7 @@ class FileSource:
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:
-        """Return the position after the last complete line of this moment."""
+        """Return the position after the file's last complete line now."""
         return dict.fromkeys(partitions, [self._advance()] * len(instants_us))
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
@@ -77,7 +77,7 @@ class FileSource:
         while True:
             complete = self._advance()
             self._check_position(position)
-            # Small batches: they are decoded while cuts of this file may be due.
+            # Small batches, because cuts of this file may come due while they are decoded.
             batch = self._lines.read(position, min(complete, position + BATCH_BYTES)) or self._lines.read(
                 position, complete
             )
@@ -89,7 +89,7 @@ class FileSource:
             await asyncio.sleep(min(POLL_S, left_s))
 
     def ends(self) -> Mapping[str, int]:
-        """Return where the file ended when it was last looked at: for the operator's lag."""
+        """Return the file's end when it was last read, for the operator's lag metric."""
         return {PARTITION: self._complete}
 
     async def close(self) -> None:
@@ -97,7 +97,7 @@ class FileSource:
         self._lines.close()
 
     def _advance(self) -> int:
-        """Look at the file again; return the position after its last complete line."""
+        """Check the file again; return the position after its last complete line."""
         try:
             named = self._path.stat()
         except OSError as failure:
@@ -113,7 +113,7 @@ class FileSource:
         return self._complete
 
     def _check_position(self, position: int) -> None:
-        """Refuse a first position that is not in this file: it was reached in another one."""
+        """Refuse a first position that is not in this file: it belongs to a different file."""
         if not self._position_checked:
             if position > self._complete or not self._lines.starts_line(position):
                 raise OperatorError(f"{self._path}: this is not the file counted so far; put that back")
