@@ -1,12 +1,11 @@
-"""Closing bins: one loop a stream, from the clock to a release in the store; ``publishing.py`` goes on.
+"""Closes bins: one loop per stream, from the clock to a release in the store; ``publishing.py`` continues.
 
     clock -> seal -> exact counts -> release -> read back -> witness -> publish at the next public instant
 
-Anticipating streams take a release's noise from what was stored before the epoch opened, and draw the next
-epoch's while the running one is in its second half. Causal ones over keys and values draw between closings.
-
-A release whose reply is lost is never repeated from memory: the store is loaded again, and what it holds is
-the truth.
+Anticipating streams take a release's noise from pages stored before the epoch opened. They draw the next
+epoch's noise in the second half of the running epoch. Causal streams over keys and values draw noise between
+closings. A release whose reply is lost is never repeated from memory: the loop loads the store again, and the
+loaded state is the truth.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from stream_app.outage import Outage
 from stream_app.ports import Clock, NoiseKeys, OperatorError, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger
 
-MOST_BINS = 256  # bins in one release: one fsync for all of them, and never a long script
-POLL_S = 0.01  # how soon to ask again for a bin that is due while a partition has not reached its cut
-MOST_POLLS = 50  # then everything is looked at again: the stream, its lease, its witness
-FOLLOW_S = 0.5  # how soon a worker that does not close a stream looks again
+MOST_BINS = 256  # bins in one release: one fsync for all of them, and the script stays short
+POLL_S = 0.01  # pause before asking again for a due bin whose cut a partition has not reached
+MOST_POLLS = 50  # then everything is checked again: the stream, its lease, its witness
+FOLLOW_S = 0.5  # how often a worker that does not close a stream checks it
 PATIENCE_S = 2 * LEASE_S
 RETRY_S = 0.5
 NOISE_LOST = "its stored noise was lost"
@@ -45,20 +44,20 @@ log = logging.getLogger(__name__)
 
 
 class Closer:
-    """Close one stream's bins when they are due, release them once, and make them visible.
+    """Closes one stream's bins when they are due, releases them once, and makes them visible.
 
     Args:
         source: asked for its partitions only.
         clock: closes bins; ``wall`` makes results visible. They differ in a replay.
-        noise: a private source; a seeded one is refused.
-        keys: of noise that is drawn ahead and stored.
-        planned: what the configuration declares, with a tree planned for it (see ``open_stream``).
+        noise: a private source of noise; a seeded source is refused.
+        keys: the keys of stored noise.
+        planned: the configured declaration with a tree planned for it (see ``open_stream``).
         publish_every_us: results become visible at multiples of this on the wall clock.
-        ledger: of the stream's source; None: the store's, where nothing accepts a second measurement.
-        lease: where several workers may close the stream; None: this is the only one.
-        witness_is_public: readers see the witness, so that it is written at public instants only.
-        make_nonce: names an attempt to release; no two may be equal.
-        on_end: notified when an epoch has ended early, with the reason and the bins that nobody will count.
+        ledger: of the stream's source; None: the store's ledger, which accepts no second measurement.
+        lease: needed if several workers may close the stream; None: this is the only worker.
+        witness_is_public: whether readers see the witness; it is then written at public instants only.
+        make_nonce: returns a new unique name for each attempt to release.
+        on_end: called when an epoch has ended early, with the reason and the number of uncounted bins.
     Raises: ValueError for noise that protects nobody.
     """
 
@@ -111,10 +110,10 @@ class Closer:
         return self._finished
 
     async def open(self) -> StreamState:
-        """Load the stream, opened and in agreement with the witness, which then holds all that is released.
+        """Open the stream and return its state, in agreement with a witness that has all releases.
 
-        Ingest may start after the first return. Returns: the state. SECRET.
-        Raises: OperatorError where the stream may not run; OSError where the store did not answer.
+        Ingest may start after the first return. Returns: the state, SECRET.
+        Raises: OperatorError if the stream may not run; OSError if the store did not answer.
         """
         self._strategy, state = await open_stream(
             self._store,
@@ -135,12 +134,12 @@ class Closer:
         return state
 
     async def agree(self) -> None:
-        """Return when store and witness agree; who does not close the stream waits for the one who does.
+        """Return when store and witness agree; a worker that does not close the stream waits for its closer.
 
-        Raises: as ``open``; OperatorError where another worker closes it under keys that this one lacks.
+        Raises: as ``open``; OperatorError if another worker closes it with keys that this worker lacks.
         """
         followed_s = 0.0
-        self._leadership.doubt()  # the witness is asked, not remembered
+        self._leadership.doubt()  # so that the witness is asked again
         while True:
             if await self._leadership.leads():
                 await self.open()
@@ -148,7 +147,7 @@ class Closer:
             if await agrees(self._store, self._witness, self._strategy):
                 if await self._ahead.shares_keys():
                     return
-                if followed_s > PATIENCE_S:  # somebody alive keeps the lease, or it would be ours by now
+                if followed_s > PATIENCE_S:  # a live worker keeps the lease, or it would be ours by now
                     raise OperatorError(
                         f"stream {self._name}: another worker closes it, and this one has no keys of its "
                         "stored noise; give all workers one secrets.key_file, or write tree.release: causal"
@@ -157,7 +156,7 @@ class Closer:
             followed_s += FOLLOW_S
 
     async def run(self) -> None:
-        """Close and publish until cancelled, which may happen at any await; a replay returns at its end."""
+        """Close and publish until cancelled, which is safe at any await; a replay returns at its end."""
         try:
             async with asyncio.TaskGroup() as loops:
                 drawing = loops.create_task(self._persistently(self._draw_ahead))
@@ -172,7 +171,7 @@ class Closer:
             raise failures.exceptions[0] from None
 
     async def _close(self, outage: Outage) -> None:
-        """Close bins for ever: what is due, then sleep until the next closing instant."""
+        """Close bins in an endless loop: close all due bins, then sleep until the next closing instant."""
         while True:
             if not await self._leadership.leads():
                 await asyncio.sleep(FOLLOW_S)
@@ -188,7 +187,7 @@ class Closer:
                 await self._until_sealed(next_bin)
 
     async def _until_sealed(self, bin: int) -> None:
-        """Return when every partition has reached its cut of a bin, or a while later."""
+        """Return when every partition has reached its cut of a bin, or after ``MOST_POLLS`` checks."""
         for _ in range(MOST_POLLS):
             await asyncio.sleep(POLL_S)
             if await self._sealed(bin) >= bin:
@@ -203,7 +202,7 @@ class Closer:
         await self._publisher.run(outage, lambda: self._finished)
 
     async def _fill_pool(self, _outage: Outage) -> None:
-        """Between two closings, draw what the next one of a causal stream over many columns will ask for."""
+        """Draw noise between closings for the next closing of a causal stream over many columns."""
         while True:
             await self._pool_wanted.wait()
             self._pool_wanted.clear()
@@ -216,9 +215,9 @@ class Closer:
                 pass
 
     async def close_due(self) -> tuple[int, bool]:
-        """Release every due bin that all partitions have reached the cut of, in steps of ``MOST_BINS``.
+        """Release every due bin whose cut all partitions have reached, in steps of ``MOST_BINS``.
 
-        Returns: the next bin to release, and whether all due ones are released.
+        Returns: the next bin to release, and whether all due bins are released.
         """
         while True:
             state = await self.open()
@@ -232,15 +231,15 @@ class Closer:
             await self._release(state, min(sealed, state.released_bin + MOST_BINS))
 
     async def show_released(self) -> None:
-        """Make visible what is released; this is the one moment at which a public witness is written."""
+        """Make released rows visible; a public witness is written only here."""
         await self._publisher.show_released()
 
     async def publish_witnessed(self) -> None:
-        """Make visible what the witness holds."""
+        """Make the witness's rows visible."""
         await self._publisher.show_witnessed()
 
     async def _seal(self, state: StreamState, due: int) -> int:
-        """Seal what is due, within the epoch and the replay; return the last sealed bin of these."""
+        """Seal the due bins within the epoch and the replay; return the last sealed bin."""
         limits = [due, state.epoch.first_bin + state.epoch.bins - 1]
         if self._declaration.last_bin is not None:
             limits.append(self._declaration.last_bin)
@@ -251,7 +250,7 @@ class Closer:
         return await self._store.seal(self._name, self._strategy.hash, listed, bin)
 
     async def _release(self, state: StreamState, last_bin: int) -> None:
-        """Noise sealed bins and offer the release; whatever the store answers, it is loaded again."""
+        """Add noise to sealed bins and send the release to the store, which is then always loaded again."""
         first_bin, width = state.released_bin + 1, self._strategy.width
         ahead: BinsNoise | None = None
         if self._strategy.kind.drawn_ahead:
@@ -269,7 +268,7 @@ class Closer:
         noise = self._pool or self._noise
         arguments = state, self._strategy, counts, noise, self._make_nonce(), ahead
         if self._strategy.kind.slow:
-            # A mechanism may take long, and longer for some counts: cuts and other streams do not wait.
+            # A mechanism may take long, depending on the counts: cuts and other streams must not wait for it.
             release = await noise_ahead.in_thread(make_release, *arguments)
         else:
             release = make_release(*arguments)
@@ -277,11 +276,11 @@ class Closer:
         self._check_strategy(reply)
 
     async def _tally(self, last_bin: int) -> None:
-        """Where only so many of a user's records count, choose them in all bins up to this one."""
+        """For capped streams, choose the users' records that count in all bins up to this one."""
         per_user = self._declaration.per_user
         reply = Reply.ALREADY if per_user is None else Reply.DONE
         while per_user is not None and reply is Reply.DONE:
-            await self._leadership.leads()  # many users may take longer than the lease
+            await self._leadership.leads()  # tallying many users may outlast the lease
             reply = await self._store.tally(self._name, self._strategy.hash, per_user.max_events, last_bin)
         self._check_strategy(reply)
 
@@ -290,22 +289,22 @@ class Closer:
             raise OperatorError(f"stream {self._name}: another strategy was started under its name; stop one")
 
     async def _forget(self, state: StreamState) -> None:
-        """At each start, new epoch and end of a replay, drop deleted counts from the store's log as well."""
+        """Drop deleted counts from the store's log: at each start, new epoch and end of a replay."""
         now = state.epoch.epoch, self._finished
         if self._forgotten != now:
             await self._store.forget()
             self._forgotten = now
 
     async def _persistently(self, loop: Callable[[Outage], Awaitable[None]]) -> None:
-        """Run a loop again whenever the store or the witness did not answer: it begins by loading.
+        """Run a loop, and again whenever the store or the witness did not answer; it begins by loading.
 
-        The loop says when the outage is over.
+        The loop itself reports when the outage is over.
         """
         outage = Outage(log, "closer")
         while True:
             try:
                 return await loop(outage)
             except OSError as failure:
-                self._leadership.doubt()  # the store may be another one: the witness is asked anew
+                self._leadership.doubt()  # the store may be a different one: ask the witness again
                 outage.failed(failure)
                 await asyncio.sleep(RETRY_S)

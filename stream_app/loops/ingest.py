@@ -1,10 +1,10 @@
-"""Events in: one loop a source, from its batches to exactly one atomic apply for every record.
+"""Counts events: one loop per source, from its batches to exactly one atomic apply for every record.
 
     read -> dead letters -> bins -> apply
 
-When cuts are taken has nothing to do with this loop (``cutting.py``): the store refuses an apply that was
-binned against older cuts, or while a cut is due, and the slice is binned again. This loop keeps nothing that
-the store does not know better: after any doubt it forgets what it knew and loads.
+The time of cuts does not depend on this loop (``cutting.py``). The store refuses an apply that was binned
+against older cuts, or while a cut is due; the slice is then binned again. The store is always right: after
+any doubt this loop drops its view and loads again.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from stream_app.together import each_to_its_end
 
 READ_TIMEOUT_S = 0.1
 RETRY_S = 0.5
-READ_EVERY_S = 0.05  # while a read brings few records: each read costs every stream an apply
+READ_EVERY_S = 0.05  # if reads bring few records, because each read costs every stream an apply
 FEW_RECORDS = 1_000
-CUT_WAIT_S = 0.05  # for a cut that is due; then the store is asked what has become of it
-MOST_TOGETHER = 20_000  # records times streams that are binned in one turn of the loop: cuts need turns too
-MOST_NAMED_AHEAD = 100  # of a slice: records from the future that get a dead letter if they are refused
+CUT_WAIT_S = 0.05  # the wait for a due cut, before the store is asked about it
+MOST_TOGETHER = 20_000  # records times streams binned in one turn of the event loop: cuts need turns too
+MOST_NAMED_AHEAD = 100  # records per slice, dated too far ahead, that get a dead letter if refused
 Start = Literal["earliest", "latest"] | int  # an instant in microseconds since 1970
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """The part of a batch that a stream has not applied yet, with what becomes of every record."""
+    """The part of a batch that a stream has not applied yet, with the assignment of every record."""
 
     batch: RecordBatch
     first: int  # the index in the batch of its first record
@@ -55,16 +55,16 @@ class _Slice:
 
 
 class Ingest:
-    """Count the events of one source in the cells of its streams.
+    """Counts the events of one source in the cells of its streams.
 
     Args:
-        cutter: takes the cuts of the same streams. This loop asks it under a virtual clock only, where time
-            waits for cuts; a live cutter runs beside it.
+        cutter: takes the cuts of the same streams. This loop calls it only under a virtual clock, where time
+            waits for cuts; a live cutter runs concurrently.
         views: shared with the cutter. The streams must be open and agree with the witness (``Closer.open``)
-            before this loop starts; what each counts, and how, is the strategy under which it is open.
-        start: where a stream that has never read a partition begins.
-        user_key: of the hashes of users, for streams with a cap on the events of each; 32 bytes.
-    Raises: OperatorError from ``run`` and ``step``; neither that nor a log line holds a count or a position.
+            before this loop starts. Each counts by the strategy with which it is open.
+        start: where a stream without any positions begins to read.
+        user_key: the key of the hashes of users, 32 bytes, for streams with a cap per user.
+    Raises: OperatorError from ``run`` and ``step``. No error or log line contains a count or a position.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Ingest:
         self._user_key = user_key
 
     async def run(self) -> None:
-        """Count until cancelled, which may happen at any await."""
+        """Count until cancelled, which is safe at any await."""
         outage = Outage(log, "ingest")
         while True:
             try:
@@ -103,22 +103,23 @@ class Ingest:
                 await asyncio.sleep(RETRY_S)
 
     async def _pause(self) -> None:
-        """Let records gather until the next multiple of ``READ_EVERY_S``, unless a bin waits for them.
+        """Wait for more records until the next multiple of ``READ_EVERY_S``, unless a bin waits for them.
 
-        The clock and the cuts say when is read, not the records: what one more of them costs ends here.
+        The clock and the cuts decide when to read, not the records. So the time that one more record costs
+        does not shift later reads.
         """
         if self._views.reached_cuts(self._owned):
             now_s = asyncio.get_running_loop().time()
             await self._views.cuts_within(READ_EVERY_S - now_s % READ_EVERY_S)
 
     async def step(self) -> int:
-        """Read once and apply what was read; return the number of records.
+        """Read once and apply the records; return their number.
 
-        Raises: OSError where it is not known whether a call happened; calling again is always safe.
+        Raises: OSError if it is unknown whether a call took effect; calling again is always safe.
         """
         partitions = await self._source.owned()
         if partitions != self._owned:
-            self._views.forget()  # somebody else may have moved what is owned now
+            self._views.forget()  # another worker may have moved the partitions that are owned now
         streams = await self._views.complete(self._store)
         streams = [await self._with_partitions(stream, partitions) for stream in streams]
         self._owned = partitions
@@ -133,10 +134,10 @@ class Ingest:
         return sum(len(batch.positions) + len(batch.refused) for batch in batches)
 
     async def _with_partitions(self, stream: LoadedStream, partitions: Sequence[str]) -> LoadedStream:
-        """Return the stream after it has begun the partitions that it has never read."""
+        """Start the partitions that a stream has never read; return the stream."""
         new = [partition for partition in partitions if partition not in stream.partitions]
-        # A partition that appears later is read from its beginning, or its first events would be lost. So
-        # whoever begins the stream begins all partitions, its own and those of others.
+        # A partition that appears later is read from its beginning, or its first events would be lost. So the
+        # worker that starts the stream starts all partitions, including those of other workers.
         start: Start = "earliest" if stream.partitions else self._begins(stream)
         if new and not stream.partitions:
             new = list(await self._source.partitions())
@@ -147,9 +148,10 @@ class Ingest:
         return await self._views.load(stream.name, self._store) if new else stream
 
     def _begins(self, stream: LoadedStream) -> Start:
-        """Return where a stream begins that has no positions.
+        """Return where a stream without positions begins to read.
 
-        A stream with epochs behind it lost them with the store: it reads again what its epoch may count.
+        A stream with earlier epochs lost its positions with the store: it reads again all records that its
+        running epoch may count.
         """
         if stream.epoch == 0:
             return self._start
@@ -158,13 +160,13 @@ class Ingest:
 
     async def _start_position(self, stream: LoadedStream, partition: str, start: Start) -> int:
         if start == "latest":
-            # Where the log ends now; in a replay, where the stream's first bin begins.
+            # The current end of the log; in a replay, the start of the stream's first bin.
             start_us = stream.declaration.binning.end_us(stream.sealed_bin)
             return (await self._source.positions_at([partition], [start_us]))[partition][0]
         return await self._source.first_position(partition, start if isinstance(start, int) else None)
 
     async def _apply_to_all(self, streams: Sequence[LoadedStream], batch: RecordBatch) -> list[LoadedStream]:
-        """Apply a batch to all streams, as many side by side as its size allows; return them as they are."""
+        """Apply a batch to all streams, as many at once as its size allows; return their new states."""
         applied: list[LoadedStream] = []
         while rest := streams[len(applied) :]:
             together = rest[: max(MOST_TOGETHER // max(len(batch.positions), 1), 1)]
@@ -172,14 +174,14 @@ class Ingest:
         return applied
 
     async def _apply_batch(self, stream: LoadedStream, batch: RecordBatch) -> LoadedStream:
-        """Apply what this stream has not applied of a batch; bin it again when the store knows better.
+        """Apply the part of a batch that this stream has not applied; bin it again if the store refuses.
 
-        Returns: the stream as the store told it last.
+        Returns: the stream as last read from the store.
         """
         while True:
             state = stream.partitions.get(batch.partition)
             if state is None or not batch.start <= state.position < batch.end:
-                return stream  # somebody else is past it, or the store was set back: it is read again
+                return stream  # another worker is past it, or the store was set back: it is read again
             part = self._binned(stream, batch, state)
             reply = await self._apply_slice(stream, part)
             if reply in (Reply.DONE, Reply.ALREADY):
@@ -189,9 +191,9 @@ class Ingest:
                 stream = await self._views.load(stream.name, self._store)
 
     async def _sees_cut(self, stream: LoadedStream, part: _Slice) -> bool:
-        """Wait a little for a cut that is due: records have no say in when it is taken.
+        """Wait a little for a due cut, whose time does not depend on records.
 
-        Returns: whether the view knows another cut than the slice was binned against.
+        Returns: whether the view has a newer cut than the slice was binned against.
         """
         partition, known_bin = part.batch.partition, part.state.last_cut_bin
         if self._clock.virtual:
@@ -213,14 +215,14 @@ class Ingest:
         return _Slice(batch, first, state, refusing(assignment, refused), cells, users)
 
     async def _apply_slice(self, stream: LoadedStream, part: _Slice) -> Reply:
-        """Apply a slice in order; return the first reply that says that not all of it is applied."""
+        """Apply a slice in order; stop at a reply that refuses, and return the last reply."""
         refusals = list(_refusals(part, stream.rules))
         if refusals:
             await self._dead_letters.write(refusals, stream.name)
         reply = Reply.DONE
         for change in self._changes(stream, part):
             if change.ahead is not None:
-                stream.aside.add(change.partition)  # before the call: it may happen without a reply
+                stream.aside.add(change.partition)  # before the call, which may take effect without a reply
             reply = await self._store.apply(stream.name, change)
             check_strategy(stream.name, reply)
             if reply not in (Reply.DONE, Reply.ALREADY):
@@ -268,14 +270,14 @@ class Ingest:
             expected = new
 
     def _users(self, stream: LoadedStream, part: _Slice, counted: NDArray[np.bool_]) -> UserRecords | None:
-        """Return whose the counted records are, where only so many of a user count."""
+        """For capped streams, return the users of the counted records; otherwise None."""
         if part.users is None:
             return None
         users = [str(user) for user in part.users[counted].tolist()]
         return UserRecords.of(users, stream.windows.of(part.assignment.bins[counted]), self._user_key)
 
     async def _count_refused(self, name: str, part: _Slice) -> None:
-        """Tell the operator how many records were refused, and why. A crash may lose a count or repeat it."""
+        """Count refused records for the operator, by reason. A crash may lose or repeat such a count."""
         counts: Counter[str] = Counter()
         for reason, mask in part.assignment.refused.items():
             counts[reason] += int(mask.sum())
@@ -286,7 +288,7 @@ class Ingest:
 
 
 def _positions(streams: Sequence[LoadedStream], partitions: Sequence[str]) -> dict[str, int]:
-    """Return where to read each partition: at the position of the stream that is furthest behind."""
+    """Return the position to read each partition from: that of the stream furthest behind."""
     wanted: dict[str, int] = {}
     for stream in streams:
         for partition in partitions:
@@ -297,7 +299,7 @@ def _positions(streams: Sequence[LoadedStream], partitions: Sequence[str]) -> di
 
 @dataclass(frozen=True)
 class _Rows:
-    """Records that have a bin, and whose they are where only so many of a user count."""
+    """Records that were assigned a bin, with their users for capped streams."""
 
     bins: Int64Array
     cells: Int64Array
@@ -306,12 +308,12 @@ class _Rows:
 
     @cached_property
     def keys(self) -> Int64Array:
-        """Return a number for each record: equal where the store counts them together."""
+        """Return a number for each record: equal if the store counts the records together."""
         keys = self.bins * self.width + self.cells
         return keys if self.users is None else self.users.keys(keys)
 
     def aggregated(self, some: Int64Array | slice) -> tuple[Int64Array, Int64Array, Int64Array, Users | None]:
-        """Return bins, cells, deltas and users of some records, those that count together in one row."""
+        """Return bins, cells, deltas and users of some records; records that count together are one row."""
         if self.users is None:
             return *aggregate(self.bins[some], self.cells[some], self.width), None
         _, firsts, deltas = np.unique(self.keys[some], return_index=True, return_counts=True)
@@ -320,13 +322,13 @@ class _Rows:
 
 
 def _named(bins: Int64Array, positions: Int64Array) -> list[tuple[int, int]]:
-    """Return (own bin, position) of the first records that are set aside, for their dead letters."""
+    """Return (own bin, position) of the first ``MOST_NAMED_AHEAD`` records set aside, for dead letters."""
     first = slice(MOST_NAMED_AHEAD)
     return list(zip(bins[first].tolist(), positions[first].tolist(), strict=True))
 
 
 def _refusals(part: _Slice, rules: BinRules) -> Iterator[Refusal]:
-    """Yield a dead letter for each record that has no bin, unless late ones are to be dropped silently."""
+    """Yield a refusal for each record without a bin, except late records that are to be dropped silently."""
     for reason, mask in part.assignment.refused.items():
         if reason is Reason.LATE and rules.late == "drop":
             continue

@@ -1,4 +1,4 @@
-"""Making released rows visible: read back, written to the witness, published at the next public instant.
+"""Makes released rows visible: reads them back, writes the witness, publishes at the next public instant.
 
 Visible <= witnessed <= released, at every moment and after any crash.
 """
@@ -14,17 +14,17 @@ from stream_app.loops.lease import Leadership
 from stream_app.outage import Outage
 from stream_app.ports import Clock, Store, Witness
 
-PART_OF_INSTANT = 4  # of the time between two public instants: a loop that is later has missed one
-MOST_MISSED = 10  # in a row, then what is due is shown late: nobody is served by never
+PART_OF_INSTANT = 4  # a loop that is late by more than a quarter of the period has missed the instant
+MOST_MISSED = 10  # instants missed in a row; after that, due rows are shown late rather than never
 
 
 class Publisher:
-    """One stream's way from released to visible.
+    """Makes one stream's released rows visible.
 
     Args:
-        wall: makes results visible.
+        wall: the clock of public instants.
         every_us: results become visible at multiples of this on the wall clock.
-        witness_is_public: readers see the witness, so that it is written at public instants only.
+        witness_is_public: whether readers see the witness; it is then written at public instants only.
     """
 
     def __init__(
@@ -47,23 +47,23 @@ class Publisher:
         self._released_seq = self._witnessed_seq = self._published_seq = 0
 
     async def released(self, strategy: Strategy, epoch: int, seq: int) -> None:
-        """Note what the store has released; write it to the witness, unless readers would see that."""
-        if self._epoch != epoch:  # what was shown before may be lost, and is shown again
+        """Note the store's released rows; write them to the witness unless readers can see it."""
+        if self._epoch != epoch:  # rows shown before may be lost, so they are shown again
             self._epoch, self._published_seq = epoch, 0
         self._strategy, self._released_seq = strategy, seq
         if not self._witness_is_public:
             await self._write()
 
     async def run(self, outage: Outage, finished: Callable[[], bool]) -> None:
-        """Publish at public instants until all is visible of a stream that has finished.
+        """Publish at public instants; return when a finished stream is wholly visible.
 
-        An instant that was missed waits for the next one.
+        Rows that missed an instant wait for the next instant.
         """
         missed = 0
         while not (finished() and self._published_seq == self._witnessed_seq == self._released_seq):
             instant_us = next_public_instant_us(await self._wall.now_us(), self._every_us)
             await self._wall.sleep_until_us(instant_us)
-            # How long the loop was busy follows the events: a late loop waits for the next instant.
+            # The loop's busy time depends on the events, so a late loop waits for the next instant.
             late_us = await self._wall.now_us() - instant_us
             missed = missed + 1 if late_us > self._every_us // PART_OF_INSTANT else 0
             if missed % MOST_MISSED == 0:
@@ -71,21 +71,21 @@ class Publisher:
                 outage.over()
 
     async def show_released(self) -> None:
-        """Make visible what is released; this is the one moment at which a public witness is written."""
+        """Make released rows visible; a public witness is written only here."""
         behind = self._witnessed_seq < self._released_seq
         if self._witness_is_public and behind and await self._leadership.leads():
             await self._write()
         await self.show_witnessed()
 
     async def show_witnessed(self) -> None:
-        """Make visible what the witness holds."""
+        """Make the witness's rows visible."""
         seq = self._witnessed_seq
         if self._strategy is not None and seq > self._published_seq:
             await self._store.publish(self._strategy.stream, seq)
             self._published_seq = seq
 
     async def _write(self) -> None:
-        """Read back what the store holds and the witness does not, and write it there durably."""
+        """Read back the rows that the witness lacks from the store, and write them there durably."""
         assert self._strategy is not None
         try:
             self._witnessed_seq = await copy_released(
@@ -97,9 +97,9 @@ class Publisher:
 
 
 async def copy_released(store: Store, witness: Witness, strategy: Strategy, released_seq: int) -> int:
-    """Write the released rows that the witness lacks there, durably and in order; return its last seq.
+    """Write the released rows that the witness lacks, durably and in order; return the witness's last seq.
 
-    Raises: OSError where the store or the witness did not answer; calling again is always safe.
+    Raises: OSError if the store or the witness did not answer; calling again is always safe.
     """
     stream, limit = strategy.stream, rows_at_once(strategy.kind)
     head = await witness.head(stream)
@@ -107,7 +107,7 @@ async def copy_released(store: Store, witness: Witness, strategy: Strategy, rele
     while seq < released_seq:
         rows = await store.witness_rows(stream, strategy, seq, limit)
         if not rows:
-            break  # the epoch has just opened; seqs that the store never had lie behind it
+            break  # the epoch has just opened; the missing seqs are from a store that was lost
         await witness.append(stream, rows)
         seq = rows[-1].seq
     return seq
