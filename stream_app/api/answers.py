@@ -1,4 +1,4 @@
-"""From a view to the shapes of the API. Pure: a view and a question in, an answer out."""
+"""Compute the API's answers from a view and a query. Pure functions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _CONSISTENT = (
     "those of the unbiased values."
 )
 MOST_NUMBERS = 100_000  # in one answer of /nodes
-LARGEST_EXPONENT = 20  # beyond this "the odds change by a factor of" says nothing
+LARGEST_EXPONENT = 20  # for larger epsilons "the odds change by a factor of" has no meaning
 PROTECTED = [
     "Whether any one event happened: all that is shown together shifts the odds of that by the factor below.",
     "Against everyone who reads this, with whatever else they know, however long they watch.",
@@ -71,12 +71,12 @@ _LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_
 
 
 def summary(view: StreamView) -> StreamSummary:
-    """Describe a stream at a glance."""
+    """Return the short description of a stream."""
     return StreamSummary.model_validate(_summary(view))
 
 
 def detail(view: StreamView) -> StreamDetail:
-    """Describe a stream with its tree and epochs."""
+    """Return the description of a stream with its tree and epochs."""
     design = view.strategy.design
     return StreamDetail.model_validate(
         _summary(view)
@@ -142,7 +142,7 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
 
 
 def _consistent(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
-    """Answer with consistent values; intervals stay those of the unbiased ones, cut off at zero."""
+    """Answer with consistent values and the unbiased values' intervals, cut off at zero."""
     found = series(view, query.model_copy(update={"view": "unbiased", "method": None}))
     method = query.method or "top_down"
     edges = np.rint(np.array([found.start, found.end]) * 1e6).astype(np.int64)
@@ -159,7 +159,7 @@ def _consistent(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
 
 
 def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
-    """Return released nodes of one level. Raises: QueryError for an epoch or level that is not there."""
+    """Return released nodes of one level. Raises: QueryError for an unknown epoch or level."""
     design = view.strategy.design
     number = view.epoch if query.epoch is None else query.epoch
     epoch = next((one for one in view.epochs if one.record.epoch == number), None)
@@ -203,9 +203,9 @@ def _levels(design: TreeDesign) -> dict[str, list[str] | list[float]]:
 def privacy(
     view: StreamView, ledger: Sequence[LedgerEntry], may_read: Callable[[str], bool] = lambda _stream: True
 ) -> PrivacyAnswer:
-    """State what is protected and how strongly.
+    """Return the stream's privacy statement: what is protected, and how strongly.
 
-    Args: the ledger of the stream's source; may_read, whether a reader may know a stream by its name.
+    Args: ledger, of the stream's source; may_read, whether a reader may see a stream's name.
     """
     design, source = view.strategy.design, view.strategy.source
     stated = statement(source, ledger)
@@ -233,7 +233,7 @@ def privacy(
 
 
 def alerts(states: Mapping[str, bytes], private: Callable[[str], bool]) -> AlertList:
-    """Return where the rules stand that ever changed. Args: private, whether a stream is, as is known now."""
+    """Return the state of each rule that has changed. Args: private, whether a stream is private now."""
     found = {name: State.from_json(text) for name, text in states.items()}
     return AlertList(
         alerts=[
@@ -320,7 +320,7 @@ def _note(found: SeriesPoints) -> str:
 
 
 def length_in_words(us: int) -> str:
-    """Return a length of time in its largest whole unit.
+    """Return a length of time as text in its largest whole unit.
 
     >>> length_in_words(3_600_000_000), length_in_words(900_000_000), length_in_words(1_500_000)
     ('1 hour', '15 minutes', '1.5 seconds')

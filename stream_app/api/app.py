@@ -1,4 +1,4 @@
-"""The application and its server: a reader of released values comes in, pages and answers go out."""
+"""The web application and its server: it serves pages and answers from a reader of released values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from stream_app.ports import OperatorError, PublicReader
 ReaderFactory = Callable[[], AbstractAsyncContextManager[PublicReader]]
 
 EVERYBODY = AccessRules()
-_GRACE_S = 3  # what a request in flight gets when the server is told to stop
+_GRACE_S = 3  # time for requests in progress when the server stops
 _ABOUT = """\
 Differentially private live counts. Every value here is computed from released, noisy values.
 
@@ -40,7 +40,7 @@ epoch:seq. Errors are JSON with one line that says what, where and the remedy.
 
 
 def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
-    """Return the application over one reader. It reads what is visible until it is shut down."""
+    """Return the application over one reader. It reads visible releases until shutdown."""
     replicas, apart = Replicas(reader), Apart()
 
     @asynccontextmanager
@@ -58,7 +58,7 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
         description=_ABOUT,
         version=version("private-counts"),
         lifespan=lifespan,
-        docs_url=None,  # FastAPI's own page loads scripts from elsewhere
+        docs_url=None,  # FastAPI's own page loads scripts from other hosts
         redoc_url=None,
     )
     app.state.replicas = replicas
@@ -74,7 +74,7 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
     app.include_router(prometheus.router)
     app.add_middleware(Access, rules=rules)
     pages.install(app)
-    if rules.origins:  # outermost: a browser asks whether it may ask, and has no key yet
+    if rules.origins:  # outermost, because a browser's preflight request has no key
         headers = ["Authorization", "Last-Event-ID"]
         app.add_middleware(
             CORSMiddleware, allow_origins=rules.origins, allow_methods=["GET", "POST"], allow_headers=headers
@@ -83,13 +83,13 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
 
 
 def followers_of(limits: Limits) -> Places:
-    """Return the places of followers."""
+    """Return the limit on followers."""
     keys = ("api.limits.connections", "api.limits.followers")
     return Places("streams of events", limits.connections, limits.followers, keys)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises: OSError where another process has the port."""
+    """Return a listening socket. Raises: OSError if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=512)
     # Connections inherit it. Without it an answer's second packet waits 40 ms for the reader to confirm the
@@ -104,22 +104,22 @@ async def serve_on(
     rules: AccessRules = EVERYBODY,
     tls: tuple[Path, Path] | None = None,
 ) -> None:
-    """Serve on a listening socket until a signal or cancellation; both end followers and requests first.
+    """Serve on a listening socket until a signal or cancellation; then end followers and requests first.
 
     Args: tls, files of the certificate and its key; None for plain HTTP.
-    Raises: OperatorError where the files cannot be used.
+    Raises: OperatorError if the files cannot be used.
     """
     async with reader_factory() as reader:
         app = create_app(reader, rules)
         config = uvicorn.Config(
             app,
             ws="none",
-            log_level="error",  # not a line for each request that is none: anybody could fill the disk
+            log_level="error",  # no line per malformed request: anybody could fill the disk
             access_log=False,
             timeout_keep_alive=rules.limits.idle_s,  # type: ignore[arg-type]  # seconds, whole or not
             timeout_graceful_shutdown=_GRACE_S,
             server_header=False,
-            proxy_headers=False,  # who asks is decided by access.py, from the connection's own address
+            proxy_headers=False,  # access.py identifies readers by the connection's own address
             ssl_certfile=tls[0] if tls else None,
             ssl_keyfile=tls[1] if tls else None,
         )
@@ -142,9 +142,9 @@ def _protocol(limits: Limits) -> type[BoundedProtocol]:
 
 
 class _Server(uvicorn.Server):
-    """A server with an entrance of its own, which ends its followers before it ends.
+    """A server with its own entrance, which ends its followers before it shuts down.
 
-    Followers would otherwise hold the shutdown back.
+    Followers would otherwise delay the shutdown.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class _Server(uvicorn.Server):
         self._entrance: Entrance | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin, and let connections in."""
+        """Start, and accept connections."""
         await super().startup(sockets)
         config, protocol = self.config, _protocol(self._rules.limits)
         self._entrance = Entrance(
@@ -169,7 +169,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End on a signal, and no more: uvicorn's own would raise it again and spoil the exit status."""
+        """Stop on a signal without raising it again, as uvicorn would, which would change the exit status."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

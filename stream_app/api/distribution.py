@@ -1,4 +1,4 @@
-"""Answers about the value: its cumulative counts with a band, and quantiles. Pure, as ``answers.py``."""
+"""Answers about the value: cumulative counts with a band, and quantiles. Pure, like ``answers.py``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stream_app.core.strategy import Strategy
 
 
 def cdf(view: StreamView, query: CdfQuery) -> CdfAnswer:
-    """Answer the distribution over a range of time. Raises: QueryError."""
+    """Return the distribution over a range of time. Raises: QueryError."""
     found, buckets, common = _cdf(view, query)
     return CdfAnswer.model_validate(
         common
@@ -36,7 +36,7 @@ def cdf(view: StreamView, query: CdfQuery) -> CdfAnswer:
 
 
 def quantiles(view: StreamView, query: QuantileQuery) -> QuantilesAnswer:
-    """Answer quantiles over a range of time. Raises: QueryError."""
+    """Return quantiles over a range of time. Raises: QueryError."""
     if not all(0.0 < q < 1.0 for q in query.q):
         raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
     found, buckets, common = _cdf(view, query)
@@ -45,7 +45,7 @@ def quantiles(view: StreamView, query: QuantileQuery) -> QuantilesAnswer:
 
 
 def axes_of(strategy: Strategy) -> AxesAnswer | None:
-    """Describe the axes beside time, and which column is what; None where there are none."""
+    """Return the axes besides time and the meaning of each column; None without axes."""
     product = strategy.kind.axes
     if product is None:
         return None
@@ -72,7 +72,7 @@ def axes_of(strategy: Strategy) -> AxesAnswer | None:
 
 
 def _cdf(view: StreamView, query: CdfQuery) -> tuple[Cdf, Buckets, dict[str, object]]:
-    """Return the distribution, its buckets, and what its answers have in common."""
+    """Return the distribution, its buckets, and the fields that all its answers share."""
     buckets, span = view.strategy.axes.buckets, span_of(view, query)
     if buckets is None:
         raise QueryError("this stream has no value, so no distribution; ask for /count", "stream")
@@ -82,7 +82,7 @@ def _cdf(view: StreamView, query: CdfQuery) -> tuple[Cdf, Buckets, dict[str, obj
 
 
 def in_values(cdf: Cdf, quantile: Quantile, buckets: Buckets) -> EstimatedQuantile:
-    """Turn a quantile's buckets into values."""
+    """Return a quantile in units of the value instead of buckets."""
     value = None
     if quantile.bucket is not None:
         counts, place = cdf.consistent(), quantile.bucket

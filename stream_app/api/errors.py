@@ -26,7 +26,7 @@ REPLIES: dict[int | str, dict[str, Any]] = {
 
 
 def install(app: FastAPI) -> None:
-    """Answer every failure of the app in one shape."""
+    """Add handlers that answer every failure of the app in the same format."""
     app.add_exception_handler(QueryError, _query_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
@@ -36,7 +36,7 @@ def install(app: FastAPI) -> None:
 
 
 def unknown_stream(name: str, known: list[str]) -> HTTPException:
-    """Return the error for a stream that is not there, naming some that are."""
+    """Return the error for an unknown stream; it names some known streams."""
     there = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "") if known else "none yet"
     return HTTPException(404, f"stream {name!r} is not known here; known streams: {there}")
 
@@ -78,7 +78,7 @@ async def _too_many(_request: Request, error: Exception) -> JSONResponse:
 
 
 async def _gone(_request: Request, _error: Exception) -> JSONResponse:
-    """Answer nobody: whoever asked left before the question had arrived, or before its turn came."""
+    """Return an answer that nobody reads: the client left before its question arrived or got its turn."""
     return reply(400, "the connection was closed before the question had arrived")
 
 

@@ -1,6 +1,6 @@
 """/api/v1/rows/...: flat JSON rows of keys, distributions and quantiles for Grafana's Infinity data source.
 
-One row a key, a bucket or a level, with its error beside it; what ``/api/v1/rows`` is for series.
+One row per key, bucket or level, with its error, as ``/api/v1/rows`` does for series.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class QuantileRows(QuantileQuery):
 
 @router.get("/keys")
 async def keys(request: Request, query: Annotated[KeyRows, Query()]) -> Response:
-    """One row a key: events from start to end."""
+    """One row per key: events from start to end."""
     return await _answer(request, query.stream, lambda view: key_rows(view, query))
 
 
 @router.get("/cdf")
 async def cdf(request: Request, query: Annotated[CdfRows, Query()]) -> Response:
-    """One row a bucket: events below its end, with the band."""
+    """One row per bucket: events below its end, with the band."""
     return await _answer(request, query.stream, lambda view: cdf_rows(view, query))
 
 
 @router.get("/quantile")
 async def quantile(request: Request, query: Annotated[QuantileRows, Query()]) -> Response:
-    """One row a level."""
+    """One row per level."""
     return await _answer(request, query.stream, lambda view: quantile_rows(view, query))
 
 

@@ -22,7 +22,7 @@ _NUMBERS = ("value", "stderr", "lower", "upper")
 
 
 def chosen(parameter: Format | None, accept: str) -> Format:
-    """Return the format that is asked for: the parameter wins over the header, JSON is the default.
+    """Return the requested format: the parameter wins over the header, JSON is the default.
 
     >>> chosen(None, "text/csv"), chosen(None, "*/*"), chosen("arrow", "text/csv")
     ('csv', 'json', 'arrow')
@@ -37,7 +37,7 @@ def chosen(parameter: Format | None, accept: str) -> Format:
 
 
 def rendered(answer: SeriesAnswer, form: Format) -> bytes:
-    """Return a series in a format. Raises: QueryError where this service cannot make it."""
+    """Return a series in a format. Raises: QueryError if this service cannot produce it."""
     if form == "csv":
         return _csv(answer)
     if form == "arrow":
@@ -57,9 +57,9 @@ def _csv(answer: SeriesAnswer) -> bytes:
 
 
 def load_arrow() -> Any:
-    """Return pyarrow, which only those load who are asked for it.
+    """Return pyarrow, which is loaded on first use only.
 
-    Raises: QueryError where it is not installed.
+    Raises: QueryError if it is not installed.
     """
     try:
         import pyarrow
@@ -72,7 +72,7 @@ def load_arrow() -> Any:
 
 
 def _arrow(answer: SeriesAnswer) -> bytes:
-    """Columns as in JSON, times as UTC timestamps; what is said once stands in the schema's metadata."""
+    """Return columns as in JSON, with UTC timestamps; single values go into the schema's metadata."""
     pyarrow = load_arrow()
     times = pyarrow.timestamp("us", tz="UTC")
     columns = {

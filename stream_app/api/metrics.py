@@ -1,4 +1,4 @@
-"""Private values for Prometheus: what readers may know, and nothing about requests or the machine."""
+"""Released values for Prometheus; nothing about requests or the machine."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class Newest:
-    """The newest values of a stream, read while nothing else changes it.
+    """The newest values of a stream, all of the same release.
 
-    Args: running and of_keys, None before the first release; of_keys is None without keys as well.
+    Args: running and of_keys, None before the first release; of_keys is also None without keys.
     """
 
     stream: str
@@ -38,7 +38,7 @@ class Newest:
 
     @classmethod
     def of(cls, view: StreamView) -> Newest:
-        """Read a stream. Cost: O(columns) where it has keys."""
+        """Return a stream's newest values. Cost: O(columns) if it has keys."""
         keys, until_us = view.strategy.axes.keys, view.released_until_us
         return cls(
             view.strategy.stream,
@@ -53,7 +53,7 @@ class Newest:
 
 
 def exposition(streams: Sequence[Newest], alerts: Mapping[str, State]) -> bytes:
-    """Return the text that Prometheus scrapes. Args: where every alert rule stands, by its name."""
+    """Return the text that Prometheus scrapes. Args: alerts, the state of every rule by name."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Released(streams))
     registry.register(_Alerts(alerts))
@@ -61,7 +61,7 @@ def exposition(streams: Sequence[Newest], alerts: Mapping[str, State]) -> bytes:
 
 
 class _Alerts(Collector):
-    """1 for a rule that is firing: decided by the exact law of the noise, which PromQL does not have."""
+    """1 for a firing rule, decided by the exact law of the noise, which PromQL cannot compute."""
 
     def __init__(self, alerts: Mapping[str, State]) -> None:
         self._alerts = alerts
@@ -77,7 +77,7 @@ class _Alerts(Collector):
 
 
 class _Released(Collector):
-    """Gauges: a noisy running count may fall, so it is no counter and ``rate()`` does not apply."""
+    """Gauges of releases: a noisy count may fall, so it is no counter and ``rate()`` does not apply."""
 
     def __init__(self, streams: Sequence[Newest]) -> None:
         self._streams = streams
@@ -110,7 +110,7 @@ class _Released(Collector):
         yield from self._keys()
 
     def _keys(self) -> Iterator[GaugeMetricFamily]:
-        """Every key of the public lists, in metrics of their own: with the totals they would count twice."""
+        """Yield the keys in separate metrics, because with the totals their events would be summed twice."""
         labels = ["stream", "key", "private"]
         what = "of a key: estimated events since the stream's first bin"
         ends = {part: f"private_counts_key_running{part}" for part in ("", "_lower", "_upper", "_stderr")}

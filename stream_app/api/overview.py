@@ -1,4 +1,4 @@
-"""All streams at a glance, and their changes as server-sent events: one connection for all of them."""
+"""An overview of all streams, and their changes as server-sent events over one connection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MayRead = Callable[[str], bool]
 
 
 def overview_of(view: StreamView, states: Mapping[str, State]) -> OverviewStream:
-    """Describe a stream. Args: states of the alert rules over it."""
+    """Return a stream's part of the overview. Args: states, of the alert rules over it."""
     said = summary(view)
     return OverviewStream(
         **said.model_dump(exclude={"start", "running"}),
@@ -38,7 +38,7 @@ def overview_of(view: StreamView, states: Mapping[str, State]) -> OverviewStream
 
 
 def sparkline(view: StreamView) -> Sparkline | None:
-    """Return the last bins, none of them left out; None before the first release."""
+    """Return the counts of the last bins, without gaps; None before the first release."""
     first, stop = view.span
     if stop == first:
         return None
@@ -54,7 +54,7 @@ def sparkline(view: StreamView) -> Sparkline | None:
 
 
 def next_release(view: StreamView) -> str | None:
-    """Return when the next bin of a live stream closes: public, for bins close by the clock alone."""
+    """Return when a live stream's next bin closes; this is public, since only the clock decides it."""
     declaration = view.declaration
     if declaration.until_us is not None or not view.epochs:
         return None
@@ -62,7 +62,7 @@ def next_release(view: StreamView) -> str | None:
 
 
 class Glances:
-    """What the overview says of every stream, made once a release and for each change of an alert."""
+    """The overview of every stream, computed once per release and change of an alert."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
@@ -71,15 +71,15 @@ class Glances:
         self._last: WeakKeyDictionary[StreamReplica, bytes] = WeakKeyDictionary()
 
     async def all(self, may_read: MayRead) -> Overview:
-        """Return everything that a reader may see."""
+        """Return the overview of all streams that a reader may see."""
         texts = [await self.one(replica) for replica in self._readable(may_read)]
         streams = [OverviewStream.model_validate_json(text) for text in texts if text is not None]
         return Overview(now=format_instant(time.time_ns() // 1000), streams=streams)
 
     async def follow(self, may_read: MayRead) -> AsyncIterator[bytes]:
-        """Yield every stream as it is now, then each again when it changes.
+        """Yield the current state of every stream, then a stream's new state whenever it changes.
 
-        An event says all there is to say about its stream, so whoever reconnects has missed nothing.
+        Each event holds the stream's whole state, so a reader that reconnects has missed nothing.
         """
         yield b"retry: %d\n\n" % RETRY_MS
         told: dict[str, bytes] = {}
@@ -106,8 +106,8 @@ class Glances:
     async def one(self, replica: StreamReplica) -> bytes | None:
         """Return a stream as JSON; None before it can be read.
 
-        While somebody reads it for long, what was said of it last is said again: one stream does not hold
-        back the others.
+        While a long computation reads the stream, its previous state is repeated, so that one stream does not
+        delay the others.
         """
         states = self._states(replica.stream)
         key = ("overview", tuple(sorted((name, state.phase) for name, state in states.items())))
@@ -137,7 +137,7 @@ class Glances:
         return [one for name, one in sorted(self._replicas.by_name.items()) if may_read(name)]
 
     def _states(self, stream: str) -> dict[str, State]:
-        """Return the rules over a stream; all of them are read again only when one has changed."""
+        """Return the states of the rules over a stream; they are parsed again only when one has changed."""
         alerts = self._replicas.alerts
         if alerts is not self._alerts and alerts != self._alerts:
             self._by_stream = {}

@@ -1,4 +1,4 @@
-"""The live page, the page of the API, health and metrics: everything that is not under /v1."""
+"""The live page, the API's page, health and metrics: everything that is not under /v1."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Nothing = Annotated[NoQuery, Query()]
 
 
 class SafeHeaders:
-    """Add headers that keep the page to its own host, and others from framing it."""
+    """Add headers that restrict the page to its own host and prevent framing by other pages."""
 
     HEADERS = (
         (
@@ -58,7 +58,7 @@ def install(app: FastAPI) -> None:
 
 
 class ImmutableFiles(StaticFiles):
-    """Files of the page: browsers ask whether they changed, so a new version is seen at once."""
+    """Files of the page; browsers revalidate them, so that a new version is used at once."""
 
     def file_response(self, *args: object, **kwargs: object) -> Response:
         response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
@@ -74,13 +74,13 @@ async def overview(_query: Nothing) -> FileResponse:
 
 @router.get("/streams/{stream}", include_in_schema=False)
 async def stream_page(stream: str) -> FileResponse:
-    """The live page of a stream: the same file for all; its script reads the address."""
+    """The live page of a stream; the file is the same for all, and its script reads the URL."""
     return _page("stream.html")
 
 
 @router.get("/docs", include_in_schema=False)
 async def docs(_query: Nothing) -> FileResponse:
-    """The API as a page, made from /openapi.json by a script of ours: nothing comes from elsewhere."""
+    """The API's page, built from /openapi.json by the service's own script."""
     return _page("docs.html")
 
 
@@ -96,7 +96,7 @@ async def healthz(_query: Nothing) -> Health:
 
 @router.get("/readyz", response_model=Health, responses={503: {"model": Health}})
 async def readyz(request: Request, _query: Nothing) -> JSONResponse:
-    """Whether released values were read lately; answers from memory go on meanwhile."""
+    """Whether the store was read recently; answers from memory continue in any case."""
     replicas: Replicas = request.app.state.replicas
     if replicas.ready:
         return JSONResponse(Health(status="ready").model_dump())

@@ -1,4 +1,4 @@
-"""What all answers about a stream share: what is released, and the range of time that is asked for."""
+"""Fields that all answers about a stream share: its release, and the range of time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def released(view: StreamView) -> dict[str, object]:
 
 
 def span_of(view: StreamView, query: RangeQuery) -> Span:
-    """Return the bins that a query asks for. Raises: QueryError."""
+    """Return the range of bins of a query. Raises: QueryError."""
     return view.bins_between(parsed_time("start", query.start), parsed_time("end", query.end))
 
 
@@ -34,10 +34,10 @@ def parsed_time(parameter: str, text: str | None) -> int | None:
 
 
 def edges_of(view: StreamView, span: Span) -> dict[str, object]:
-    """Return where a range of bins starts and ends."""
+    """Return the start and the end of a range of bins, as text."""
     return {"start": edge(view, span.start), "end": edge(view, span.stop)}
 
 
 def edge(view: StreamView, bin: int) -> str:
-    """Return where a bin starts, as text."""
+    """Return the start of a bin, as text."""
     return format_instant(view.binning.start_us(bin))

@@ -1,6 +1,6 @@
-"""Every stream's released values in memory, refreshed from the public half of the store.
+"""Each stream's released values in memory, refreshed from the public half of the store.
 
-Requests are answered from here and never wait for the store; only visible releases can arrive.
+Requests are answered from memory and never wait for the store. Only visible releases are read.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 Stated = Callable[[str], Awaitable[Statement]]
 Block = tuple[Missing, Int64Array]
 
-RECENT_ROWS = 4_096  # a follower that is further behind reads from the store
-POLL_S = 0.2  # how often everything is read, alerts and new streams included
-NEWS_S = 0.01  # how often is asked whether a known stream has a new row: one round trip for all
+RECENT_ROWS = 4_096  # followers that are further behind read from the store
+POLL_S = 0.2  # interval for reading everything, including alerts and new streams
+NEWS_S = 0.01  # interval for checking known streams for new rows, in one round trip for all
 LONGEST_POLL_S = 5.0
 STALE_AFTER_S = 10.0
 _ROWS_A_READ = 2_000
@@ -43,9 +43,9 @@ _WOKEN_A_TURN = 16
 
 
 class StreamReplica:
-    """One stream: its view for answers and its last rows for followers.
+    """One stream's view for answers, and its last rows for followers.
 
-    A thread that reads the view holds back its growth and nothing else: followers get new rows meanwhile.
+    While a thread reads the view, the view does not grow, but followers still get new rows.
     """
 
     def __init__(self, reader: PublicReader, stream: str) -> None:
@@ -53,20 +53,20 @@ class StreamReplica:
         self.view: StreamView | None = None
         self.busy = asyncio.Lock()  # held while a thread reads the view, and while the view grows
         self.answers: dict[object, bytes] = {}  # rendered answers at the view's seq
-        self.seq = 0  # of the last released bin that followers may have; the view may still be behind
+        self.seq = 0  # of the last bin that followers may see; the view may be behind
         self.closed = False
         self._reader = reader
         self._recent: deque[tuple[int, bytes]] = deque(maxlen=RECENT_ROWS)
-        self._waiting: dict[asyncio.Future[None], None] = {}  # followers that know everything
+        self._waiting: dict[asyncio.Future[None], None] = {}  # followers that wait for new rows
         self._growing: asyncio.Task[None] | None = None
 
     async def refresh(self, stated: Stated | None = None) -> None:
-        """Read what became visible since the last time; readers see all of it or nothing.
+        """Read newly visible releases; readers see all of them or none.
 
-        Does not wait for whoever reads the view: it grows when they are done.
-        Args: stated, reads what the ledger of a source says. It is asked before anything is shown, for what
-            is visible was in the ledger before.
-        Raises: whatever the reader raises when the store cannot be read.
+        It does not wait for threads that read the view: the view grows when they are done.
+        Args: stated, reads a source's statement from its ledger. It is called before anything is shown,
+            because visible releases are always in the ledger already.
+        Raises: the reader's exception if the store cannot be read.
         """
         state = await self._reader.public_state(self.stream)
         if state is None:
@@ -112,7 +112,7 @@ class StreamReplica:
         self.answers.clear()
 
     def state(self, statement: Statement) -> None:
-        """Take what the ledger of the source says now; answers that said otherwise are made anew."""
+        """Update the source's privacy statement; answers that differ from it are computed again."""
         if self.view is not None:
             before = self.view.private
             self.view.state(statement)
@@ -121,29 +121,29 @@ class StreamReplica:
 
     @property
     def private(self) -> bool:
-        """Return whether anybody is protected, as far as is known."""
+        """Return whether the stream is known to be private."""
         return self.view is not None and self.view.private
 
     def _hand_on(self, seq: int, rows: Iterable[tuple[int, bytes]]) -> None:
-        """Give followers what is new."""
+        """Pass new rows to followers."""
         self._recent.extend(rows)
         self.seq = seq
         self._wake()
 
     async def rows_after(self, seq: int) -> list[tuple[int, bytes]]:
-        """Return the next visible rows after ``seq``, from memory where they are recent."""
+        """Return the next visible rows after ``seq``, from memory if they are recent."""
         if seq >= self.seq:
             return []
         if self._recent and self._recent[0][0] <= seq + 1:
             skipped = bisect_right(self._recent, seq, key=itemgetter(0))
             new = len(self._recent) - skipped
-            if new <= _FEW_ROWS:  # a deque is quick at its ends only, and followers ask for the last row
+            if new <= _FEW_ROWS:  # a deque is fast only at its ends, and followers mostly need the last row
                 return list(islice(reversed(self._recent), new))[::-1]
             return list(islice(self._recent, skipped, skipped + _ROWS_A_READ))
         return await self._reader.rows(self.stream, seq, _ROWS_A_READ)
 
     async def wait_beyond(self, seq: int, timeout_s: float) -> bool:
-        """Return whether rows after ``seq`` exist, at the latest after the timeout or at closing."""
+        """Wait for rows after ``seq``, until the timeout or closing; return whether there are any."""
         deadline = time.monotonic() + timeout_s
         while self.seq <= seq and not self.closed:
             changed = asyncio.get_running_loop().create_future()
@@ -158,7 +158,7 @@ class StreamReplica:
         return self.seq > seq
 
     def close(self) -> None:
-        """Let every follower end."""
+        """End all followers."""
         self.closed = True
         self._wake()
 
@@ -182,9 +182,9 @@ class StreamReplica:
 
 
 def _wake_some(waiting: list[asyncio.Future[None]]) -> None:
-    """Wake some followers, and the others in later turns of the loop: between two turns it hears questions.
+    """Wake some followers now, and the others in later turns of the loop.
 
-    All at once, hundreds of followers would hold back every question for as long as they take together.
+    Hundreds of followers woken at once would delay every request by their total time.
     """
     for changed in waiting[:_WOKEN_A_TURN]:
         if not changed.done():
@@ -194,14 +194,14 @@ def _wake_some(waiting: list[asyncio.Future[None]]) -> None:
 
 
 class Replicas:
-    """All streams of the store, kept fresh by one task."""
+    """The replicas of all streams of the store, refreshed by one task."""
 
     def __init__(self, reader: PublicReader) -> None:
         self.by_name: dict[str, StreamReplica] = {}
         self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
         self._statements: dict[str, Statement] = {}
         self._asked: dict[str, SharedAnswer[tuple[LedgerEntry, ...]]] = {}  # by source
-        self.alerts: dict[str, bytes] = {}  # by rule: where it stands
+        self.alerts: dict[str, bytes] = {}  # each rule's state, by rule
         self.transitions: dict[str, tuple[bytes, ...]] = {}  # by stream: the last ones, oldest first
         self.closed = False
         self._reader = reader
@@ -209,12 +209,12 @@ class Replicas:
 
     @property
     def ready(self) -> bool:
-        """Return whether the store was read lately."""
+        """Whether the store was read recently."""
         return self._fresh_at is not None and time.monotonic() - self._fresh_at < STALE_AFTER_S
 
     async def refresh(self) -> None:
-        """Bring every stream up to what is visible now."""
-        alerts, transitions = await self._read_alerts()  # first: no rule is ahead of what it looked at
+        """Read newly visible releases of every stream."""
+        alerts, transitions = await self._read_alerts()  # first: no state is ahead of its releases
         names = await self._reader.streams()
         for name in names:
             if name not in self.by_name:
@@ -234,7 +234,7 @@ class Replicas:
         await each_to_its_end(*(self.by_name[name].refresh(self.stated) for name in names))
 
     async def stated(self, source: str) -> Statement:
-        """Return what the ledger of a source says now, after telling all streams over it."""
+        """Return the current statement of a source's ledger, after updating all streams over the source."""
         if source not in self._asked:
             self._asked[source] = SharedAnswer(partial(self._ledger, source))
         ledger = await self._asked[source]()
@@ -250,14 +250,14 @@ class Replicas:
         return await measured(self._reader, source)
 
     async def _read_alerts(self) -> tuple[dict[str, bytes], dict[str, tuple[bytes, ...]]]:
-        """Return where rules stand, and all transitions of streams whose rules moved: each moves a state."""
+        """Return the rules' states, and all transitions of streams with a changed state."""
         alerts = await self._reader.alerts()
         moved = (text for rule, text in alerts.items() if text != self.alerts.get(rule))
         streams = {last["stream"] for text in moved if (last := State.from_json(text).last) is not None}
         return alerts, {stream: tuple(await self._reader.transitions(stream)) for stream in streams}
 
     async def keep_fresh(self) -> None:
-        """Refresh for ever. A store that cannot be read is tried again; what was read goes on answering."""
+        """Refresh without end. If the store cannot be read, try again; answers continue from memory."""
         pause_s = POLL_S
         outage = Outage(log, "api")
         while True:
@@ -286,10 +286,10 @@ class Replicas:
                 pairs = zip(names, visible, strict=True)
                 await self._refresh([name for name, seq in pairs if self.by_name[name].seq != seq])
             except Exception:
-                return  # reading everything says what is wrong
+                return  # the next full refresh reports the error
 
     def close(self) -> None:
-        """Let every follower end."""
+        """End all followers."""
         self.closed = True
         for replica in self.by_name.values():
             replica.close()

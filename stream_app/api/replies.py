@@ -1,4 +1,4 @@
-"""How a question about a stream is answered: from memory, at once, or in a thread when its turn has come."""
+"""Answer a question about a stream: from the cache, at once, or in a thread when it is its turn."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from stream_app.api.replica import StreamReplica
 from stream_app.core.query import StreamView
 
 KEPT_ANSWERS = 64  # rendered answers per stream, forgotten at the next release
-QUICK_EPOCHS = 64  # an answer over no more of them is made at once: milliseconds
+QUICK_EPOCHS = 64  # an answer over at most this many epochs takes milliseconds, and is computed at once
 
 
 @asynccontextmanager
 async def long_turn(request: Request) -> AsyncIterator[None]:
-    """Hold a turn for a long computation.
+    """Hold a turn for a long computation while the block runs.
 
-    Raises: TooManyError where too many of the reader's questions wait; ClientDisconnect where nobody waits
-        for the answer any more.
+    Raises: TooManyError if too many of the reader's questions wait; ClientDisconnect if the client has left.
     """
     async with _turn(request, request.app.state.long_turns):
         yield
@@ -34,7 +33,7 @@ async def long_turn(request: Request) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def making_turn(request: Request) -> AsyncIterator[None]:
-    """Hold the turn for what takes seconds and is remembered: one at a time, and readers take turns.
+    """Hold the turn for a cached computation of seconds: one runs at a time, and readers take turns.
 
     Raises: as ``long_turn``.
     """
@@ -53,14 +52,14 @@ async def _turn(request: Request, turns: LongTurns) -> AsyncIterator[None]:
 async def answered(
     request: Request, replica: StreamReplica, make: Callable[[StreamView], BaseModel]
 ) -> Response:
-    """Return what ``make`` says about the stream, as JSON: in a thread, when it is the reader's turn."""
+    """Return the answer of ``make`` as JSON, computed in a thread when it is the reader's turn."""
     return await rendered(request, replica, lambda view: make(view).model_dump_json().encode())
 
 
 async def answered_soon(
     request: Request, replica: StreamReplica, make: Callable[[StreamView], BaseModel]
 ) -> Response:
-    """Return what ``make`` says, at once where the stream has few epochs: a count takes milliseconds."""
+    """Return the answer of ``make``, computed at once if the stream has few epochs (milliseconds)."""
     assert replica.view is not None
     if len(replica.view.epochs) > QUICK_EPOCHS:
         return await answered(request, replica, make)
@@ -74,17 +73,17 @@ async def rendered(
     make: Callable[[StreamView], bytes],
     form: formats.Format = "json",
 ) -> Response:
-    """Return what ``make`` says about the stream, in a format: in a thread, when it is the reader's turn."""
+    """Return the answer of ``make`` in a format, computed in a thread when it is the reader's turn."""
     if (known := _Asked.of(request, replica, form).known()) is not None:
         return known
     async with long_turn(request), replica.busy:
-        asked = _Asked.of(request, replica, form)  # the stream may have grown, or another asked the same
+        asked = _Asked.of(request, replica, form)  # the stream may have grown, or the answer exist
         return asked.known() or asked.reply(await run_in_threadpool(make, asked.view))
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """A question about a stream as it is now."""
+    """A question about the stream's current release, with its cache key."""
 
     replica: StreamReplica
     view: StreamView
@@ -97,15 +96,15 @@ class _Asked:
     def of(cls, request: Request, replica: StreamReplica, form: formats.Format) -> _Asked:
         view = replica.view
         if view is None:
-            raise ClientDisconnect  # the stream was taken away while this waited
+            raise ClientDisconnect  # the stream was removed while this question waited
         suffix = "" if form == "json" else f":{form}"
         if view.private != view.declaration.private:
-            suffix += ":not-private"  # the same values, of a source that now protects nobody
+            suffix += ":not-private"  # the same values, but the source is no longer private
         return cls(
             replica,
             view,
             form,
-            # Of the address as it came: the header Host is the reader's to choose.
+            # Uses only the path and query: a reader may choose any header Host.
             (request.scope["path"], request.scope["query_string"], form),
             f'"{view.epoch}:{view.visible_seq}{suffix}"',
             request.headers.get("if-none-match", ""),
@@ -116,7 +115,7 @@ class _Asked:
         return {"ETag": self.etag, "Cache-Control": "no-cache", "Vary": "Accept"}
 
     def known(self) -> Response | None:
-        """Return the answer that the reader has (304) or that was made before, or None."""
+        """Return 304 if the reader has the answer, else the cached answer, or None."""
         seen = [tag.strip().removeprefix("W/") for tag in self.etags_seen.split(",")]
         if self.etag in seen or "*" in seen:
             return Response(status_code=304, headers=self.headers)
@@ -124,10 +123,10 @@ class _Asked:
         return None if body is None else self._with(body)
 
     def reply(self, body: bytes) -> Response:
-        """Return an answer, and remember it."""
+        """Return an answer, and cache it."""
         if len(self.replica.answers) >= KEPT_ANSWERS:
             self.replica.answers.clear()
-        if self.replica.view is self.view:  # not that of a stream which began anew meanwhile
+        if self.replica.view is self.view:  # unless the stream was restarted meanwhile
             self.replica.answers[self.key] = body
         return self._with(body)
 

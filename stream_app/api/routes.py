@@ -1,4 +1,4 @@
-"""The addresses under /v1: released values as JSON, and as server-sent events."""
+"""The routes under /v1: released values as JSON, and as server-sent events."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def replica_of(request: Request, stream: str) -> StreamReplica:
 
 
 async def known_replica(request: Request, stream: str) -> StreamReplica:
-    """Return a stream's replica: awaited, for what is not would be sent to a thread and wait for one."""
+    """Return a stream's replica. Asynchronous, because FastAPI would run a plain function in a thread."""
     return replica_of(request, stream)
 
 
@@ -110,7 +110,7 @@ async def series(
     """
     form = formats.chosen(query.format, accept)
     if form == "arrow":
-        await run_in_threadpool(formats.load_arrow)  # seconds, the first time: before the view is held
+        await run_in_threadpool(formats.load_arrow)  # seconds, the first time: before the view is locked
 
     def make(view: StreamView) -> bytes:
         return formats.rendered(answers.series(view, query), form)
@@ -120,23 +120,23 @@ async def series(
 
 @router.get("/streams/{stream}/cdf", response_model=CdfAnswer)
 async def cdf(request: Request, replica: Known, query: Annotated[CdfQuery, Query()]) -> Response:
-    """The distribution of the value from start to end, with a band that holds all of it at once."""
+    """The distribution of the value from start to end, with a simultaneous band."""
     return await answered(request, replica, lambda view: distribution.cdf(view, query))
 
 
 @router.get("/streams/{stream}/quantile", response_model=QuantilesAnswer)
 async def quantile(request: Request, replica: Known, query: Annotated[QuantileQuery, Query()]) -> Response:
-    """Quantiles of the value from start to end, as intervals that hold together."""
+    """Quantiles of the value from start to end, with simultaneous intervals."""
     return await answered(request, replica, lambda view: distribution.quantiles(view, query))
 
 
 @router.get("/streams/{stream}/window", response_model=WindowAnswer)
 async def window(request: Request, replica: Known, query: Annotated[WindowQuery, Query()]) -> Response:
-    """One tumbling window: its histogram as it was released once, cumulative counts, quantiles."""
+    """One tumbling window: its released histogram, cumulative counts and quantiles."""
     assert replica.view is not None
-    windows.check(replica.view, query)  # a question without an answer takes no turn
+    windows.check(replica.view, query)  # refuse invalid questions before they take a turn
     if not windows.is_calibrated(replica.view, query):
-        async with making_turn(request):  # before the view is held
+        async with making_turn(request):  # before the view is locked
             await windows.calibrate(replica.view, query, request.app.state.apart)
     return await answered(request, replica, lambda view: windows.window(view, query))
 
@@ -166,7 +166,7 @@ async def events(
     query: Annotated[EventsQuery, Query()],
     last_event_id: Annotated[int | None, Header(ge=0, le=MAX_WHOLE)] = None,
 ) -> StreamingResponse:
-    """Every release as it becomes visible; ``id`` is its seq, so a reader resumes where it was."""
+    """Every release as it becomes visible; ``id`` is its seq, from which a reader resumes."""
     after = last_event_id if last_event_id is not None else query.after
     if after is None:
         after = max(replica.seq - 1, 0)
@@ -174,6 +174,6 @@ async def events(
 
 
 def followed(request: Request, events: AsyncIterator[bytes]) -> StreamingResponse:
-    """Return events as they come. Raises: TooManyError where the reader follows too many streams."""
+    """Return a response that streams events. Raises: TooManyError if the reader follows too many streams."""
     followers: Places = request.app.state.followers
     return sse.Following(events, followers, reader_of(request))

@@ -1,4 +1,4 @@
-"""The shapes of requests and answers. OpenAPI is made from these, so every field says its unit."""
+"""Requests and answers of the API. OpenAPI is generated from them, so every field states its unit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 Confidence = Annotated[
     float, Field(ge=0.5, le=0.999999, description="probability that the interval holds the true count")
 ]
-# A band is found by thousands of runs, seconds for each confidence, and remembered: so there are few of them.
+# A band takes thousands of runs, some seconds per confidence, and is cached: so only these are offered.
 BANDS = (0.5, 0.8, 0.9, 0.95, 0.975, 0.98, 0.99, 0.995, 0.999)
 
 
@@ -39,19 +39,19 @@ Kind = Literal["running", "bin", "window"]
 View = Literal["unbiased", "first_published", "consistent"]
 Method = Literal["top_down", "isotonic"]
 
-MAX_POINTS = 11_000  # what Grafana and Prometheus take in one answer
+MAX_POINTS = 11_000  # the limit of Grafana and Prometheus for one answer
 MAX_NODES = 10_000
 MAX_WHOLE = 2**53  # beyond it a browser's numbers are not exact, and nothing here has so many bins
 
 
 class NoQuery(BaseModel):
-    """The query of a route without parameters: anything in it is refused."""
+    """The query of a route without parameters; any parameter is refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class RangeQuery(NoQuery):
-    """A range of time, half-open, of one key or of all."""
+    """A half-open range of time, for one key or for all."""
 
     start: Time = None
     end: Time = None
@@ -61,19 +61,19 @@ class RangeQuery(NoQuery):
 
 
 class CountQuery(RangeQuery):
-    """A range of time, half-open, and how sure the interval has to be."""
+    """A half-open range of time, and the confidence of the interval."""
 
     confidence: Confidence = 0.95
 
 
 class CdfQuery(RangeQuery):
-    """A range of time, and how sure the band around all cumulative counts has to be."""
+    """A half-open range of time, and the confidence of the band around all cumulative counts."""
 
     confidence: BandConfidence = 0.95
 
 
 class QuantileQuery(CdfQuery):
-    """Which quantiles: of one band, so all their intervals hold together."""
+    """The requested quantiles; they come from one band, so all their intervals hold at once."""
 
     q: Annotated[
         list[float], Field(min_length=1, max_length=100, description="above 0 and below 1; may be repeated")
@@ -81,7 +81,7 @@ class QuantileQuery(CdfQuery):
 
 
 class SeriesQuery(CountQuery):
-    """A series over a range. ``step`` and ``window`` are numbers of bins."""
+    """A series over a range; ``step`` and ``window`` are numbers of bins."""
 
     kind: Annotated[
         Kind,
@@ -144,7 +144,7 @@ class EventsQuery(NoQuery):
 
 
 class Released(BaseModel):
-    """What every answer about a stream carries."""
+    """The fields of every answer about a stream."""
 
     stream: str
     private: bool = Field(
@@ -174,7 +174,7 @@ class CountAnswer(Released, EstimatedCount):
 
 
 class StreamSummary(Released):
-    """A stream at a glance."""
+    """The short description of a stream."""
 
     source: str
     epsilon: str = Field(description="exact decimal or fraction")
@@ -206,7 +206,7 @@ class EpochAnswer(BaseModel):
 
 
 class ColumnsAnswer(BaseModel):
-    """Columns of a node that share their noise: a level of the keys at a level of the values."""
+    """Columns of a node with the same noise scale: a level of the keys at a level of the values."""
 
     total: bool = Field(description="true: the total over keys; false: every key")
     value_level: int
@@ -217,7 +217,7 @@ class ColumnsAnswer(BaseModel):
 
 
 class AxesAnswer(BaseModel):
-    """What is counted apart beside time."""
+    """The axes besides time: keys and values."""
 
     keys: list[str] | None
     edges: list[float] | None = Field(description="of the buckets of the value; one more than there are")
@@ -244,7 +244,7 @@ class WindowsAnswer(BaseModel):
 
 
 class StreamDetail(StreamSummary):
-    """A stream with its tree and epochs: with /nodes, all that is needed to compute every answer."""
+    """A stream with its tree and epochs; with /nodes, this suffices to compute every answer."""
 
     strategy_hash: str
     branching: list[int] = Field(description="children per node, root to leaf")
@@ -280,7 +280,7 @@ class SeriesAnswer(Released):
 
 
 class CdfAnswer(Released):
-    """Cumulative counts of a value, and one band that holds all of them at once."""
+    """Cumulative counts of a value, with a simultaneous band around them."""
 
     key: str | None
     start: str
@@ -307,7 +307,7 @@ class EstimatedQuantile(BaseModel):
 
 
 class QuantilesAnswer(Released):
-    """Quantiles of a value: whenever the band of /cdf holds, all intervals do."""
+    """Quantiles of a value; whenever the band of /cdf holds, all intervals hold."""
 
     key: str | None
     start: str
@@ -362,7 +362,7 @@ class PrivacyAnswer(Released):
 
 
 class AlertAnswer(BaseModel):
-    """Where one rule stands, and the last change that led there."""
+    """The state of one alert rule, and its last change."""
 
     rule: str
     phase: Literal["inactive", "pending", "firing"]
@@ -382,13 +382,13 @@ class AlertAnswer(BaseModel):
 
 
 class AlertList(BaseModel):
-    """Rules that ever left the beginning, by name."""
+    """Rules that have changed at least once, by name."""
 
     alerts: list[AlertAnswer]
 
 
 class Health(BaseModel):
-    """Whether this process is alive, or fit to answer."""
+    """Whether this process is alive, or ready to answer."""
 
     status: str
 

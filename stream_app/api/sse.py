@@ -1,4 +1,4 @@
-"""Server-sent events: one event per released bin, with the bytes that every other output repeats."""
+"""Server-sent events: one event per released bin, with the same bytes as every other output."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ HEARTBEAT_S = 15.0
 RETRY_MS = 2_000
 HEADERS = {
     "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",  # a proxy that buffers would hold releases back
+    "X-Accel-Buffering": "no",  # a proxy that buffers would delay releases
 }
 
 
 class Following(StreamingResponse):
-    """Events as they come, for as long as the reader stays; it holds one of the reader's places."""
+    """A response that streams events while the reader stays; it holds one of the reader's places."""
 
     def __init__(self, events: AsyncIterator[bytes], places: Places, reader: str) -> None:
-        """Begin. Raises: TooManyError where the reader holds all of its places."""
+        """Take a place. Raises: TooManyError if the reader holds all of its places."""
         places.take(reader)
         self._places, self._reader = places, reader
         super().__init__(events, media_type="text/event-stream", headers=HEADERS)
@@ -39,11 +39,11 @@ class Following(StreamingResponse):
 async def follow(
     replica: StreamReplica, after: int, heartbeat_s: float = HEARTBEAT_S
 ) -> AsyncIterator[bytes]:
-    """Yield every visible row after a seq, then each new one, for ever.
+    """Yield every visible row after a seq, then each new one, without end.
 
-    An event ``privacy`` comes first, and before the next row whenever it changes: rows are bytes of their
-    release, and cannot know which other streams come to show the same events.
-    Cost: rows that wait together are sent together, so catching up costs a write per 2,000 bins.
+    An event ``privacy`` comes first, and before the next row whenever it changes. Rows keep the bytes of
+    their release, which do not include other streams that later count the same events.
+    Cost: waiting rows are sent together, so catching up costs a write per 2,000 bins.
     """
     told = replica.private
     yield b"retry: %d\n\n" % RETRY_MS + _privacy(replica.stream, told)
@@ -57,7 +57,7 @@ async def follow(
         elif changed:
             yield changed
         elif known > after:
-            after = known  # a store that was set back lost these rows: wait for the next one
+            after = known  # a restored store lost these rows: wait for the next one
         elif not await replica.wait_beyond(after, heartbeat_s) and not replica.closed:
             yield b": nothing new yet\n\n"
 

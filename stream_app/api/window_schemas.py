@@ -1,4 +1,4 @@
-"""The shapes of questions about tumbling windows and of their answers."""
+"""Requests and answers about tumbling windows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stream_app.api.schemas import BandConfidence, NoQuery, Released, Time
 
 
 class WindowQuery(NoQuery):
-    """A complete window by its end, and which of its histograms and quantiles."""
+    """A complete window by its end, and the requested histogram and quantiles."""
 
     end: Annotated[Time, Field(description="end of a window; default: the last complete window")] = None
     until: Annotated[

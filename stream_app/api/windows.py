@@ -24,7 +24,7 @@ from stream_app.core.query import StreamView
 from stream_app.core.window_view import Window, window_ending, window_until
 
 _ErrorKey = tuple[str, int, Fraction, float, tuple[tuple[str, Any], ...]]
-# What takes seconds is remembered: of every design that a stream has, at few confidences (schemas.BANDS).
+# Cache of computations that take seconds: per design of a stream and confidence (schemas.BANDS).
 _errors: dict[_ErrorKey, WindowError | None] = {}
 
 _KNOWN = "The error does not depend on the data. Each band holds all counts of its curve at once."
@@ -32,7 +32,7 @@ _UNKNOWN = "What this mechanism errs by depends on the data, so no error is stat
 
 
 def described(view: StreamView) -> WindowsAnswer | None:
-    """Describe how a stream's windows are released; None where it has none."""
+    """Return the description of a stream's windows; None if it has none."""
     design = view.strategy.kind.windows
     if design is None:
         return None
@@ -50,7 +50,7 @@ def described(view: StreamView) -> WindowsAnswer | None:
 
 
 def check(view: StreamView, query: WindowQuery) -> None:
-    """Check that a question has an answer, which takes no time. Raises: QueryError."""
+    """Check quickly that a question has an answer. Raises: QueryError."""
     _asked(view, query)
     design = view.strategy.kind.windows
     assert design is not None
@@ -59,13 +59,13 @@ def check(view: StreamView, query: WindowQuery) -> None:
 
 
 def is_calibrated(view: StreamView, query: WindowQuery) -> bool:
-    """Return whether the errors that an answer needs are remembered."""
+    """Return whether the errors that an answer needs are cached."""
     design = view.strategy.kind.windows
     return design is None or _error_key(design, query.confidence) in _errors
 
 
 async def calibrate(view: StreamView, query: WindowQuery, apart: Apart) -> None:
-    """Compute the errors that an answer needs, which takes seconds the first time, and remember them."""
+    """Compute and cache the errors that an answer needs, which takes seconds the first time."""
     design = view.strategy.kind.windows
     if design is not None and not is_calibrated(view, query):
         key = _error_key(design, query.confidence)
@@ -73,7 +73,7 @@ async def calibrate(view: StreamView, query: WindowQuery, apart: Apart) -> None:
 
 
 def window(view: StreamView, query: WindowQuery) -> WindowAnswer:
-    """Answer one window of one key, once ``calibrate`` has returned. Raises: QueryError."""
+    """Return one window of one key, after ``calibrate`` has returned. Raises: QueryError."""
     check(view, query)
     found = _asked(view, query)
     design = view.strategy.kind.windows
@@ -134,7 +134,7 @@ def _error_key(design: WindowDesign, confidence: float) -> _ErrorKey:
 
 
 def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:
-    """Return which histogram a question is about."""
+    """Return the index of the histogram that a question is about."""
     if design.histograms == 1:
         if key is not None:
             raise QueryError("key: a window of this stream holds all keys together; leave key out", "key")
@@ -162,7 +162,7 @@ def _quantiles(
     band: Cdf | None,
     query: WindowQuery,
 ) -> list[WindowQuantile]:
-    """Return quantiles of the value: inverted from the band, or without an interval where there is none."""
+    """Return quantiles of the value, with intervals from the band if there is one."""
     if buckets is None:
         return []
     if band is not None:

@@ -1,1 +1,1 @@
-"""Who may ask what, and how much: keys, hosts, connections, turns, and the work of one question."""
+"""Access control and fairness: keys, hosts, connections, turns, and the work of one question."""

@@ -1,7 +1,7 @@
-"""Who may ask, and by which name: API keys with the streams they open, a trusted proxy, limits for everybody.
+"""Authenticate and limit requests: API keys with their streams, a trusted proxy, limits for every reader.
 
-Without keys and without a proxy everybody who reaches the port may read; the configuration allows that on
-loopback, and elsewhere only where it was accepted in words.
+Without keys and proxy, everybody who reaches the port may read. The configuration allows this on loopback,
+and elsewhere only if the operator accepts it explicitly.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from stream_app.api.admission.turns import Turnstile
 from stream_app.api.errors import reply
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-PAGE_FILES = "/dashboard/"  # many to a page, cheap, and no question about anything
+PAGE_FILES = "/dashboard/"  # cheap, many per page, and without any query
 LARGEST_BODY_BYTES = 16_384
 LARGEST_QUERY_BYTES = 8_192
 _TOO_LARGE = f"the body is larger than {LARGEST_BODY_BYTES:,} bytes; shorten it"
-_MOST_DIGITS = 18  # of a length that is looked at as a number
+_MOST_DIGITS = 18  # longest Content-Length that is parsed as a number
 _MOST_CLIENTS = 10_000
-_BURST_S = 2.0  # a client that was quiet may send what this long allows, at once
+_BURST_S = 2.0  # a client that was idle may send the requests of this time at once
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """One key, known by the SHA-256 of its text: 256 random bits need no slow hash.
+    """One API key, stored as the SHA-256 of its text; 256 random bits need no slow hash.
 
-    Args: streams that it opens; None for all.
+    Args: streams that it may read; None for all.
     """
 
     name: str
@@ -50,16 +50,16 @@ class ApiKey:
 
 @dataclass(slots=True)
 class AccessRules:
-    """What is asked of a request.
+    """The rules that a request must satisfy.
 
     Args:
-        keys: any of them opens its streams; None asks for none, an empty tuple lets nobody in. They may be
-            replaced at any time: a key that is gone opens nothing more, and what it had opened ends.
-        proxy_header, proxies: a request from one of these addresses with this header was let in by a proxy.
-        origins: pages of these origins may ask from a browser.
+        keys: each grants access to its streams; None requires no key, an empty tuple refuses everybody. They
+            may be replaced at any time: a removed key grants nothing, and its open answers end.
+        proxy_header, proxies: the proxy at these addresses has authenticated requests with this header.
+        origins: pages of these origins may call the API from a browser.
         requests_per_s: for each key or address; None: no limit.
-        hosts: the names by which the service may be asked.
-        limits: what readers may hold open, and for how long.
+        hosts: accepted names in the header Host.
+        limits: limits on readers' connections.
     """
 
     keys: tuple[ApiKey, ...] | None = None
@@ -72,37 +72,37 @@ class AccessRules:
 
     @property
     def asks(self) -> bool:
-        """Whether a request has to say who it is."""
+        """Whether requests must be authenticated."""
         return self.keys is not None or self.proxy_header is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who asks, and what they may read; None for all streams."""
+    """An authenticated reader and the streams that they may read; None for all."""
 
     name: str
     streams: frozenset[str] | None = None
 
 
 def reader_of(request: Request) -> str:
-    """Return the name under which whoever asks is counted."""
+    """Return the name under which the limits count the request's reader."""
     reader: Reader | None = getattr(request.state, "reader", None)
     return "" if reader is None else reader.name
 
 
 def may_read(request: Request, stream: str) -> bool:
-    """Return whether whoever asks may read a stream."""
+    """Return whether the request's reader may read a stream."""
     reader: Reader | None = getattr(request.state, "reader", None)
     return reader is None or reader.streams is None or stream in reader.streams
 
 
 def digest_of(key: str) -> str:
-    """Return the form in which a key is kept."""
+    """Return the stored form of a key: its SHA-256."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 class Access:
-    """Let a request through, or answer it in one line: 400, 401, 413, 414, 421 or 429."""
+    """Pass a request to the application, or refuse it in one line: 400, 401, 413, 414, 421 or 429."""
 
     def __init__(
         self, app: ASGIApp, rules: AccessRules, clock_s: Callable[[], float] = time.monotonic
@@ -136,7 +136,7 @@ class Access:
     def _is_still(
         self, reader: Reader | None, keys: tuple[ApiKey, ...] | None, headers: Headers, address: str
     ) -> bool:
-        """Say whether a request made now would be let in as the same reader. Args: keys, those of then."""
+        """Return whether the request would still be accepted as the same reader. Args: keys, at its start."""
         return self._rules.keys is keys or self._reader(headers, address) == reader
 
     def _refusal(
@@ -171,7 +171,7 @@ class Access:
         return None
 
     def _reader(self, headers: Headers, address: str) -> Reader | None:
-        """Return who asks, or None for somebody who has to say it and did not."""
+        """Return the request's reader, or None if authentication is required and missing."""
         rules = self._rules
         if not rules.asks:
             return Reader(client_of(address))
@@ -181,14 +181,14 @@ class Access:
                 return Reader(f"proxy:{user}")
         digest = digest_of(_key_in(headers.get("authorization", "")))
         found = None
-        for key in rules.keys or ():  # all of them: how long it takes says nothing about which one it is
+        for key in rules.keys or ():  # compare all keys, so that the time does not show which one matches
             if hmac.compare_digest(key.sha256, digest):
                 found = Reader(f"key:{key.name}", key.streams)
         return found
 
 
 def _while_let_in(send: Send, still_in: Callable[[], bool]) -> Send:
-    """Return a door for one answer that shuts when who asked is no longer let in: followers stay for long."""
+    """Wrap ``send`` so that a long answer, as to a follower, ends when its reader loses access."""
     ended = False
 
     async def sent(message: Message) -> None:
@@ -209,7 +209,7 @@ class Budgets:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, client: str) -> float:
-        """Take one request; return 0, or how many seconds to wait where there is none left."""
+        """Take one request from the client's budget; return 0, or the seconds to wait if it is empty."""
         if self._per_s is None:
             return 0.0
         now_s, most = self._clock_s(), max(1.0, self._per_s * _BURST_S)
@@ -223,7 +223,7 @@ class Budgets:
 
 
 def _key_in(authorization: str) -> str:
-    """Return the key of a header: the token, or the password that a browser asked for."""
+    """Return the key in a header: the bearer token, or the password from a browser's prompt."""
     scheme, _, rest = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return rest.strip()
@@ -236,11 +236,11 @@ def _key_in(authorization: str) -> str:
 
 
 class _Exchange:
-    """One request and its answer. No body is long, and none is read on behind an answer.
+    """One request and its answer. Bodies are limited in length and not read after the answer.
 
-    A server reads for as long as a client sends, and throws it away: a connection whose body was left unread
-    is closed with the answer. Whoever is being answered while still sending is taken for gone: for a refusal
-    it is too late.
+    A server would otherwise read and discard all that a client sends. If part of the body is unread, the
+    connection closes with the answer. A client that still sends while it is being answered counts as
+    disconnected, because it is too late to refuse the request.
     """
 
     def __init__(self, headers: Headers, receive: Receive, send: Send) -> None:

@@ -1,7 +1,7 @@
-"""Connections: how many there may be, how long a request may take to arrive, how long silence may last.
+"""Limits on connections: their number, the time for a request to arrive, and idle time.
 
-uvicorn limits none of it but the silence between two requests. Here a connection is counted when it is
-accepted, before TLS or HTTP are spoken over it, and a request that does not arrive is answered 408.
+uvicorn limits only the idle time between two requests. Here a connection is counted when it is accepted,
+before TLS or HTTP starts, and a request that does not arrive in time is answered with 408.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from stream_app.api.admission.turns import Places, TooManyError
 
 _MOST_HEAD_BYTES = 16_384  # of a request; uvicorn's own limit is checked after all that has arrived was read
 _NO_DESCRIPTOR_S = 0.1
-_ACCEPTED_A_TURN = 4  # connections in one turn of the loop: each is some calls of the system
+_ACCEPTED_A_TURN = 4  # connections accepted in one turn of the loop; each takes several system calls
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What readers may hold open, and for how long.
+    """Limits on readers' connections.
 
     Args:
-        connections, connections_per_address: at once; those of the proxy count in all only.
-        followers: streams of events that one reader may follow at once.
+        connections, connections_per_address: open at once; the proxy's connections count only in the total.
+        followers: event streams that one reader may follow at once.
         idle_s: how long a connection may be silent between two requests.
-        slow_s: how long a request may take to arrive, and a part of an answer to be taken.
+        slow_s: time limit for a request to arrive, and for a reader to receive part of an answer.
     """
 
     connections: int = 1_000
@@ -46,7 +46,7 @@ class Limits:
 
 
 def client_of(address: str) -> str:
-    """Return under which name an address is counted: of IPv6 its network, for one host has all of it.
+    """Return the name under which an address is counted; for IPv6 its /64 network, which one host owns.
 
     >>> client_of("10.0.0.7"), client_of("2001:db8::1:2:3:4"), client_of("::ffff:10.0.0.7")
     ('10.0.0.7', '2001:db8::/64', '10.0.0.7')
@@ -64,7 +64,7 @@ def client_of(address: str) -> str:
 
 
 def raw_reply(status: HTTPStatus, line: str) -> bytes:
-    """Return an answer to a request that no application sees, and the end of its connection."""
+    """Return an answer to a request that never reaches the application; it ends the connection."""
     body = json.dumps({"error": line}).encode()
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
@@ -74,9 +74,9 @@ def raw_reply(status: HTTPStatus, line: str) -> bytes:
 
 
 class Entrance:
-    """Accepts connections, and turns away those that are too many.
+    """Accepts connections and refuses those beyond the limits.
 
-    Args: proxies, addresses whose connections are many readers'; make, a protocol for a connection.
+    Args: proxies, addresses whose connections carry many readers; make, returns a connection's protocol.
     """
 
     def __init__(
@@ -99,23 +99,23 @@ class Entrance:
         self._serving: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
-        """Begin to accept."""
+        """Start accepting connections."""
         self._listener.setblocking(False)
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     def close(self) -> None:
-        """Accept no more. Connections stay."""
+        """Stop accepting; open connections stay."""
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
 
     def _accept(self) -> None:
-        """Take what waits. Whoever is turned away costs little, and holds back nobody who comes behind."""
+        """Accept waiting connections. A refused one is cheap and does not delay those behind it."""
         for _ in range(_ACCEPTED_A_TURN):
             try:
                 connection, peer = self._listener.accept()
             except BlockingIOError:
                 break
-            except OSError:  # no descriptor is left, or whoever came has gone again
+            except OSError:  # no file descriptor is left, or the client has disconnected
                 self._pause()
                 break
             address = str(peer[0])
@@ -131,7 +131,7 @@ class Entrance:
             task.add_done_callback(self._serving.discard)
 
     def _pause(self) -> None:
-        """Wait a moment: to try at once again would take all time from those who are in."""
+        """Wait before accepting again, since retrying at once would starve open connections."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listener)
         loop.call_later(_NO_DESCRIPTOR_S, self._resume)
@@ -149,10 +149,10 @@ class Entrance:
                 connection,
                 ssl=self._tls,
                 ssl_handshake_timeout=tls_s,
-                ssl_shutdown_timeout=tls_s,  # also for the part of an answer that is not taken at the end
+                ssl_shutdown_timeout=tls_s,  # also limits the time for the last part of an answer
             )
             await protocol.lost.wait()
-        except OSError:  # no TLS, or not in time
+        except OSError:  # the TLS handshake failed or timed out
             connection.close()
         finally:
             self._places.give_back(client)
@@ -165,64 +165,64 @@ class Entrance:
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 with an end to waiting: for a request to arrive, and for an answer to be taken."""
+    """HTTP/1.1 with time limits for a request to arrive and for a reader to receive the answer."""
 
     slow_s: float
     conn: _Wire
     lost: asyncio.Event
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin: the first request has to arrive in time."""
+        """Start the time limit for the first request."""
         self.lost = asyncio.Event()
         self._arriving: TimerHandle | None = None
         self._taking: TimerHandle | None = None
         self._leaving: TimerHandle | None = None
         super().connection_made(transport)
         self.conn = _Wire(h11.SERVER, _MOST_HEAD_BYTES)
-        if self.scheme == "http":  # TLS ends by its own time limit, and takes a limit of 0 otherwise
+        if self.scheme == "http":  # TLS has its own time limit, and treats a limit of 0 differently
             transport.set_write_buffer_limits(high=0)
         self._arriving = self.loop.call_later(self.slow_s, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End all waiting."""
+        """Stop all timers."""
         self._stop_timers()
         super().connection_lost(exc)
         self.lost.set()
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived, little by little: a head that is too large ends before all of it is read."""
+        """Read in small parts, so that a request head that is too large is refused early."""
         for start in range(0, len(data), _MOST_HEAD_BYTES):
             if not self.transport.is_closing():
                 super().data_received(data[start : start + _MOST_HEAD_BYTES])
         self._watch_arrival()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, which may have begun to arrive."""
+        """Continue with the next request, which may have started to arrive."""
         super().on_response_complete()
         self._watch_arrival()
 
     def eof_received(self) -> None:
-        """Give the reader, which asks no more, a while to take what was sent: TLS waits for ever."""
+        """Limit the time for the reader to receive the rest, since TLS would wait for ever."""
         self._leaving = self._leaving or self.loop.call_later(self.slow_s, self._not_taken)
 
     def pause_writing(self) -> None:
-        """Give the reader a while to take all that was sent: a closed connection waits for that too."""
+        """Limit the time for the reader to receive what was sent; a closing connection waits for it too."""
         super().pause_writing()
         self._taking = self._taking or self.loop.call_later(self.slow_s, self._not_taken)
 
     def resume_writing(self) -> None:
-        """Note that the reader took it."""
+        """Stop the timer, because the reader received the data."""
         super().resume_writing()
         if self._taking is not None:
             self._taking.cancel()
             self._taking = None
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, in one line as all refusals are."""
+        """Refuse a malformed request, in one line like all refusals."""
         self._end_with(HTTPStatus.BAD_REQUEST, self.conn.complaint or msg)
 
     def _watch_arrival(self) -> None:
-        """Let the clock run while a request is on its way, and no longer."""
+        """Run the arrival timer only while a request is arriving."""
         if self.transport.is_closing():
             return
         trailing, _ = self.conn.trailing_data
@@ -257,12 +257,12 @@ class BoundedProtocol(H11Protocol):
 
 
 class _Wire(h11.Connection):
-    """HTTP/1.1 without chunked bodies: every body says how long it is before any of it is read."""
+    """HTTP/1.1 without chunked bodies, so that every body's length is known before it is read."""
 
     complaint = ""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Return what arrived. Raises: h11.RemoteProtocolError for what is no request, or has no length."""
+        """Return the next event. Raises: h11.RemoteProtocolError for bad requests, or body without length."""
         event = super().next_event()
         if isinstance(event, h11.Request) and any(name == b"transfer-encoding" for name, _ in event.headers):
             self.complaint = "Transfer-Encoding is not taken; send the body with its Content-Length"

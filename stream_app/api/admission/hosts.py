@@ -1,8 +1,8 @@
-"""By which names the service may be asked.
+"""Check the header Host against known names, to prevent DNS rebinding.
 
-A page on another host can have its name resolved to this machine's address (DNS rebinding); what it then asks
-comes from a browser inside, and carries the page's own name in the header Host. So names are refused unless
-they are known. An address in Host is safe beyond loopback: no name was resolved to get there.
+A page on another host can have its name resolved to this machine's address. Its requests then come from a
+browser inside the network, with the page's own name in the header Host. So unknown names are refused. An
+address in Host is safe, because no name was resolved.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Names by which the service may be asked, beside ``localhost`` and loopback addresses.
+    """The accepted names in the header Host, besides ``localhost`` and loopback addresses.
 
     Args:
         names: in lower case, without ports.
-        addresses: whether any address will do, as it has to where readers come from other machines.
-        any_name: whether any name will do, as it may where every reader shows a key or comes from the proxy:
-            a page that was rebound has neither.
+        addresses: whether to accept any address, as is necessary for readers on other machines.
+        any_name: whether to accept any name. This is safe if every reader has a key or comes from the proxy,
+            since a page that uses DNS rebinding has neither.
     """
 
     names: frozenset[str] = frozenset()

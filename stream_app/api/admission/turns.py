@@ -1,6 +1,6 @@
-"""Whose turn it is: no reader takes the loop, the threads or the connections from the others.
+"""Share the event loop, threads and connections fairly among readers.
 
-A reader is a key, a user of the proxy, or an address. Nothing here looks at what is asked or counted.
+A reader is a key, a user of the proxy, or an address. Nothing here depends on questions or counts.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _LONGEST_REST_S = 0.05
 
 
 class TooManyError(Exception):
-    """A reader, or all together, have as many as they may have: one line with the limit and the remedy."""
+    """A reader, or all readers together, reached a limit: one line with the limit and the remedy."""
 
 
 class Turnstile:
-    """Lets one request of each reader in at a time; its others wait, as long again as that one took.
+    """Admits one request per reader at a time; the reader's next one then waits as long as that one took.
 
     Guarantee: however many requests one reader sends, another reader's waits for one of them, and half of the
         loop's time is left for what else there is to do.
@@ -28,7 +28,7 @@ class Turnstile:
     def __init__(self) -> None:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._passed: set[str] = set()
-        self._since_s: float | None = None  # when those were let in who are in now
+        self._since_s: float | None = None  # when the current requests were admitted
 
     async def passed(self, reader: str) -> None:
         """Wait for the reader's turn."""
@@ -47,7 +47,7 @@ class Turnstile:
             loop.call_soon(self._rest)
 
     def _rest(self) -> None:
-        """Leave the loop to others for as long as it was taken. What takes long is not done on the loop."""
+        """Wait for as long as the requests used the loop. Long work does not run on the loop."""
         assert self._since_s is not None
         loop = asyncio.get_running_loop()
         took_s = loop.time() - self._since_s
@@ -72,10 +72,10 @@ class Turnstile:
 
 
 class LongTurns:
-    """Lets few long computations run at once, and readers take turns for them.
+    """Limits concurrent long computations; readers take turns.
 
-    Args: together, how many run at once; each, how many of them of one reader; waiting, how many more of one
-        reader may wait.
+    Args: together, how many run at once; each, how many of one reader run at once; waiting, how many more of
+        one reader may wait.
     """
 
     def __init__(self, together: int = 2, each: int = 1, waiting: int = 24) -> None:
@@ -85,7 +85,7 @@ class LongTurns:
 
     @asynccontextmanager
     async def of(self, reader: str) -> AsyncIterator[None]:
-        """Hold a turn. Raises: TooManyError where too many of the reader's questions wait already."""
+        """Hold a turn for the block. Raises: TooManyError if too many of the reader's questions wait."""
         queue = self._waiting.setdefault(reader, deque())
         if len(queue) >= self._most_waiting:
             raise TooManyError(
@@ -99,7 +99,7 @@ class LongTurns:
         except asyncio.CancelledError:
             if not turn.cancelled():
                 self._end(reader)
-            elif turn in queue:  # else a place came free meanwhile, and the turn was passed over
+            elif turn in queue:  # otherwise the turn was already taken off the queue
                 queue.remove(turn)
             raise
         try:
@@ -114,7 +114,7 @@ class LongTurns:
         self._grant()
 
     def _grant(self) -> None:
-        """Give free places to the readers that have waited longest since their last turn."""
+        """Grant free places to the readers with the longest time since their last turn."""
         for reader in list(self._waiting):
             queue = self._waiting[reader]
             while queue and self._running.total() < self._together and self._running[reader] < self._each:
@@ -128,9 +128,9 @@ class LongTurns:
 
 
 class Places:
-    """How many things may be held at once, in all and by one reader: connections, followers.
+    """Limits on things held at once, in total and per reader: connections, followers.
 
-    Args: what they are called in a refusal; limits; the configuration keys of the limits.
+    Args: what, their name in errors; together and each, the limits; keys, the limits' configuration keys.
     """
 
     def __init__(self, what: str, together: int, each: int, keys: tuple[str, str]) -> None:
@@ -139,11 +139,11 @@ class Places:
 
     @property
     def held(self) -> int:
-        """Return how many are held."""
+        """The number of places held."""
         return self._held.total()
 
     def take(self, reader: str | None) -> None:
-        """Take a place. Args: None for one that counts in all only. Raises: TooManyError."""
+        """Take a place. Args: reader, None to count only in the total. Raises: TooManyError."""
         if self.held >= self._together:
             raise TooManyError(
                 f"{self._together} {self._what} are open, the most ({self._keys[0]}); try again later"
@@ -155,7 +155,7 @@ class Places:
         self._held[reader or ""] += 1
 
     def give_back(self, reader: str | None) -> None:
-        """Give a place back."""
+        """Free a place."""
         self._held[reader or ""] -= 1
         if not self._held[reader or ""]:
             del self._held[reader or ""]

@@ -1,7 +1,7 @@
-"""What one question may cost: estimated before the work, in microseconds of one processor, and refused above.
+"""Limit the work of one question, estimated beforehand in microseconds of one processor.
 
-The estimates are measured orders of magnitude. They need not be exact: they tell milliseconds from seconds
-and seconds from minutes.
+The estimates are measured orders of magnitude. They only need to tell milliseconds from seconds, and seconds
+from minutes.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from stream_app.core.answered import QueryError
 from stream_app.core.query import StreamView
 
 MOST_US = 4_000_000
-QUICK_US = 2_000  # an answer that costs no more is made at once, beside all others
-POINT_US = 300  # a point of a series: the law of its error, inverted
+QUICK_US = 2_000  # an answer below this cost is computed at once, without a turn
+POINT_US = 300  # per point of a series: inverting the law of its error
 COLUMN_US = 0.25  # one column of a stream over keys and values, at one time
-SLICE_US = 1_000  # what a range of time costs whatever its columns are
+SLICE_US = 1_000  # fixed cost of a range of time, for any number of columns
 
 
 def columns_of(view: StreamView) -> int:
-    """Return how many columns an answer over a range of time goes through."""
+    """Return how many columns an answer over a range of time reads."""
     product = view.strategy.kind.axes
     return 1 if product is None else sum(group.width for group in product.groups)
 
 
 def slices_us(view: StreamView, slices: int) -> float:
-    """Return what it costs to read all cells over so many ranges of time."""
+    """Return the cost of reading all cells over this many ranges of time."""
     return slices * (SLICE_US + COLUMN_US * columns_of(view))
 
 

@@ -1,1 +1,1 @@
-"""What the pages show: panels of keys and of values, previews at another epsilon."""
+"""Answers for the pages: panels of keys and values, and previews at another epsilon."""

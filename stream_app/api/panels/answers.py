@@ -1,4 +1,4 @@
-"""What the panels of a stream's page show beyond series and distributions. Pure, as ``answers.py``."""
+"""Answers for the panels of a stream's page, besides series and distributions. Pure functions."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _OWN_POINT = "Each interval holds for its own point, not for the worst of many."
 
 
 def slices_of(view: StreamView, query: SlicesQuery) -> list[Span]:
-    """Return the slices that a query asks for, without those that were never measured.
+    """Return the slices of a query's range, without those that were never measured.
 
-    Raises: QueryError where there are too many or none.
+    Raises: QueryError if there are too many or none.
     """
     span = span_of(view, query)
     least = -(-(span.stop - span.start) // MOST_SLICES)
@@ -66,7 +66,7 @@ def slices_of(view: StreamView, query: SlicesQuery) -> list[Span]:
 
 
 def edges_s(view: StreamView, slices: Sequence[Span]) -> dict[str, object]:
-    """Return where slices start and end, in seconds since 1970."""
+    """Return the starts and ends of slices, in seconds since 1970."""
     return {
         "start": [view.binning.start_us(one.start) / 1e6 for one in slices],
         "end": [view.binning.start_us(one.stop) / 1e6 for one in slices],
@@ -80,7 +80,7 @@ def keys(view: StreamView, query: KeysQuery) -> KeysAnswer:
     totals = key_counts(view.cells(Span(slices[0].start, slices[-1].stop)))
     largest_first = np.argsort(-np.asarray(totals.value), kind="stable")
     order = largest_first[: query.limit].tolist()
-    # One slice after the other, and of each only what is shown: all at once may not fit.
+    # Slice by slice, keeping only the keys shown: all slices at once may not fit in memory.
     counts = [_at(key_counts(view.cells(one)), order) for one in slices]
     values, halves = np.array([one.value for one in counts]), reach(counts, query.confidence)
     left_out = len(declared.labels) - len(order)
@@ -126,7 +126,7 @@ def heat(view: StreamView, query: HeatQuery) -> HeatAnswer:
 
 
 def quantile_slices(view: StreamView, query: QuantileSlicesQuery) -> QuantileSlicesAnswer:
-    """Return quantiles in every slice of time, read off the band of that slice."""
+    """Return quantiles in every slice of time, from that slice's band."""
     if not all(0.0 < q < 1.0 for q in query.q):
         raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
     buckets, slices = _buckets(view), slices_of(view, query)
@@ -158,7 +158,7 @@ def quantile_slices(view: StreamView, query: QuantileSlicesQuery) -> QuantileSli
 
 
 def marks(view: StreamView, states: Mapping[str, State]) -> AlertMarks:
-    """Return the rules over a stream: what they compare, and when they last changed."""
+    """Return the rules over a stream: their thresholds and last changes."""
     name = view.strategy.stream
     found = [
         _mark(view, rule, state)
@@ -169,10 +169,10 @@ def marks(view: StreamView, states: Mapping[str, State]) -> AlertMarks:
 
 
 def transitions(view: StreamView, kept: Sequence[bytes], states: Mapping[str, State]) -> AlertTransitions:
-    """Return how the rules over a stream changed, up to the release that the view shows.
+    """Return the changes of the rules over a stream, up to the release that the view shows.
 
-    Args: kept, the stream's last transitions, oldest first. A store that an older version wrote keeps none:
-        there each rule's last one is known from its state.
+    Args: kept, the stream's last transitions, oldest first. A store of an older version keeps none; each
+        rule's last transition is then taken from its state.
     """
     told = [json.loads(text) for text in kept]
     known = {(one["rule"], one["seq"], one["kind"]) for one in told}
@@ -232,7 +232,7 @@ def _mark(view: StreamView, rule: str, state: State) -> AlertMark:
 
 
 def _condition(text: str) -> Condition | None:
-    """Read a rule's text; None for one that this version does not know."""
+    """Return the condition of a rule's text; None if this version cannot parse it."""
     try:
         return parse_condition(text)
     except RuleError:
@@ -247,13 +247,13 @@ def _buckets(view: StreamView) -> Buckets:
 
 
 def _row_edges(buckets: Buckets, rows: int) -> list[int]:
-    """Return which edges of buckets bound the rows: equal runs of buckets, the last one maybe shorter."""
+    """Return the bucket edges of rows: equal runs of buckets, of which the last may be shorter."""
     joined = -(-buckets.count // rows)
     return [*range(0, buckets.count, joined), buckets.count]
 
 
 def _at(counts: Estimate, places: int | list[int]) -> Estimate:
-    """Return the counts of the keys at places; of one place, a number."""
+    """Return the counts of the keys at these indices; for one index, a number."""
     found = np.asarray(counts.value)[places]
     return replace(counts, value=float(found) if isinstance(places, int) else found)
 
@@ -279,7 +279,7 @@ def _key_counts(
 
 
 def reach(estimates: Sequence[Estimate], confidence: float) -> NDArray[np.float64]:
-    """Return half the width of every estimate's interval; equal laws are inverted once."""
+    """Return half the width of every estimate's interval; each distinct law is inverted once."""
     laws = list(dict.fromkeys(one.law for one in estimates))
     place = {law: row for row, law in enumerate(laws)}
     halves, _ = half_widths(LawTable.of(laws), confidence)

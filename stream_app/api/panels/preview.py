@@ -1,4 +1,4 @@
-"""What the same answers would look like at another epsilon: planned anew, nothing is measured. Pure."""
+"""Preview answers' errors at another epsilon, from a new plan; nothing is measured. Pure functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DAY_US = 86_400_000_000
 
 
 def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
-    """Set the intervals of a range's slices, and of some questions, beside those of another epsilon."""
+    """Return intervals of a range's slices and of typical questions, now and at another epsilon."""
     slices, place = slices_of(view, query), view.place_of(query.key)
     then = replanned(view.strategy, query.epsilon)
     released_counts = view.of_key(query.key)
@@ -47,12 +47,12 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
 
 
 def replanned(strategy: Strategy, epsilon: float) -> Strategy:
-    """Return what the planner would choose for the same declaration at another epsilon.
+    """Return the planner's strategy for the same declaration at another epsilon.
 
-    Where the plan leaves a part of epsilon to windows, the stream's own shares are kept.
+    If windows get a part of epsilon, the stream's own shares are kept.
     Raises: QueryError for an epsilon that no plan fits.
     """
-    other = exact(f"{epsilon:.3g}")  # few of them, so that plans are remembered
+    other = exact(f"{epsilon:.3g}")  # rounded to few values, so that plans are cached
     try:
         return _replanned(strategy.to_json(), other)
     except ValueError as refusal:
@@ -79,7 +79,7 @@ def _replanned(text: bytes, other: Fraction) -> Strategy:
 def _half_widths(
     view: StreamView, strategy: Strategy, place: int | None, slices: Sequence[Span], confidence: float
 ) -> list[float]:
-    """Return half the width of intervals of ranges, as if the visible epochs had had this strategy."""
+    """Return half the width of the ranges' intervals if the visible epochs had this strategy."""
     starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*slices, strict=True))
     covers = strategy.kind.covers()
     over = covers and covers.grow(view.epochs)
@@ -91,7 +91,7 @@ def _half_widths(
 def _questions(
     view: StreamView, then: Strategy, place: int | None, confidence: float
 ) -> list[PreviewQuestion]:
-    """Ask what people ask: a bin, a day, the running count, each at the end of a whole epoch."""
+    """Return typical questions: a bin, a day, the running count, each at the end of a whole epoch."""
     horizon = then.design.horizon
     day = 1 if view.binning.timezone else _DAY_US // view.binning.bin_us
     asked = {"the last bin of an epoch": 1}
@@ -109,7 +109,7 @@ def _questions(
 def _whole_epoch(
     strategy: Strategy, place: int | None, spans: Sequence[Span], confidence: float
 ) -> list[float]:
-    """Return half the width of intervals of ranges within an epoch that is complete."""
+    """Return half the width of the intervals of ranges within a complete epoch."""
     starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*spans, strict=True))
     laws, _ = strategy.kind.errors(key=place).within(strategy.design.horizon, starts, stops)
     halves, _ = half_widths(laws, confidence)

@@ -1,4 +1,4 @@
-"""Addresses that the pages ask besides those of ``routes.py``: pictures of many numbers, and the overview."""
+"""The pages' routes besides those of ``routes.py``: data for charts, and the overview."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def glances(request: Request) -> Glances:
 
 @router.get("/overview", response_model=Overview)
 async def show_overview(request: Request, _query: Nothing) -> Overview:
-    """All streams at a glance: count, last bins, next release, alerts."""
+    """An overview of all streams: count, last bins, next release, alerts."""
     return await glances(request).all(lambda stream: may_read(request, stream))
 
 
@@ -87,7 +87,7 @@ async def cdfs(request: Request, replica: Known, query: Annotated[SlicesQuery, Q
 async def show_preview(request: Request, replica: Known, query: Annotated[PreviewQuery, Query()]) -> Response:
     """The same intervals at another epsilon, by the planner; nothing is measured."""
     assert replica.view is not None
-    async with making_turn(request):  # before the view is held; the plan is remembered
+    async with making_turn(request):  # before the view is locked; the plan is cached
         await run_in_threadpool(replanned, replica.view.strategy, query.epsilon)
     return await answered(request, replica, lambda view: preview(view, query))
 
@@ -101,7 +101,7 @@ async def marks(request: Request, replica: Known, _query: Nothing) -> AlertMarks
 
 @router.get("/streams/{stream}/transitions", response_model=AlertTransitions)
 async def transitions(request: Request, replica: Known, _query: Nothing) -> AlertTransitions:
-    """How the alert rules over a stream changed: the last 1,000 times, each a function of released rows."""
+    """The last 1,000 changes of the alert rules over a stream, each a function of released rows."""
     assert replica.view is not None
     kept = all_replicas(request).transitions.get(replica.stream, ())
     return panels.transitions(replica.view, kept, _states(request))

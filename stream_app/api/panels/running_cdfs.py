@@ -1,4 +1,4 @@
-"""Distributions that grow: cumulative counts of a value from one start to many ends, rising over both."""
+"""Running distributions: cumulative counts of a value from one start to many ends, rising over both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CdfsAnswer(Released):
 
 
 def running_cdfs(view: StreamView, query: SlicesQuery) -> CdfsAnswer:
-    """Answer the distributions from the start of a range to the end of each of its slices.
+    """Return the distributions from the start of a range to the end of each of its slices.
 
     Raises: QueryError.
     Cost: O(columns) for each end.

@@ -1,4 +1,4 @@
-"""The shapes of what only the pages ask for: many numbers for one picture, each with its error."""
+"""The pages' own requests and answers: the numbers of one chart, each with its error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST_PREVIEW_EPSILON = 0.01  # as the slider of the page
 
 
 class SlicesQuery(RangeQuery):
-    """A range of time in slices of ``step`` bins; a last slice that is not full is left out."""
+    """A range of time in slices of ``step`` bins; an incomplete last slice is left out."""
 
     step: Annotated[
         int | None,
@@ -98,7 +98,7 @@ class OverviewStream(Released):
 
 
 class Overview(BaseModel):
-    """All streams, by name, and what this process's clock says."""
+    """All streams, by name, and the time of this process's clock."""
 
     now: str
     streams: list[OverviewStream]
@@ -158,7 +158,7 @@ class QuantileSlicesAnswer(Released):
 
 
 class PreviewQuestion(BaseModel):
-    """A question, and how far off its answer may be."""
+    """A question, and half the width of its answer's interval."""
 
     question: str
     half_width: float = Field(description="of the interval at the stream's own epsilon")
@@ -166,7 +166,7 @@ class PreviewQuestion(BaseModel):
 
 
 class PreviewAnswer(Released):
-    """How wide the same intervals would be: planned anew for this epsilon, nothing is measured."""
+    """The same intervals' widths at this epsilon, from a new plan; nothing is measured."""
 
     epsilon: str
     preview_epsilon: str
@@ -223,6 +223,6 @@ class AlertTransitions(Released):
 
 
 class AlertMarks(Released):
-    """The rules over a stream that ever left the beginning."""
+    """The rules over a stream whose state has changed at least once."""
 
     alerts: list[AlertMark]

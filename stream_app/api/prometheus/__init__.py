@@ -1,1 +1,1 @@
-"""The part of the Prometheus HTTP API that Grafana asks, and the names of metrics."""
+"""The part of the Prometheus HTTP API that Grafana uses, and the names of metrics."""

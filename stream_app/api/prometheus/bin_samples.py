@@ -1,4 +1,4 @@
-"""Released history as Prometheus sees it: one sample a bin, at the instant at which the bin ended."""
+"""Released history as Prometheus samples: one sample per bin, at the bin's end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PARTS: dict[Part, str] = {
     "upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval of",
     "stderr": "Standard error of",
 }
-# Name: what it is. All are gauges: a noisy count may fall, so ``rate()`` does not apply.
+# Metrics by name. All are gauges: a noisy count may fall, so ``rate()`` does not apply.
 METRICS: dict[str, tuple[Quantity, Part, str]] = {
     f"private_counts_{quantity}" + ("" if part == "value" else f"_{part}"): (
         quantity,
@@ -46,7 +46,7 @@ METRICS: dict[str, tuple[Quantity, Part, str]] = {
     for quantity, what in _QUANTITIES.items()
     for part, words in _PARTS.items()
 }
-# The same of each key, under names of their own: whoever adds up a metric must not count events twice.
+# The same per key under separate names, so that summing a metric does not count events twice.
 KEY_METRICS = {
     name.replace("private_counts_", "private_counts_key_"): (quantity, part, f"{text}, of one key")
     for name, (quantity, part, text) in METRICS.items()
@@ -55,9 +55,9 @@ KEY_METRICS = {
 
 @dataclass(frozen=True)
 class BinSeries:
-    """One series: a part of a quantity of a stream, or of one of its keys.
+    """One series: one part (value, error, ...) of a quantity of a stream, or of one of its keys.
 
-    Args: place, the key's place in the list; None for all events.
+    Args: place, the key's index in the list; None for all events.
     """
 
     view: StreamView
@@ -68,10 +68,10 @@ class BinSeries:
 
 
 def bin_at(view: StreamView, time_us: int, step_us: int = 0) -> int | None:
-    """Return the last bin that had ended at a time; None before the first and long after the last.
+    """Return the last bin that had ended at a time; None before the first bin and long after the last.
 
-    A sample holds until the next one, and the last one for as long as the next may take: two bins and
-    the grace; never less than Prometheus' five minutes, nor than the step of the question.
+    A sample holds until the next one. The last sample holds as long as the next may take: two bins and the
+    grace, but at least Prometheus' five minutes and the step of the query.
     """
     binning, (first, stop) = view.binning, view.span
     bin = int(binning.bin_of(np.array([time_us], dtype=np.int64))[0]) - 1
@@ -84,9 +84,9 @@ def bin_at(view: StreamView, time_us: int, step_us: int = 0) -> int | None:
 
 
 def values_of(view: StreamView, wanted: Sequence[BinSeries], bins: Sequence[int]) -> list[dict[int, float]]:
-    """Return what each series of a view has at the ends of bins; those never measured are left out.
+    """Return each series' values at the ends of bins, without bins that were never measured.
 
-    Cost: ``reading_us``; a few keys are read one by one, many of a bin at once in the time of one.
+    Cost: ``reading_us``; a few keys are read one by one, many keys of a bin at once.
     """
     spans = [epoch.span for epoch in view.epochs]
     known = [bin for bin in bins if any(span.start <= bin < span.stop for span in spans)]
@@ -104,7 +104,7 @@ def values_of(view: StreamView, wanted: Sequence[BinSeries], bins: Sequence[int]
 
 
 def reading_us(view: StreamView, wanted: Sequence[BinSeries], bins: int) -> float:
-    """Return about how long it takes to read series of a view at the ends of so many bins."""
+    """Return an estimate of the time to read series of a view at the ends of this many bins."""
     groups: dict[Quantity, set[int | None]] = {}
     for one in wanted:
         groups.setdefault(one.quantity, set()).add(one.place)
@@ -123,7 +123,7 @@ def _columns(
     parts: Sequence[Part],
     bins: Sequence[int],
 ) -> dict[Part, list[list[float]]]:
-    """Return parts of a quantity at the ends of bins: a list for each place, None being all events."""
+    """Return parts of a quantity at the ends of bins: one list per key index, None for all events."""
     if len(places) > FEW_KEYS:
         estimates = _of_keys(view, quantity, [place for place in places if place is not None], bins)
         return {part: part_of(estimates, part, len(places)).T.tolist() for part in parts}
@@ -146,19 +146,19 @@ def _part_of_points(points: Points, part: Part) -> list[float]:
 def _of_keys(
     view: StreamView, quantity: Quantity, places: Sequence[int], bins: Sequence[int]
 ) -> list[Estimate]:
-    """Return a quantity of many keys at the end of each bin, all of a bin at once."""
+    """Return a quantity of many keys at the end of each bin; all keys of a bin are read at once."""
     first, estimates = view.span.start, []
     for bin in bins:
         all_keys = counts_of_keys(view, Span(first if quantity == "running" else bin, bin + 1))
-        # The few that are wanted, at once: many bins of many keys would not fit.
+        # Keep only the requested keys, because many bins of all keys would not fit in memory.
         estimates.append(replace(all_keys, value=np.asarray(all_keys.value)[list(places)]))
     return estimates
 
 
 def part_of(estimates: Sequence[Estimate], part: Part, width: int) -> FloatArray:
-    """Return one part of estimates that are each of so many keys: shape (estimates, width).
+    """Return one part of estimates of ``width`` keys each: shape (estimates, width).
 
-    Cost: 50 microseconds an estimate for ends of intervals, however many keys.
+    Cost: 50 microseconds per estimate for ends of intervals, for any number of keys.
     """
     values = np.array([one.value for one in estimates], dtype=np.float64).reshape(len(estimates), width)
     if part == "value" or not estimates:
@@ -171,9 +171,9 @@ def part_of(estimates: Sequence[Estimate], part: Part, width: int) -> FloatArray
 
 
 def selected(views: Sequence[StreamView], selectors: Sequence[Selector]) -> Iterator[BinSeries]:
-    """Yield the series that any of the selectors wants; all without one.
+    """Yield the series that match any of the selectors; all series without selectors.
 
-    Cost: every label of a view is compared once with each selector, however many metrics there are.
+    Cost: each label of a view is compared once with each selector, for any number of metrics.
     """
     for view in views:
         common = {"stream": view.strategy.stream, "private": str(view.private).lower()}
@@ -192,6 +192,6 @@ def selected(views: Sequence[StreamView], selectors: Sequence[Selector]) -> Iter
 
 
 def _places(selector: Selector, labels: Sequence[str]) -> set[int]:
-    """Return the places of the keys that fulfil what a selector asks of a key."""
+    """Return the indices of the keys that match a selector's conditions on the key."""
     of_key = [one for one in selector.matchers if one.label == "key"]
     return {place for place, key in enumerate(labels) if all(one.matches({"key": key}) for one in of_key)}

@@ -1,7 +1,7 @@
-"""The part of PromQL that is answered: one selector with matchers, or arithmetic on numbers.
+"""The supported part of PromQL: one selector with matchers, or arithmetic on numbers.
 
-Functions, ranges and operators over series are refused in one line: an estimate has an error, and an answer
-that lost it would promise too much. Grafana asks ``1+1`` to see whether anybody is there.
+Functions, ranges and operators over series are refused in one line, because their results would lose the
+estimates' errors. Grafana queries ``1+1`` to check the connection.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _REMEDY = 'ask for one series, for example private_counts_running{stream="clicks
 
 
 class PromQLError(ValueError):
-    """A query outside the subset; one line with the position."""
+    """A query outside the supported part; one line with the position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """One condition on a label; a label that is not there is the empty text, as in Prometheus."""
+    """One condition on a label; a missing label counts as the empty text, as in Prometheus."""
 
     label: str
     operator: str
     value: str
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a series with these labels is wanted."""
+        """Return whether a series with these labels matches."""
         has = labels.get(self.label, "")
         if self.operator in ("=", "!="):
             return (has == self.value) == (self.operator == "=")
@@ -48,16 +48,16 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Series whose labels fulfil every matcher."""
+    """Selects series whose labels fulfil every matcher."""
 
     matchers: tuple[Matcher, ...]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a series with these labels, its name among them, is wanted."""
+        """Return whether a series with these labels, including its name, matches."""
         return all(matcher.matches(labels) for matcher in self.matchers)
 
     def without(self, label: str) -> Selector:
-        """Return what is asked of all other labels."""
+        """Return the selector without its conditions on one label."""
         return Selector(tuple(one for one in self.matchers if one.label != label))
 
 
@@ -73,7 +73,7 @@ def parse(query: str) -> Selector | float:
 
 
 def parse_selector(text: str) -> Selector:
-    """Read a query that has to be a selector. Raises: PromQLError."""
+    """Read a query that must be a selector. Raises: PromQLError."""
     found = parse(text)
     if isinstance(found, float):
         raise PromQLError(f"{text!r} is a number, not a series; {_REMEDY}")
@@ -181,13 +181,13 @@ class _Reader:
         )
 
 
-# Alternatives of plain words with stars: what Grafana makes. With one pair of parentheses at most, so nothing
-# in it can backtrack for long.
+# Alternatives of plain words with stars, as Grafana generates them. At most one pair of parentheses, so that
+# # matching cannot backtrack for long.
 _PATTERN = re.compile(r"[\w\-. :/|()]*(?:\.[*+][\w\-. :/|()]*){0,3}")
 
 
 def _check_pattern(pattern: str, position: int) -> None:
-    """Refuse patterns that could keep the service busy."""
+    """Refuse patterns whose matching could take long."""
     if not _PATTERN.fullmatch(pattern) or len(pattern) > 500 or pattern.count("(") > 1:
         raise PromQLError(
             f"pattern at character {position + 1}: words, |, one pair of parentheses and at most three .* or "

@@ -1,4 +1,4 @@
-"""/api/v1: enough of Prometheus' HTTP interface for Grafana to chart released history at its real times."""
+"""/api/v1: the part of Prometheus' HTTP API that Grafana needs to chart released history."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _WRITTEN_AT_ONCE = 500  # values
 _PARTS = json.JSONEncoder(separators=(",", ":"), indent=None)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)?", flags=re.ASCII)
 _SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
-BOTH = ["GET", "POST"]  # Grafana posts its questions as forms
+BOTH = ["GET", "POST"]  # Grafana sends its queries as POST forms
 
 Parameters = Sequence[tuple[str, str]]
 Samples = Sequence[tuple[int, float]]  # microseconds since 1970, and the value
@@ -54,10 +54,10 @@ Answer = Callable[[list[StreamView], Parameters], Any]
 
 @dataclass(frozen=True)
 class Reading:
-    """What values are to be read.
+    """The values to read for a query.
 
-    Args: kind of result; wanted, the series; times_us and the step between them; shown, how the samples of a
-        series are written that has any.
+    Args: kind of result; wanted, the series; times_us and the step between them; shown, formats the samples
+        of one series.
     """
 
     kind: str
@@ -112,7 +112,7 @@ async def label_values(request: Request, name: str) -> Response:
 
 @router.get("/metadata")
 async def metadata(request: Request) -> Response:
-    """What the metrics are. All are gauges: a noisy count may fall, so ``rate()`` does not apply."""
+    """Descriptions of the metrics. All are gauges: a noisy count may fall, so ``rate()`` does not apply."""
     return await _answered(
         request,
         lambda _views, _asked: {
@@ -124,7 +124,7 @@ async def metadata(request: Request) -> Response:
 
 @router.get("/status/buildinfo")
 async def buildinfo(request: Request) -> Response:
-    """Who answers: Grafana looks here for what it may ask."""
+    """The version of the API, from which Grafana derives the supported features."""
     return await _answered(
         request,
         lambda _views, _asked: {
@@ -141,7 +141,7 @@ async def buildinfo(request: Request) -> Response:
 
 @router.get("/rows")
 async def rows(request: Request) -> Response:
-    """Flat JSON rows for Grafana's Infinity data source: the parameters of query_range, one row a value."""
+    """Flat JSON rows for Grafana's Infinity data source: parameters as in query_range, one row per value."""
     try:
         found = await _computed(request, _range)
     except ValueError as refusal:
@@ -156,7 +156,7 @@ async def rows(request: Request) -> Response:
 
 @router.api_route("/{path:path}", methods=BOTH)
 async def not_answered(path: str) -> Response:
-    """Everything else of the interface."""
+    """Refuse all other paths of the API."""
     known = (
         "query, query_range, series, labels, label/NAME/values, metadata, status/buildinfo, rows, rows/keys, "
         "rows/cdf, rows/quantile"
@@ -165,7 +165,7 @@ async def not_answered(path: str) -> Response:
 
 
 async def _answered(request: Request, answer: Answer) -> Response:
-    """Return what ``answer`` says about the streams, or the one-line refusal."""
+    """Return the result of ``answer`` for the streams, or a one-line error."""
     try:
         data = await _computed(request, answer)
     except ValueError as refusal:
@@ -187,7 +187,7 @@ async def _written(request: Request, content: Any) -> Response:
 
 
 def _size(content: Any) -> int:
-    """Return how many values there are, of the lists that may be long."""
+    """Return the number of values in the lists that may be long."""
     data = content["data"] if isinstance(content, dict) else content
     result = data["result"] if isinstance(data, dict) and "result" in data else data
     if isinstance(data, dict) and data.get("resultType") == "matrix":
@@ -196,14 +196,14 @@ def _size(content: Any) -> int:
 
 
 def written_in_parts(content: Any) -> bytes:
-    """Return JSON, made a part at a time: while one part is made, nothing else runs in this process."""
+    """Return JSON, encoded in parts, because nothing else runs in this process while one part is encoded."""
     return "".join(_PARTS.iterencode(content)).encode()
 
 
 async def _computed(request: Request, answer: Answer) -> Any:
-    """Compute an answer: at once where that takes milliseconds, else in threads, one stream at a time.
+    """Compute an answer: at once if it takes milliseconds, else in threads, one stream at a time.
 
-    A slow stream keeps back no other.
+    A slow stream does not delay the others.
     Raises: ValueError, one line.
     """
     replicas: Replicas = request.app.state.replicas
@@ -217,7 +217,7 @@ async def _computed(request: Request, answer: Answer) -> Any:
         async with long_turn(request):
             found = await run_in_threadpool(
                 answer, views, asked
-            )  # reads what was declared, nothing that grows
+            )  # reads declarations only, nothing that grows
     if not isinstance(found, Reading):
         return found
     result: list[dict[str, Any]] = []
@@ -237,7 +237,7 @@ async def _computed(request: Request, answer: Answer) -> Any:
 
 
 async def _parameters(request: Request) -> Parameters:
-    """Return what is asked for. Raises: PromQLError for more selectors than are taken."""
+    """Return the query's parameters. Raises: PromQLError for too many selectors."""
     asked = list(request.query_params.multi_items())
     if request.method == "POST":
         body = await request.body()
@@ -251,14 +251,14 @@ async def _parameters(request: Request) -> Parameters:
 
 
 def _labels_compared(views: Sequence[StreamView], asked: Parameters) -> int:
-    """Return how many comparisons of labels with selectors a question leads to, about."""
+    """Return an estimate of the number of comparisons of labels with selectors."""
     keys = (one.strategy.axes.keys for one in views)
     labels = sum(_OWN_LABELS + (0 if one is None else len(one.labels)) for one in keys)
     return labels * max(1, sum(name == "match[]" for name, _ in asked))
 
 
 def _samples_of(reading: Reading, view: StreamView, wanted: Sequence[BinSeries]) -> list[dict[str, Any]]:
-    """Read the wanted series of a view, all at once; those without a sample are left out."""
+    """Read the requested series of a view at once, without series that have no sample."""
     at_times = [(at, bin_at(view, at, reading.step_us)) for at in reading.times_us]
     bins = [(at, bin) for at, bin in at_times if bin is not None]
     found = []
@@ -317,7 +317,7 @@ def _matched(views: list[StreamView], asked: Parameters) -> Iterator[BinSeries]:
 
 
 def _listed(views: list[StreamView], selectors: Sequence[Selector]) -> list[BinSeries]:
-    """Return the series that are wanted. Raises: PromQLError where there are more than one answer holds."""
+    """Return the requested series. Raises: PromQLError if there are too many for one answer."""
     found = list(islice(selected(views, selectors), MOST_VALUES + 1))
     if len(found) > MOST_VALUES:
         raise PromQLError(
