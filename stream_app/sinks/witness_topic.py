@@ -1,10 +1,10 @@
-"""The witness as a compacted topic: what readers follow is also what remembers, outside the store.
+"""The witness as a compacted topic: the output topic that readers follow is also the record of releases.
 
-A record is a released row, its key names stream, epoch and bin; its value is the bytes that every output
-repeats. Where a row has hashes of what its bin made public, the header "values" holds these values. Each
-stream has one writer, kept apart from its predecessors by Kafka's transactions: a worker that had stood still
-cannot add a row once another has claimed the stream. So the writer knows the last row by itself: between
-faults nothing is read from the topic, and the streams' transactions run side by side.
+A record is a released row. Its key names stream, epoch and bin; its value is the bytes that every output
+repeats. If a row holds only hashes of its bin's values, the header "values" holds the values. Each stream has
+one writer. Kafka's transactions fence its predecessors: a worker that was paused cannot add a row once
+another worker has claimed the stream. So the writer always knows the last row: between faults nothing is read
+from the topic, and the streams' transactions run concurrently.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stream_app.core.records import WitnessRow
 from stream_app.kafka_cluster import Cluster, answers, create_compacted, topic_facts
 from stream_app.ports import OperatorError
 
-_FIRST_WINDOW = 512  # records looked at from the end, then four times as many
+_FIRST_WINDOW = 512  # records read from the end, then four times as many
 _VALUES = "values"  # the header of a record
 _SETTLE_S = 10.0
 _PATIENCE_MS = 1_000
@@ -31,27 +31,27 @@ _PATIENCE_MS = 1_000
 class WitnessTopic:
     """Rows of any number of streams in one topic (``ports.Witness``); made by ``open``.
 
-    Raises (every method): OSError where Kafka does not answer, or another worker has claimed the stream.
+    Raises (every method): OSError if Kafka does not answer, or another worker has claimed the stream.
     """
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
         self._place = TopicPartition(topic, 0)
-        # These two say how far the log reaches, with and without the rows of open transactions. They have no
+        # These two return the end of the log, with and without the rows of open transactions. They have no
         # partition, so they never poll: an answer would wait behind a poll on the same connection.
         self._committed = self._consumer("read_committed")
         self._written = self._consumer("read_uncommitted")
         self._writers: dict[str, AIOKafkaProducer] = {}
         self._heads: dict[str, tuple[int, bytes]] = {}
-        self._known: set[str] = set()  # claimed streams whose head was read since: nobody else can move it
+        self._known: set[str] = set()  # claimed streams whose head was read since; only this worker moves it
         self._looked_at: dict[str, int] = {}  # by stream: the end of the log when its head was looked up
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @classmethod
     async def open(cls, cluster: Cluster, topic: str) -> WitnessTopic:
-        """Use a topic, which is created if need be.
+        """Return the witness over a topic, which is created if needed.
 
-        Raises: OperatorError for one that is not compacted, or has several partitions.
+        Raises: OperatorError for a topic that is not compacted, or has several partitions.
         """
         facts = await topic_facts(cluster, topic)
         if facts is None:
@@ -88,7 +88,7 @@ class WitnessTopic:
         self._writers.clear()
 
     async def claim(self, stream: str) -> None:
-        """Become the one writer of a stream: nothing that an earlier one sends is ever kept after this."""
+        """Become the only writer of a stream: from now on, rows of an earlier writer are never kept."""
         async with self._locks[stream]:
             await self._forsake(stream)
             writer = AIOKafkaProducer(
@@ -99,18 +99,18 @@ class WitnessTopic:
             self._writers[stream] = writer
             try:
                 with answers(self._cluster):
-                    await writer.start()  # ends what an earlier writer had begun
+                    await writer.start()  # ends the transactions of an earlier writer
             except BaseException:
                 await self._forsake(stream)
                 raise
 
     async def resign(self, stream: str) -> None:
-        """Stop being the writer: the head is looked up again, for somebody else may move it."""
+        """Stop being the writer. The head is then looked up again, because another worker may move it."""
         async with self._locks[stream]:
             await self._forsake(stream)
 
     async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
-        """Write rows durably, skipping those it already has; return when all replicas have them."""
+        """Write rows durably, except those it already has; return when all replicas have them."""
         async with self._locks[stream]:
             head_seq, head_row = await self._head(stream) or (0, b"")
             if any(row.seq == head_seq and row.row != head_row for row in rows):
@@ -149,9 +149,9 @@ class WitnessTopic:
                             self._place.partition,
                             headers=[(_VALUES, row.values)] if row.values else None,
                         )
-                        sent.add_done_callback(_looked_at)  # the commit tells what went wrong
+                        sent.add_done_callback(_looked_at)  # the commit reports the failure
         except BaseException:
-            # Fenced, or nobody knows whether it was committed: the next claim settles it.
+            # Fenced, or it is unknown whether it was committed: the next claim settles it.
             await self._forsake(stream)
             raise
 
@@ -163,9 +163,9 @@ class WitnessTopic:
                 await writer.stop()
 
     async def _head(self, stream: str) -> tuple[int, bytes] | None:
-        """Look at what is new since the last time; the first time, backwards from the end.
+        """Return the head from the records since the last call; the first time, search back from the end.
 
-        Cost: nothing where this is the stream's writer and has looked since it claimed the stream.
+        Cost: nothing if this is the stream's writer and has read the head since it claimed the stream.
         """
         if stream in self._known:
             return self._heads.get(stream)
@@ -221,7 +221,7 @@ class WitnessTopic:
 
 
 def _key(stream: str, row: bytes) -> bytes:
-    """Name a row: compaction keeps the last record of a key, and a row never changes."""
+    """Return a row's key: compaction keeps the last record of a key, and a row never changes."""
     message = json.loads(row)
     return f"{stream}/{message['epoch']}/{message['bin']}".encode()
 

@@ -1,8 +1,8 @@
 """A Kafka topic: batches of committed records from the positions that the store holds.
 
-The consumer group spreads partitions over workers; its committed offsets are a courtesy to lag tools and
-decide nothing. What a revoked partition still delivers is thrown away, and the store's compare-and-set
-protects against whoever does not know yet that it was revoked.
+The consumer group distributes partitions over workers. Its committed offsets only serve lag tools. Records of
+a revoked partition are discarded; the store's compare-and-set protects against a worker that does not know
+yet that its partition was revoked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stream_app.sources.decode import decoded_in_turns
 from stream_app.sources.kafka_columns import Columns, return_columns
 from stream_app.sources.topic_records import TopicDecoder
 
-MOST_PIECES = 2  # in one read, over all partitions: each of 20,000 records or a little more
+MOST_PIECES = 2  # per read, over all partitions; each has 20,000 records or a little more
 SESSION_TIMEOUT_MS = 10_000
 NOTICE_PARTITIONS_MS = 2_000
 COMMIT_EVERY_S = 5.0
@@ -39,11 +39,10 @@ _MOST_FETCH_BYTES = 8 << 20  # over all partitions: what is fetched ahead stays 
 class KafkaSource:
     """One topic for all its streams (``ports.Source``); made by ``open``.
 
-    Positions are offsets of the next record. Between two records there may be none: markers of
-    transactions and aborted records leave gaps, which a batch's ``end`` passes.
-
-    Raises (every method): OSError where Kafka does not answer; OperatorError where positions are not in the
-        topic, or it is another topic.
+    A position is the offset of the next record. Offsets have gaps, from markers of transactions and aborted
+    records; a batch's ``end`` passes them.
+    Raises (every method): OSError if Kafka does not answer; OperatorError if positions are not in the topic,
+        or it is a different topic.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class KafkaSource:
         self._reader = AIOKafkaConsumer(
             group_id=f"{group}.{topic}",
             isolation_level="read_committed",
-            # A position outside the log must be an error: any other place would lose or repeat records.
+            # A position outside the log must be an error: any default would lose or repeat records.
             auto_offset_reset="none",
             enable_auto_commit=False,
             session_timeout_ms=SESSION_TIMEOUT_MS,
@@ -66,19 +65,19 @@ class KafkaSource:
             max_partition_fetch_bytes=max(facts.largest_message_bytes, _LEAST_FETCH_BYTES),
             **client,
         )
-        # Cuts are high watermarks; a reader of committed records would be told the last stable offset.
+        # Cuts are high watermarks; a reader of committed records would get the last stable offset instead.
         self._asker = AIOKafkaConsumer(isolation_level="read_uncommitted", **client)
         self._admin = AIOKafkaAdminClient(**client)
         self._listed = SharedAnswer(self._list_partitions)
         self._ownership = _Ownership()
-        self._moment = -1  # the rebalance whose partitions have been sought
-        self._next: dict[TopicPartition, int] = {}  # where the consumer goes on reading
+        self._moment = -1  # the number of the rebalance after which the positions were set
+        self._next: dict[TopicPartition, int] = {}  # where the consumer continues to read
         self._watermarks: dict[str, int] = {}
         self._committed_at_s = 0.0
 
     @classmethod
     async def open(cls, cluster: Cluster, topic: str, group: str, decoder: TopicDecoder) -> KafkaSource:
-        """Join the topic's consumer group.
+        """Return the source, after it has joined the topic's consumer group.
 
         Raises: OperatorError for a topic that does not exist, or is compacted.
         """
@@ -102,7 +101,7 @@ class KafkaSource:
         self._reader.subscribe([self._topic], listener=self._ownership)
 
     def ends(self) -> Mapping[str, int]:
-        """Return where the owned partitions ended when they were last read: for the operator's lag."""
+        """Return the ends of the owned partitions at their last read, for the operator's lag metric."""
         places = self._ownership.partitions & self._next.keys()
         ends = {str(place.partition): self._reader.highwater(place) for place in places}
         return {partition: end for partition, end in ends.items() if end is not None}
@@ -132,7 +131,7 @@ class KafkaSource:
         return sorted((str(owned.partition) for owned in self._ownership.partitions), key=int)
 
     async def first_position(self, partition: str, since_us: int | None) -> int:
-        """Return where the log begins now, or its first record that was written since an instant."""
+        """Return the position where the log begins now, or of its first record since an instant."""
         place = self._place(partition)
         with answers(self._cluster):
             if since_us is None:
@@ -141,9 +140,9 @@ class KafkaSource:
             return int((await self._asker.end_offsets([place]))[place] if found is None else found.offset)
 
     async def kept_since_us(self) -> int | None:
-        """Return when the first record was written that retention has left, in the partition that lost most.
+        """Return the write time of the oldest remaining record, in the partition that lost the most.
 
-        As the records' own times say, which producers may set. None where no record was removed.
+        This relies on the records' own times, which producers may set. None if no record was removed.
         """
         places = [self._place(partition) for partition in await self.partitions()]
         with answers(self._cluster):
@@ -165,7 +164,7 @@ class KafkaSource:
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:
-        """Return the high watermark of this moment, for all instants."""
+        """Return the current high watermark, for all instants."""
         with answers(self._cluster):
             ends = await self._asker.end_offsets([self._place(partition) for partition in partitions])
         found = {str(place.partition): int(end) for place, end in ends.items()}
@@ -176,7 +175,7 @@ class KafkaSource:
         return {partition: [end] * len(instants_us) for partition, end in found.items()}
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        """Return the next batches of owned partitions; none after the timeout, nor across a rebalance."""
+        """Return the next batches of owned partitions; none after the timeout or during a rebalance."""
         moment = self._ownership.moment
         starts = {
             place: positions[str(place.partition)]
@@ -186,7 +185,7 @@ class KafkaSource:
         try:
             with answers(self._cluster):
                 self._seek(starts, moment)
-                # Also without a partition to read: a member that never asks is thrown out of the group.
+                # Also without a partition to read: a member that never polls is removed from the group.
                 fetched = await self._reader.getmany(
                     *(starts or [self._place("-1")]),
                     timeout_ms=int(timeout_s * 1000),
@@ -194,7 +193,7 @@ class KafkaSource:
                 )
                 if moment != self._ownership.moment:
                     return ()
-                # Asked for every partition: where there are no records a position may still pass a gap.
+                # For every partition: even without records a position may pass a gap.
                 self._next = {place: await self._reader.position(place) for place in starts}
             records = {place: _joined(fetched.get(place, [])) for place in starts}
             ready = await self._decoder.prepare([found.values for found in records.values()])
@@ -247,7 +246,7 @@ class KafkaSource:
         )
 
     async def _tell_lag_tools(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Commit durable positions to the group now and then; a failure means nothing."""
+        """Commit durable positions to the group from time to time; a failure does not matter."""
         now_s = asyncio.get_running_loop().time()
         if not positions or now_s - self._committed_at_s < COMMIT_EVERY_S:
             return
@@ -266,7 +265,7 @@ class KafkaSource:
 
 
 class _Records(NamedTuple):
-    """Records with a value, as columns, where there is none and why, and which cannot be decoded yet."""
+    """Records with a value as columns, the refused records, and where records that wait begin."""
 
     offsets: Int64Array
     timestamps_ms: list[int]
@@ -299,18 +298,18 @@ def _joined(pieces: Sequence[Columns]) -> _Records:
 
 
 class _Ownership(ConsumerRebalanceListener):  # type: ignore[misc]
-    """What the group has given to this worker; ``moment`` counts the times that it changed."""
+    """The partitions that the group assigned to this worker; ``moment`` counts the changes."""
 
     def __init__(self) -> None:
         self.moment = 0
         self.partitions: frozenset[TopicPartition] = frozenset()
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """Own nothing until the group has agreed again."""
+        """Own no partition until the group has agreed again."""
         self._change(frozenset())
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Own what is assigned."""
+        """Own the assigned partitions."""
         self._change(frozenset(assigned))
 
     def _change(self, partitions: frozenset[TopicPartition]) -> None:

@@ -1,7 +1,7 @@
-"""Decompression of Kafka batches, bounded: a batch of a few kilobytes may hold gigabytes.
+"""Bounded decompression of Kafka batches: a batch of a few kilobytes may decompress to gigabytes.
 
-A broker bounds a batch as it is sent, compressed. aiokafka's own decompressors have no bound: one such batch
-would end every worker that reads it, at every start again.
+A broker limits only the compressed size of a batch. aiokafka's own decompressors have no limit: one such
+batch would crash every worker that reads it, again at every start.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _GZIP = 31  # the window of zlib that reads gzip's header
 _HEADER_OF_BLOCKS = bytes(codec.snappy_encode(b""))[:16]
 _LENGTH_BYTES = 4
 _alone = threading.Lock()
-_room: dict[int, mmap.mmap] = {}  # by size; made once: only what was written to takes memory
+_room: dict[int, mmap.mmap] = {}  # by size, made once; only written pages take memory
 
 
 def bound_decompression() -> None:
-    """Have aiokafka decompress with a bound, in this process.
+    """Replace aiokafka's decompressors in this process by bounded ones.
 
-    Iterating over a batch that holds more than ``MOST_BATCH_BYTES`` then raises, as it does for bytes that
-    its codec cannot read. Every codec raises errors of its own kinds.
+    Iterating over a batch with more than ``MOST_BATCH_BYTES`` then raises, as it does for bytes that the
+    codec cannot read. Each codec raises its own kinds of errors.
     """
     for batch in (DefaultRecordBatch, LegacyRecordBatch):
         module = sys.modules[batch.__module__]
@@ -74,7 +74,7 @@ def _snappy_blocks(data: bytes) -> list[bytes]:
 
 
 def _into_room(decompress_into: Callable[[Any, Any], int]) -> Callable[[Any], bytes]:
-    """Return a decompressor from one that writes into a buffer, and fails where that is too small."""
+    """Return a decompressor built from one that writes into a buffer and fails if the buffer is too small."""
 
     def decompress(payload: Any) -> bytes:
         with _alone:

@@ -1,9 +1,9 @@
-"""Kafka records as columns: a consumer whose ``getmany`` returns offsets, timestamps and values in lists.
+"""Kafka records as columns: makes a consumer's ``getmany`` return offsets, timestamps and values in lists.
 
-aiokafka makes an object of eleven fields of every record, which costs more than everything else that happens
-to it here. A fetched response is unpacked once, straight into columns. What is skipped and where the next
-fetch begins is decided as aiokafka decides it (aborted transactions, control batches, compaction); the tests
-compare the two record by record.
+aiokafka makes an object with eleven fields for every record, which costs more than all other work on the
+record. Here a fetched response is unpacked once, straight into columns. The rules for skipped records and for
+the next fetch are aiokafka's (aborted transactions, control batches, compaction); the tests compare both
+record by record.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MOST_RECORDS = 20_000  # in one piece
 class Columns:
     """Consecutive records of one partition; offsets rise and may have gaps.
 
-    Args: ``timestamps_ms`` stay empty unless they were asked for; a value is None for a tombstone;
-        ``unreadable`` has offsets from which the rest of a batch cannot be read.
+    Args: ``timestamps_ms`` is empty unless requested; a value is None for a tombstone; ``unreadable`` has the
+        offsets from which the rest of a batch cannot be read.
     """
 
     offsets: list[int] = field(default_factory=list)
@@ -38,17 +38,17 @@ class Columns:
 
 
 def return_columns(consumer: AIOKafkaConsumer, timestamps: bool = False) -> None:
-    """Let ``consumer.getmany`` return ``{partition: [Columns, ...]}``; ``max_records`` counts Columns then.
+    """Make ``consumer.getmany`` return ``{partition: [Columns, ...]}``; ``max_records`` then counts Columns.
 
-    Args: a consumer right after its ``start``, before it has fetched anything.
-    Cost: 0.2 to 0.3 microseconds a record; aiokafka's own objects take 0.9.
+    Args: consumer, right after its ``start``, before it has fetched anything.
+    Cost: 0.2 to 0.3 microseconds per record; aiokafka's own objects take 0.9.
     """
     bound_decompression()
     consumer._fetcher._records = _Buffer(timestamps)
 
 
 class _Buffer(OrderedDict[Any, Any]):
-    """What was fetched and not yet asked for, by partition: replaces the fetcher's plain dict."""
+    """The fetched responses not yet returned, by partition; replaces the fetcher's plain dict."""
 
     def __init__(self, timestamps: bool) -> None:
         super().__init__()
@@ -61,21 +61,21 @@ class _Buffer(OrderedDict[Any, Any]):
 
 
 class PartitionColumns:
-    """One partition's part of a response, as an iterator of ``Columns``: stands in for ``PartitionRecords``.
+    """One partition's part of a response, as an iterator of ``Columns``; replaces ``PartitionRecords``.
 
     Raises: CorruptRecordException from ``next`` for a batch whose checksum is wrong.
     """
 
     def __init__(self, fetched: PartitionRecords, timestamps: bool) -> None:
         self._fetched = fetched
-        # Its own iterator, never begun, would keep itself and the response alive until a garbage collection.
+        # Its own unused iterator would keep itself and the response alive until a garbage collection.
         fetched._records_iterator = None
         self._timestamps = timestamps
         self._pieces = self._unpack()
 
     @property
     def next_fetch_offset(self) -> int:
-        """Where the next fetch begins: after everything that was returned or skipped."""
+        """The offset of the next fetch: after all returned or skipped records."""
         return int(self._fetched.next_fetch_offset)
 
     def __iter__(self) -> Iterator[Columns]:
@@ -90,19 +90,19 @@ class PartitionColumns:
             batch = fetched._records.next_batch()
             if fetched._check_crcs and not batch.validate_crc():
                 raise CorruptRecordException(f"Invalid CRC - {fetched._tp}")
-            # A batch is decompressed as its iteration begins: when the first record is asked for.
+            # A batch is decompressed when its first record is read.
             records = chain.from_iterable(() if self._skipped(batch) else (batch,))
             while self._append(piece, batch, records):
                 fetched.next_fetch_offset = piece.offsets[-1] + 1
                 yield piece
                 piece = Columns()
-            # Also past what compaction has removed from the end of the batch.
+            # Also past records that compaction has removed from the end of the batch.
             fetched.next_fetch_offset = batch.next_offset
         if piece.offsets or piece.unreadable:
             yield piece
 
     def _skipped(self, batch: Any) -> bool:
-        """Say whether a batch holds no records for this reader: markers, aborted transactions."""
+        """Return whether a batch holds no records for this reader (markers, aborted transactions)."""
         fetched = self._fetched
         if fetched._isolation_level == READ_COMMITTED and batch.producer_id is not None:
             fetched._consume_aborted_up_to(batch.base_offset)
@@ -113,17 +113,17 @@ class PartitionColumns:
         return bool(batch.is_control_batch)
 
     def _append(self, piece: Columns, batch: Any, records: Iterator[Any]) -> bool:
-        """Append the next records of a batch; return whether the piece is full, so that some may be left.
+        """Append the next records of a batch; return whether the piece is full, so records may be left.
 
-        What cannot be read of a batch is refused as one: its records cannot be told apart. An error would
-        come again at every start, and nothing behind the batch would ever be counted.
+        The unreadable rest of a batch is refused as a whole, because its records cannot be separated. An
+        error would occur again at every start, and no record behind the batch would ever be counted.
         """
         first, offsets, values = self._fetched.next_fetch_offset, piece.offsets, piece.values
         next_offset = max(first, batch.base_offset)
         try:
             for record in records:
                 offset = record.offset
-                if offset >= first:  # a batch may begin before the offset that was asked for
+                if offset >= first:  # a batch may begin before the requested offset
                     next_offset = offset + 1
                     offsets.append(offset)
                     values.append(record.value)
@@ -132,7 +132,7 @@ class PartitionColumns:
                     if len(offsets) >= MOST_RECORDS:
                         return True
         except MemoryError:
-            raise  # says nothing about the batch
-        except Exception:  # of any codec, or of what the bytes within are not
+            raise  # does not concern the batch
+        except Exception:  # from any codec, or from invalid bytes inside
             piece.unreadable.append(next_offset)
         return False

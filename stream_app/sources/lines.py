@@ -17,15 +17,15 @@ from stream_app.sources.decode import CsvDecoder, Decoder, Field, NdjsonDecoder
 FileFormat = Literal["ndjson", "csv"]
 
 PARTITION = "0"  # a file is one partition
-MOST_BYTES = 1 << 20  # a batch: a fraction of a second to decode, so that cuts are never far behind
+MOST_BYTES = 1 << 20  # per batch: decoded in a fraction of a second, so that cuts are never late
 LONGEST_RECORD_BYTES = 1 << 24  # with its line end
 _KEPT_OF_LONG_RECORD = 1 << 10
 
 
 def open_lines(path: Path, format: FileFormat, fields: Sequence[Field]) -> LineFile:
-    """Open a file of records.
+    """Return an open file of records.
 
-    Raises: OperatorError where it cannot be read, or a CSV file's header lacks a field.
+    Raises: OperatorError if it cannot be read, or a CSV file's header lacks a field.
     """
     try:
         file = path.open("rb", buffering=0)
@@ -35,7 +35,7 @@ def open_lines(path: Path, format: FileFormat, fields: Sequence[Field]) -> LineF
 
 
 def lines_of(path: Path, file: IO[bytes], format: FileFormat, fields: Sequence[Field]) -> LineFile:
-    """Return the records of an open file, which is closed where they cannot be had.
+    """Return the records of an open file; close the file if this fails.
 
     Args: path, for messages.
     Raises: OperatorError where a CSV file's header lacks a field.
@@ -48,7 +48,7 @@ def lines_of(path: Path, file: IO[bytes], format: FileFormat, fields: Sequence[F
 
 
 def _decoder(path: Path, file: IO[bytes], format: FileFormat, fields: Sequence[Field]) -> tuple[Decoder, int]:
-    """Return the decoder, and where the first record starts."""
+    """Return the decoder, and the position of the first record."""
     if format == "ndjson":
         return NdjsonDecoder(fields), 0
     start = file.read(MOST_BYTES)
@@ -62,7 +62,7 @@ def _decoder(path: Path, file: IO[bytes], format: FileFormat, fields: Sequence[F
 
 
 class LineFile:
-    """An open file: read from a position, decoded, whole lines only."""
+    """An open file whose complete lines are read from a position and decoded."""
 
     def __init__(self, path: Path, file: IO[bytes], decoder: Decoder, first_position: int) -> None:
         self.path = path
@@ -94,7 +94,7 @@ class LineFile:
         return hashlib.file_digest(self._file, "sha256").hexdigest()  # type: ignore[arg-type]
 
     def stat(self) -> os.stat_result:
-        """Return what the system says about the open file, which may have lost its name."""
+        """Return the system's facts about the open file, which may have been deleted."""
         return os.fstat(self.fileno())
 
     def after_last_line(self, from_position: int) -> int:
@@ -109,13 +109,13 @@ class LineFile:
         return from_position
 
     def starts_line(self, position: int) -> bool:
-        """Say whether a line starts at a position (or would, at the end of the file)."""
+        """Return whether a line starts at a position (or would, at the end of the file)."""
         return position == 0 or self.bytes_at(position - 1, 1) == b"\n"
 
     def read(self, start: int, limit: int) -> RecordBatch | None:
         """Return the complete lines in [start, limit), as many as fit a batch; None if there are none.
 
-        A replay that goes on may begin beyond its limit: more was counted than its clock had released.
+        A continued replay may start beyond its limit, if more was counted than its clock had released.
         """
         if start >= limit:
             return None
@@ -133,7 +133,7 @@ class LineFile:
         return self.decode(start, data[: line_end + 1])
 
     def _too_long(self, start: int, limit: int) -> RecordBatch | None:
-        """Refuse the one line that starts here: ending for it would show everybody that it came."""
+        """Refuse the overlong line that starts here; stopping because of it would show that it came."""
         position = start
         while data := self.bytes_at(position, min(MOST_BYTES, limit - position)):
             line_end = data.find(b"\n")
@@ -151,7 +151,7 @@ class LineFile:
         return None
 
     def decode(self, start: int, data: bytes) -> RecordBatch:
-        """Decode whole lines that begin at a position. Blank lines are no records."""
+        """Return the decoded lines that begin at a position. Blank lines are not records."""
         lines = data.split(b"\n")[:-1]
         lengths = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
         starts = start + np.concatenate([[0], np.cumsum(lengths[:-1] + 1)])

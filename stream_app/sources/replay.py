@@ -1,7 +1,8 @@
-"""A file of the past, replayed in the order of event time: each record arrives at its event time.
+"""Replays a finished file in the order of event time: each record arrives at its event time.
 
-So nothing is late, and disorder in the file cannot move a count. A file that is not in order is copied in
-order first; the copy and its index are secret, take space in the state directory and end with the replay.
+So no record is late, and disorder in the file cannot move a count. A file that is not in order is first
+copied in order. The copy and its index are secret, take space in the state directory and are deleted at the
+end.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class ReplaySource:
 
     Args:
         lines: the records in order of time.
-        times_us, positions: when and where each record is, shape (n,), both rising.
-        reached_us: tells where the replay is.
+        times_us, positions: the time and position of each record, shape (n,), both rising.
+        reached_us: returns the instant that the replay has reached.
     """
 
     def __init__(
@@ -49,11 +50,11 @@ class ReplaySource:
         reached_us: Callable[[], int],
         others: Sequence[PlainField] = (),
     ) -> ReplaySource:
-        """Verify that the file is in order of its event times, or make a copy that is.
+        """Return the source over the file, or over a sorted copy if the file is not in order of event time.
 
-        Args: directory, of this file alone, with space for the index and a sorted copy; others, fields to
+        Args: directory, of this file only, with space for the index and a sorted copy; others, fields to
             decode beside the time.
-        Raises: OperatorError where the file cannot be read, or is not the one that was replayed so far.
+        Raises: OperatorError if the file cannot be read, or is not the file replayed so far.
         Cost: see ``in_order_of_time``.
         """
         ordered = in_order_of_time(path, format, field, directory, others)
@@ -82,9 +83,9 @@ class ReplaySource:
         return dict.fromkeys(partitions, positions)
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        """Return the next records that have happened by now; none after the timeout, or when time moves on.
+        """Return the next records up to the replay's time; none after the timeout or when time moves on.
 
-        Time that moves on may make a cut due, and the next stride waits for that.
+        When time moves on a cut may be due, and the next stride waits for it.
         """
         loop = asyncio.get_running_loop()
         deadline_s, began_us = loop.time() + timeout_s, self._reached_us()
@@ -98,11 +99,11 @@ class ReplaySource:
             await asyncio.sleep(POLL_S)
 
     def ends(self) -> Mapping[str, int]:
-        """Return where the events that have happened by now end: for the operator's lag."""
+        """Return the position up to the replay's time, for the operator's lag metric."""
         return {PARTITION: self._first_from(self._reached_us())}
 
     async def close(self) -> None:
-        """Close the file; the index and the sorted copy are gone then."""
+        """Close the file, which deletes the index and the sorted copy."""
         self._lines.close()
         self._times_us = self._positions = np.empty(0, np.int64)
 

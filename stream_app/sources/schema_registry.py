@@ -1,4 +1,4 @@
-"""A schema registry over HTTP: Avro schemas by their id, each fetched once, because none ever changes."""
+"""A schema registry over HTTP: Avro schemas by id, each fetched once, because schemas never change."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from stream_app.ports import OperatorError
 from stream_app.sources.avro_bounds import is_bounded
 from stream_app.sources.avro_decimals import READ_AS, is_decimal
 
-ASK_FOR_S = 1.0  # then one read asks for no further schema
-ANSWER_WITHIN_S = 2.0  # to all that it asked for
-AT_ONCE = 16  # requests under way
+ASK_FOR_S = 1.0  # a read starts no request after this time
+ANSWER_WITHIN_S = 2.0  # the time for the answers to all requests of a read
+AT_ONCE = 16  # concurrent requests
 MOST_KNOWN = 5_000  # schemas in memory
-_MARK = "written_as"  # stands for logicalType, which would make objects of numbers that may be out of range
+_MARK = "written_as"  # replaces logicalType, which would turn numbers into objects that may be out of range
 _UNITS: Mapping[Any, Unit] = {
     "timestamp-millis": "ms",
     "timestamp-micros": "us",
@@ -39,15 +39,15 @@ _UNITS: Mapping[Any, Unit] = {
     "time-micros": "none",
 }
 
-# What a schema says of a number: its unit, that it is no time, or (None) nothing.
+# A schema's statement about a number: its unit as a time, "none" for not a time, or None for no statement.
 Unit = Literal["ms", "us", "ns", "none"] | None
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A parsed schema, its logical types taken out, except decimals; ``units`` keeps answers by path.
+    """A parsed schema without its logical types, except decimals; ``units`` caches answers by path.
 
-    ``bounded``: its records need no check before they are decoded (``avro_bounds.py``).
+    ``bounded``: whether its records need no check before they are decoded (``avro_bounds.py``).
     """
 
     parsed: Any
@@ -56,7 +56,7 @@ class Schema:
     units: dict[str, Unit] = field(default_factory=dict)
 
     def unit(self, path: str) -> Unit:
-        """Return what the schema says of the number at a path; "none" where its branches differ.
+        """Return the schema's time unit for the number at a path; "none" if its branches differ.
 
         >>> long = {"type": "long", "logicalType": "timestamp-millis"}
         >>> fields = [{"name": "at", "type": ["null", long]}, {"name": "n", "type": "long"}]
@@ -69,35 +69,34 @@ class Schema:
 
 
 class _Absent(Exception):
-    """The registry answers, and has no such schema."""
+    """The registry answered that it has no such schema."""
 
 
 class SchemaRegistry:
     """The schemas of one registry.
 
-    Guarantee: whether a schema is known, absent or unanswered is decided by answers about its own id. That an
-    id is absent is never kept: the next call asks again.
+    Guarantee: only answers about a schema's own id decide whether it is known, absent or unanswered. Absence
+    is never cached: the next call asks again.
     Args:
-        url: of its root; a user and password in it are sent and never shown.
-        authority: PEM file of the certificates that it is trusted by; None: the well-known ones.
-    Raises: OperatorError, one line, for a file that holds no certificates.
+        url: of its root; a user and password in it are sent but never shown.
+        authority: PEM file of the trusted certificates; None: the system's.
+    Raises: OperatorError, one line, for a file without certificates.
     """
 
     def __init__(self, url: str, authority: Path | None = None) -> None:
         self._url = url.rstrip("/")
         self._trusted = _trusting(authority) if url.startswith("https:") else _trusting_nobody()
         self._place = str(httpx.URL(url).copy_with(username=None, password=None))
-        # By id, the one used last at the end; None: a schema that is not Avro.
+        # By id, the last used at the end; None: a schema that is not Avro.
         self.known: OrderedDict[int, Schema | None] = OrderedDict()
 
     async def fetch(self, schema_ids: Sequence[int]) -> dict[int, OSError]:
-        """Fetch the schemas that are not known yet, side by side, those named first at first.
+        """Fetch the schemas that are not known yet, concurrently, in the given order.
 
-        An id that the registry answers not to have stays out of ``known``. Anybody can write an id into a
-        record. If its records waited until there is a schema, everything behind them would wait too, and
-        everybody could see that such a record came.
-
-        Returns: the ids that got no answer within ``ANSWER_WITHIN_S``, the time of this whole call, and why.
+        An id that the registry does not have stays out of ``known``, and its records do not wait. Anybody can
+        write an id into a record. If such a record waited for a schema, all later records would wait too, and
+        everybody could see that it came.
+        Returns: the ids without an answer within ``ANSWER_WITHIN_S``, the limit for the whole call, and why.
         """
         missing = [schema_id for schema_id in dict.fromkeys(schema_ids) if schema_id not in self.known]
         unanswered: dict[int, OSError] = dict.fromkeys(missing, self._too_slow())
@@ -113,7 +112,7 @@ class SchemaRegistry:
     async def _ask_in_turn(
         self, client: httpx.AsyncClient, waiting: Iterator[int], unanswered: dict[int, OSError]
     ) -> None:
-        """Ask for one id after the other, until none is left, time is up or the registry does not answer."""
+        """Fetch one id after the other until none is left, the time is up or the registry does not answer."""
         until_s = asyncio.get_running_loop().time() + ASK_FOR_S
         for schema_id in waiting:
             if asyncio.get_running_loop().time() > until_s:
@@ -128,9 +127,9 @@ class SchemaRegistry:
             del unanswered[schema_id]
 
     def _forget_unused(self, needed: Sequence[int]) -> None:
-        """Keep the schemas that are needed now, and of the others those that were used last.
+        """Keep the schemas that are needed now, and of the others the most recently used.
 
-        Whoever names many registered ids can only have a schema fetched again, which takes time.
+        Records with many registered ids can only cause schemas to be fetched again, which takes time.
         """
         for schema_id in needed:
             if schema_id in self.known:
@@ -145,7 +144,7 @@ class SchemaRegistry:
         )
 
     async def reach(self) -> None:
-        """Ask for any schema. Raises: OSError where the registry does not answer."""
+        """Check that the registry answers. Raises: OSError if it does not."""
         async with self._client() as client:
             with suppress(_Absent):
                 await self._ask(client, "/schemas/ids/1")
@@ -168,7 +167,7 @@ class SchemaRegistry:
     async def _referenced(
         self, client: httpx.AsyncClient, answer: dict[str, Any], texts: dict[tuple[str, int], str]
     ) -> None:
-        """Collect the schemas that a schema refers to, each after those that it needs itself."""
+        """Collect the schemas that a schema refers to, each after the schemas that it needs itself."""
         for reference in answer.get("references") or ():
             name = (str(reference["subject"]), int(reference["version"]))
             if name not in texts:
@@ -193,7 +192,7 @@ class SchemaRegistry:
             answer = response.json()
         except ValueError:
             answer = None
-        # A server that is no registry may not find the path; a registry answers that it has no such schema.
+        # A server that is not a registry may not find the path; a registry says that it has no such schema.
         if isinstance(answer, dict) and str(answer.get("error_code")).startswith("404"):
             raise _Absent
         if response.is_error:
@@ -207,7 +206,7 @@ class SchemaRegistry:
 
 
 def _trusting_nobody() -> ssl.SSLContext:
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # for plain HTTP: quick, and no other use is possible
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # for plain HTTP only: quick to make, trusts nobody
 
 
 def _trusting(authority: Path | None) -> ssl.SSLContext:
@@ -215,7 +214,7 @@ def _trusting(authority: Path | None) -> ssl.SSLContext:
         return httpx.create_ssl_context()
     try:
         return ssl.create_default_context(cafile=authority)
-    except OSError as failure:  # also what is wrong with its content
+    except OSError as failure:  # also raised for invalid content
         said = failure.strerror or "it holds no certificates"
         raise OperatorError(
             f"source.schema_registry.ssl.ca.location: {authority}: {said}; name a PEM file of certificates"
@@ -230,9 +229,9 @@ def _distrust(failure: BaseException | None) -> str | None:
 
 
 def read_schema(documents: Sequence[Any]) -> Schema:
-    """Parse a schema, the last of the documents; those before it are what it refers to, in order.
+    """Parse the last document as a schema; the earlier documents are the schemas it refers to, in order.
 
-    Raises: errors of fastavro, ValueError, KeyError, TypeError for what is no Avro schema.
+    Raises: errors of fastavro, ValueError, KeyError, TypeError if it is not an Avro schema.
     """
     named: dict[str, Any] = {}
     for document in documents:
@@ -248,7 +247,7 @@ def _marked(document: Any) -> Any:
 
 
 def _units(schema: Any, keys: Sequence[str], named: Mapping[str, Any]) -> set[Unit]:
-    """Return what the branches of a schema say of a number at a path."""
+    """Return the time units of all branches of a schema for the number at a path."""
     if isinstance(schema, list):
         return set().union(*(_units(branch, keys, named) for branch in schema))
     if isinstance(schema, str):

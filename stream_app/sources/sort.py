@@ -1,4 +1,4 @@
-"""The records of a file in order of event time: the file itself if it is in order, else a sorted copy."""
+"""The records of a file in order of event time: the file itself if it is in order, or a sorted copy."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ class Ordered:
 def in_order_of_time(
     path: Path, format: FileFormat, field: TimeField, directory: Path, others: Sequence[PlainField] = ()
 ) -> Ordered:
-    """Open the file in order of its event times; records of one time keep their order.
+    """Return the file's records in order of event time; records with equal times keep their order.
 
-    A record that does not decode stays behind the one before it. The index, and the sorted copy where the
-    file is not in order, are files without a name: the system frees them when this process closes them or
-    ends, in whatever way. Every start makes them again, and they come out the same.
-
-    Args: directory, of this file alone, with the space for both, and a note of what the first start has seen;
+    A record that does not decode stays behind the record before it. The index, and the sorted copy if one is
+    needed, are files without a name: the system frees them when this process closes them or ends. Every start
+    makes them again with the same content.
+    Args: directory, of this file only, with space for both, and for a note about the file at the first start;
         others, fields to decode beside the time.
-    Raises: OperatorError where the file cannot be read, or is not the one that an earlier start has seen.
-    Cost: one or two microseconds a record and 24 bytes of memory; to sort, the same again.
+    Raises: OperatorError if the file cannot be read, or differs from the file at an earlier start.
+    Cost: one or two microseconds and 24 bytes of memory per record; sorting costs the same again.
     """
     for left in [*secret_directory(directory).glob("*.sorted"), *directory.glob("*.index")]:
         left.unlink()  # of an earlier version, which kept them
@@ -75,9 +74,9 @@ def in_order_of_time(
 
 
 def _check_note(path: Path, directory: Path, content: Mapping[str, str]) -> None:
-    """Refuse a file of other content, or in another order, than that of the first start; note it there.
+    """Refuse a file whose content or order differs from the first start's note; at the first start write it.
 
-    The order is what positions mean: a version that reads one more record's time would count others twice.
+    Positions depend on the order: a version that could read one more record's time would count others twice.
     """
     note = directory / "replay.json"
     noted = json.loads(note.read_bytes()) if note.exists() else {}
@@ -88,7 +87,7 @@ def _check_note(path: Path, directory: Path, content: Mapping[str, str]) -> None
 
 
 def _on_disk(directory: Path, *columns: Int64Array) -> list[Int64Array]:
-    """Return the columns out of memory, in a file without a name."""
+    """Return the columns moved from memory to a file without a name."""
     if columns[0].size == 0:
         return list(columns)
     with TemporaryFile(dir=directory) as file:
@@ -99,7 +98,7 @@ def _on_disk(directory: Path, *columns: Int64Array) -> list[Int64Array]:
 
 
 def _scan(lines: LineFile, field: TimeField) -> tuple[Int64Array, Int64Array, bool]:
-    """Return times and positions of the records as they stand, and whether the last one's line ends."""
+    """Return times and positions of the records in file order, and whether the last line is complete."""
     size = lines.stat().st_size
     found: list[tuple[Int64Array, Int64Array]] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     start = 0
@@ -122,13 +121,13 @@ def _times_and_positions(batch: RecordBatch, field: TimeField) -> tuple[Int64Arr
 
 
 def _filled(times_us: Int64Array) -> Int64Array:
-    """Give each record without a time that of the last record before it that has one."""
+    """Return the times, where a record without a time gets the time of the last record with one."""
     last_timed = np.maximum.accumulate(np.where(times_us == _NOT_A_TIME, 0, np.arange(len(times_us))))
     return times_us[last_timed]
 
 
 def _write_copy(lines: LineFile, positions: Int64Array, directory: Path) -> tuple[IO[bytes], Int64Array]:
-    """Return an unnamed file with the records in the order of ``positions``, and their places there."""
+    """Return an unnamed file with the records in the order of ``positions``, and their new positions."""
     lengths: list[int] = []
     copy = TemporaryFile(dir=directory)  # noqa: SIM115 - it is returned
     with mmap.mmap(lines.fileno(), 0, access=mmap.ACCESS_READ) as data:

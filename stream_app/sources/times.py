@@ -1,4 +1,4 @@
-"""Event times as they are written, to integer microseconds since 1970: whole columns at a time."""
+"""Converts written event times to integer microseconds since 1970, whole columns at a time."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SHAPE = "dddd-dd-ddTdd:dd:dd"
 
 
 def times_us(values: Sequence[Any], format: TimeFormat) -> tuple[Int64Array, Bools]:
-    """Return the times, and which of the values are times at all.
+    """Return the times, and which of the values are valid times.
 
-    Args: values, texts for iso8601 (an offset or Z is needed: a local time is nobody's), else ints or floats.
-    Returns: microseconds since 1970, shape (n,), 0 where there is none; ns are rounded down.
+    Args: values, texts for iso8601 (with an offset or Z, since a local time is ambiguous), else numbers.
+    Returns: microseconds since 1970, shape (n,), 0 for invalid times; ns are rounded down.
 
     >>> times_us([1.5, 2], "s")[0].tolist()
     [1500000, 2000000]
@@ -66,7 +66,8 @@ def _from_numbers(values: Sequence[int | float], divide: int, multiply: int) -> 
             largest = _LAST_US // multiply * divide
             inside = (whole >= -largest) & (whole <= largest)  # the absolute value of -2^63 is negative
             return np.where(inside, np.where(inside, whole, 0) // divide * multiply, _NONE)
-    # Both kinds, or beyond int64: one at a time, or an integer would be rounded because of its neighbours.
+    # Mixed types, or beyond int64: convert one by one, or a float neighbour would cause an integer to be
+    # rounded.
     return np.array([_from_number(value, divide, multiply) for value in values], dtype=np.int64)
 
 
@@ -94,7 +95,7 @@ def _from_texts(texts: Sequence[str]) -> Int64Array:
 
 
 def _from_common_form(letters: NDArray[np.uint8]) -> tuple[Int64Array, Bools]:
-    """Read texts of one common length, shape (n, length); say which are of that form and name a time."""
+    """Return the times of texts of one common length, shape (n, length), and which of them are valid."""
     length, column_letters = letters.shape[1], np.ascontiguousarray(letters.T)
     digits = column_letters - np.uint8(ord("0"))  # anything but a digit wraps round to more than 9
     good = np.ones(len(letters), dtype=np.bool_)
@@ -136,7 +137,7 @@ def _first_day_of_month(months: Int64Array) -> Int64Array:
 
 
 def _from_any_form(text: str) -> int:
-    """Read what ISO 8601 allows, with an offset."""
+    """Return the time of any ISO 8601 text with an offset."""
     try:
         moment = datetime.fromisoformat(text)
         return _NONE if moment.tzinfo is None else (moment - _1970) // _MICROSECOND

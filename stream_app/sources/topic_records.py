@@ -1,4 +1,4 @@
-"""Records of a topic to columns: by a field of their value, or by the time that the record itself carries."""
+"""Turns records of a topic into columns, timed by a field of their value or by the record's timestamp."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecode
 from stream_app.sources.times import times_us
 
 TopicFormat = Literal["json", "csv", "avro"]
-TIMESTAMP = "@timestamp"  # the time field that is the record's own
+TIMESTAMP = "@timestamp"  # as a time field, it means the record's own timestamp
 
 
 class TopicDecoder(Protocol):
-    """From the values and timestamps of records to columns."""
+    """Decodes the values and timestamps of records into columns."""
 
     @property
     def needs_timestamps(self) -> bool:
-        """Whether ``decode`` looks at timestamps; else they may be left out."""
+        """Whether ``decode`` uses timestamps; otherwise they may be left out."""
         ...
 
     async def prepare(self, logs: Sequence[Sequence[bytes]]) -> Sequence[int]:
-        """Fetch what decoding needs; return how many records of each log, from its first on, can be decoded.
+        """Fetch what decoding needs; return how many records at the start of each log can be decoded.
 
-        Raises: OSError where none can be decoded now.
+        Raises: OSError if none can be decoded now.
         """
         ...
 
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
-        """Decode records that have a value and are prepared for."""
+        """Return decoded records; each has a value and was passed to ``prepare``."""
         ...
 
 
@@ -50,7 +50,7 @@ def topic_decoder(
     """Return the decoder of a topic.
 
     Args: columns, of a CSV topic, whose records have no header line; others, fields beside the time;
-        schema_registry, where an Avro topic has its schemas; schema_registry_ca, see ``SchemaRegistry``.
+        schema_registry, the URL of an Avro topic's schemas; schema_registry_ca, see ``SchemaRegistry``.
     Raises: OperatorError for columns without the field, and for Avro without its package or authority.
 
     >>> by_value = topic_decoder("csv", TimeField("at", "s"), ["id", "at"])
@@ -97,7 +97,7 @@ class _ByValue:
 
 
 class _ByTimestamp:
-    """Counts whatever it is given: the value is not even looked at."""
+    """Counts every record by its timestamp, without reading its value."""
 
     needs_timestamps = True
 
@@ -106,6 +106,6 @@ class _ByTimestamp:
 
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
         times, is_time = times_us(list(timestamps_ms), "ms")
-        is_time &= np.array(timestamps_ms, dtype=np.int64) >= 0  # -1 stands for a record without one
+        is_time &= np.array(timestamps_ms, dtype=np.int64) >= 0  # -1 means a record without a timestamp
         refused = [(index, Reason.BAD_TIME) for index in np.flatnonzero(~is_time).tolist()]
         return Decoded(np.flatnonzero(is_time), {TIMESTAMP: times[is_time]}, refused)
