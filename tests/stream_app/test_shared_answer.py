@@ -72,7 +72,7 @@ def test_each_asker_hears_of_a_failure_and_the_next_question_is_put_anew() -> No
     asyncio.run(run())
 
 
-def test_an_asker_who_gives_up_takes_the_answer_from_nobody() -> None:
+def test_cancelled_caller_does_not_cancel_the_shared_answer() -> None:
     async def run() -> None:
         oracle = Oracle()
         ask = SharedAnswer(oracle)
@@ -87,7 +87,7 @@ def test_an_asker_who_gives_up_takes_the_answer_from_nobody() -> None:
     asyncio.run(run())
 
 
-def test_a_failure_of_which_nobody_hears_is_no_error_of_the_loop() -> None:
+def test_unobserved_failure_is_not_an_error_of_the_loop() -> None:
     errors: list[object] = []
 
     async def fail() -> int:

@@ -169,7 +169,7 @@ def test_days_are_chosen_by_date_and_saved_in_utc(browser: Browser, site: str, t
         expect(page.locator("#ranges label").last).to_have_text("29 Mar – 3 Apr 2013")
 
 
-def test_days_of_every_zone_are_told_as_the_calendar_has_them(browser: Browser, site: str) -> None:
+def test_days_of_every_zone_are_the_calendar_s(browser: Browser, site: str) -> None:
     """Over years with every sort of change: ranges, the form, ticks; the oracle is Python's calendar."""
     spans = [1, 2, 7, 30, 365, 2]
     firsts = list(range(15_000, 16_400, 7)) + list(range(15_336, 15_341))

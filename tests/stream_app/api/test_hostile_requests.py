@@ -154,7 +154,7 @@ def test_a_window_that_there_is_not_is_refused_before_any_band_is_computed(
     asyncio.run(run())
 
 
-def test_few_connections_are_turned_away_in_one_turn_of_the_loop() -> None:
+def test_few_connections_are_refused_in_one_turn_of_the_loop() -> None:
     """Each takes calls of the system, and a thread that computes may go on between any two of them."""
 
     async def run() -> None:
@@ -196,7 +196,7 @@ async def test_the_name_that_was_asked_for_is_no_part_of_what_is_remembered(api:
 
 
 @with_api([5] * 12)
-async def test_what_nobody_waits_for_any_more_is_not_computed(
+async def test_abandoned_question_is_not_computed(
     api: Api,
 ) -> None:
     turns = api.app.state.long_turns
@@ -373,7 +373,7 @@ def test_a_client_that_leaves_while_posting_leaves_no_trace(
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_a_reader_that_takes_nothing_is_let_go() -> None:
+def test_connection_of_a_reader_that_receives_nothing_is_closed() -> None:
     async def run() -> None:
         async with served(Limits(connections_per_address=4, slow_s=0.5)) as port:
             lazy = socket.socket()

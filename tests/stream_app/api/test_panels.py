@@ -116,7 +116,7 @@ async def test_alerts_are_on_the_overview_and_as_marks_on_the_stream(api: Api) -
 
 
 @with_api([40] * 8, epoch_bins=64, epsilon=EXACT)
-async def test_every_transition_is_told_and_none_of_what_is_not_visible(api: Api) -> None:
+async def test_every_visible_transition_is_listed_and_no_other(api: Api) -> None:
     text = "sum(departures, 1h) > 100"
     alerts = MemoryAlertStore()
     watcher = AlertWatcher([Rule("busy", text, parse_condition(text))], api.store.reader(), alerts)

@@ -29,7 +29,7 @@ async def refused(api: Api, path: str, **parameters: Any) -> str:
 
 
 @with_api(COUNTS, epsilon=EXACT)
-async def test_history_stands_at_the_ends_of_its_bins(api: Api) -> None:
+async def test_history_has_samples_at_the_ends_of_bins(api: Api) -> None:
     data = await ask(
         api,
         "query_range",

@@ -71,7 +71,7 @@ def test_readers_take_turns_for_what_takes_long() -> None:
     asyncio.run(run())
 
 
-def test_a_turn_is_given_back_by_whoever_is_cancelled() -> None:
+def test_cancelled_request_frees_its_turn() -> None:
     async def run() -> None:
         turns = LongTurns(together=1)
         for _ in range(3):

@@ -189,7 +189,7 @@ def check_days(url: str) -> None:
     assert "until the end of 3 Apr 2013 (Europe/Paris)" in drawn.file.getvalue()
 
 
-def test_a_service_that_is_away_is_one_line() -> None:
+def test_unreachable_service_is_one_line() -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(ClientError, match="is it running there"):
         client.count("departures")
     watched = CliRunner().invoke(main, ["watch", "departures", "--url", "http://127.0.0.1:9"])

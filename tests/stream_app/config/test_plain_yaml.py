@@ -97,9 +97,7 @@ def test_a_plain_word_is_what_it_looks_like(text: str, value: object) -> None:
         ("HIGH", "streams.visits.value.max", 9),
     ],
 )
-def test_a_number_that_could_be_two_is_refused_where_it_stands(
-    text: str, name: str, place: str, line: int
-) -> None:
+def test_ambiguous_number_is_refused_with_its_line(text: str, name: str, place: str, line: int) -> None:
     with pytest.raises(ConfigError) as caught:
         read(**{name: text})
     message = str(caught.value)
@@ -152,7 +150,7 @@ def test_ordinary_numbers_are_read_exactly(text: str, value: Fraction) -> None:
         "y",
     ],
 )
-def test_a_key_is_the_text_that_stands_there(key: str) -> None:
+def test_key_is_the_text_as_written(key: str) -> None:
     keys = visits(KEYS=f"{key}, '{key}!'").keys
     assert keys is not None
     assert keys.names == (key, f"{key}!")
@@ -181,7 +179,7 @@ def test_a_truth_value_is_true_or_false(flag: str) -> None:
 
 
 @pytest.mark.parametrize("password", ["010", "1_0", "1.50", "yes", "true", "+7", "2024-01-01"])
-def test_a_password_is_the_text_that_stands_there(password: str) -> None:
+def test_password_is_the_text_as_written(password: str) -> None:
     kafka = read(PASSWORD=password).kafka
     assert kafka is not None
     assert kafka.security["sasl.password"] == password

@@ -27,7 +27,7 @@ def test_due_lists_each_bin_once_with_its_instant(closing: Closing, after_bin: i
     assert closing.instant_us(after_bin + len(due) + 1) > now_us
 
 
-def test_a_long_outage_is_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_due_bins_after_a_long_outage_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_DUE_BINS", 3)
     closing = Closing(Binning(10), 0)
     assert [bin for bin, _ in closing.due(after_bin=4, now_us=1000)] == [5, 6, 7]

@@ -139,7 +139,7 @@ class Flaky:
         raise AssertionError(firing)
 
 
-def test_everything_is_told_in_order_at_least_once() -> None:
+def test_every_transition_is_sent_in_order_at_least_once() -> None:
     async def run() -> None:
         store, target = MemoryAlertStore(), Flaky()
         await store.told(target.name)

@@ -74,7 +74,7 @@ def test_the_store_s_clock_decides_within_the_bound(ahead_us: int) -> None:
     asyncio.run(run())
 
 
-def test_a_mark_that_ran_ahead_is_told_and_not_followed() -> None:
+def test_clock_mark_in_the_future_is_refused_and_not_followed() -> None:
     async def run() -> None:
         clocks = Clocks()
         clocks.redis_ahead_us = 600 * SECOND_US

@@ -55,7 +55,7 @@ def test_a_line_is_json_with_level_role_time_and_fields(written: io.StringIO) ->
     assert line == told | {"stream": "clicks", "bins": 3}
 
 
-def test_of_an_error_type_and_place_are_told_and_not_its_words(written: io.StringIO) -> None:
+def test_error_is_logged_with_type_and_place_but_no_message(written: io.StringIO) -> None:
     try:
         trip_over_an_event()
     except OSError:

@@ -31,7 +31,7 @@ def told_at(times_s: list[float]) -> list[tuple[float, int]]:
     return told
 
 
-def test_an_outage_of_an_hour_is_told_ever_more_seldom() -> None:
+def test_outage_of_an_hour_is_logged_at_growing_intervals() -> None:
     told = told_at([second / 2 for second in range(7_200)])
     assert told[:6] == [(0, 0), (10, 19), (40, 59), (130, 179), (400, 539), (1_000, 1_199)]
     assert [at_s for at_s, _ in told[6:]] == [1_600, 2_200, 2_800, 3_400]
@@ -42,7 +42,7 @@ def test_what_was_not_said_for_a_while_is_news() -> None:
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=200))
-def test_every_line_is_told_or_counted(steps_s: list[float]) -> None:
+def test_every_line_is_logged_or_counted(steps_s: list[float]) -> None:
     times_s = list(accumulate(steps_s))
     told = told_at(times_s)
     unsaid_at_end = len(times_s) - len(told) - sum(held for _, held in told)
@@ -52,7 +52,7 @@ def test_every_line_is_told_or_counted(steps_s: list[float]) -> None:
         assert any(at_s - PAUSES_S[-1] < told_s <= at_s for told_s, _ in told)
 
 
-def test_other_words_other_loops_and_errors_with_a_place_are_told() -> None:
+def test_other_texts_other_loops_and_errors_with_a_place_are_logged() -> None:
     repeats = Repeats("aiokafka")
     crash = record(3)
     crash.exc_info = (ValueError, ValueError(), None)
@@ -80,7 +80,7 @@ def test_a_library_is_heard_once_a_kind() -> None:
     assert repeats.filter(record(1, "Unable connect to node with id %s", "aiokafka.consumer"))
 
 
-def test_the_end_of_an_outage_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_end_of_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage(logging.getLogger("stream_app.x"), "ingest")
     outage.over()
     assert caplog.messages == []

@@ -95,7 +95,7 @@ class TestOverABroker:
         assert "cleanup.policy=compact, so a record may remove earlier ones" in found[1][1]
         assert "ahead of this machine's clock" in found[3][1]
 
-    def test_who_may_not_see_the_policy_is_told_to_look(
+    def test_user_who_may_not_read_the_policy_gets_advice(
         self, tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(KafkaAdminClient, "describe_configs", settings_untold)
@@ -144,7 +144,7 @@ class TestOverABroker:
 
 
 @pytest.mark.kafka
-def test_a_schema_registry_that_is_away(tmp_path: Path, bootstrap_servers: str) -> None:
+def test_unreachable_schema_registry(tmp_path: Path, bootstrap_servers: str) -> None:
     async def look() -> list[Finding]:
         topic = await Topic.create(bootstrap_servers)
         await topic.send([b"\0\0\0\0\7x"])

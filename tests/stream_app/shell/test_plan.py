@@ -153,7 +153,7 @@ def epsilon_of_a_tree(stream: StreamSettings) -> Fraction:
 
 
 @pytest.mark.parametrize("name", ["given", "cells", "windows", "endless"])
-def test_what_will_run_stands_beside_others_at_the_same_epsilon(tmp_path: Path, name: str) -> None:
+def test_configured_tree_is_compared_with_others_at_the_same_epsilon(tmp_path: Path, name: str) -> None:
     config, streams = every_kind(tmp_path)
     command = ["plan", "--config", str(config), "--stream", name]
     shown = CliRunner(env={"COLUMNS": "300"}).invoke(main, command)
@@ -206,7 +206,7 @@ def test_one_stream_can_be_drawn(tmp_path: Path) -> None:
     assert "clicks: 168" not in shown.output
 
 
-def test_the_smallest_epsilon_is_told(tmp_path: Path) -> None:
+def test_smallest_epsilon_is_printed(tmp_path: Path) -> None:
     shown = plan(tmp_path, "--target-rmse", "15")
     assert shown.exit_code == 0
     lines = shown.output.splitlines()

@@ -26,7 +26,7 @@ async def endless(cleaned: list[str]) -> None:
         cleaned.append("up")
 
 
-def test_work_that_ends_is_told_from_work_that_is_stopped():
+def test_finished_work_is_distinguished_from_stopped_work():
     cleaned: list[str] = []
     stop = asyncio.Event()
     stop.set()
@@ -153,7 +153,7 @@ sys.exit(exit_status(lambda: asyncio.run(until_stopped(refuse(), within_s=0.2)))
 
 
 @pytest.mark.slow
-def test_a_refusal_is_told_even_where_a_library_holds_the_process():
+def test_refusal_is_logged_even_if_a_library_holds_the_process():
     ended = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1] == "stream-app: what, where, remedy"

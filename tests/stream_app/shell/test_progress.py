@@ -45,7 +45,7 @@ def test_plain_lines_come_once_per_change_and_at_the_end(capsys):
     assert capsys.readouterr().out == last.describe() + "\n"
 
 
-def test_a_completed_replay_is_told_at_once(capsys):
+def test_completed_replay_is_printed_at_once(capsys):
     report = PlainReport()
     report.show([StreamProgress.of_row(ROW | {"seq": 2}, 3, END_US + 1)])
     report.show([StreamProgress.of_row(ROW, 3, END_US)])

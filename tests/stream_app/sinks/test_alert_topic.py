@@ -53,7 +53,7 @@ def test_a_transition_in_the_words_of_cloud_events() -> None:
     assert all(isinstance(value, str | float | int | bool | dict | None) for value in data.values())
 
 
-def test_a_cluster_that_is_away_is_asked_again() -> None:
+def test_unreachable_cluster_is_tried_again() -> None:
     port = free_port()
 
     async def run() -> None:

@@ -322,7 +322,7 @@ def test_records_wait_for_a_registry_that_gives_nothing(registry: Registry) -> N
     assert str(int.from_bytes(b"Ann ", "big")) not in str(told.value)
 
 
-def test_a_registry_that_is_away_is_one_clear_line_without_its_password() -> None:
+def test_unreachable_registry_is_one_line_without_its_password() -> None:
     with serving(Registry()) as registry:
         pass
     registry.url = registry.url.replace("//", "//ada:hunter2@")
@@ -442,7 +442,7 @@ def test_a_registry_of_a_private_authority(private: Registry, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("authority", [None, "of somebody else"])
-def test_a_registry_that_is_not_trusted_is_told_nothing(
+def test_untrusted_registry_receives_nothing(
     private: Registry, tmp_path: Path, authority: str | None
 ) -> None:
     file = None
@@ -482,7 +482,7 @@ def test_an_authority_that_cannot_be_read_is_one_clear_line(
 
 
 @pytest.mark.kafka
-def test_over_a_broker_no_record_is_lost_while_the_registry_is_away(bootstrap_servers: str) -> None:
+def test_over_a_broker_no_record_is_lost_while_the_registry_is_unreachable(bootstrap_servers: str) -> None:
     async def read(registry: Registry) -> list[int]:
         registry.missing = {}  # what a proxy may say whose registry is away
         topic = await Topic.create(bootstrap_servers)
