@@ -1,4 +1,4 @@
-"""The mechanisms that DAWA's paper compares, by the key that ``paper_numbers.toml`` has for them."""
+"""The mechanisms that DAWA's paper compares, by their keys in ``paper_numbers.toml``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Cell = TypeVar("Cell", bound=Hashable)
 
 @dataclass(frozen=True)
 class Contender:
-    """A mechanism with its options, the name it is shown by, and what differs from the paper's."""
+    """A mechanism with its options, its displayed name, and its differences from the paper's."""
 
     mechanism: str
     label: str
@@ -65,7 +65,7 @@ CONTENDERS = {
 
 @dataclass(frozen=True)
 class Question:
-    """One configuration: a contender, a histogram, an epsilon and workloads, each asked with every seed."""
+    """One configuration: a contender, a histogram, an epsilon and workloads, each run with every seed."""
 
     contender: Contender
     histogram: Histogram
@@ -76,7 +76,7 @@ class Question:
 def ask(
     setting: Setting, what: str, questions: Mapping[Cell, Question], seeds: int
 ) -> dict[Cell, list[Outcome]]:
-    """Run every configuration: as many trials as it has workloads, times seeds."""
+    """Run every configuration, with one trial per workload and seed."""
     jobs = [
         Job(
             answer_errors,
@@ -89,7 +89,7 @@ def ask(
                 "counts": question.histogram.counts,
                 "workload": workload,
                 "epsilon": question.epsilon,
-                # Each workload has seeds of its own, so that no two trials share noise.
+                # Each workload has its own seeds, so that no two trials share noise.
                 "seed": 1000 * place + seed,
             },
         )

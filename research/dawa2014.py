@@ -178,17 +178,17 @@ def epsilons(errors: Errors) -> list[float]:
 
 
 def base_name(histogram: Histogram) -> str:
-    """Return the name of the paper's histogram that this one is or stands for."""
+    """Return the name of the paper's histogram that this one is or replaces."""
     return histogram.name.removesuffix("-like")
 
 
 def origin(histogram: Histogram) -> str:
-    """Return what is not the paper's about a histogram."""
+    """Return how a histogram differs from the paper's."""
     return "" if histogram.origin == "the paper's" else f"data {histogram.origin}"
 
 
 def differs(name: str, histogram: Histogram) -> str:
-    """Return what is not the paper's about a mechanism on a histogram."""
+    """Return how a mechanism on a histogram differs from the paper's."""
     return "; ".join(filter(None, (CONTENDERS[name].differs, origin(histogram))))
 
 

@@ -1,4 +1,4 @@
-"""Figures 4 to 6 of DAWA's paper: what each of its two stages brings."""
+"""Figures 4 to 6 of DAWA's paper: the effect of each of its two stages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Found = tuple[list[Result], list[Claim], dict[tuple[str, str], list[Outcome]]]
 
 
 def reproduce(setting: Setting, histograms: list[Histogram]) -> Found:
-    """Return figures 4 to 6, their claims, and the trials on uniform intervals, which table 3 times."""
+    """Return figures 4 to 6, their claims, and the trials on uniform intervals, whose times table 3 shows."""
     outcomes = _outcomes(setting, histograms)
     errors = {cell: mean_and_error(o["absolute"] for o in found) for cell, found in outcomes.items()}
     costs, figure_5 = _figure_5(setting, histograms)
@@ -60,7 +60,7 @@ def _figure_4(errors: dict[tuple[str, str, str], tuple[float, float]], histogram
 
 
 def _figure_5(setting: Setting, histograms: list[Histogram]) -> tuple[dict[tuple[str, str], float], Result]:
-    """Compare what the chosen partitions cost when it is counted without noise."""
+    """Compare the noise-free costs of the chosen partitions."""
     best = setting.trials.run(
         "least costs",
         [Job(least_partition, {"counts": h.counts, "bucket_cost": _BUCKET_COST}) for h in histograms],

@@ -22,7 +22,7 @@ _STYLES = (
     ("#7f7f7f", "<"),
     ("#000000", "*"),
 )
-# What has the same style in all figures of a paper; others take the styles that are left, in order.
+# Series with the same style in all figures of a paper; others take the remaining styles, in order.
 _PLACES = {
     "DAWA": 0,
     "QuadTree": 1,
@@ -53,7 +53,7 @@ _LEGEND_ROWS_HEIGHT = 0.22
 
 
 def can_draw() -> bool:
-    """Tell whether matplotlib is installed."""
+    """Return whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
@@ -100,7 +100,7 @@ def _label(figure: Any, axes: Sequence[Any], result: Result, legend_columns: int
     handles: dict[str, Any] = {}
     for place in axes:
         for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
-            # Of a series with error bars the legend shows the line and marker only.
+            # For a series with error bars, the legend shows only the line and marker.
             handles.setdefault(label, handle[0] if isinstance(handle, tuple) else handle)
     if len(handles) > 1:
         figure.legend(

@@ -1,4 +1,4 @@
-"""What a reproduction finds: numbers beside the paper's, its tables and figures, and its claims."""
+"""The results of a reproduction: numbers next to the paper's, tables, figures and claims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 Kind = Literal["lines", "points", "table"]
 # (mean over the trials, its standard error: nan for a single trial)
 Measured = tuple[float, float]
-# How many standard errors of what is compared a claim may miss by.
+# A claim may miss by this many standard errors of the compared numbers.
 TOLERANCE = 3.0
 WITHIN = f"within {TOLERANCE:g} standard errors"
 
@@ -54,7 +54,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the paper says of its experiments, and whether it is so here.
+    """A claim of the paper about its experiments, and whether it holds here.
 
     Args: holds, whether what the text says is so, no looser; tolerance, in words, what trials' chance is
         granted, "" for none.
@@ -101,7 +101,7 @@ def ratio(first: Measured, second: Measured) -> Measured:
 
 
 def at_least(measured: Measured, bound: float) -> bool:
-    """Tell whether a number is not below a bound by more than the tolerance.
+    """Return whether a number is at least a bound, within the tolerance.
 
     >>> at_least((0.9, 0.05), 1.0), at_least((0.8, 0.05), 1.0), at_least((0.99, math.nan), 1.0)
     (True, False, False)
@@ -111,7 +111,7 @@ def at_least(measured: Measured, bound: float) -> bool:
 
 
 def at_most(measured: Measured, bound: float) -> bool:
-    """Tell whether a number is not above a bound by more than the tolerance."""
+    """Return whether a number is at most a bound, within the tolerance."""
     return at_least((-measured[0], measured[1]), -bound)
 
 

@@ -1,4 +1,4 @@
-"""The histograms that are measured: the papers' own where the user has them, else open ones."""
+"""The histograms of the experiments: the papers' own if the user has them, else open ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLIGHTS_TABLE = "flights.csv"
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Counts with a name; origin says in words where they are from; real, whether they are the paper's."""
+    """Counts with a name; origin, their source in words; real, whether they are the paper's."""
 
     name: str
     counts: Int64Array
@@ -32,7 +32,7 @@ class Histogram:
     real: bool
 
     def folded(self, bins: int) -> Histogram:
-        """Add up neighbouring bins until there are at most so many of them."""
+        """Return the histogram with neighbouring bins added up, so that at most ``bins`` remain."""
         width = -(-self.counts.size // bins)
         starts = np.arange(0, self.counts.size, width)
         if width == 1:
@@ -42,15 +42,15 @@ class Histogram:
 
 
 def papers_data_here() -> bool:
-    """Tell whether the papers' histograms are there.
+    """Return whether the papers' histograms are available.
 
-    Raises: FileNotFoundError if ``DPHIST_DATA`` names what is no folder.
+    Raises: FileNotFoundError if ``DPHIST_DATA`` names something that is not a folder.
     """
     return datasets.named_folder() is not None
 
 
 def in_words(histograms: list[Histogram]) -> str:
-    """Say what was measured.
+    """Return a description of the measured histograms.
 
     >>> in_words([Histogram("a", np.array([1, 2]), "generated", False)])
     'a: 2 bins, 3 events (generated)'

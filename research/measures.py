@@ -1,4 +1,4 @@
-"""What one trial is: a mechanism runs once, with the papers' continuous noise, and its errors are taken.
+"""One trial: run a mechanism once, with the papers' continuous noise, and measure its errors.
 
 Guarantee: none. Errors are exact and noise is seeded: for public and generated data only.
 """
@@ -35,7 +35,7 @@ def answer_errors(
     seed: int,
     options: Mapping[str, Any],
 ) -> Outcome:
-    """Return the mean absolute error a query in counts, and the seconds of the release."""
+    """Return the mean absolute error per query, in counts, and the time of the release in seconds."""
     started = time.perf_counter()
     if mechanism == AUTHORS_DAWA:
         answers = range_sums(authors_dawa(counts, epsilon, workload, seed), workload)
