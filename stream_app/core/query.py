@@ -55,7 +55,7 @@ class StreamView:
         self._key: int | None = None  # the place of the key that this view shows; None: all keys
         self._statement: Statement | None = None
 
-    # -- what is promised ---------------------------------------------------------------------------
+    # -- the promise --------------------------------------------------------------------------------
 
     @property
     def private(self) -> bool:
@@ -70,7 +70,7 @@ class StreamView:
         self._statement = statement
         self._of_key.clear()
 
-    # -- what is visible ----------------------------------------------------------------------------
+    # -- the visible part ---------------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:

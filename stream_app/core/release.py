@@ -124,7 +124,7 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
 
 
 def _row_nonce(attempt: str, seq: int) -> str:
-    """Return a row's nonce; only with the attempt's nonce can one tell which rows share an attempt."""
+    """Return a row's nonce, derived from the attempt's; it does not reveal which rows share an attempt."""
     return hashlib.sha256(f"{attempt}:{seq}".encode()).hexdigest()[:32]
 
 

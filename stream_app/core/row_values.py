@@ -131,7 +131,7 @@ def _blocks(kind: Kind, bin: int, data: bytes) -> Iterator[Block]:
 
 
 def _vouched(kind: Kind, bin: int, blocks: Sequence[Block], message: dict[str, Any]) -> bool:
-    """Return whether the row's own part follows from these values."""
+    """Return whether the row's hashes and totals match these values."""
     running = np.array([message["published"]], np.int64)
     published = next(block.values for block in blocks if block.table == PUBLISHED)
     part = json.loads(json.dumps(kind.row_part(Closed(bin, running, tuple(blocks), b""), 0)))

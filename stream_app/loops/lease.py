@@ -92,7 +92,7 @@ class Leadership:
             await asyncio.sleep(self._lease.keep_every_s)
 
     def doubt(self) -> None:
-        """Claim the witness again before the next use: somebody else may have claimed it."""
+        """Claim the witness again before its next use, because another worker may have claimed it."""
         self._claimed_term = None
 
     def drop(self) -> None:

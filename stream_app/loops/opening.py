@@ -196,7 +196,7 @@ async def _first(
 
 
 def _next(strategy: Strategy, state: StreamState) -> _Start:
-    """Return the start after an epoch that has ended. Late records still count, so their floor stays."""
+    """Return the start after an ended epoch. Late records still count, so ``counts_from_bin`` stays."""
     last = state.epoch
     record = EpochRecord(
         epoch=last.epoch + 1,

@@ -41,7 +41,7 @@ def cloud_event(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class TopicTarget:
-    """An existing topic; every transition is a record with its rule as key, so each rule's stay in order.
+    """An existing topic. A transition is a record with its rule as key, so a rule's records stay in order.
 
     Delivery is at least once: a record whose acknowledgement was lost is sent again with the same id.
 

@@ -105,7 +105,7 @@ class AvroDecoder:
         body.seek(_HEADER_BYTES)
         try:
             record = fastavro.schemaless_reader(body, schema.parsed, None)
-        except Exception:  # the codec has no error of its own: bytes of another schema may raise any
+        except Exception:  # the codec has no error type: bytes of a different schema may raise any
             return Reason.UNDECODABLE, None
         if not isinstance(record, dict) or body.tell() != len(value):
             return Reason.UNDECODABLE, None

@@ -33,7 +33,7 @@ NOTICE_PARTITIONS_MS = 2_000
 COMMIT_EVERY_S = 5.0
 _ANSWER_S = 10.0
 _LEAST_FETCH_BYTES = 1 << 20
-_MOST_FETCH_BYTES = 8 << 20  # over all partitions: what is fetched ahead stays in memory until it is read
+_MOST_FETCH_BYTES = 8 << 20  # over all partitions: records fetched ahead stay in memory until read
 
 
 class KafkaSource:

@@ -136,7 +136,7 @@ class StreamKeys:
         return f"{self._secret}:cuts:{_plain(partition)}"
 
     def ahead(self, partition: str) -> tuple[str, str, str]:
-        """Return the names of what is set aside of a partition: counts, places, and places refused."""
+        """Return the keys of a partition's records set aside: counts, places, and places of refused ones."""
         plain = _plain(partition)
         return (
             f"{self._secret}:ahead:{plain}",

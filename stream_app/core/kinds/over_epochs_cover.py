@@ -58,7 +58,7 @@ class EpochCovers:
         self._settled = 0  # epochs whose nodes are all added
 
     def grow(self, epochs: Sequence[EpochView]) -> EpochCovers:
-        """Add the visible nodes of all epochs, which begin with those of the last call; return this object.
+        """Add the nodes of epochs that are new since the last call; return this object.
 
         Cost: O(new epochs), and reading the bounds of all epochs.
         """
