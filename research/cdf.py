@@ -138,7 +138,7 @@ def _figure_1(errors: dict[tuple[str, int], tuple[float, float]], bins: tuple[in
 
 
 def _branching() -> Result:
-    """Tabulate (k - 1) / ln^3 k: the error of trees with k at every level, but for a factor of m."""
+    """Tabulate (k - 1) / ln^3 k: the error of trees with k at every level, up to a factor m."""
     least = (17 - 1) / math.log(17) ** 3
     return Result(
         name="lemma_iv3",

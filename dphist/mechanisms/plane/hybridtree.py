@@ -27,7 +27,7 @@ def hybridtree(
         whole numbers that one event moves by one, drawn with scale 2 / e. Which axis is cut is fixed, rows
         before columns, never chosen from exact counts. Counts have the rest (``RectangleTree.measure``).
         How many levels there are depends on the cuts, which are published. Unbiased where the last level is
-        single bins, the default: ``variance``, the noise's given the cuts, is then the whole squared error.
+        single bins, the default; the noise's ``variance``, given the cuts, is then the whole squared error.
     Args: median_levels, by default half of the quadtree's depth; median_share of epsilon; depth, levels
         below the root, by default as many as it takes to reach single bins.
     Cost: O(bins) a level.

@@ -16,7 +16,7 @@ def quadtree(
 
     Guarantee: epsilon-DP. The tree depends on the shape alone; one event changes one square of each level by
         one, and the levels' budgets add up to epsilon (``RectangleTree.measure``). Unbiased when the last
-        level is single bins, the default: ``variance``, the noise's, is then the whole squared error.
+        level is single bins, the default; the noise's ``variance`` is then the whole squared error.
     Args: depth, how often squares are quartered, by default until they are bins; level_growth, the ratio of a
         level's budget to that of the level above.
     Cost: O(bins) and 4 / 3 draws per bin.
