@@ -56,7 +56,7 @@ class Lease:
 class Leadership:
     """Whether this worker closes a stream: it holds the lease, if there is one, and has claimed the witness.
 
-    Args: wall, the clock that public instants follow; lease, None where this is the only worker.
+    Args: wall, the clock of public instants; lease, None if this is the only worker.
     """
 
     def __init__(self, stream: str, witness: Witness, wall: Clock, lease: Lease | None) -> None:
@@ -68,9 +68,9 @@ class Leadership:
         self._claimed_term: int | None = None
 
     async def leads(self) -> bool:
-        """Return whether this worker closes the stream; if it has just begun to, its predecessors may not.
+        """Return whether this worker closes the stream; claim the witness if it has just become the closer.
 
-        They are kept out before the witness is read, or one that had stood still could still add a row.
+        The claim comes before the witness is read: otherwise a paused predecessor could still add a row.
         """
         if self._lease is not None and not await self._held(self._lease):
             async with self._claiming:
@@ -86,7 +86,7 @@ class Leadership:
         return True
 
     async def keep(self) -> None:
-        """Keep the lease, if there is one: neither a long release nor a slow witness may lose it."""
+        """Keep renewing the lease, if any, so that a long release or a slow witness does not lose it."""
         while self._lease is not None:
             await self._held(self._lease)
             await asyncio.sleep(self._lease.keep_every_s)
@@ -102,7 +102,7 @@ class Leadership:
             self._lease.drop()
 
     async def _held(self, lease: Lease) -> bool:
-        """Return whether this worker holds the lease; it gives it up while it cannot tell the time.
+        """Return whether this worker holds the lease; give the lease up while the clocks disagree.
 
         Raises: OSError, ClockDoubt among them.
         """
