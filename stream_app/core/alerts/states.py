@@ -44,7 +44,7 @@ class State:
 
     @classmethod
     def from_json(cls, text: bytes) -> State:
-        """Read the stored form."""
+        """Return the state that ``to_json`` wrote."""
         return cls(**json.loads(text))
 
 

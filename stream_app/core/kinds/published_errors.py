@@ -64,7 +64,7 @@ class PublishedTreeErrors(PublishedErrors):
     width: int
 
     def laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
-        """Return the laws of ranges [a, b), one a row."""
+        """Return the laws of ranges [a, b), one per row."""
         return published_laws(self.design, starts, stops).repeated(self.width)
 
     def rounding(self) -> float:
@@ -79,7 +79,7 @@ class PublishedAxesErrors(PublishedErrors):
     columns: ColumnSum
 
     def laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
-        """Return the laws of ranges [a, b), one a row."""
+        """Return the laws of ranges [a, b), one per row."""
         return self.columns.published_laws(starts, stops)
 
     def rounding(self) -> float:
