@@ -72,7 +72,7 @@ class WindowDesign:
         if self.mechanism not in names() or not _suits(self.mechanism):
             raise ValueError(f"mechanism: {self.mechanism!r} is none of {', '.join(window_mechanisms())}")
         if checked_options(self.mechanism, self.options) != dict(self.options):
-            raise ValueError("options: not in their stored form; pass them through checked_options")
+            raise ValueError("options: not as they are kept; pass them through checked_options")
         if not 1 <= self.bins <= self.time.horizon or self.time.horizon % self.bins:
             raise ValueError(
                 f"window: {self.bins} bins do not divide the epoch of {self.time.horizon}; change one of them"
