@@ -51,7 +51,9 @@ streams:
 """
 STREAM = """  {name}:
     source: {{topic: {topic}, format: {format}}}
-    time: {{field: time, format: us, bin: {bin_s}s, grace: {grace_ms}ms, epoch: 1h, max_ahead: 4s}}
+    time:
+      {{field: time, format: us, bin: {bin_s}s, grace: {grace_ms}ms, epoch: 1h, max_ahead: 4s,
+       first: "{first}"}}
     privacy: {{epsilon: 1.0e9, not_private: true{unit}}}
     keys: {{field: key, list: [{keys}], other: false}}
     late: next_bin
@@ -195,6 +197,8 @@ def _configuration(
     registry: str,
     bin_s: int,
 ) -> str:
+    # Which of a user's records count depends on where the user's window ends: the same in all streams.
+    first = _instant(time.time() // bin_s * bin_s)
     text = SETTINGS.format(
         servers=servers,
         group=next(iter(topics.values())).name,
@@ -210,17 +214,20 @@ def _configuration(
             format=f'avro, schema_registry: "{registry}"' if form.avro else "json",
             unit=f", unit: {{user: user, max_events: {form.max_events}}}" if form.max_events else "",
             bin_s=bin_s,
+            first=first,
             grace_ms=int(GRACE_S * 1000),
             keys=", ".join(KEYS),
         )
     return text
 
 
+def _instant(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
 def _cells(port: int, stream: str, bins: range, bin_s: int) -> dict[str, list[int]]:
     """Return the counts of the bins by key."""
-    start, end = (
-        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(bin * bin_s)) for bin in (bins.start, bins.stop)
-    )
+    start, end = _instant(bins.start * bin_s), _instant(bins.stop * bin_s)
     path, asked = f"/v1/streams/{stream}/series", {"kind": "bin", "start": start, "end": end}
     return {key: [round(value) for value in get(port, path, key=key, **asked)["value"]] for key in KEYS}
 
