@@ -67,9 +67,8 @@ def is_calibrated(view: StreamView, query: WindowQuery) -> bool:
 async def calibrate(view: StreamView, query: WindowQuery, apart: Apart) -> None:
     """Compute and cache the errors that an answer needs, which takes seconds the first time."""
     design = view.strategy.kind.windows
-    if design is not None and not is_calibrated(view, query):
-        key = _error_key(design, query.confidence)
-        _errors[key] = await apart.of(window_error, *key)
+    if design is not None:
+        await apart.fill(_errors, window_error, _error_key(design, query.confidence))
 
 
 def window(view: StreamView, query: WindowQuery) -> WindowAnswer:

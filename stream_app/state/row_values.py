@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from stream_app.core.records import WitnessRow
@@ -41,6 +42,10 @@ async def with_values(
                 ],
             )
         )
-        return [witness_row(strategy, epochs, seq, row, lambda piece: next(read)) for seq, row in rows]
+
+        def packed() -> list[WitnessRow]:
+            return [witness_row(strategy, epochs, seq, row, lambda piece: next(read)) for seq, row in rows]
+
+        return await asyncio.to_thread(packed)  # wide rows take long to compress; cuts do not wait
     except (LookupError, ValueError):
         raise ConnectionError(f"stream {stream}: its last rows changed while they were read") from None

@@ -14,10 +14,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar
 
-Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
+Key = tuple[Any, ...]
 _NICE = 10
 
 
@@ -26,21 +26,34 @@ class Apart:
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
+        self._filling: dict[Key, asyncio.Task[None]] = {}
 
-    async def of(
-        self, function: Callable[Asked, Answer], *arguments: Asked.args, **named: Asked.kwargs
-    ) -> Answer:
+    async def fill(self, answers: dict[Key, Answer], function: Callable[..., Answer], key: Key) -> None:
+        """Put ``function(*key)`` into ``answers``, once, even if all readers that asked have left.
+
+        Raises: what the function raises; BrokenProcessPool.
+        """
+        if key in answers:
+            return
+        if key not in self._filling:
+            self._filling[key] = asyncio.create_task(self._fill(answers, function, key))
+        await asyncio.shield(self._filling[key])
+
+    async def _fill(self, answers: dict[Key, Answer], function: Callable[..., Answer], key: Key) -> None:
+        try:
+            answers[key] = await self.of(function, *key)
+        finally:
+            del self._filling[key]
+
+    async def of(self, function: Callable[..., Answer], *arguments: object) -> Answer:
         """Return what a function of a module returns. Raises: what it raises; BrokenProcessPool."""
         loop = asyncio.get_running_loop()
-        for last in (False, True):
-            pool = self._pool = self._pool or _pool()
-            try:
-                return await loop.run_in_executor(pool, _called, function, arguments, named)
-            except BrokenProcessPool:  # somebody ended the process: the next one computes it
-                self._pool = None
-                if last:
-                    raise
-        raise AssertionError("the second attempt has returned or raised")
+        pool = self._pool = self._pool or _pool()
+        try:
+            return await loop.run_in_executor(pool, function, *arguments)
+        except BrokenProcessPool:  # the process was ended: another one computes it
+            pool = self._pool = _pool()
+            return await loop.run_in_executor(pool, function, *arguments)
 
     def close(self) -> None:
         """End the process, whatever it computes."""
@@ -54,12 +67,6 @@ class Apart:
 def _pool() -> ProcessPoolExecutor:
     # Not by fork: this process has threads.
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin)
-
-
-def _called(
-    function: Callable[..., Answer], arguments: tuple[object, ...], named: dict[str, object]
-) -> Answer:
-    return function(*arguments, **named)
 
 
 def _begin() -> None:

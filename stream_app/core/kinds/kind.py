@@ -158,7 +158,7 @@ class Kind(ABC):
         Args: asked, the planner's arguments for this stream, including epsilon.
         Raises: ValueError if no plan fits.
         """
-        raise NotImplementedError
+        raise ValueError("this kind of release has one plan only")
 
 
 def node_tables(design: TreeDesign, width: int) -> dict[str, int]:

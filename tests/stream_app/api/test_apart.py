@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,21 @@ def test_another_process_computes_until_this_one_closes_it() -> None:
         assert second != first
         apart.close()
         assert gone(second)
+
+    asyncio.run(run())
+
+
+def test_an_answer_is_computed_once_though_every_reader_leaves(tmp_path: Path) -> None:
+    async def run() -> None:
+        apart, answers, key = Apart(), dict[tuple[object, ...], None](), (str(tmp_path / "made"),)
+        for _ in range(3):  # they leave before the other process has begun
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(apart.fill(answers, os.mkdir, key), 0.001)
+        await apart.fill(answers, os.mkdir, key)  # made twice, it would raise
+        assert answers == {key: None}
+        with pytest.raises(FileExistsError):
+            await apart.of(os.mkdir, *key)
+        apart.close()
 
     asyncio.run(run())
 
