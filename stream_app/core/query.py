@@ -18,7 +18,7 @@ from dphist.laws.law import WeightedNoise
 from dphist.product.columns import ColumnSum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
-from stream_app.core.answered import Missing, QueryError, SeriesPoints
+from stream_app.core.answered import Missing, QueryError, SeriesPoints, downsampled, point_ranges
 from stream_app.core.consistent import Method, consistent_running
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
@@ -27,7 +27,6 @@ from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
 from stream_app.core.ledger import Statement
 from stream_app.core.records import PublicState
-from stream_app.core.series_points import downsampled, point_ranges
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import visible_bins
 
