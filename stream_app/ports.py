@@ -187,7 +187,7 @@ class Store(Protocol):
         ...
 
     async def forget(self) -> None:
-        """Start rewriting the durable log without deleted values; return before it is done.
+        """Rewrite the durable log without the values deleted before this call; return when it is done.
 
         A released bin's exact counts are deleted at once, but stay in the log until it is rewritten.
         """

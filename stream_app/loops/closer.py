@@ -102,7 +102,8 @@ class Closer:
         self._make_nonce = make_nonce
         self._recovery = Recovery(on_end)
         self._finished = False
-        self._forgotten: tuple[int, bool] | None = None  # the epoch, and whether it had finished
+        self._deletions_of: tuple[int, bool] | None = None  # the epoch, and whether the replay had finished
+        self._deletions = asyncio.Event()  # set while the store's log may hold deleted counts
 
     @property
     def finished(self) -> bool:
@@ -129,7 +130,7 @@ class Closer:
         last_bin = self._declaration.last_bin
         self._finished = last_bin is not None and state.released_bin >= last_bin
         await self._ahead.settle(self._strategy, state)
-        await self._forget(state)
+        self._note_deletions(state.epoch.epoch)
         self._ahead.look(state, last_bin)
         return state
 
@@ -164,6 +165,7 @@ class Closer:
                 keeping = loops.create_task(self._persistently(lambda _outage: self._leadership.keep()))
                 closing = loops.create_task(self._persistently(self._close))
                 loops.create_task(self._persistently(self._publish))
+                loops.create_task(self._persistently(self._forget))
                 await closing
                 for helping in (drawing, pooling, keeping):
                     helping.cancel()
@@ -288,12 +290,24 @@ class Closer:
         if reply is Reply.STRATEGY:
             raise OperatorError(f"stream {self._name}: another strategy was started under its name; stop one")
 
-    async def _forget(self, state: StreamState) -> None:
-        """Drop deleted counts from the store's log: at each start, new epoch and end of a replay."""
-        now = state.epoch.epoch, self._finished
-        if self._forgotten != now:
-            await self._store.forget()
-            self._forgotten = now
+    def _note_deletions(self, epoch: int) -> None:
+        """Have deleted counts dropped from the store's log: at each start, new epoch and end of a replay."""
+        now = epoch, self._finished
+        if self._deletions_of != now:
+            self._deletions_of = now
+            self._deletions.set()
+
+    async def _forget(self, outage: Outage) -> None:
+        """Drop deleted counts from the store's log beside all closing; return after the end of a replay."""
+        while not (self._finished and self._deletions_of and not self._deletions.is_set()):
+            await self._deletions.wait()
+            self._deletions.clear()
+            try:
+                await self._store.forget()
+            except BaseException:
+                self._deletions.set()
+                raise
+            outage.over()
 
     async def _persistently(self, loop: Callable[[Outage], Awaitable[None]]) -> None:
         """Run a loop, and again whenever the store or the witness did not answer; it begins by loading.

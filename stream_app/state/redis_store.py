@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -55,6 +56,7 @@ from stream_app.state.row_values import with_values
 
 _BINS_PER_READ = 1_000
 _NAMES_PER_SCAN = 5_000
+_REWRITE_POLL_S = 0.1
 
 
 class RedisStore:
@@ -70,6 +72,8 @@ class RedisStore:
     def __init__(self, url: str) -> None:
         self._redis = connect(url, same_server=SameServer())
         self._partitions: dict[str, list[bytes]] = {}  # by stream, as of its last load
+        self._rewriting = asyncio.Lock()
+        self._rewritings_begun = self._rewritten = 0  # how often begun, and the last that ended well
 
     async def close(self) -> None:
         """Close all connections."""
@@ -387,22 +391,48 @@ class RedisStore:
         await self._reply("publish", [keys.state, keys.visible], [seq])
 
     async def forget(self) -> None:
-        """Start rewriting the append-only file without deleted values; return before it is done.
+        """Rewrite the append-only file without the values deleted before this call; return when it is done.
 
-        Raises: OperatorError if this user may not start it.
+        Calls that wait together share one rewriting. Raises: OperatorError if this user may not start it;
+        OSError if the server could not write it.
         """
+        begun_before = self._rewritings_begun
+        async with self._rewriting:
+            if self._rewritten <= begun_before:
+                await self._rewrite()
+
+    async def _rewrite(self) -> None:
+        while not await self._start_rewriting():  # the one under way may have begun before the deletions
+            await self._rewritten_once()
+        begun = self._rewritings_begun
+        if await self._rewritten_once() != "ok":
+            raise OSError("redis: rewriting the append-only file failed, so it still holds deleted counts")
+        self._rewritten = begun
+
+    async def _rewritten_once(self) -> str:
+        """Return the status of the last rewriting once none is under way or scheduled."""
+        while True:
+            [told] = await batch(self._redis, [("INFO", "persistence")])
+            if not (told["aof_rewrite_in_progress"] or told["aof_rewrite_scheduled"]):
+                return str(told["aof_last_bgrewrite_status"])
+            await asyncio.sleep(_REWRITE_POLL_S)
+
+    async def _start_rewriting(self) -> bool:
+        """Start rewriting the append-only file; return False if the server is writing it already."""
+        self._rewritings_begun += 1
         try:
             await batch(self._redis, [("BGREWRITEAOF",)])
         except OSError as failure:
-            # A rewrite under way began after the deletions, or the next epoch's rewrite follows it.
             said = str(failure)
             if "permission" in said or "unknown command" in said:
                 raise OperatorError(
                     "redis.url: this user may not run BGREWRITEAOF, so exact counts of released bins would "
                     "stay on disk; grant +bgrewriteaof"
                 ) from None
-            if "in progress" not in said:
-                raise
+            if "in progress" in said:
+                return False
+            raise
+        return True
 
     async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
         """Take or keep the stream's lease for ``for_ms``; return whether ``owner`` holds it."""

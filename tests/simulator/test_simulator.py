@@ -54,11 +54,7 @@ def test_a_seed_gives_the_same_trace_again() -> None:
 @pytest.mark.slow
 def test_every_rule_holds_and_every_kind_of_trouble_is_seen() -> None:
     """The simulator is worth nothing if its weather is always fine."""
-    lines: list[str] = []
-    for seed in (*range(20), 50, 72):  # the 51st loses the reply of a release, the 73rd delays a read
-        run_schedule(seed, lines.append)
-    text = "\n".join(lines)
-    wanted = [
+    unseen = {
         "lost call store.apply",
         "lost reply store.release",
         "repeated store.",
@@ -73,8 +69,15 @@ def test_every_rule_holds_and_every_kind_of_trouble_is_seen() -> None:
         "restore",
         "handover",
         "epoch 2 opens",
-    ]
-    assert [word for word in wanted if word not in text] == []
+    }
+    for seed in range(200):
+        lines: list[str] = []
+        run_schedule(seed, lines.append)
+        text = "\n".join(lines)
+        unseen = {word for word in unseen if word not in text}
+        if not unseen:
+            return
+    assert not unseen
 
 
 def test_time_jumps_and_order_is_drawn() -> None:
