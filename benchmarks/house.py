@@ -94,15 +94,15 @@ def main() -> None:
     modules = sources(Path(sys.argv[1] if len(sys.argv) > 1 else "."))
     for package in PACKAGES:
         inside = {name: text for name, text in modules.items() if name.split(".")[0] == package}
-        within = {pair for pair in arrows(inside)}
         rooms = {room(name) for name in inside} - {package}
+        lines = sum(text.count("\n") for text in inside.values())
         repeated = repeated_lines(inside)
         print(
-            f"{package}: {sum(text.count(chr(10)) for text in inside.values()):,} lines, {len(inside)} files, "
-            f"{len(rooms)} rooms, {len(within)} arrows between them, {repeated.total()} repeated lines"
+            f"{package}: {lines:,} lines, {len(inside)} files, {len(rooms)} rooms, "
+            f"{len(arrows(inside))} arrows between them, {repeated.total()} repeated lines"
         )
-        for name, lines in repeated.most_common(5):
-            print(f"    {name}: {lines}")
+        for name, count in repeated.most_common(5):
+            print(f"    {name}: {count}")
 
 
 if __name__ == "__main__":
