@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,14 +10,11 @@ from dphist.arrays import Int64Array
 from dphist.epochs.levels import EpochLevels
 from dphist.laws.law import WeightedNoise
 from dphist.noise import NoiseSource
+from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.counter import LARGEST_COUNT
 from dphist.tree.estimate import Estimate
 from dphist.tree.release import NodeRelease
 from dphist.units import UNITS_PER_COUNT
-
-_HEADER = struct.Struct("<4sHHQQ")
-_MAGIC = b"dpEL"
-_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,7 @@ class EpochRelease:
 
 
 @dataclass(frozen=True)
-class EpochLevelsSnapshot:
+class EpochLevelsSnapshot(Snapshot):
     """The state from which the counter continues. SECRET: it holds exact counts of open nodes.
 
     ``accumulators`` (levels, width): exact counts of the complete children of each level's open node.
@@ -46,30 +42,16 @@ class EpochLevelsSnapshot:
     accumulators: Int64Array = field(repr=False)
     open_sums: Int64Array = field(repr=False)
 
-    def to_bytes(self) -> bytes:
-        """Return a versioned, platform-independent copy. As secret as the snapshot."""
-        levels, width = self.accumulators.shape
-        rows = np.vstack([self.accumulators, self.open_sums])
-        header = _HEADER.pack(_MAGIC, _VERSION, levels, width, self.epochs)
-        return header + np.ascontiguousarray(rows, dtype="<i8").tobytes()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> EpochLevelsSnapshot:
-        """Read what ``to_bytes`` wrote.
-
-        Raises: ValueError for another format, version or length.
-        """
-        if len(data) < _HEADER.size or data[:4] != _MAGIC:
-            raise ValueError("snapshot of levels over epochs: not one; the stored bytes are damaged")
-        _, version, levels, width, epochs = _HEADER.unpack_from(data)
-        if version != _VERSION or len(data) != _HEADER.size + 8 * (2 * levels + 1) * width:
-            raise ValueError(
-                f"snapshot of levels over epochs: version {version} of {len(data)} bytes is unknown; "
-                f"this code reads {_VERSION}"
-            )
-        rows = np.frombuffer(data, dtype="<i8", offset=_HEADER.size).astype(np.int64)
-        rows = rows.reshape(2 * levels + 1, width)
-        return cls(epochs, rows[:levels], rows[levels:])
+    code, noun = b"dpEL", "snapshot of levels over epochs"
+    first_version = FirstVersion(
+        b"dpEL\x01\0",
+        "<HQQ",
+        lambda _, levels, width, epochs: {
+            "epochs": epochs,
+            "accumulators": [levels, width],
+            "open_sums": [levels + 1, width],
+        },
+    )
 
 
 class EpochLevelsCounter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,8 +13,6 @@ from dphist.product.design import ColumnGroup, ProductDesign
 from dphist.tree.anticipating import AnticipatingCounter
 from dphist.tree.counter import LARGEST_COUNT, CounterSnapshot, TreeCounter
 from dphist.tree.release import BinReleases, LevelRelease
-
-_LENGTH = struct.Struct("<Q")
 
 
 class ProductCounter:
@@ -85,13 +83,12 @@ class ProductCounter:
 
         Raises: ValueError for an anticipating counter, whose noise is kept apart.
         """
-        parts = []
+        snapshots = []
         for counter in self._counters:
             if not isinstance(counter, TreeCounter):
                 raise ValueError("product counter: an anticipating one has no copy without its noise")
-            data = counter.snapshot().to_bytes()
-            parts += [_LENGTH.pack(len(data)), data]
-        return b"".join(parts)
+            snapshots.append(counter.snapshot())
+        return _joined(snapshots).to_bytes()
 
     @classmethod
     def restore(cls, design: ProductDesign, noise: NoiseSource, data: bytes) -> ProductCounter:
@@ -99,24 +96,15 @@ class ProductCounter:
 
         Raises: ValueError where the bytes are damaged or belong to another design.
         """
-        snapshots, start = [], 0
-        while start < len(data):
-            stop = start + _LENGTH.size
-            if stop > len(data):
-                break
-            length = _LENGTH.unpack_from(data, start)[0]
-            snapshots.append(CounterSnapshot.from_bytes(data[stop : stop + length]))
-            start = stop + length
-        widths = [snapshot.accumulators.shape[1] for snapshot in snapshots]
-        bins = {snapshot.bin for snapshot in snapshots}
-        if start != len(data) or widths != [group.width for group in design.groups] or len(bins) != 1:
+        snapshot = CounterSnapshot.from_bytes(data) if data.startswith(CounterSnapshot.code) else _first(data)
+        if snapshot.accumulators.shape[1] != design.columns:
             raise ValueError("product counter: the stored bytes are damaged or belong to another design")
         counter = cls(design, noise)
-        counter._counters = [
-            TreeCounter.restore(group.design, noise, snapshot)
-            for group, snapshot in zip(design.groups, snapshots, strict=True)
-        ]
-        counter._bin = bins.pop()
+        counter._bin = snapshot.bin
+        for number, group in enumerate(design.groups):
+            rows = snapshot.accumulators[:, group.columns], snapshot.open_sums[:, group.columns]
+            own = CounterSnapshot(snapshot.bin, *rows)
+            counter._counters[number] = TreeCounter.restore(group.design, noise, own)
         return counter
 
     def _checked(self, cells: ArrayLike) -> Int64Array:
@@ -134,6 +122,27 @@ class ProductCounter:
                 "start a new epoch"
             )
         return rows.astype(np.int64)
+
+
+def _joined(snapshots: Sequence[CounterSnapshot]) -> CounterSnapshot:
+    """Return the snapshots of all groups as one, column beside column."""
+    return CounterSnapshot(
+        snapshots[0].bin,
+        np.concatenate([one.accumulators for one in snapshots], axis=1),
+        np.concatenate([one.open_sums for one in snapshots], axis=1),
+    )
+
+
+def _first(data: bytes) -> CounterSnapshot:
+    """Return the snapshot that version 1 stored: for each group its size, then its bytes."""
+    snapshots = []
+    while data:
+        stop = 8 + int.from_bytes(data[:8], "little")
+        snapshots.append(CounterSnapshot.from_bytes(data[8:stop]))
+        data = data[stop:]
+    if len({(one.bin, len(one.accumulators)) for one in snapshots}) != 1:
+        raise ValueError("product counter: the stored bytes are damaged")
+    return _joined(snapshots)
 
 
 def _counter(group: ColumnGroup, noise: NoiseSource) -> TreeCounter | AnticipatingCounter:

@@ -8,7 +8,6 @@ estimate from all nodes, and the nodes would need as much storage again.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,44 +17,31 @@ from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
 from dphist.product.design import ProductDesign
 from dphist.product.forest import GroupSum, RangeSum
+from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.counter import LARGEST_COUNT
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.published_error import published_law, published_rounding
 from dphist.units import UNITS_PER_COUNT, VALUE_BITS
 
-_HEADER = struct.Struct("<4sHQQ")
-_MAGIC = b"dpPT"
-_VERSION = 1
 # Decoding needs several times the memory of the noise, so columns are decoded in blocks of this many nodes.
 _NODES_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
-class CellTotals:
+class CellTotals(Snapshot):
     """The state of an epoch's release, apart from its noise. SECRET: exact counts of cells so far."""
 
     bin: int
     cells: Int64Array = field(repr=False)
 
+    code, noun = b"dpPT", "cell totals"
+    first_version = FirstVersion(b"dpPT\x01\0", "<QQ", lambda _, bin, cells: {"bin": bin, "cells": [cells]})
+
     @classmethod
     def first(cls, design: ProductDesign) -> CellTotals:
         """Return the state before an epoch's first bin."""
         return cls(0, np.zeros(design.cells, np.int64))
-
-    def to_bytes(self) -> bytes:
-        """Return a versioned, platform-independent copy. As secret as this."""
-        return _HEADER.pack(_MAGIC, _VERSION, self.bin, len(self.cells)) + self.cells.astype("<i8").tobytes()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> CellTotals:
-        """Read what ``to_bytes`` wrote. Raises: ValueError for another format, version or length."""
-        if len(data) < _HEADER.size or data[:4] != _MAGIC:
-            raise ValueError("cell totals: the stored bytes are of another kind, or damaged")
-        _, version, bin, cells = _HEADER.unpack_from(data)
-        if version != _VERSION or len(data) != _HEADER.size + 8 * cells:
-            raise ValueError(f"cell totals: version {version} with {len(data)} bytes cannot be read here")
-        return cls(bin, np.frombuffer(data, "<i8", offset=_HEADER.size).astype(np.int64))
 
 
 def epoch_draws(design: ProductDesign) -> int:

@@ -5,7 +5,6 @@ A step needs only the noise of its own bins, so a service can store an epoch's n
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,19 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.arrays import Int64Array
+from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.counter import LARGEST_COUNT
 from dphist.tree.design import TreeDesign
 from dphist.tree.release import BinReleases, LevelRelease
 from dphist.tree.upward import close_parents
 from dphist.units import VALUE_BITS
 
-_SNAPSHOT_HEADER = struct.Struct("<4sHHQQ")
-_SNAPSHOT_MAGIC = b"dpAC"
-_SNAPSHOT_VERSION = 1
-
 
 @dataclass(frozen=True)
-class AnticipatingSnapshot:
+class AnticipatingSnapshot(Snapshot):
     """The state of an anticipating counter, apart from its epoch's noise. SECRET: exact counts.
 
     ``accumulators`` (height, width) as in ``CounterSnapshot``; ``total`` (width,) counts all closed bins.
@@ -35,31 +31,12 @@ class AnticipatingSnapshot:
     accumulators: Int64Array = field(repr=False)
     total: Int64Array = field(repr=False)
 
-    def to_bytes(self) -> bytes:
-        """Return a versioned, platform-independent copy. As secret as the snapshot."""
-        height, width = self.accumulators.shape
-        header = _SNAPSHOT_HEADER.pack(_SNAPSHOT_MAGIC, _SNAPSHOT_VERSION, height, width, self.bin)
-        rows = np.vstack([self.accumulators, self.total])
-        return header + np.ascontiguousarray(rows, dtype="<i8").tobytes()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> AnticipatingSnapshot:
-        """Read what ``to_bytes`` wrote.
-
-        Raises: ValueError for another format, version or length.
-        """
-        if len(data) < _SNAPSHOT_HEADER.size or data[:4] != _SNAPSHOT_MAGIC:
-            raise ValueError("counter snapshot: not an anticipating one; the stored bytes are damaged")
-        _, version, height, width, bin = _SNAPSHOT_HEADER.unpack_from(data)
-        if version != _SNAPSHOT_VERSION:
-            raise ValueError(
-                f"counter snapshot: version {version} is unknown; this code reads {_SNAPSHOT_VERSION}"
-            )
-        if len(data) != _SNAPSHOT_HEADER.size + 8 * (height + 1) * width:
-            raise ValueError(f"counter snapshot: {len(data)} bytes are not {height} levels of width {width}")
-        rows = np.frombuffer(data, dtype="<i8", offset=_SNAPSHOT_HEADER.size).astype(np.int64)
-        rows = rows.reshape(height + 1, width)
-        return cls(bin, rows[:-1], rows[-1])
+    code, noun = b"dpAC", "counter snapshot"
+    first_version = FirstVersion(
+        b"dpAC\x01\0",
+        "<HQQ",
+        lambda _, height, width, bin: {"bin": bin, "accumulators": [height, width], "total": [width]},
+    )
 
     @classmethod
     def first(cls, design: TreeDesign, width: int = 1) -> AnticipatingSnapshot:

@@ -6,7 +6,6 @@ returns the noisy node from that same call, and forgets its exact count.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
+from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
 from dphist.tree.release import BinRelease, BinReleases, LevelRelease
@@ -21,13 +21,10 @@ from dphist.tree.upward import UpwardPass, close_parents
 
 # Published values are int64 in units of 2^-16; this limit on a node's count leaves room for noise.
 LARGEST_COUNT = 2**45
-_SNAPSHOT_HEADER = struct.Struct("<4sHHQQ")
-_SNAPSHOT_MAGIC = b"dpTC"
-_SNAPSHOT_VERSION = 1
 
 
 @dataclass(frozen=True)
-class CounterSnapshot:
+class CounterSnapshot(Snapshot):
     """The state from which a counter continues. SECRET: it holds exact counts of open nodes.
 
     ``accumulators[i - 1]``, of shape (height, width), is the exact count of the complete children of the open
@@ -39,31 +36,16 @@ class CounterSnapshot:
     accumulators: Int64Array = field(repr=False)
     open_sums: Int64Array = field(repr=False)
 
-    def to_bytes(self) -> bytes:
-        """Return a versioned, platform-independent copy. As secret as the snapshot."""
-        height, width = self.accumulators.shape
-        header = _SNAPSHOT_HEADER.pack(_SNAPSHOT_MAGIC, _SNAPSHOT_VERSION, height, width, self.bin)
-        rows = (self.accumulators, self.open_sums)
-        return header + b"".join(np.ascontiguousarray(row, dtype="<i8").tobytes() for row in rows)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> CounterSnapshot:
-        """Read what ``to_bytes`` wrote.
-
-        Raises: ValueError for another format, version or length.
-        """
-        if len(data) < _SNAPSHOT_HEADER.size or data[:4] != _SNAPSHOT_MAGIC:
-            raise ValueError("counter snapshot: not a snapshot; the stored bytes are damaged")
-        _, version, height, width, bin = _SNAPSHOT_HEADER.unpack_from(data)
-        if version != _SNAPSHOT_VERSION:
-            raise ValueError(
-                f"counter snapshot: version {version} is unknown; this code reads {_SNAPSHOT_VERSION}"
-            )
-        if len(data) != _SNAPSHOT_HEADER.size + 16 * height * width:
-            raise ValueError(f"counter snapshot: {len(data)} bytes are not {height} levels of width {width}")
-        rows = np.frombuffer(data, dtype="<i8", offset=_SNAPSHOT_HEADER.size).astype(np.int64)
-        accumulators, open_sums = rows.reshape(2, height, width)
-        return cls(bin, accumulators, open_sums)
+    code, noun = b"dpTC", "counter snapshot"
+    first_version = FirstVersion(
+        b"dpTC\x01\0",
+        "<HQQ",
+        lambda _, height, width, bin: {
+            "bin": bin,
+            "accumulators": [height, width],
+            "open_sums": [height, width],
+        },
+    )
 
 
 class TreeCounter:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,17 +41,29 @@ DECLARED = {
     "late": "next_bin",
     "privacy": {"private": True},
 }
-# Strategy, pages of noise, rows (without floats), tiles and states of the version before kinds had files.
+# Strategy, pages of noise, rows (without floats) and tiles of the version before kinds had files.
 AS_STORED_BEFORE = {
-    "tree causal": "bcb17ae91f80d47dcd4987bc3f123e2dd1bcf2289d652efca097aeea549b9e76",
-    "tree anticipating": "e703fbc36d82e770550c30cc2eeaba8a67142657da3e1251ed5cb192294a5d79",
-    "axes causal": "b87c19c56bd1909bbe75d5dba37d0e852d3aa8f2e1eae479ddaf345210c03598",
-    "axes anticipating": "0b4bcda5de43979d404e8c5d94fbdac098c23228ccee8d318b361de2d8a899bd",
-    "windows causal": "2a0ee08e589aaa2b19b7e045dd7694e654c1f2c775aaa7f992de1030a4ba6a42",
-    "windows anticipating": "0cc7b4f098d4d2f66efb79719b2009041832cae8996aff65f4e56b6d927d0490",
-    "over epochs causal": "6dc382674aa653f9e00c9725a3ebc63c73a5d9f58da4075398096f50c71fb0be",
-    "over epochs anticipating": "e2489901598605d45d98f671c373b139bd6d5d85f542147f78061057785ed06f",
+    "tree causal": "bae2751b3550d350c1dbe8af9c2c4c9f22ba818b10f0be0b21635ff117646cc7",
+    "tree anticipating": "c720d84250db6c3b4b13d0697a1fa5956c08c6a97a6b9562a09e9638f86bf3f9",
+    "axes causal": "dac8085a96b4d2c91ce03c218b2ea8bc3ac946203d9884038402f083c546ea7d",
+    "axes anticipating": "e8fa15bcf6998ac5cc99b9c07af859cb3bca28c732799f18523130e379db29c8",
+    "windows causal": "012419d6c232079c3a702d97a4e5178f50b1949460d4c49c42a85a761832d3dc",
+    "windows anticipating": "cd9fb5c174e36ed8324ade0bd68792608af1f6655a403f06f04082ad693cd2e4",
+    "over epochs causal": "d51244ed7487c07bebcd195d2e0459f1aae083f1791254f89c9dcc6af4a690ec",
+    "over epochs anticipating": "3e9cadf249ed9aac383921ad12ab14c547b6004c7661e47762f0e91935289cda",
 }
+# Secret states in version 2 of their format.
+STATES = {
+    "tree causal": "242897f501fc00b3e9a779d65e34fda1011a6423c6096a99b664ab5d95005e65",
+    "tree anticipating": "2ed1e87d3a11d2bcee5f9b66421cfe8d0bf8b3cdd337dfec323e2c32093d2c0d",
+    "axes causal": "977b05750cc73dca86c7e6c3a5f5b8b3fb22a4e96477b374657bf133c3876d2c",
+    "axes anticipating": "b5994d0167b4c8ad85177bce02cf7eeb3327ed05efbf029ed33edf37762a59bc",
+    "windows causal": "b2df894e3d1c1531ad326826609635c35051f220671d9d5533fa7afa0c99e14b",
+    "windows anticipating": "2fa0633929015a46c5a322b118d5984e188b5de14a40b620d7ab8d8e7192c95f",
+    "over epochs causal": "deb4a43dc1e9a816000e74d9ea4c9235f5cf4169e618f27eea24213ecb9b907f",
+    "over epochs anticipating": "faf166f016fcf192d703f006e39d7f820d98ba11ebfd4d21d090aa3e2ed2b4fc",
+}
+STATES_OF_VERSION_1 = json.loads(Path(__file__).with_name("states_of_version_1.json").read_text())
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 cuts = st.sets(st.integers(1, BINS - 1)).map(lambda inner: [0, *sorted(inner), BINS])
 
@@ -256,12 +269,13 @@ def test_a_strategy_is_read_back_with_its_kind(kind: Kind) -> None:
 
 @pytest.mark.parametrize("name", AS_STORED_BEFORE)
 def test_everything_that_is_stored_is_as_it_was(name: str) -> None:
+    """States have a hash of their own: version 2 of their format changed their bytes and nothing else."""
     kind = KINDS[name]
     strategy, noise = strategy_of(kind), SeededNoise(5)
     counts = np.random.default_rng(3).integers(0, 9, (BINS, kind.width))
     record = EpochRecord(0, FIRST_BIN, BINS, 1, strategy.hash)
     state = StreamState(strategy.to_json(), record, 0, GENESIS, FIRST_BIN - 1, FIRST_BIN - 1, b"")
-    digest, page, head = hashlib.sha256(strategy.to_json()), None, GENESIS
+    digest, states, page, head = hashlib.sha256(strategy.to_json()), hashlib.sha256(), None, GENESIS
     if kind.drawn_ahead:
         [data] = kind.draw_pages(noise)
         digest.update(data)
@@ -277,8 +291,27 @@ def test_everything_that_is_stored_is_as_it_was(name: str) -> None:
             digest.update(json.dumps(fields, sort_keys=True).encode())
         for tile in release.tiles:
             digest.update(f"{StreamKeys('visits').tile(tile.key)} {tile.offset_bytes} ".encode() + tile.data)
-        digest.update(release.counter)
+        states.update(release.counter)
         state = replace(
             state, seq=stop, head=release.head, released_bin=release.last_bin, counter=release.counter
         )
     assert digest.hexdigest() == AS_STORED_BEFORE[name]
+    assert states.hexdigest() == STATES[name]
+
+
+@pytest.mark.parametrize("name", STATES_OF_VERSION_1)
+def test_an_epoch_goes_on_from_a_state_of_version_1(name: str) -> None:
+    """The states were recorded five bins into a second epoch, from the version that wrote them."""
+    kind, before = KINDS[name], bytes.fromhex(STATES_OF_VERSION_1[name])
+    counts = some_counts(kind, 3)
+    [whole] = closings(kind, counts, [0, BINS], SeededNoise(5))
+    [now] = closings(kind, counts[:5], [0, 5], SeededNoise(6), kind.kept(whole.state))
+    assert now.state != before
+    page = drawn(kind, SeededNoise(6))
+    ahead = page and part_of_page(kind.page_geometry(), page, range(5, BINS))
+    of_before, of_now = (kind.close(held, counts[5:], SeededNoise(7), ahead) for held in (before, now.state))
+    assert of_before.state == of_now.state
+    assert all(
+        np.array_equal(one.values, other.values)
+        for one, other in zip(of_before.blocks, of_now.blocks, strict=True)
+    )

@@ -7,7 +7,6 @@ value per level, lowest first: the value of the node that this epoch completes, 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -19,17 +18,15 @@ from dphist.arrays import Int64Array
 from dphist.epochs.counter import EpochLevelsCounter, EpochLevelsSnapshot
 from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource
+from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.anticipating_step import BinsNoise
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import OVER_EPOCHS, Block, Closed
 from stream_app.core.kinds.wrapper import Wrapper
 
-_HEADER = struct.Struct("<4sqQ")
-_MAGIC = b"dpOE"
 
-
-@dataclass(frozen=True, slots=True)
-class EpochsState:
+@dataclass(frozen=True)
+class EpochsState(Snapshot):
     """The counter's state of a stream with levels over epochs. SECRET.
 
     Args: total, the exact count of the open epoch so far; levels, a snapshot of the levels' counter, empty
@@ -40,23 +37,16 @@ class EpochsState:
     levels: bytes = field(default=b"", repr=False)
     tree: bytes = field(default=b"", repr=False)
 
-    def to_bytes(self) -> bytes:
-        """Return a platform-independent copy, which is SECRET as well."""
-        return _HEADER.pack(_MAGIC, self.total, len(self.levels)) + self.levels + self.tree
-
-    @classmethod
-    def from_bytes(cls, held: bytes) -> EpochsState:
-        """Return the state that ``to_bytes`` wrote; empty bytes mean a fresh state.
-
-        Raises: ValueError for bytes of another kind.
-        """
-        if not held:
-            return cls()
-        if len(held) < _HEADER.size or not held.startswith(_MAGIC):
-            raise ValueError("counter state: not that of levels over epochs; the stored bytes are damaged")
-        _, total, length = _HEADER.unpack_from(held)
-        stop = _HEADER.size + length
-        return cls(total, held[_HEADER.size : stop], held[stop:])
+    code, noun = b"dpES", "counter state of levels over epochs"
+    first_version = FirstVersion(
+        b"dpOE",
+        "<qQ",
+        lambda size, total, levels: {
+            "total": total,
+            "levels": {"bytes": levels},
+            "tree": {"bytes": size - levels},
+        },
+    )
 
 
 @dataclass(frozen=True)
@@ -92,7 +82,7 @@ class OverEpochs(Wrapper):
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
         """Release the next bins, and the nodes over epochs with an epoch's last bin; see ``Kind.close``."""
-        state = EpochsState.from_bytes(held)
+        state = EpochsState.from_bytes(held) if held else EpochsState()
         done = self.tree.close(state.tree, counts, noise, ahead)
         state = replace(state, tree=done.state, total=state.total + int(counts.sum()))
         if done.first_bin + len(done) < self.design.horizon:

@@ -6,7 +6,6 @@ then the exact counts are part of the counter's secret state.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -16,14 +15,28 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
+from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.windows.design import WindowDesign
 from stream_app.core.kinds.kind import values_hash
 from stream_app.core.kinds.tables import WINDOWS, Block, Closed
 from stream_app.core.kinds.wrapper import Wrapper
 
-_HEADER = struct.Struct("<4sQ")
-_MAGIC = b"dpWD"
+
+@dataclass(frozen=True)
+class WindowsState(Snapshot):
+    """The counter's state of a stream with windows. SECRET.
+
+    Args: cells, the exact counts of the open window's cells; tree, the state of the tree, empty at its start.
+    """
+
+    cells: Int64Array = field(repr=False)
+    tree: bytes = field(repr=False)
+
+    code, noun = b"dpWS", "counter state of windows"
+    first_version = FirstVersion(
+        b"dpWD", "<Q", lambda size, cells: {"cells": [cells], "tree": {"bytes": size - 8 * cells}}
+    )
 
 
 @dataclass(frozen=True)
@@ -49,10 +62,12 @@ class Windows(Wrapper):
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
         """Release the next bins, and the windows that they complete; see ``Kind.close``."""
-        tree_state, open_cells = split_state(self.windows, held)
-        done = self.tree.close(tree_state, counts.sum(axis=1, keepdims=True), noise, ahead)
-        block, open_cells = self._complete(done.first_bin, open_cells, counts, noise)
-        return replace(done, blocks=(*done.blocks, block), state=_joined_state(done.state, open_cells))
+        cells = np.zeros(self.windows.cells, np.int64)
+        state = WindowsState.from_bytes(held) if held else WindowsState(cells, b"")
+        done = self.tree.close(state.tree, counts.sum(axis=1, keepdims=True), noise, ahead)
+        block, cells = self._complete(done.first_bin, state.cells, counts, noise)
+        after = WindowsState(cells, done.state).to_bytes()
+        return replace(done, blocks=(*done.blocks, block), state=after)
 
     def _complete(
         self, first_bin: int, open_cells: Int64Array, counts: Int64Array, noise: NoiseSource
@@ -81,21 +96,3 @@ class Windows(Wrapper):
         """Return the same trees and shares at another epsilon."""
         tree = replace(self.tree, design=replace(self.design, epsilon=epsilon))
         return replace(self, tree=tree, windows=replace(self.windows, time=tree.design))
-
-
-def split_state(design: WindowDesign, held: bytes) -> tuple[bytes, Int64Array]:
-    """Return the tree's state and the exact counts of the open window's cells. SECRET, both.
-
-    Args: held, the state after a closing; empty at an epoch's start.
-    Raises: ValueError for bytes of another kind.
-    """
-    if not held:
-        return b"", np.zeros(design.cells, np.int64)
-    stop = _HEADER.size + 8 * design.cells
-    if len(held) < stop or _HEADER.unpack_from(held) != (_MAGIC, design.cells):
-        raise ValueError("counter state: not that of these windows; the stored bytes are damaged")
-    return held[stop:], np.frombuffer(held[_HEADER.size : stop], "<i8").astype(np.int64)
-
-
-def _joined_state(tree: bytes, cells: Int64Array) -> bytes:
-    return _HEADER.pack(_MAGIC, len(cells)) + cells.astype("<i8").tobytes() + tree

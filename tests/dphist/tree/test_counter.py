@@ -266,8 +266,8 @@ def test_damaged_or_foreign_snapshots_are_refused() -> None:
     counter = TreeCounter(design, KeyedNoise(1))
     counter.push_many([[1]] * 3)
     data = counter.snapshot().to_bytes()
-    assert data[:8] == b"dpTC\x01\x00\x02\x00"
-    for bad in (b"", data[:-1], data + b"\0", b"xxxx" + data[4:], data[:4] + b"\x02\x00" + data[6:]):
+    assert data[:6] == b"dpTC\x02\x00"
+    for bad in (b"", data[:-1], data + b"\0", b"xxxx" + data[4:], data[:4] + b"\x03\x00" + data[6:]):
         with pytest.raises(ValueError, match="counter snapshot"):
             CounterSnapshot.from_bytes(bad)
     snapshot = CounterSnapshot.from_bytes(data)

@@ -1,0 +1,121 @@
+"""The one format of stored states: numbers, arrays and nested snapshots, each under its name.
+
+A snapshot is four letters for its kind, the format's version, a line of JSON, and the contents. The line
+lists the parts in order: the value of a number, the shape of an array, or the size of a nested snapshot. The
+contents are the arrays, as little-endian int64, and the nested snapshots.
+
+In version 1 each kind of state had its own header. Streams may hold such bytes, so they stay readable.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+_START = struct.Struct("<4sH")
+_VERSION = 2
+Form = int | list[int] | dict[str, int]  # a number's value, an array's shape, or {"bytes": size}
+
+
+@dataclass(frozen=True)
+class FirstVersion:
+    """How version 1 stored a kind of state: its own header, then the same contents as today.
+
+    Args: start, the first bytes; header, the layout of the numbers after them, as in ``struct``; forms, the
+        parts as the line of JSON lists them today, from the size of the contents and the header's numbers.
+    """
+
+    start: bytes
+    header: str
+    forms: Callable[..., dict[str, Form]]
+
+    def read(self, data: bytes) -> tuple[dict[str, Form], bytes]:
+        """Return the list of parts, and the contents. Raises: ValueError for a header that is cut off."""
+        header = struct.Struct(self.header)
+        stop = len(self.start) + header.size
+        if len(data) < stop:
+            raise ValueError("the header is cut off")
+        return self.forms(len(data) - stop, *header.unpack_from(data, len(self.start))), data[stop:]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state that is stored. The fields of a subclass are its parts: int, int64 arrays, or bytes.
+
+    A part that stored bytes lack has its field's default, and unknown parts are ignored. So a part may be
+    added under the same version.
+
+    Attributes:
+        code: four letters for the kind of state.
+        noun: its name in error messages.
+        first_version: how version 1 stored it.
+    """
+
+    code: ClassVar[bytes]
+    noun: ClassVar[str]
+    first_version: ClassVar[FirstVersion]
+
+    def to_bytes(self) -> bytes:
+        """Return a versioned, platform-independent copy. It is as secret as the snapshot."""
+        forms, contents = dict[str, Form](), []
+        for field in fields(self):
+            part = getattr(self, field.name)
+            if isinstance(part, np.ndarray):
+                forms[field.name] = list(part.shape)
+                contents.append(part.astype("<i8").tobytes())
+            elif isinstance(part, bytes):
+                forms[field.name] = {"bytes": len(part)}
+                contents.append(part)
+            else:
+                forms[field.name] = int(part)
+        line = json.dumps(forms, separators=(",", ":")).encode()
+        return b"".join([_START.pack(self.code, _VERSION), line, b"\n", *contents])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the snapshot that ``to_bytes`` wrote, today or in version 1.
+
+        Raises: ValueError for bytes of another kind or version, or damaged ones. The message shows no part.
+        """
+        first = data.startswith(cls.first_version.start)
+        if not first and not data.startswith(_START.pack(cls.code, _VERSION)):
+            raise ValueError(
+                f"{cls.noun}: not one of version 1 or {_VERSION}; the stored bytes are damaged, or a newer "
+                "version wrote them"
+            )
+        known = {field.name for field in fields(cls)}
+        try:
+            parts = _parts(*(cls.first_version.read(data) if first else _read(data)))
+            return cls(**{name: part for name, part in parts.items() if name in known})
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise ValueError(f"{cls.noun}: the stored bytes are damaged") from None
+
+
+def _read(data: bytes) -> tuple[dict[str, Form], bytes]:
+    """Return the list of parts, and the contents."""
+    line, _, contents = data[_START.size :].partition(b"\n")
+    return json.loads(line), contents
+
+
+def _parts(forms: Mapping[str, Form], contents: bytes) -> dict[str, Any]:
+    """Return the parts by name. Raises: ValueError for contents of another size than the forms say."""
+    parts, start = dict[str, Any](), 0
+    for name, form in forms.items():
+        if isinstance(form, int):
+            parts[name] = form
+        elif isinstance(form, dict):
+            parts[name] = contents[start : start + form["bytes"]]
+            start += form["bytes"]
+        else:
+            values = np.frombuffer(contents, "<i8", math.prod(form), start)
+            parts[name] = values.astype(np.int64).reshape(form)
+            start += values.nbytes
+    if start != len(contents):
+        raise ValueError("contents of another size")
+    return parts
