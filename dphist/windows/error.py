@@ -23,7 +23,7 @@ from dphist.product.band import LARGEST_CONFIDENCE, MISS, order_statistic
 from dphist.units import UNITS_PER_COUNT
 
 # Tests hold this: the same noise with other counts gives the same errors. Fast enough for a thousand runs.
-# # The option ``consistent`` moves cumulative counts to the nearest rising ones, which depends on the data.
+# The option ``consistent`` moves cumulative counts to the nearest rising ones, which depends on the data.
 CALIBRATED = (
     *("identity", "h", "h_bar", "hb", "privelet", "sorted"),
     *("cdf_direct", "cdf_histogram", "cdf_binary", "cdf_tree", "cdf_refined"),
