@@ -73,13 +73,12 @@ check-types: $(STAMP)
 check-units: $(STAMP)
 	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile quick -m "not redis and not kafka and not browser and not slow" $(ROOM_TESTS)
 
-test: $(STAMP) ## every test, with real services
+test: $(STAMP) ## every test, with real services; one of them checks the types
 	$(BIN)/python tests/services.py install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 3 --dist worksteal --durations 15
+	$(BIN)/pytest -n 4 --dist worksteal --durations 15
 
 simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000), DIFFERENTIAL seeds (100)
 	$(BIN)/python -m tests.simulator --schedules $(SCHEDULES)

@@ -1,6 +1,8 @@
-"""Shared test set-up: Hypothesis draws the same examples on every run; what waits longest starts first."""
+"""Shared test set-up: Hypothesis draws the same examples on every run; what takes longest starts first."""
 
+import gc
 import os
+from itertools import islice
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,13 +18,34 @@ settings.load_profile("ci")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests with a time limit of their own first, whole services next: none is left for the end."""
+    """Give each process its share of the longest tests first, then whole files in their order.
 
-    def patience(item: pytest.Item) -> tuple[float, bool]:
-        limit = item.get_closest_marker("timeout")
-        return -(limit.args[0] if limit else 0.0), "e2e" not in item.nodeid
-
-    items.sort(key=patience)
-    # Each of pytest's processes begins with a stretch of its own: deal the long ones to all of them.
+    A time limit of its own says that a test is long. The tests of one file stay together, because they share
+    what its fixtures made: servers, browsers, pages.
+    """
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    items[:] = [item for first in range(processes) for item in items[first::processes]]
+    long = sorted(filter(_limit_s, items), key=_limit_s, reverse=True)
+    others = iter(sorted((item for item in items if not _limit_s(item)), key=_is_short))
+    dealt: list[pytest.Item] = []
+    for process in range(processes):
+        # pytest-xdist first gives each process an equal stretch of the list.
+        stretch = (len(items) - len(dealt)) // (processes - process)
+        first = long[process::processes][:stretch]
+        dealt += [*first, *islice(others, stretch - len(first))]
+    items[:] = dealt
+
+
+def _limit_s(item: pytest.Item) -> float:
+    """Return the test's own time limit, 0.0 if it has none."""
+    limit = item.get_closest_marker("timeout")
+    return float(limit.args[0]) if limit else 0.0
+
+
+def _is_short(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is None
+
+
+def pytest_collection_finish() -> None:
+    """Tell Python's garbage collector that tests and modules stay, so that it never looks at them again."""
+    gc.collect()
+    gc.freeze()
