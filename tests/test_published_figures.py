@@ -38,7 +38,7 @@ def percent(part: float) -> str:
 def of_the_api() -> list[str]:
     found = results("api")
     return [
-        f"a count takes {rounded(found['median_ms'], 1)} ms in the middle",
+        f"a count takes {rounded(found['median_ms'], 1)} ms in the median",
         f"and {rounded(found['p99_ms'], 1)} ms at the 99th percentile",
         f"the API took {rounded(found['processors_of_the_api'], 2)} of one processor",
         f"{found['followers_that_saw_every_release_once']} followers of a stream",
@@ -56,7 +56,7 @@ def of_the_pages() -> list[str]:
     worst = max(page["first_paint_worst_s"] for page in pages.values())
     return [
         f"after {rounded(causal, 2)} (causal) and {rounded(anticipating, 2)} (anticipating) times as long",
-        f"after {rounded(min(paints), 2)} to {rounded(max(paints), 2)} s in the middle of five times",
+        f"after {rounded(min(paints), 2)} to {rounded(max(paints), 2)} s (medians of five)",
         f"{rounded(worst, 2)} s at the latest",
     ]
 
@@ -81,7 +81,7 @@ def of_alerts() -> list[str]:
         f"| {percent(axes['one key, 0.99'])}; {percent(axes['two keys, 0.99'])} |",
         f"| {percent(axes['median, 0.99'])}; {percent(axes['share of a key, 0.99'])} |",
         f"{found['distances']['evaluations']:,} releases) | {wrong} |",
-        f"take {rounded(found['cost']['median_cpu_s'], 1)} s of processor time a release over 100 windows",
+        f"take {rounded(found['cost']['median_cpu_s'], 1)} s of processor time per release over 100 windows",
         f"{rounded(again, 1)} to {rounded(first, 1)} s over 100 keys",
     ]
 
