@@ -25,6 +25,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,11 +203,11 @@ def published_counts() -> dict[str, object]:
 def axes_strategy(keys: int, buckets: int, epsilon: str = "1") -> Strategy:
     """Return the strategy of a stream over keys and values."""
     product = plan_product(AXES_BINS, Fraction(epsilon), keys, buckets)
-    axes = {
+    axes: dict[str, Any] = {
         "keys": {"field": "k", "list": [f"k{n}" for n in range(keys)], "other": False, "total": False},
         "value": {"field": "v", "min": "0", "max": str(buckets), "buckets": buckets},
     }
-    return Strategy("delays", "f", declared(epsilon) | axes, kind_of(product))
+    return Strategy("delays", "f", declared(epsilon, **axes), kind_of(product))
 
 
 def axes_view(

@@ -21,7 +21,6 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,6 +47,7 @@ from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
+from tests.stream_app.declared import declared_of
 
 RESULTS = Path(__file__).parent / "results" / "product.json"
 HOUR_US = 3_600_000_000
@@ -62,12 +62,9 @@ GOALS_S = {"keys": 0.7, "query": 0.5, "query_range": 1.5, "rows/keys": 0.5}
 
 def strategy_of(design: ProductDesign) -> Strategy:
     """Return a strategy of hourly bins."""
-    declared: dict[str, Any] = {
-        "source": {"name": "bench", "replay": None},
-        "time": {"field": "at", "bin_us": HOUR_US, "grace_us": 0, "first_us": 0, "max_ahead_bins": 1},
-        "privacy": {"epsilon": str(design.epsilon), "unit": "event", "private": True},
-        "late": "next_bin",
-    }
+    names = [f"key {place}" for place in range(design.keys.keys)]
+    keys = {"field": "key", "list": names, "other": False, "total": False}
+    declared = declared_of(source="bench", epsilon=design.epsilon, bin_us=HOUR_US, first_us=0, keys=keys)
     return Strategy("bench", "bench", declared, kind_of(design))
 
 
@@ -196,9 +193,6 @@ async def memory(release: Release) -> dict[str, float]:
 async def answering(release: Release) -> dict[str, dict[str, float]]:
     """Return how long answers about all of many keys take: median and slowest of the rounds."""
     strategy = strategy_of(plan_product(ASKED_BINS, 1, keys=ASKED_KEYS, release=release))
-    names = [f"key {place}" for place in range(ASKED_KEYS)]
-    keys = {"field": "key", "list": names, "other": False, "total": False}
-    strategy = replace(strategy, declared={**strategy.declared, "keys": keys})
     async with opened(strategy) as stream:
         position = 0
         for bin in range(ASKED_BINS):

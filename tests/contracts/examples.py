@@ -19,6 +19,7 @@ from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.records import Ahead, Apply, EpochRecord, LedgerEntry, Release, StreamState, Users
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import tile_appends
+from tests.stream_app.declared import declared_of
 
 WIDTH = 3
 BINS = 4
@@ -27,7 +28,7 @@ SHAPE = TreeShape((2, 2))
 STRATEGY = Strategy(
     stream="departures",
     source="flights",
-    declared={"epsilon": 1},
+    declared=declared_of(source="flights", epoch_bins=BINS),
     kind=kind_of(TreeDesign(SHAPE, BINS, Fraction(1), (Fraction(1, 2), Fraction(1, 2))), WIDTH),
 )
 TEXT, HASH = STRATEGY.to_json(), STRATEGY.hash

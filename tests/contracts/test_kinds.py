@@ -34,23 +34,20 @@ from stream_app.core.strategy import Strategy
 from stream_app.state.keys import StreamKeys
 from tests.contracts.kinds import BINS, KINDS, toy
 from tests.examples import examples
+from tests.stream_app.declared import declared_of
 
 FIRST_BIN = 100
-DECLARED = {
-    "time": {"field": "at", "bin_us": 1000, "grace_us": 0, "max_ahead_bins": 1},
-    "late": "next_bin",
-    "privacy": {"private": True},
-}
+DECLARED = declared_of(bin_us=1000, epoch_bins=BINS)
 # Strategy, pages of noise, rows (without floats) and tiles of the version before kinds had files.
 AS_STORED_BEFORE = {
-    "tree causal": "bae2751b3550d350c1dbe8af9c2c4c9f22ba818b10f0be0b21635ff117646cc7",
-    "tree anticipating": "c720d84250db6c3b4b13d0697a1fa5956c08c6a97a6b9562a09e9638f86bf3f9",
-    "axes causal": "dac8085a96b4d2c91ce03c218b2ea8bc3ac946203d9884038402f083c546ea7d",
-    "axes anticipating": "e8fa15bcf6998ac5cc99b9c07af859cb3bca28c732799f18523130e379db29c8",
-    "windows causal": "012419d6c232079c3a702d97a4e5178f50b1949460d4c49c42a85a761832d3dc",
-    "windows anticipating": "cd9fb5c174e36ed8324ade0bd68792608af1f6655a403f06f04082ad693cd2e4",
-    "over epochs causal": "d51244ed7487c07bebcd195d2e0459f1aae083f1791254f89c9dcc6af4a690ec",
-    "over epochs anticipating": "3e9cadf249ed9aac383921ad12ab14c547b6004c7661e47762f0e91935289cda",
+    "tree causal": "03f3b761bfecafd7a58288b19eb0f32bb53818e4c0b82095799fc03242c691f0",
+    "tree anticipating": "3956811c2159c8d4619233c9a59fc3c18209308c47329c90349d66a43cc6c84c",
+    "axes causal": "c5f434df1f86b0a0c3a38f46465d6f7b64639c4d47cc34a898dbc8ef5c9faf52",
+    "axes anticipating": "8ad56a9ee85b60e0cdf556c4e589d642c1913197b6ab688c0b3ece645d7df7e8",
+    "windows causal": "542705a1985b287ec379bd3cf59415d563ac4c4e00c4f075cc0ed94a6bec08b2",
+    "windows anticipating": "11def63fa5073ef3ef90b6ba13d5f15f56d20cf1653f7ace763dd1e7e2801c3f",
+    "over epochs causal": "022ab1b6b15c061658ec32a92d0b078fda46403ad286192776fd0f59bf08cd4f",
+    "over epochs anticipating": "e1532d2bbaa0a35bf6ef14eec9719430b2559e5162936c9051ed7052e3ef7b61",
 }
 # Secret states in version 2 of their format.
 STATES = {

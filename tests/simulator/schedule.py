@@ -16,10 +16,12 @@ from dphist.product.design import ProductDesign
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from dphist.windows.design import WindowDesign
+from stream_app.core.bins import LatePolicy
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.simulator.faults import Fault
 from tests.simulator.log import LogPlan
+from tests.stream_app.declared import declared_of
 
 BIN_US = 2_000_000
 START_US = 850_000_000 * BIN_US
@@ -80,7 +82,7 @@ class Schedule:
     stall_rate: float = 0.0  # the share of calls before and after which the process may stand still
     longest_stall_us: int = 5 * BIN_US
     largest_batch: int = 8
-    late: str = "next_bin"
+    late: LatePolicy = "next_bin"
     grace_us: int = BIN_US // 5
     publish_every_us: int = BIN_US // 4
     max_ahead_bins: int = 3
@@ -139,23 +141,21 @@ class Schedule:
     @property
     def strategy(self) -> Strategy:
         """Return what the stream measures."""
-        declared: dict[str, Any] = {
-            "time": {
-                "field": "time",
-                "bin_us": BIN_US,
-                "grace_us": self.grace_us,
-                "max_ahead_bins": self.max_ahead_bins,
-                "first_us": START_US,
-            },
-            "late": self.late,
-            "privacy": {"private": True},
-        }
-        if self.max_events:
-            declared["privacy"]["unit"] = {"user": "user", "max_events": self.max_events}
-        if self.keys > 1:
-            declared["keys"] = {"field": "key", "list": list(KEYS[: self.keys]), "other": False}
-        if self.buckets > 1:
-            declared["value"] = {"field": "value", "min": "0", "max": "10", "buckets": self.buckets}
+        keys = {"field": "key", "list": list(KEYS[: self.keys]), "other": False, "total": self.total}
+        value = {"field": "value", "min": "0", "max": "10", "buckets": self.buckets}
+        declared = declared_of(
+            source=SOURCE,
+            late=self.late,
+            user=("user", self.max_events) if self.max_events else None,
+            keys=keys if self.keys > 1 else None,
+            value=value if self.buckets > 1 else None,
+            field="time",
+            bin_us=BIN_US,
+            grace_us=self.grace_us,
+            first_us=START_US,
+            epoch_bins=self.design.horizon,
+            max_ahead_bins=self.max_ahead_bins,
+        )
         window = None
         if self.window:
             window = WindowDesign(self.design, self.window, self.keys, self.buckets, "identity", WINDOW_SHARE)

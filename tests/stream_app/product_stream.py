@@ -51,12 +51,13 @@ def product_strategy(
         release=release,
         branching=(2, -(-horizon // 2)),
     )
-    plain = strategy_of(product.time)
-    declared = dict(plain.declared)
-    declared["keys"] = {"field": "carrier", "list": list(CARRIERS), "other": other, "total": total}
-    if value:
-        declared["value"] = {"field": "flight.delay", "min": str(LOW), "max": str(HIGH), "buckets": BUCKETS}
-    return replace(plain, declared=declared, kind=kind_of(product))
+    delays = {"field": "flight.delay", "min": str(LOW), "max": str(HIGH), "buckets": BUCKETS}
+    plain = strategy_of(
+        product.time,
+        keys={"field": "carrier", "list": list(CARRIERS), "other": other, "total": total},
+        value=delays if value else None,
+    )
+    return replace(plain, kind=kind_of(product))
 
 
 class ProductSource(OneSource):

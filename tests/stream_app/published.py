@@ -27,34 +27,25 @@ from stream_app.core.records import (
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
 from tests.models.memory import MemoryStore
+from tests.stream_app.declared import declared_of
 
 HOUR_US = 3_600_000_000
 FIRST_BIN = 376_944  # 2013-01-01T00:00:00Z in hours
 
 
-def declared(epsilon: str, bin_us: int = HOUR_US, timezone: str | None = None) -> dict[str, Any]:
+def declared(epsilon: str, bin_us: int = HOUR_US, timezone: str | None = None, **axes: Any) -> dict[str, Any]:
     """Return what the configuration of a stream over a file declares."""
-    return {
-        "source": {"name": "flights.ndjson", "format": "ndjson", "replay": None},
-        "time": {
-            "field": "scheduled",
-            "format": "iso8601",
-            "bin_us": bin_us,
-            "timezone": timezone,
-            "grace_us": 0,
-            "epoch_bins": 0,
-            "first_us": None,
-            "max_ahead_bins": 24,
-        },
-        "privacy": {
-            "epsilon": epsilon,
-            "unit": "event",
-            "neighbours": "add_remove",
-            "private": float(epsilon) <= 20,
-        },
-        "tree": {"workload": "prefix", "release": "causal", "branching": None, "shares": None},
-        "late": "next_bin",
-    }
+    return declared_of(
+        source="flights.ndjson",
+        epsilon=epsilon,
+        private=float(epsilon) <= 20,
+        field="scheduled",
+        bin_us=bin_us,
+        timezone=timezone,
+        epoch_bins=0,
+        max_ahead_bins=24,
+        **axes,
+    )
 
 
 @dataclass

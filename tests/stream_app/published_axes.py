@@ -34,16 +34,16 @@ class PublishedAxes(Published):
             buckets=self.buckets,
             branching=self.branching,
         )
-        said: dict[str, Any] = declared(self.epsilon, self.bin_us, self.timezone)
-        said["keys"] = {"field": "carrier", "list": list(self.carriers), "other": True, "total": False}
-        said["value"] = {
-            "field": "delay",
-            "min": str(self.low),
-            "max": str(self.high),
-            "buckets": self.buckets,
-        }
+        keys, value = self.axes()
+        said = declared(self.epsilon, self.bin_us, self.timezone, keys=keys, value=value)
         super().__post_init__()
         self.strategy = Strategy(self.name, self.source, said, kind_of(product))
+
+    def axes(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what is declared of keys and value."""
+        keys = {"field": "carrier", "list": list(self.carriers), "other": True, "total": False}
+        value = {"field": "delay", "min": str(self.low), "max": str(self.high), "buckets": self.buckets}
+        return keys, value
 
     @property
     def keys(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -31,17 +30,15 @@ class PublishedWindows(PublishedAxes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        said: dict[str, Any] = declared(self.epsilon, self.bin_us, self.timezone)
-        window = {"mode": "window"}
-        keys = {"field": "carrier", "list": list(self.carriers), "other": True, "total": False}
-        said["keys"] = keys | (window if self.over_keys else {})
-        if not self.over_keys:
-            said["value"] = {
-                "field": "delay",
-                "min": str(self.low),
-                "max": str(self.high),
-                "buckets": self.buckets,
-            } | window
+        keys, value = self.axes()
+        window = {
+            "mode": "window",
+            "window_us": self.window_bins * self.bin_us,
+            "mechanism": self.mechanism,
+            "share": str(SHARE),
+        }
+        axes = {"keys": keys | window} if self.over_keys else {"keys": keys, "value": value | window}
+        said = declared(self.epsilon, self.bin_us, self.timezone, **axes)
         whole = plan_tree(self.epoch_bins, self.epsilon, branching=self.branching)
         assert isinstance(whole, TreeDesign)
         time = replace(whole, shares=tuple(share * (1 - SHARE) for share in whole.shares))
