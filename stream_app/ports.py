@@ -75,13 +75,15 @@ class Store(Protocol):
         noise: StoredNoise | None = None,
         carried: bytes = b"",
     ) -> Reply:
-        """Open the epoch ``record`` if its number and first seq are greater than all in the store.
+        """Open the epoch ``record`` if its number, first seq and first bin are after all in the store.
 
         Usually this is the next number. It is higher if the witness knows later epochs than a restored or
-        emptied store. ALREADY if the running epoch is equal; CONFLICT in all other cases.
+        emptied store. ALREADY if the running epoch is equal, STRATEGY if the stream runs under another
+        strategy, CONFLICT in all other cases.
         The chain continues from ``head`` and ``record.first_seq - 1``. If this is not the store's own head,
         rows that were never visible are discarded first, because the witness holds other rows.
-        A previous epoch that is not complete ends for good at its released bin; ``record`` starts after it.
+        A previous epoch that is not complete ends for good at its released bin, or at its last visible bin
+        if rows were discarded.
         Cells of bins before ``record.first_bin`` are deleted, later cells stay. The counter starts as
         ``carried`` (SECRET) if the chain continues from the store's own head, otherwise empty.
         ``noise`` becomes the epoch's only noise. CONFLICT if one of its pages is not stored, so an epoch

@@ -7,9 +7,11 @@ i - 1 has k_i children.
 Anticipating: with A_i the mean over questions of sum over nodes of (part of the node in the question)^2,
 level 1 is used A_1 times and level i A_i - k_i A_{i-1} times.
 
-Causal, when the last bin closes: for a question that starts at bin a, inside a root of level i - 1, level i
-is used g + beta^2 - (g + beta)^2 / k_i times. Here g whole siblings follow a's node, and beta is the part of
-that node from a on. After the root's end, the digits of the remaining bins are used.
+Causal, when the last bin closes: let a question start at bin a, and let a's root be the highest complete node
+that contains a. Let beta be the part, from a on, of the node of level i that contains a. The root's level is
+used beta^2 times. Each level i below it is used g + beta^2 - (g + beta)^2 / k_i times, if g siblings of the
+node follow it inside their parent. After the root's end, each level is used as often as its digit of the
+number of remaining bins says.
 
 A tree may have a root of the whole epoch: a top node that reaches to the horizon or beyond. Anticipating, it
 is treated as a node of exactly the epoch's bins, possibly with a fraction of a child. Causal, it matters only

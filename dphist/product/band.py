@@ -35,7 +35,7 @@ _DRAWS_PER_CHUNK = 1024
 _TABLE = 2**16
 # Even steps of probability at which a table is looked up, for speed.
 _EVEN_STEPS = 2**17
-# A node's law is cut off beyond this probability, which no sample reaches.
+# A node's law is cut off beyond this probability; draws that rare do not occur.
 _TAIL = 1e-13
 # The window's shape: its side lobes are about exp(-20).
 _WINDOW = 20.0
@@ -44,8 +44,9 @@ _WINDOW = 20.0
 def sup_error(axis: ValueAxis, laws: tuple[WeightedNoise, ...], confidence: float) -> float:
     """Return z with P(every |error of a cumulative count| <= z * its standard error) >= confidence.
 
-    Guarantee: except with one chance in 10^6 over seeds. The true confidence exceeds the requested one by at
-        most 1.2 percentage points (0.4 for few buckets). The same laws always give the same z.
+    Guarantee: except with one chance in 10^6 over seeds. At 0.95, the expected true confidence exceeds the
+        requested one by at most 1.2 percentage points (0.4 for few buckets). The same laws always give the
+        same z.
     Args: laws, of the error of each node's value, one per level of the axis, all independent.
     Raises: ValueError for a confidence outside (0, 0.999].
     Cost: O(nodes * draws), about 0.2 s for 256 buckets; cached.

@@ -6,7 +6,7 @@ A cut proves two facts about arrival; each rests on one reading of the clock.
 1. The reading *before* the log is asked says which bins had closed. Records beyond the answered end arrived
    after those bins closed, so they are late for them.
 2. The reading *after* the answer says which bin closes next. Records before the answered end arrived before
-   that bin closes, so they may be dated as far ahead as that bin.
+   that bin closes, so how far ahead they are dated is measured from that bin.
 The process may pause for any time between the two readings; both facts still hold.
 
 The loop never waits for reading, decoding or applying: the time of a cut must not depend on records.

@@ -17,8 +17,8 @@ def merged_buckets(measured: MeasuredTree, edges: Int64Array) -> tuple[Int64Arra
     """Return the edges of the merged buckets and the least-squares fit of every measured node to them.
 
     A private first stage needs so much noise that it cuts uniform runs of bins by chance; the counts of stage
-    2 show where. Merging minimises the log-likelihood's cost plus half the log of the number of buckets for
-    each bucket: Schwarz's criterion, without tuning.
+    2 show where. Merging minimises the negative log-likelihood plus, for each merged bucket, half the log of
+    the number of buckets before merging: Schwarz's criterion, without tuning.
 
     Guarantee: post-processing of published counts. Biased if counts within a merged bucket are not uniform.
     Args: edges of the tree's leaves, in bins.

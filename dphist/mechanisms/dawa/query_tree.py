@@ -32,7 +32,7 @@ def best_tree(leaves: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
 
 
 def greedy_tree(leaves: int, starts: FloatArray, ends: FloatArray, branching: int = 2) -> TreeParts:
-    """Return a tree with the paper's greedy parts; single leaves have one hundredth of the workload's weight.
+    """Return a tree with the paper's greedy parts; all single leaves together weigh 1 % of the workload.
 
     So leaves that no query separates keep some budget, and the workload's variance hardly grows.
     """
@@ -54,8 +54,9 @@ def greedy_parts(
 ) -> list[Int64Array]:
     """Return each node's part of the budget, chosen bottom-up for the workload.
 
-    Each node q takes from the nodes below it the share lambda that minimises the workload's variance within
-    q's range. Queries inside q's range count fully, longer ones with the decay t^(-depth / 2).
+    Each node q takes from the nodes below it the share lambda that minimises the variance of the queries'
+    parts within q's range. Nodes above q will change that variance, so it is a mean of two: with the weight
+    t^(-depth / 2) of the parts as they are, and otherwise of the parts cut at the borders of q's children.
 
     Args: starts and ends of the workload's m ranges in leaves, fractions allowed; unit_weight, the weight of
         each single leaf as an additional query, so that leaves that no query separates get some budget.
