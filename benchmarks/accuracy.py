@@ -1,8 +1,9 @@
 """Accuracy of the running count: mean squared error over t = 1..T at epsilon 1, predicted and measured.
 
-``python -m benchmarks.accuracy`` takes a quarter of an hour, with ``--quick`` a minute; results go to
-``benchmarks/results/accuracy.json``. Predictions are exact for the discrete noise that is really drawn;
-``continuous`` is the same at a tiny epsilon, times epsilon squared, as the literature states errors.
+``python -m benchmarks.accuracy`` takes a quarter of an hour, with ``--quick`` a minute. Results go to
+``benchmarks/results/accuracy.json``. Predictions are exact for the discrete noise that the service draws.
+``continuous`` is the same error at a tiny epsilon, times epsilon squared: the papers state errors in this
+form.
 """
 
 from __future__ import annotations
@@ -81,13 +82,13 @@ def mechanisms(horizon: int) -> Iterator[Mechanism]:
 
 
 def _opendp(horizon: int) -> Mechanism:
-    """OpenDP's consistent b-ary tree: root measured, equal shares, answers when the epoch is over.
+    """Return OpenDP's consistent b-ary tree: root measured, equal shares, answers when the epoch is over.
 
-    The branching is the best of those that fit the horizon, where its padding changes nothing.
+    The branching is the best one of which the horizon is a power, so that no padding is needed.
     """
     fitting = {k: h for h in range(1, 6) for k in range(2, 2**10 + 1) if k**h == horizon}
     designs = [
-        # A root that counts is the one node of a level that could hold two.
+        # A measured root is the only node in use of a level with room for two.
         TreeDesign(
             TreeShape((2, *(k,) * height)),
             horizon,
@@ -104,7 +105,7 @@ def _opendp(horizon: int) -> Mechanism:
 
 
 def _agrees_with_opendp(design: TreeDesign) -> None:
-    """Run OpenDP's own decoder on one draw of the noise."""
+    """Check our decoder against OpenDP's on one draw of the noise."""
     dp.enable_features("contrib")
     noise = draw_epoch_noise(design, SeededNoise(1))
     theirs = dp.t.make_consistent_b_ary_tree(design.branching[-1], TIA="i32", TOA="f64")
@@ -155,7 +156,7 @@ def row(mechanism: Mechanism, horizon: int, runs: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] = ("--quick",)) -> None:
-    """Measure, print the table line by line and write it down; quick as one benchmark among others."""
+    """Measure, print the table line by line, write it to a file. Args: quick, less than the full table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer runs, horizons up to 2^16 only")
     quick = parser.parse_args(arguments).quick

@@ -1,15 +1,16 @@
-"""Are alert rules as sure as they say? Calibration, delay and cost; JSON under results/.
+"""Are alert rules wrong as rarely as they say? Calibration, delay and cost; JSON under results/.
 
     python -m benchmarks.alerts                    (make bench-alerts)
-    python -m benchmarks.alerts after_a_shift      (only that; the rest of the results stays)
+    python -m benchmarks.alerts after_a_shift      (only this part; the other results stay)
 
-- **at the threshold**: streams whose true window count is the threshold at every release; a rule with
-  confidence c may hold at most at a part 1 - c of them. Neighbouring releases share noise, so many streams.
-- **after a shift** of 3 standard errors, of a count, a key's count and a median: how many are noticed within
-  the predicted delay, for noise that the prediction has not seen. Epsilon is small there, so that 3 standard
-  errors are whole counts; seen in standard errors, noise is the same.
-- **over keys and values**: the same for a key's count, two keys together, a quantile and a share, whose
-  truth is at the threshold in every bin; and for distances, by their forecast.
+- **at the threshold**: in all streams the true count of the window is at the threshold at every release. A
+  rule with confidence c may hold for at most 1 - c of them. Releases close together share noise, so many
+  streams are drawn.
+- **after a shift** of 3 standard errors, of a count, a key's count and a median: how many shifts are noticed
+  within the predicted delay. The prediction used other noise. Epsilon is small here, so that 3 standard
+  errors are a whole number of events.
+- **over keys and values**: the same for a key's count, two keys together, a quantile and a share, whose true
+  value is at the threshold in every bin. Distances are measured by their forecast.
 - **cost**: 10,000 rules decided at one release, over windows of one count, and over keys and quantiles.
 """
 
@@ -53,7 +54,7 @@ AXES_BINS = 64
 EVALUATIONS = 20_000
 CONFIDENCES = (0.9, 0.99, 0.999)
 SHIFTED_STREAMS = 400
-SHIFT_STARTS = 8  # bins at which the truth moves: a node may end there or not
+SHIFT_STARTS = 8  # bins at which the true count changes; at some of them a node ends
 SHIFT_EPSILON = "0.01"
 SHIFT_KEYS, SHIFT_BUCKETS, SHIFT_PER_BUCKET = 3, 12, 2_000
 
@@ -81,7 +82,7 @@ async def views(seed: int, counts: Sequence[int], epsilon: str = "1") -> AsyncIt
 
 
 async def calibration() -> dict[str, object]:
-    """Return the part of evaluations at the threshold at which a rule holds, by confidence."""
+    """Return how often a rule holds with the true value at the threshold, by confidence, as a part."""
     rules = [rule(confidence) for confidence in CONFIDENCES]
     wrong, done, seed = np.zeros(len(rules)), 0, 0
     while done < EVALUATIONS:
@@ -96,7 +97,7 @@ async def calibration() -> dict[str, object]:
 
 
 async def delays() -> dict[str, object]:
-    """Return how many shifts are noticed within the predicted delay, by what the rule is about."""
+    """Return how many shifts are noticed within the predicted delay, by the kind of rule."""
     return {
         "a count": await delay_of_count(),
         "a key's count": await delay_over_axes(f"sum(delays['k1'], {WINDOW}h) > {{of_key}}", moved_key),
@@ -105,7 +106,7 @@ async def delays() -> dict[str, object]:
 
 
 async def delay_of_count() -> dict[str, object]:
-    """Return how soon more events are noticed."""
+    """Return how soon a rule notices additional events."""
     watched = rule(0.99)
     design = Published(MemoryStore(), epsilon=SHIFT_EPSILON, epoch_bins=BINS).strategy.design
 
@@ -120,7 +121,7 @@ async def delay_of_count() -> dict[str, object]:
 
 
 async def delay_over_axes(text: str, move: Callable[[NDArray[np.int64], int], None]) -> dict[str, object]:
-    """Return how soon moved events are noticed. Args: move, the counts of bins after the shift."""
+    """Return how soon a rule notices moved events. Args: move, returns the counts of bins after the shift."""
     of_key = WINDOW * SHIFT_PER_BUCKET * SHIFT_BUCKETS
     text = text.format(of_key=of_key, middle=SHIFT_BUCKETS // 2)
     watched = Rule("moved", text, parse_condition(text), confidence=0.99)
@@ -157,14 +158,17 @@ async def delay(
     expect: Callable[[float], Forecast],
     stream: Callable[[int, int, int, int], AsyncIterator[StreamView]],
 ) -> dict[str, object]:
-    """Compare delays with the predicted ones.
+    """Compare measured delays with the predicted ones.
 
-    Args: expect, the forecast of a shift of so many standard errors; stream, the views of one stream by seed,
-        events that a bin has more after the shift, the bin of the shift and how many releases are looked at.
+    Args: expect, the forecast for a shift of this many standard errors; stream, the views of one stream by
+        seed, the number of additional events per bin after the shift, the bin of the shift, and the number of
+        releases.
     """
     expected = expect(3.0)
     per_bin = round(expected.shift / WINDOW)
-    stderrs = per_bin * WINDOW / expected.stderr  # counts are whole: predict for the shift that is made
+    stderrs = (
+        per_bin * WINDOW / expected.stderr
+    )  # a shift is a whole number of events, so predict for that number
     expected = expect(stderrs)
     median, most = expected.delay_bins
     starts = WINDOW - 1 + np.linspace(0, expected.bins // 2, SHIFT_STARTS, dtype=int)
@@ -188,9 +192,9 @@ async def delay(
 
 
 def published_counts() -> dict[str, object]:
-    """Return the part of evaluations at the threshold at which a rule over an anticipating stream holds.
+    """Return how often a rule over an anticipating stream holds at the threshold, as a part.
 
-    Its answers are differences of published counts; the noise of hundreds of epochs is drawn side by side.
+    Its answers are differences of published counts. The noise of hundreds of epochs is drawn in one array.
     """
     design = plan_tree(BINS, 1.0, release="anticipating")
     found = {c: forecast(rule(c), design, HOUR_US, SeededNoise(90)) for c in CONFIDENCES}
@@ -215,7 +219,7 @@ def axes_view(
 ) -> Iterator[StreamView]:
     """Yield the view of a stream over keys and values after each release.
 
-    Args: counts, events of each bin and cell, shape (AXES_BINS, cells), or so many in every one.
+    Args: counts, the events of each bin and cell, shape (AXES_BINS, cells), or one number for all of them.
     """
     strategy = axes_strategy(keys, buckets, epsilon)
     product = strategy.kind.axes
@@ -234,7 +238,7 @@ def axes_view(
 
 
 def axes_calibration() -> dict[str, object]:
-    """Return the part of evaluations at the threshold at which rules over keys and values hold."""
+    """Return how often rules over keys and values hold at the threshold, as a part."""
     window, per_bucket, keys, buckets = 8, 2, 3, 12
     of_key = window * per_bucket * buckets
     texts = {
@@ -261,7 +265,7 @@ def axes_calibration() -> dict[str, object]:
 
 
 def distances() -> dict[str, object]:
-    """Return the forecast of a rule over distances: never wrong more often than it says."""
+    """Return the forecast of a rule over distances, which must not be wrong more often than it says."""
     text = "ks(delays, 8h, 16h) > 0.1"
     watched = Rule("ks", text, parse_condition(text), confidence=0.99)
     product = axes_strategy(3, 12).kind.axes
@@ -277,7 +281,7 @@ def distances() -> dict[str, object]:
 
 
 def axes_cost() -> dict[str, object]:
-    """Return the time of one release for 10,000 rules over 100 keys, and over quantiles of them."""
+    """Return the time that 10,000 rules over 100 keys, and over quantiles of them, take at one release."""
     keys, buckets, per_bucket = 100, 20, 2
     rules = []
     for window in range(1, 11):
@@ -305,7 +309,7 @@ def axes_cost() -> dict[str, object]:
 
 
 async def cost() -> dict[str, object]:
-    """Return the time of one release for 10,000 rules."""
+    """Return the time that 10,000 rules take at one release."""
     rules = [
         rule(confidence, window, RATE * window + step)
         for window in range(1, 101)
@@ -315,7 +319,9 @@ async def cost() -> dict[str, object]:
     times_s = []
     async for view in views(7, [RATE] * 160):
         if view.visible_seq > 155:
-            start_s = time.process_time()  # of this process: others may use the machine
+            start_s = (
+                time.process_time()
+            )  # processor time of this process, because others may use the machine
             evaluate(rules, {}, view, now_us=0)
             times_s.append(time.process_time() - start_s)
     return {
@@ -327,7 +333,7 @@ async def cost() -> dict[str, object]:
 
 
 async def measured(only: Sequence[str]) -> dict[str, object]:
-    """Measure everything, or only some of it."""
+    """Return all measurements, or only the named ones."""
     result: dict[str, object] = json.loads(RESULTS.read_text()) if only else {}
     for name, measure in (
         ("cost", cost),
@@ -347,7 +353,7 @@ async def measured(only: Sequence[str]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure, write the result."""
+    """Measure and write the results."""
     result = asyncio.run(measured(sys.argv[1:]))
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
 

@@ -1,13 +1,13 @@
-"""The API under followers and questions while bins close; JSON under results/.
+"""The API with many followers and questions while bins close; JSON under results/.
 
     python -m benchmarks.api            (make bench-api)
 
-A service of its own processes serves one stream with a bin a second from its embedded Redis. One more process
-holds 500 followers of server-sent events, and this one asks 200 range counts a second. Every follower drops
-its connection now and then and resumes. Measured: the time of a count as its asker sees it, whether any
-follower missed or doubled a release, and what share of the processor the API's process takes. Askers and
-followers use plain sockets: what costs time here must be the service. The machine should be idle otherwise;
-how busy others kept it is in the result. Where it is not, ``chrt -r 1 make bench-api`` puts this first.
+The service runs in separate processes. It serves one stream with a bin a second from its embedded Redis.
+Another process holds 500 followers of server-sent events, and this process asks 200 range counts a second.
+Every follower drops its connection now and then and resumes. Measured are the time of a count as a client
+sees it, whether a follower missed a release or got it twice, and the processor time of the API's process.
+Clients use plain sockets, so that nearly all time is the service's. The machine should otherwise be idle; the
+result states how busy it was. On a busy machine ``chrt -r 1 make bench-api`` gives the benchmark priority.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ api:
 
 @contextlib.contextmanager
 def service(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the service until this is left."""
+    """Run the service for the block."""
     (directory / "clicks.ndjson").touch()
     (directory / "app.yaml").write_text(CONFIGURATION.format(port=port))
     command = [sys.executable, "-m", "stream_app", "run", "--config", "app.yaml"]
@@ -61,7 +61,7 @@ def service(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def get(port: int, path: str) -> Any:
-    """Return an answer."""
+    """Return the answer to a request."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
         return json.load(answer)
 
@@ -74,7 +74,7 @@ class Followers:
         self._port, self._stream = port, stream
 
     async def follow(self, number: int) -> None:
-        """Follow until cancelled, resuming after every few seconds."""
+        """Follow the stream until cancelled; drop the connection every few seconds and resume."""
         await asyncio.sleep(number / FOLLOWERS * RESUME_EVERY_S)  # not all at the same moment
         after = 0
         while True:
@@ -97,7 +97,7 @@ class Followers:
 
 
 async def followed(port: int) -> None:
-    """Hold followers until a line comes on standard input: the last seq; print how many saw all once."""
+    """Hold followers until standard input gives the last seq; print how many saw every row exactly once."""
     followers = Followers(port, "clicks")
     tasks = [asyncio.create_task(followers.follow(number)) for number in range(FOLLOWERS)]
     seq = int(await asyncio.to_thread(sys.stdin.readline))
@@ -112,14 +112,14 @@ async def followed(port: int) -> None:
 
 
 class Asker:
-    """One connection that asks one question after the other."""
+    """A connection over which questions are asked one by one."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, path: str) -> int:
-        """Ask; return the status once the whole answer is here."""
+        """Send a question; return the status once the whole answer has arrived."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
@@ -135,7 +135,7 @@ class Asker:
 async def asked(port: int, seconds: float) -> tuple[list[float], int]:
     """Ask range counts at a fixed pace; return their times and how many failed.
 
-    A question is timed from the instant at which it was due, so a service that stalls is not spared.
+    A time is counted from the instant at which the question was due, so a pause of the service counts too.
     """
     times_s: list[float] = []
     failed = 0
@@ -162,7 +162,7 @@ async def asked(port: int, seconds: float) -> tuple[list[float], int]:
 
 
 def measured(port: int, api: int) -> dict[str, Any]:
-    """Measure a running service. Args: api, the process that answers."""
+    """Return the measurements of a running service. Args: api, the process that answers."""
     command = [sys.executable, "-m", "benchmarks.api", str(port)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
@@ -207,7 +207,7 @@ def machine_cpu_s() -> float:
 
 
 def answering(parent: int) -> int:
-    """Return the API's process among the service's children."""
+    """Return which of the service's child processes is the API."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
@@ -219,7 +219,7 @@ def answering(parent: int) -> int:
 
 
 def wait_for_bins(port: int, wanted: int) -> None:
-    """Wait until so many bins are released."""
+    """Wait until this many bins are released."""
     for _ in range(1_800):
         with contextlib.suppress(OSError, KeyError):
             if get(port, "/v1/streams/clicks")["seq"] >= wanted:
@@ -229,7 +229,7 @@ def wait_for_bins(port: int, wanted: int) -> None:
 
 
 def main() -> None:
-    """Measure, write the result."""
+    """Measure and write the result."""
     if len(sys.argv) > 1:
         asyncio.run(followed(int(sys.argv[1])))
         return

@@ -1,10 +1,11 @@
-"""What a reader at one address sees while another address attacks the API; JSON under results/.
+"""How long a reader waits while another address attacks the API; JSON under results/.
 
     python -m benchmarks.attacks        (a part of make bench-api)
 
-A service of its own processes serves a stream of 300 keys and one of windows. A reader at 127.0.0.2 asks five
-counts a second; attackers at 127.0.0.1 have one processor of their own, with lower priority. A count is timed
-from the instant at which it was due. Every attack begins with a service that the one before has left.
+The service runs in separate processes. It serves a stream of 300 keys and a stream of windows. A reader at
+127.0.0.2 asks five counts a second. Attackers at 127.0.0.1 have one processor for themselves, with lower
+priority. A count's time begins at the instant at which it was due. All attacks follow each other on one
+running service.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ QUESTIONS = (
 
 @contextlib.contextmanager
 def service(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the service until this is left, its history released."""
+    """Run the service for the block, with its history released."""
     keys = [f"k{number:05}" for number in range(KEYS)]
     for name in ("a.ndjson", "b.ndjson"):
         events = (
@@ -94,7 +95,7 @@ def _wait_for_history(port: int) -> None:
 
 
 async def reader_times_s(port: int, seconds: float, per_s: float = ASKS_PER_S) -> list[float]:
-    """Ask counts at a fixed pace from an address of one's own, each over its own connection."""
+    """Ask counts at a fixed pace from a separate address, each over a new connection; return their times."""
     times_s: list[float] = []
 
     async def one(due_s: float, number: int) -> None:
@@ -128,7 +129,7 @@ Attacker = Callable[[int], Awaitable[None]]
 
 
 async def _exchange(port: int, request: Callable[[], bytes]) -> None:
-    """Send request after request over a connection, and begin again when it is closed."""
+    """Send one request after another over a connection; open a new one when it is closed."""
     while True:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -171,7 +172,7 @@ async def _crowd(port: int, request: Callable[[], bytes], connections: int = 100
 
 
 async def _held(port: int, sent: bytes, connections: int = 1_500) -> None:
-    """Open connections, send so much over each, and never any more; open others for those that end."""
+    """Open connections, send a fixed part of a request over each and nothing more; replace closed ones."""
 
     async def one() -> None:
         while True:
@@ -212,7 +213,7 @@ ATTACKS: dict[str, Attacker | None] = {
 
 @contextlib.contextmanager
 def attacked(port: int, name: str) -> Iterator[None]:
-    """Have a process attack until this is left."""
+    """Let another process attack for the block."""
     if ATTACKS[name] is None:
         yield
         return
@@ -227,7 +228,7 @@ def attacked(port: int, name: str) -> Iterator[None]:
 
 
 def _attack(name: str, port: int) -> None:
-    """Attack until killed, with one processor and less of a claim to it than the service."""
+    """Attack until killed, on one processor and with lower priority than the service."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     os.nice(5)
     attacker = ATTACKS[name]
@@ -240,7 +241,7 @@ def _attack(name: str, port: int) -> None:
 
 
 def described(times_s: list[float]) -> dict[str, Any]:
-    """Return what a reader saw."""
+    """Return the statistics of a reader's times."""
     milliseconds = np.array(times_s) * 1e3
     return {
         "counts": len(times_s),
@@ -251,7 +252,7 @@ def described(times_s: list[float]) -> dict[str, Any]:
 
 
 def measured(seconds: float = SECONDS) -> dict[str, Any]:
-    """Measure every attack."""
+    """Return the measurements of every attack."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     found: dict[str, Any] = {}
@@ -266,7 +267,7 @@ def measured(seconds: float = SECONDS) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, write the result; or attack, where a name and a port are given."""
+    """Measure and write the result. With a name and a port as arguments, attack instead."""
     if len(sys.argv) == 3:
         _attack(sys.argv[1], int(sys.argv[2]))
         return

@@ -1,11 +1,11 @@
-"""CDFs: what each step of post-processing takes off the error, on delays of flights and generated counts.
+"""CDFs: how much each step of post-processing lowers the error, on delays of flights and generated counts.
 
     python -m benchmarks.cdf
 
-The same seeded noise goes through every variant: cumulative counts as the tree of least error gives them;
-made to rise; each node refined from below; averaged with N minus what follows, where N is public; and the
-closest consistent ones (whole, rising, in [0, N]) in L1 and in L2. Errors are means over all thresholds and
-runs, in events.
+Every variant gets the same seeded noise. The variants are: cumulative counts from the tree of least error;
+the same made non-decreasing; each node refined from below; in addition averaged with N minus the counts that
+follow, if N is public; and the closest consistent counts (whole, non-decreasing, in [0, N]) in L1 and in L2.
+Errors are means over all thresholds and runs, in events.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tree and trellis, L1": ("cdf_tree", {"consistent": "absolute"}),
     "tree and trellis, L2": ("cdf_tree", {"consistent": "squared"}),
 }
-# The refinement from below alone, seen where N is private: there is nothing to subtract from.
+# Only the refinement from below: with a private N there is no total to subtract from.
 PRIVATE_TOTAL = ("from below",)
 
 
 class Line(NamedTuple):
-    """One variant's errors, and beside those of the plain tree under the same relation."""
+    """The errors of one variant, and those of the plain tree under the same relation."""
 
     histogram: str
     epsilon: float
@@ -66,7 +66,7 @@ def histograms() -> Iterator[tuple[str, Int64Array]]:
 
 
 def _stretched(counts: Any) -> Int64Array:
-    """Spread buckets of ten minutes evenly over four narrower ones each."""
+    """Return the counts with each bucket of ten minutes divided evenly into four narrower buckets."""
     parts = np.repeat(np.asarray(counts, np.int64) // 4, 4)
     parts[::4] += np.asarray(counts, np.int64) % 4
     return parts
@@ -104,7 +104,10 @@ def lines(runs: int = RUNS) -> Iterator[Line]:
 
 
 def trees() -> list[dict[str, Any]]:
-    """Return how far below the paper's equal-17 tree the best one is: root mean squared error, N public."""
+    """Return by how much the best tree's root mean squared error is below the paper's equal-17 tree's.
+
+    With N public.
+    """
     found = []
     for bins in (100, 256, 1_000, 4_096, 10_000, 2**16, 2**20):
         height = next(h for h in range(1, 9) if 17**h >= bins)

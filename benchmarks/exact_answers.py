@@ -1,7 +1,7 @@
-"""Exact answers and their intervals: one alone, and 11,000 side by side.
+"""Exact answers and their intervals: a single one, and 11,000 in one table.
 
-One range is a table of one row; a series is a table of all its points. Both see fresh ranges. Times are
-processor times, as the machine may do other work.
+A single range is a table of one row; a series is a table of all its points. Each round asks new ranges. Times
+are processor times, because the machine may do other work.
 
 Run with ``python -m benchmarks.exact_answers``; results go to ``benchmarks/results/exact_answers.json``.
 """
@@ -35,7 +35,7 @@ Law = Callable[[int, int], WeightedNoise]
 
 
 def one_range(horizon: int, law_of: Law) -> dict[str, float]:
-    """Time a law with variance and interval, on ranges that were never asked for before."""
+    """Time one law with variance and interval, on ranges that are not cached."""
     draws = np.random.default_rng(7)
     edges = np.sort(draws.integers(0, horizon + 1, (RANGES, 2)), axis=1)
     edges[::3, 0] = 0
@@ -61,7 +61,7 @@ def one_range(horizon: int, law_of: Law) -> dict[str, float]:
 def series(
     horizon: int, tables: Callable[[Int64Array, Int64Array], LawTable], single: Law
 ) -> dict[str, dict[str, float]]:
-    """Time laws and half widths of 11,000 points side by side, and laws one after the other."""
+    """Time the laws and half widths of 11,000 points in one table, and of single points in a loop."""
     measured = {}
     for kind, (starts, stops) in _points(horizon).items():
         start = time.thread_time()
@@ -138,7 +138,7 @@ def _rounded(value: object) -> object:
 
 
 def main() -> None:
-    """Measure everything, print it and write it down."""
+    """Measure everything, print it and write it to a file."""
     results: dict[str, object] = {"python": platform.python_version(), "numpy": np.__version__}
     for name, measured in answers():
         results[name] = _rounded(measured)

@@ -1,8 +1,8 @@
-"""Generated histograms: what ``adaptive_tree``'s defaults were set on, so that the papers' can judge them.
+"""Generated histograms on which ``adaptive_tree``'s defaults were set, so the papers' can test them.
 
-    python -m benchmarks.generated             errors beside DAWA's and HB's; about a minute
+    python -m benchmarks.generated             errors compared with DAWA's and HB's; about a minute
 
-Seven shapes of three sizes at three epsilons. None is made after one of the papers' histograms.
+Seven shapes of three sizes at three epsilons. None imitates one of the papers' histograms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRIALS = 10
 
 
 def generated(events: int, seed: int = 0) -> dict[str, NDArray[np.int64]]:
-    """Return one histogram of each shape with so many events."""
+    """Return one histogram of each shape, with this many events."""
     draw = np.random.default_rng(seed)
     place = np.arange(BINS)
     few, many = np.zeros(BINS), np.zeros(BINS)

@@ -1,8 +1,8 @@
 """Counts about the code: lines, arrows between rooms, repeated lines. ``python -m benchmarks.house [ROOT]``
 
 A room is a package or a module directly below ``stream_app`` or ``dphist``. An arrow is an import from one
-room to another one, counted once per pair of rooms. A line is repeated if it lies in a run of at least
-``RUN`` lines of code that stands in two places, after comments, docstrings and indentation are taken away.
+room to another one, counted once per pair of rooms. A line is repeated if it is part of a run of at least
+``RUN`` lines of code that occurs in two places; comments, docstrings and indentation are ignored.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def sources(root: Path) -> dict[str, str]:
 
 
 def room(module: str) -> str:
-    """Return the room that a module lies in: its first two names."""
+    """Return the room of a module: its first two names."""
     return ".".join(module.split(".")[:2])
 
 
 def arrows(modules: dict[str, str]) -> set[tuple[str, str]]:
-    """Return the pairs of rooms of which the first one imports from the second one."""
+    """Return the pairs of rooms in which the first room imports from the second."""
     found = set()
     for module, text in modules.items():
         for target in imported(ast.parse(text), modules):
@@ -46,7 +46,7 @@ def arrows(modules: dict[str, str]) -> set[tuple[str, str]]:
 
 
 def imported(tree: ast.Module, modules: dict[str, str]) -> Iterator[str]:
-    """Yield the modules of the project that a module imports, wherever in it."""
+    """Yield the modules of the project that a module imports, at any place in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
@@ -73,7 +73,7 @@ def code_lines(text: str) -> list[tuple[int, str]]:
 
 
 def repeated_lines(modules: dict[str, str]) -> Counter[str]:
-    """Return how many lines of each room stand in two places. Imports alone do not count."""
+    """Return how many lines of each room occur in two places. Imports alone do not count."""
     places: dict[tuple[str, ...], list[tuple[str, list[int]]]] = defaultdict(list)
     for module, text in modules.items():
         lines = [line for line in code_lines(text) if not line[1].startswith(("import ", "from "))]

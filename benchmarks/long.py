@@ -2,9 +2,9 @@
 
     python -m benchmarks.long
 
-Two streams over a memory store, causal and anticipating, each with an epoch of 2^20 bins of which 100,000
-are released, served by the API over a real socket. One client asks for counts of random ranges, each with
-its variance and exact interval, one after the other.
+The API serves two streams over a memory store and a real socket, one causal and one anticipating. Each has an
+epoch of 2^20 bins, of which 100,000 are released. One client asks for counts of random ranges one by one,
+each with its variance and exact interval.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def release(behind: Backstage, kind: Release) -> None:
 
 
 def asked(address: str, kind: Release) -> dict[str, float]:
-    """Ask for counts of random ranges, from a process of its own; return milliseconds."""
+    """Ask for counts of random ranges from a separate process; return milliseconds."""
     with httpx.Client(base_url=address, timeout=60) as client:
-        client.get(f"/v1/streams/{kind}/count").raise_for_status()  # the service reads what is visible
+        client.get(f"/v1/streams/{kind}/count").raise_for_status()  # makes the service read the visible rows
         return _asked(client, kind)
 
 

@@ -1,11 +1,11 @@
-"""Mechanisms on a line: error on the papers' histograms, time per release, and how time grows with the bins.
+"""Mechanisms on a line: error on the papers' histograms, time per release, and growth of time with the bins.
 
     python -m benchmarks.mechanisms            errors (needs DPHIST_DATA) and times; JSON under results/
-    python -m benchmarks.mechanisms --times    times only, beside the errors measured last
+    python -m benchmarks.mechanisms --times    times only; the last errors stay
 
-Times are the processor's, so that other work on the machine does not count. They leave out the drawing of
-noise (system noise costs 7 microseconds a draw wherever it is drawn): a source of zeros stands in for it.
-They are stated as ratios to ``identity`` on the same counts in the same process, too.
+Times are processor times, so that other work on the machine does not count. They leave out the drawing of
+noise, which is replaced by zeros, because system noise costs 7 microseconds per draw for every mechanism.
+Times are also given as ratios to ``identity`` on the same counts in the same process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MEASURED = (
     *("partition_laplace", "partition_uniform", "partition_geometric"),
     *("p_hp", "efpa", "mwem", "structure_first"),
 )
-# What the paper's table 2 prints: error over DAWA's, least and most over the histograms, epsilon 0.1.
+# Table 2 of the paper: error over DAWA's, least and most over the histograms, at epsilon 0.1.
 PAPER_TABLE_2 = {
     "identity": (2.00, 20.85),
     "privelet": (0.98, 10.20),
@@ -92,14 +92,14 @@ NO_NOISE = NoNoise(0)
 def mean_error(
     counts: Counts, workload: Counts, answer: Callable[[int], Floats], trials: int = TRIALS
 ) -> tuple[float, float]:
-    """Return the mean absolute error a query over the trials, and its standard error."""
+    """Return the mean absolute error per query over the trials, and its standard error."""
     truth = range_sums(counts.astype(float), workload)
     errors = [float(np.abs(answer(seed) - truth).mean()) for seed in range(trials)]
     return statistics.fmean(errors), statistics.stdev(errors) / trials**0.5
 
 
 def errors() -> dict[str, dict[str, Errors]]:
-    """Measure each mechanism on each histogram at each epsilon, and published code that is not private."""
+    """Return the errors of each mechanism and of published code, by histogram and epsilon."""
     workload = datasets.workload("ranges_n4096_m2000")
     table: dict[str, dict[str, Errors]] = {}
     for epsilon in EPSILONS:
@@ -136,7 +136,10 @@ def _published(name: str, counts: Counts, epsilon: float, workload: Counts, seed
 
 
 def ratios(table: dict[str, dict[str, Errors]], to: str) -> dict[str, dict[str, list[float]]]:
-    """Return [smallest, largest, mean] over histograms of each error over one's, as the paper's Table 2."""
+    """Return [smallest, largest, mean] over histograms of each error over one mechanism's error.
+
+    As in the paper's Table 2.
+    """
     found: dict[str, dict[str, list[float]]] = {}
     for epsilon, row in table.items():
         per_name = {
@@ -150,9 +153,9 @@ def ratios(table: dict[str, dict[str, Errors]], to: str) -> dict[str, dict[str, 
 
 
 def to_published(table: dict[str, dict[str, Errors]], name: str, yardstick: str) -> dict[str, float]:
-    """Return a mechanism's error over a published implementation's: mean, worst, cases within 1.05.
+    """Compare a mechanism's error with a published implementation's: mean, worst, cases within 1.05.
 
-    A case is within 1.05 by the interval of the trials if two standard errors make it so.
+    A case also counts as within 1.05 if it is so within two standard errors of the trials.
     """
     cases = [
         (cells[name], cells[f"published {yardstick}"]) for row in table.values() for cells in row.values()
@@ -179,7 +182,7 @@ def seconds(
     repeats: int = 7,
     noise: NoiseSource = NO_NOISE,
 ) -> list[float]:
-    """Return the least time of a release of each mechanism, taken in turns, by default without drawing."""
+    """Return each mechanism's least time of a release, measured in turns; by default without noise."""
     least = [float("inf")] * len(compared)
     for _ in range(repeats):
         for place, name in enumerate(compared):
@@ -204,15 +207,17 @@ def growth() -> dict[str, dict[str, float]]:
 
 
 def kinds() -> dict[str, Counts]:
-    """Return the counts of 4096 bins that times are taken on."""
+    """Return the counts of 4096 bins on which times are measured."""
     sparse = np.zeros(4096, dtype=np.int64)
     sparse[::137] = 10_000
-    dense = np.random.default_rng(1).integers(0, 10**6, 4096)  # nothing is uniform: a bucket for each bin
+    dense = np.random.default_rng(1).integers(
+        0, 10**6, 4096
+    )  # no two neighbours are alike, so each bin is a bucket
     return {"sparse": sparse, "dense": dense}
 
 
 def drawing() -> dict[str, dict[str, float]]:
-    """Return seconds of whole releases: with noise of a seed, as published code draws it, and exact noise."""
+    """Return seconds of whole releases, with seeded noise (as published code draws it) and exact noise."""
     table: dict[str, dict[str, float]] = {}
     large = {"large": np.random.default_rng(20).poisson(50, 1 << 20)}
     for name in DRAWING:
@@ -237,7 +242,7 @@ def speeds() -> dict[str, dict[str, float]]:
 
 
 def rounded(value: Any) -> Any:
-    """Keep four digits of every number, however deep."""
+    """Return the same structure with every number rounded to four digits."""
     if isinstance(value, dict):
         return {key: rounded(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -246,7 +251,7 @@ def rounded(value: Any) -> Any:
 
 
 def goals(found: dict[str, Any]) -> list[tuple[str, float, float]]:
-    """Return (goal, what is wanted at most, what was measured)."""
+    """Return (goal, upper limit, measured value) for each goal."""
     now, growing = found["seconds_at_4096"], found["seconds_by_bins"]
     rows = [
         ("DAWA, 30 buckets, seconds", 0.02, now["dawa"]["sparse_seconds"]),
@@ -292,7 +297,7 @@ def table_2(found: dict[str, Any]) -> list[str]:
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Measure, print the goals beside what was measured, write the JSON."""
+    """Measure, print the goals beside the measured values, write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", action="store_true", help="keep the errors that were measured last")
     kept = json.loads(RESULTS.read_text()) if parser.parse_args(arguments).times else {}

@@ -1,12 +1,12 @@
-"""How soon the pages show something with 10^5 released bins; JSON under results/.
+"""How soon the pages show charts of 10^5 released bins; JSON under results/.
 
     python -m benchmarks.page            (make bench-page)
 
-A service over a memory store and a headless Chromium on the same machine, each page opened anew several
-times with an empty cache. Two streams of 100,000 bins are served, causal and anticipating. Measured from the
-start of navigation: the browser's first contentful paint, and when the first chart stands (on the overview
-the last card). For comparison the same page over a stream of 100 bins: what is left of the ratio is what the
-bins cost.
+A service over a memory store and a headless Chromium run on the same machine. Each page is opened several
+times with an empty cache. Two streams of 100,000 bins are served, one causal and one anticipating. Two times
+are measured from the start of navigation: the browser's first contentful paint, and the time when the first
+chart is there (on the overview: the last card). Each is compared with the same page over a stream of 100
+bins.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STAMP = """() => {
 
 
 def release(behind: Backstage, name: str, bins: int, kind: Release) -> None:
-    """Release so many bins of a stream."""
+    """Release this many bins of a stream."""
     stream = Published(behind.store, name=name, source=name, epoch_bins=131_072, release=kind)
     behind.run(stream.open(), timeout_s=600)
     counts = np.random.default_rng(11).poisson(40, bins).tolist()
@@ -44,7 +44,7 @@ def release(behind: Backstage, name: str, bins: int, kind: Release) -> None:
 
 
 def opened(browser: Browser, address: str, ready: str) -> tuple[float, float]:
-    """Open a page anew; return first paint and the instant at which something stands, in seconds."""
+    """Open a page with an empty cache; return first paint and the time of the first chart, in seconds."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.goto(address, wait_until="commit")
@@ -55,7 +55,7 @@ def opened(browser: Browser, address: str, ready: str) -> tuple[float, float]:
 
 
 def measured() -> dict[str, Any]:
-    """Measure all pages."""
+    """Return the times of all pages."""
     behind = Backstage()
     try:
         for kind in ("causal", "anticipating"):

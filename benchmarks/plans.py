@@ -1,7 +1,8 @@
-"""Plans of the service drawn at random: every interval that they state, against its exact law.
+"""Checks every interval that random plans of the service state against its exact law.
 
-The same check as ``tests/stream_app/config/test_plans_hold.py``, over more and longer plans, by another seed
-each time. ``main`` prints each plan with an interval that is wrong, and its seed, and ends with status 1.
+The same check as ``tests/stream_app/config/test_plans_hold.py``, over more and longer plans, with another
+seed each time. ``main`` prints each plan with a wrong interval, and its seed, and ends with status 1 if there
+is one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tests.stream_app.drawn_plans import drawn_plan, intervals, plan_text, short
 
 
 def main() -> int:
-    """Check so many plans; return the status."""
+    """Check this many plans; return the status."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--plans", type=int, default=500)
     options.add_argument("--longest", type=int, default=200, help="bins of an epoch, at most")

@@ -1,14 +1,14 @@
-"""Closing a bin over many keys and buckets, memory in Redis, and asking about all keys, beside their goals.
+"""Closing a bin over many keys and buckets, memory in Redis, and questions about all keys, with their goals.
 
     python -m benchmarks.product
 
-One bin from sealed exact counts in an embedded Redis (append-only file, fsync always) to a release that is on
-disk: read, noise, release. The noise is drawn ahead: one page is read and decrypted, or for a causal stream
-the vectors of the next bin are ready in memory.
-Seconds of the clock, and of this process' processor, median of the rounds.
+One bin goes from sealed exact counts in an embedded Redis (append-only file, fsync always) to a release on
+disk: read, add noise, release. The noise is drawn ahead: either one page is read and decrypted, or, for a
+causal stream, the vectors of the next bin are ready in memory. Results are seconds of the clock and of this
+process' processor, as medians of the rounds.
 
-What readers ask about all keys is timed over the API without a network, each round another question: nothing
-is answered from memory but what is released.
+Questions about all keys are timed over the API without a network. Each round asks another question, so no
+answer comes from a cache.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ async def opened(strategy: Strategy) -> AsyncIterator[Opened]:
 
 
 async def count(store: RedisStore, strategy: Strategy, bin: int, position: int) -> int:
-    """Put events into cells of a bin and seal it; return the new position."""
+    """Add events to cells of a bin and seal it; return the new position."""
     generator = np.random.default_rng(bin)
     cells = np.unique(generator.integers(0, strategy.width, EVENTS_A_BIN))
     for part in np.array_split(cells, -(-len(cells) // MOST_CELLS)):
@@ -139,23 +139,23 @@ async def close_one(opened: Opened, strategy: Strategy) -> dict[str, float]:
 
 
 async def closing(keys: int, release: Release) -> dict[str, float]:
-    """Return the medians over a few bins of a stream of so many keys."""
+    """Return the medians over a few bins of a stream with this many keys."""
     strategy = strategy_of(plan_product(24, 1, keys=keys, release=release))
     async with opened(strategy) as stream:
         position, rounds = 0, []
         for bin in range(ROUNDS):
             position = await count(stream.store, strategy, bin, position)
             while stream.pool.draw_one():
-                pass  # as the service does between two closings
+                pass  # as the service draws it, between two closings
             rounds.append(await close_one(stream, strategy))
     steps = {step: statistics.median(one[step] for one in rounds) for step in rounds[0]}
     return steps | {"drawing ahead, an epoch": stream.seconds}
 
 
 async def memory(release: Release) -> dict[str, float]:
-    """Return what Redis holds of a month of hours, 20 keys and 256 buckets: at its end, and at most.
+    """Return Redis' memory for a month of hours, 20 keys and 256 buckets: at its end, and the largest.
 
-    At its end the noise of the next month is there as well, where it is drawn ahead.
+    If noise is drawn ahead, the next month's noise is there at the end too.
     """
     design = plan_product(MONTH, 1, keys=20, buckets=256, release=release)
     strategy = strategy_of(design)
@@ -191,7 +191,7 @@ async def memory(release: Release) -> dict[str, float]:
 
 
 async def answering(release: Release) -> dict[str, dict[str, float]]:
-    """Return how long answers about all of many keys take: median and slowest of the rounds."""
+    """Return how long answers about many keys take: median and slowest of the rounds."""
     strategy = strategy_of(plan_product(ASKED_BINS, 1, keys=ASKED_KEYS, release=release))
     async with opened(strategy) as stream:
         position = 0
@@ -215,7 +215,7 @@ async def answering(release: Release) -> dict[str, dict[str, float]]:
 
 
 async def asked_s(client: httpx.AsyncClient, address: str) -> list[float]:
-    """Return the seconds that a question takes, over one range after the other."""
+    """Return the seconds that a question takes, for several ranges in turn."""
     times = []
     for number in range(ROUNDS):
         first, stop = (bin * HOUR_US // 10**6 for bin in (number, ASKED_BINS - number))
@@ -235,7 +235,7 @@ async def asked_s(client: httpx.AsyncClient, address: str) -> list[float]:
 
 
 def asking() -> dict[str, float]:
-    """Return how long a CDF over a day takes, the first time and again."""
+    """Return how long a CDF over a day takes, the first time and repeated."""
     design = plan_product(720, 1, keys=20, buckets=256, total_share=Fraction(1, 5))
     forest = ProductForest(design)
     counter = ProductCounter(design, SystemNoise())

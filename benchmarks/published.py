@@ -1,7 +1,8 @@
-"""What published code does differently, written again from reading it: yardsticks, not to be used.
+"""Published implementations, written again from reading their code. For comparison only, not for use.
 
-Each says whether it is private. None of that code is here; noise is the papers' continuous Laplace.
-Identity, H, H-bar, Privelet and GreedyH have none: published code measures what this library does.
+Each docstring says whether the mechanism is private. None of the original code is here; noise is the papers'
+continuous Laplace. Identity, H, H-bar, Privelet and GreedyH are missing, because published code measures the
+same as this library.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from dphist.noise import Scale, SeededNoise
 
 
 def published_dawa(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
-    """DAWA with a first stage as in its authors' code, without theorem 2's guarantee: a yardstick only.
+    """Run DAWA with a first stage as in its authors' code, which lacks theorem 2's guarantee.
 
-    Written again from reading that code, not their program: half of the scale that the theorem's remark asks
-    for, none on single bins, noisy costs clipped at zero; then this library's greedy tree, which has less
-    variance than theirs.
+    That stage has half of the scale that the theorem's remark asks for, no noise on single bins, and noisy
+    costs clipped at zero. The second stage is this library's greedy tree, which has less variance than
+    theirs.
     """
     rng = np.random.default_rng(seed)
     first, second = 0.25 * epsilon, 0.75 * epsilon
@@ -54,9 +55,9 @@ def published_dawa(counts: Int64Array, epsilon: float, workload: Int64Array, see
 
 
 def published_mwem(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
-    """MWEM as in DPBench: ten rounds, half of each for the choice, and the exact total taken as public.
+    """Run MWEM as in DPBench: ten rounds, half of each for the selection, and the exact total as public.
 
-    Not private for an event added or removed, which changes the total.
+    Not private for an event that is added or removed, which changes the total.
     """
     noise = SeededNoise(seed)
     return release(
@@ -65,7 +66,7 @@ def published_mwem(counts: Int64Array, epsilon: float, workload: Int64Array, see
 
 
 class Exponential(SeededNoise):
-    """Selection by the exponential mechanism, as published code has it, in place of permute and flip."""
+    """Selection by the exponential mechanism, as in published code; this library uses permute and flip."""
 
     def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
         """Draw an index with probability proportional to exp(score / scale)."""
@@ -73,7 +74,7 @@ class Exponential(SeededNoise):
 
 
 def published_hb(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
-    """HB as in DPBench: a part of epsilon for the root too, which few ranges need.
+    """Run HB as in DPBench: the root gets a part of epsilon too, although few ranges need it.
 
     Private; the variance of ranges inside the root's children is (4 / 3)^2 times that of ``hb``.
     """
@@ -83,9 +84,10 @@ def published_hb(counts: Int64Array, epsilon: float, workload: Int64Array, seed:
 
 
 def published_p_hp(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
-    """P-HP as its authors published it: cuts by the exponential mechanism, counts clipped at zero.
+    """Run P-HP as its authors published it: cuts by the exponential mechanism, counts clipped at zero.
 
-    Private but for floating point. Theirs leaves a twelfth of the cuts' budget unused; this one does not.
+    Private except for floating point. Their code leaves a twelfth of the cuts' budget unused; this one spends
+    it.
     """
     del workload
     noise = Exponential(seed)
@@ -93,10 +95,10 @@ def published_p_hp(counts: Int64Array, epsilon: float, workload: Int64Array, see
 
 
 def published_efpa(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
-    """EFPA as its authors published it: noise on the moduli of an unnormalised transform.
+    """Run EFPA as its authors published it: noise on the moduli of an unnormalised transform.
 
-    Not private: phases are released as they are, and one event moves m coefficients by m in all, not by the
-    root of m.
+    Not private: phases are released without noise, and one event changes m coefficients by m in total, not by
+    the root of m.
     """
     del workload
     noise, half = SeededNoise(seed), epsilon / 2
@@ -118,10 +120,10 @@ def published_efpa(counts: Int64Array, epsilon: float, workload: Int64Array, see
 def published_structure_first(
     counts: Int64Array, epsilon: float, workload: Int64Array, seed: int
 ) -> FloatArray:
-    """StructureFirst as its authors published it: a twentieth of epsilon for boundaries, binary trees.
+    """Run StructureFirst as its authors published it: a twentieth of epsilon for boundaries, binary trees.
 
     Not private: the bound F on a count, 10,000 times the mean count, comes from the data. It is so large that
-    boundaries are nearly uniform draws. Least costs are of buckets of at most eight times the mean length.
+    boundaries are nearly uniform draws. Least costs are over buckets of at most eight times the mean length.
     """
     del workload
     noise, size = Exponential(seed), counts.size

@@ -1,10 +1,11 @@
 """The year of flights through the whole service: file, store with an fsync before every reply, release.
 
-    python -m benchmarks.replay            the replay against a plain recount; JSON under results/
-    python -m benchmarks.replay --profile  and where its time goes
+    python -m benchmarks.replay            the replay compared with a plain recount; JSON under results/
+    python -m benchmarks.replay --profile  also where its time goes
 
-The yardstick is a recount of the same file in a loop of plain Python, on the same machine just before: the
-replay also decodes, orders, stores every step durably, draws noise, releases and witnesses 8,760 bins.
+The replay is compared with a recount of the same file in a loop of plain Python, on the same machine just
+before. Besides counting, the replay decodes, orders, stores every step durably, draws noise, releases and
+witnesses 8,760 bins.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ streams:
 
 
 def settings_in(directory: Path) -> Settings:
-    """Return the settings of a replay whose state lies in a directory of its own."""
+    """Return the settings of a replay with its state in this directory."""
     directory.mkdir()
     return load_text(CONFIGURATION, directory / "replay.yaml", {})
 
@@ -61,7 +62,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Measure side by side, write the result."""
+    """Measure both in one run and write the result."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         events = write_flights(directory / "flights.ndjson")

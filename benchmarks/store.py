@@ -1,7 +1,8 @@
-"""Cost of the store's two hot scripts with an fsync before every reply, against a Redis that writes no file.
+"""Cost of the store's two hot scripts with an fsync before every reply, and in a Redis that writes no file.
 
-Run with ``python -m benchmarks.store``; results go to ``benchmarks/results/store.json``. Each pair is
-measured in turns on one machine: the ratios say what durability costs there; a slower disk costs more.
+Run with ``python -m benchmarks.store``; results go to ``benchmarks/results/store.json``. Both servers are
+measured in turns on one machine, so the ratios give the price of durability on this disk; a slower disk costs
+more.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ ROW = b"x" * 500  # a row of a running count with its nodes
 
 
 class Driven:
-    """One store and where its stream stands: every call of the benchmark must be done, not refused."""
+    """One store and the state of its stream. Every call of the benchmark must succeed."""
 
     def __init__(self, url: str) -> None:
         self.store = RedisStore(url)
@@ -47,7 +48,7 @@ class Driven:
         assert await self.store.start_partition(STREAM, HASH, "0", 0) == Reply.DONE
 
     async def apply(self, bins: Int64Array, cells: Int64Array) -> float:
-        """Time one apply; bins count from the first that is not released."""
+        """Time one apply. Args: bins are counted from the first bin that is not released."""
         deltas = np.ones(CELLS, dtype=np.int64)
         change = Apply(
             HASH,

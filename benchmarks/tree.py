@@ -1,4 +1,4 @@
-"""Speed of the tree over time, in ratios measured side by side: push, series, intervals, against OpenDP.
+"""Speed of the tree over time, as ratios within one run: push, series, intervals; compared with OpenDP.
 
 Run with ``python -m benchmarks.tree``; results go to ``benchmarks/results/tree.json``.
 """
@@ -39,7 +39,7 @@ def seconds(action: Callable[[], object], repeats: int = 5) -> float:
 
 
 def push_cost() -> dict[str, float]:
-    """Compare a push at two horizons, alternating between them so that both see the same machine."""
+    """Compare a push at two horizons, in turns, so that both see the same load of the machine."""
     counters = {horizon: _new_counter(horizon) for horizon in (SHORT, LONG)}
     times: dict[int, list[float]] = {SHORT: [], LONG: []}
     for _ in range(9):
@@ -56,7 +56,7 @@ def push_cost() -> dict[str, float]:
 
 
 def whole_series() -> dict[str, float]:
-    """Time batch release, all points of the running count with variances, and the intervals of 11,000."""
+    """Time a batch release, all points of the running count with variances, and 11,000 intervals."""
     counter = _new_counter(LONG)
     forest = ReleasedForest(counter.design)
     start = time.perf_counter()
@@ -120,7 +120,7 @@ def _new_counter(horizon: int) -> TreeCounter:
 
 
 def main() -> None:
-    """Measure everything, print it and write it down."""
+    """Measure everything, print it and write it to a file."""
     plans = {
         f"plan_ms_at_{name}": seconds(partial(_planned_anew, h), 3) * 1e3 for name, h in _HORIZONS.items()
     }

@@ -1,9 +1,9 @@
-"""Cost of counting so many events of each user: adding records, and choosing which of them count.
+"""Cost of a cap on the events of each user: adding records, and choosing which of them count.
 
-Run with ``python -m benchmarks.users``; results go to ``benchmarks/results/users.json``. Records are added as
-``ingest`` does, and record by record as a script would that decides at once whether each one counts. Both
-are measured in turns on one core, which client and server share; seconds are those of their processor time,
-so that other work on the machine does not count.
+Run with ``python -m benchmarks.users``; results go to ``benchmarks/results/users.json``. Records are added in
+two ways: as ``ingest`` does, and one by one with a script that decides at once whether the record counts.
+Both are measured in turns on one core, which client and server share. Seconds are their processor time, so
+that other work on the machine does not count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIRST_BIN, BINS, CELLS, MOST_EVENTS = 1, 4, 100, 4
 USERS, RECORDS, SLICE, ROUNDS = 100_000, 200_000, 10_000, 3
 _pack = msgspec.msgpack.Encoder().encode
 
-# What a script does that decides about each record as it comes.
+# A script that decides about each record when it is added.
 RECORD_BY_RECORD = Script(b"""
 local cells, places = unpack(cmsgpack.unpack(ARGV[1]))
 local ids, most = ARGV[2], tonumber(ARGV[3])
@@ -51,7 +51,7 @@ return 'done'
 
 @dataclass
 class Slice:
-    """What a read brings of one partition."""
+    """The records that one read returns of one partition."""
 
     partition: str
     users: list[str]
@@ -61,14 +61,14 @@ class Slice:
 
 @dataclass
 class Spent:
-    """What some work cost: processor seconds of client and server, and bytes of the append-only file."""
+    """The cost of some work: processor seconds of client and server, and bytes of the append-only file."""
 
     seconds: float
     bytes: int
 
 
 class Bench:
-    """A store, and what tells how much work it does."""
+    """A store, with means to measure its work."""
 
     def __init__(self, server: EmbeddedRedis) -> None:
         self.store = RedisStore(server.worker_url)
@@ -82,7 +82,7 @@ class Bench:
         await self.client.aclose()
 
     async def open(self, partitions: int) -> None:
-        """Open the stream anew."""
+        """Open the stream in an empty store."""
         await execute(self.client, "FLUSHALL")
         record = EpochRecord(0, FIRST_BIN, 2**20, 1, HASH)
         assert await self.store.open_epoch(STREAM, b"{}", record, GENESIS) == Reply.DONE
@@ -91,7 +91,7 @@ class Bench:
             assert await self.store.start_partition(STREAM, HASH, partition, 0) == Reply.DONE
 
     async def spent(self, work: Awaitable[None]) -> Spent:
-        """Await some work and return what it cost."""
+        """Await some work and return its cost."""
         before = await self._spent()
         await work
         after = await self._spent()
@@ -119,7 +119,7 @@ class Bench:
                 self.positions[part.partition] = change.new
 
     async def add_record_by_record(self, slices: list[Slice]) -> None:
-        """Add records so that the first of each user count."""
+        """Add records one by one so that the first ones of each user count."""
         keys = [f"dp:{{{STREAM}}}:sec:users:4", *(f"dp:{{{STREAM}}}:sec:cells:{n}" for n in range(BINS + 1))]
         for part in slices:
             windows = np.full_like(part.bins, FIRST_BIN + BINS - 1)
@@ -148,7 +148,7 @@ class Bench:
 
 
 def drawn(partitions: int, users: int, seed: int) -> list[Slice]:
-    """Draw records of random users, in random cells, read a slice of a partition at a time."""
+    """Return records of random users in random cells, as slices of one partition each."""
     rng = np.random.default_rng(seed)
     return [
         Slice(
@@ -162,7 +162,7 @@ def drawn(partitions: int, users: int, seed: int) -> list[Slice]:
 
 
 async def measure(server: EmbeddedRedis, partitions: int, users: int) -> dict[str, float]:
-    """Return events a second and bytes an event of both ways: the best of some rounds."""
+    """Return events per second and bytes per event of both ways, the best of some rounds."""
     bench = Bench(server)
     await execute(bench.client, "CONFIG", "SET", "auto-aof-rewrite-percentage", 0)
     ways: dict[str, Callable[[list[Slice]], Awaitable[None]]] = {
@@ -190,7 +190,7 @@ async def measure(server: EmbeddedRedis, partitions: int, users: int) -> dict[st
 
 
 def main() -> None:
-    """Measure, print and keep the results."""
+    """Measure, print and store the results."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # the server inherits it
     with TemporaryDirectory() as directory, EmbeddedRedis(Path(directory)) as server:
         results = {

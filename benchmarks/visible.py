@@ -2,14 +2,16 @@
 
     python -m benchmarks.visible [--streams 1 20] [--seconds 60]       (make bench-visible)
 
-A real broker, a Redis, one worker and one API, each a process of its own. All streams count one topic and
-release into one topic, which is their witness. A bin of five seconds closes 250 ms after its end. A bin's
-instant is the first multiple of ``publish_every`` (500 ms) at or after that, and the delay is how long after
-this instant a client that follows the stream has read the whole row. Beside it, measured on the same disk and
-broker while the service is idle: one fsync, and one transaction of one record. The goal is a p99 of at most
-100 ms more than both. A row that waited for a later instant is at least 500 ms late. ``before`` in the
-results is the same when the releases topic was polled on the connection that answers; it is kept. Where the
-machine is busy, ``chrt -r 1`` puts this first.
+A real broker, a Redis, one worker and one API run in separate processes. All streams count one topic and
+release into one topic, which is their witness. A bin of five seconds closes 250 ms after its end. The bin's
+public instant is the next multiple of ``publish_every`` (500 ms). The delay is the time from this instant
+until a client that follows the stream has read the whole row.
+
+For comparison one fsync, and one transaction of one record, are measured on the same disk and broker while
+the service is idle. The goal is a p99 of at most 100 ms more than both together. A row that missed its
+instant is at least 500 ms late. ``before`` in the results is an older measurement, from when the releases
+topic was polled on the connection that answers; it is kept. On a busy machine ``chrt -r 1`` gives the
+benchmark priority.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def configuration(streams: Sequence[str], servers: str, redis: EmbeddedRedis, po
 
 @contextlib.contextmanager
 def process(folder: Path, command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run one command of the service until this is left."""
+    """Run one command of the service for the block."""
     with (folder / f"{command}.log").open("wb") as log:
         arguments = [sys.executable, "-m", "stream_app", command, "--config", "app.yaml"]
         child = subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=log)
@@ -90,7 +92,7 @@ def process(folder: Path, command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def follow(port: int, stream: str, delays: list[float], ends_at: float) -> None:
-    """Note for each new row how long after its instant it was read."""
+    """Note for each new row how long after its public instant it was read."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     writer.write(f"GET /v1/streams/{stream}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     began_at = time.time()
@@ -99,7 +101,7 @@ async def follow(port: int, stream: str, delays: list[float], ends_at: float) ->
             while line := await reader.readline():
                 if line.startswith(b"data: "):
                     read_at, told = time.time(), json.loads(line[6:])
-                    if "bin" not in told:  # whether the stream is private
+                    if "bin" not in told:  # the event that says whether the stream is private
                         continue
                     closed_at = told["bin"] * BIN_S + BIN_S + GRACE_S
                     if closed_at > began_at + WARM_UP_S:
@@ -109,7 +111,7 @@ async def follow(port: int, stream: str, delays: list[float], ends_at: float) ->
 
 
 async def produce(servers: str) -> None:
-    """Send events of now until cancelled."""
+    """Send events with the current time until cancelled."""
     async with AIOKafkaProducer(bootstrap_servers=servers, linger_ms=5) as producer:
         for number in range(10**9):
             event = json.dumps({"at": int(time.time() * 1000)}).encode()
@@ -118,7 +120,7 @@ async def produce(servers: str) -> None:
 
 
 async def transactions(servers: str) -> list[float]:
-    """Return the times of transactions of one record."""
+    """Return the times of transactions with one record each."""
     taken = []
     async with AIOKafkaProducer(
         bootstrap_servers=servers, transactional_id="probe", acks="all", enable_idempotence=True
@@ -133,7 +135,7 @@ async def transactions(servers: str) -> list[float]:
 
 
 def fsyncs(folder: Path) -> list[float]:
-    """Return the times of writing and syncing a small record."""
+    """Return the times to write and sync a small record."""
     taken = []
     with (folder / "probe").open("wb", buffering=0) as file:
         for _ in range(PROBES):

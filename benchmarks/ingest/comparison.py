@@ -1,4 +1,4 @@
-"""The runs of the benchmark, in turns, and what is made of them."""
+"""The runs of the benchmark, in turns, and their summary."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Measured = dict[str, float]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured."""
+    """How many events, rounds and partitions are measured."""
 
     rounds: int
     events: int
@@ -173,7 +173,7 @@ def _pair(bench: Bench, topic: str, events: int, show: Console, bin_s: int = 360
 
 
 def table(result: dict[str, dict[str, Measured]], ratios: Measured) -> Table:
-    """Return the comparison as a person reads it."""
+    """Return the comparison as text."""
     shown = Table(title="One topic, counted per hour")
     for heading in ("", "events/s", "CPU s per million", "peak MB", "worker is"):
         shown.add_column(heading, justify="left" if not heading else "right")

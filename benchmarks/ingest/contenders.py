@@ -1,11 +1,11 @@
-"""The loops that the worker is compared with, each in a process of its own.
+"""The loops that the worker is compared with, each in a separate process.
 
     python -m benchmarks.ingest.contenders NAME SERVERS TOPIC EVENTS
 
-Each reads EVENTS events from the beginning of the topic with its client's batches as they come, and all but
-``getmany`` count them per hour. The clock starts when the first events are there, so that joining and
-connecting are not measured. One line of JSON: seconds, CPU seconds, events and peak memory in between, and
-the counts.
+Each loop reads EVENTS events from the beginning of the topic, in its client's own batches. All but
+``getmany`` count them per hour. The clock starts with the first events, so joining and connecting are not
+measured. A loop prints one line of JSON: seconds, CPU seconds, events and peak memory since then, and the
+counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCH = 50_000
 
 
 class Stopwatch:
-    """Started by the first events, read after the last."""
+    """Times a loop from its first event to its last one."""
 
     def __init__(self, events: int) -> None:
         self.seen = 0
@@ -33,14 +33,14 @@ class Stopwatch:
         self._first: tuple[int, float, float] | None = None
 
     def saw(self, events: int) -> bool:
-        """Add events; say whether these were the last."""
+        """Add events; return whether these were the last."""
         self.seen += events
         if self._first is None and events:
             self._first = self.seen, time.perf_counter(), time.process_time()
         return self.seen >= self._wanted
 
     def report(self, counts: Counter[int]) -> str:
-        """Return what was measured."""
+        """Return the measurements."""
         if self._first is None:
             raise RuntimeError("there were no events")
         seen, start_s, start_cpu_s = self._first
@@ -56,12 +56,12 @@ class Stopwatch:
 
 
 def _peak_mb() -> float:
-    # Not ru_maxrss, which begins with that of the process that started this one.
+    # Not ru_maxrss, which starts from the value of the parent process.
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
 
 
 async def getmany(servers: str, topic: str, events: int) -> str:
-    """The ceiling for a Python service on aiokafka: its batches, and nothing done with them."""
+    """Read aiokafka's batches and do nothing with them: the upper limit for a Python service on aiokafka."""
     from aiokafka import AIOKafkaConsumer
 
     consumer = AIOKafkaConsumer(
@@ -126,7 +126,7 @@ def confluent(servers: str, topic: str, events: int) -> str:
 
 
 def faust_agent(servers: str, topic: str, events: int) -> str:
-    """An agent as Faust's documentation writes it; a dict is kinder to it than a Table would be."""
+    """Run an agent as Faust's documentation writes it, but with a dict, which is faster than a Table."""
     import faust
 
     app = faust.App(

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 HOUR_US = 3_600_000_000
-HOURS = 100  # a batch of some thousand events touches all of them
-POOL = 100_000  # different events; a topic repeats them
+HOURS = 100  # hours; a batch of some thousand events has events of each
+POOL = 100_000  # number of different events, which a topic repeats
 
 
 def draw_events(last_us: int) -> list[bytes]:
@@ -27,7 +27,7 @@ def draw_events(last_us: int) -> list[bytes]:
 
 
 def hours_of(pool: Sequence[bytes], events: int) -> Counter[int]:
-    """Count the first events of a topic per hour: what everybody must find."""
+    """Return the counts per hour of the first events of a topic, which every contender must find."""
     rounds, rest = divmod(events, POOL)
     hours = [int(event.split(b'"at":')[1].split(b",")[0]) * 1_000 // HOUR_US for event in pool]
     counts = Counter({hour: rounds * count for hour, count in Counter(hours).items()})
@@ -65,7 +65,7 @@ def make_topic(
 
 
 def delete_topic(servers: str, name: str) -> None:
-    """Delete a topic: a disk need not hold all of them at once."""
+    """Delete a topic, so that the disk need not hold all topics at once."""
     admin = AdminClient({"bootstrap.servers": servers})
     for done in admin.delete_topics([name]).values():
         done.result(30)

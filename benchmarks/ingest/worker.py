@@ -1,7 +1,7 @@
-"""Our worker, end to end: records to counts that are durable, in a store with an fsync before every reply.
+"""Our worker, end to end: from records to durable counts, in a store with an fsync before every reply.
 
-It runs as a person starts it, in a process of its own. It is watched from outside: the store says how far it
-has come, the system says what it has used. In the end every hour that it released must be exact.
+The worker runs as users start it, in a separate process, and is observed from outside: the store tells its
+progress, the system its resources. At the end every hour that it released must be exact.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stream_app.state.redis_store import RedisStore
 LOOK_EVERY_S = 0.002
 PATIENCE_S = 300.0
 STREAM = "events"
-# Epsilon 10^9 leaves no noise, so that what is released can be compared with the truth.
+# Epsilon 10^9 leaves no noise, so that released values can be compared with the true counts.
 CONFIGURATION = """
 redis: {{url: "{redis}"}}
 kafka: {{bootstrap_servers: "{servers}", group: benchmark}}
@@ -38,7 +38,7 @@ streams:
 
 @dataclass(frozen=True)
 class Looked:
-    """How far the worker had come when it was looked at, and what it had used by then."""
+    """An observation of the worker: its progress, and the resources used by then."""
 
     events: int
     at_s: float
@@ -49,7 +49,7 @@ class Looked:
 def measure(
     folder: Path, servers: str, topic: str, expected: Counter[int], bin_s: int = 3600
 ) -> dict[str, float]:
-    """Run the worker over the whole topic and return what was measured.
+    """Run the worker over the whole topic and return the measurements.
 
     Args: the exact counts per hour; length of the worker's bins.
     """
@@ -95,7 +95,7 @@ def measure(
 async def _follow(
     url: str, worker: subprocess.Popen[bytes], redis_pid: int, events: int
 ) -> tuple[Looked, Looked]:
-    """Return the first look that saw a durable count, and the one that saw the last."""
+    """Return the first observation with a durable count, and the first with all counts."""
     client, first = connect(url), None
     deadline = time.perf_counter() + PATIENCE_S
     try:
