@@ -11,9 +11,9 @@ from dphist.epochs.levels import EpochLevels
 from dphist.laws.law import WeightedNoise
 from dphist.noise import NoiseSource
 from dphist.snapshots import FirstVersion, Snapshot
-from dphist.tree.counter import LARGEST_COUNT
 from dphist.tree.estimate import Estimate
 from dphist.tree.release import NodeRelease
+from dphist.tree.upward import LARGEST_COUNT
 from dphist.units import UNITS_PER_COUNT
 
 

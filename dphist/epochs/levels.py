@@ -197,10 +197,10 @@ class EpochLevels:
     @cached_property
     def _total_law(self) -> tuple[WeightedNoise, float]:
         design = self.epoch
-        if design.release == "causal":
-            law, rounding = live_error(design, design.horizon)
-            return law, rounding * UNITS_PER_COUNT
-        return published_law(design, 0, design.horizon), decoder_weights(design).rounding_units
+        if design.anticipates:
+            return published_law(design, 0, design.horizon), decoder_weights(design).rounding_units
+        law, rounding = live_error(design, design.horizon)
+        return law, rounding * UNITS_PER_COUNT
 
 
 def range_weights_of_epochs(design: EpochLevels, epochs: int, inside: Sequence[float]) -> list[FloatArray]:

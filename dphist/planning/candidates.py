@@ -24,7 +24,6 @@ from dphist.planning.tree import checked_horizon, plan_tree, planning_rate
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.design import Release, TreeDesign
-from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.published_error import published_prefix_variances
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
@@ -183,20 +182,13 @@ def _literature(horizon: int, rate: Fraction, workload: Workload, width: int) ->
         yield Candidate(name, tree, error, variances, draws, width * counter.height, memory)
 
 
-def drawn_nodes(design: TreeDesign) -> int:
-    """Return how many nodes of an epoch get noise: the completed ones, or all if noise is drawn ahead."""
-    if design.release == "anticipating":
-        return sum(node_counts(design.shape, design.horizon))
-    return sum(design.shape.completed_count(design.horizon, level) for level in design.shape.levels)
-
-
 def candidate_of(name: str, design: TreeDesign, workload: Workload, width: int) -> Candidate:
     """Return the error, draws and memory of a design. Args: width in cells."""
     variances = published_prefix_variances(design)
     error = math.sqrt(variances.mean() if workload == PREFIX else design.mean_squared_error(workload))
     shape, horizon = design.shape, design.horizon
-    ahead = design.release == "anticipating"
-    draws = width * drawn_nodes(design)
+    ahead = design.anticipates
+    draws = width * sum(design.drawn_nodes(horizon))
     # Nodes and published values; if noise is drawn ahead, also the secret pages with the noise of both.
     memory = 8 * (draws + width * horizon) * (2 if ahead else 1)
     most = 0 if ahead else width * shape.height

@@ -16,7 +16,6 @@ from dphist.planning.tree import plan_tree
 from dphist.privacy import Exact, Neighbours
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
-from dphist.product.published import epoch_draws
 from dphist.tree.design import Release
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
@@ -90,12 +89,12 @@ class Load:
     def of(cls, design: ProductDesign) -> Load:
         """Return the load of a design."""
         shape, horizon = design.time.shape, design.time.horizon
-        if design.time.release == "anticipating":
-            drawn, numbers = epoch_draws(design), design.columns * horizon
+        drawn = design.columns * sum(design.time.drawn_nodes(horizon))
+        if design.time.anticipates:
+            numbers = design.columns * horizon
             return cls(drawn / horizon, -(-drawn // horizon), 8 * numbers, 4 * numbers)
-        nodes = sum(shape.completed_count(horizon, level) for level in shape.levels)
         most = max(len(shape.completed_by(bin)) for bin in {horizon - 1, *_last_bins(shape, horizon)})
-        return cls(design.columns * nodes / horizon, design.columns * most, 8 * design.columns * nodes)
+        return cls(drawn / horizon, design.columns * most, 8 * drawn)
 
 
 def _last_bins(shape: TreeShape, horizon: int) -> set[int]:

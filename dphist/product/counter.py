@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
-from dphist.product.design import ColumnGroup, ProductDesign
-from dphist.tree.anticipating import AnticipatingCounter
-from dphist.tree.counter import LARGEST_COUNT, CounterSnapshot, TreeCounter
+from dphist.product.design import ProductDesign
+from dphist.tree.anticipating import AnticipatingCounter, new_counter
+from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.release import BinReleases, LevelRelease
+from dphist.tree.upward import checked_counts
 
 
 class ProductCounter:
@@ -35,7 +35,9 @@ class ProductCounter:
         self.design = design
         self._noise = noise
         self._bin = 0
-        self._counters = [_counter(group, noise) for group in design.groups]
+        self._counters = [
+            new_counter(group.design, noise, group.width, history=False) for group in design.groups
+        ]
 
     def __repr__(self) -> str:
         return f"<ProductCounter columns={self.design.columns} bin={self.bin}>"
@@ -58,7 +60,9 @@ class ProductCounter:
         Raises: ValueError beyond the horizon or for counts of a wrong kind; the message never shows a count.
         Cost: one call of the noise source per group and time level.
         """
-        columns = self.design.columns_of(self._checked(cells))
+        columns = self.design.columns_of(
+            checked_counts(cells, self.design.cells, self.bin, self.design.time.horizon)
+        )
         counters = [_copied(counter, self._noise) for counter in self._counters]
         releases = [
             counter.push_many(columns[:, group.columns])
@@ -107,22 +111,6 @@ class ProductCounter:
             counter._counters[number] = TreeCounter.restore(group.design, noise, own)
         return counter
 
-    def _checked(self, cells: ArrayLike) -> Int64Array:
-        """Run the checks of every group's counter before any of them changes or draws."""
-        rows, horizon = np.asarray(cells), self.design.time.horizon
-        if rows.dtype.kind not in "iu":
-            raise ValueError(f"counts: dtype {rows.dtype} given; exact integers are needed")
-        if rows.ndim != 2 or rows.shape[1] != self.design.cells:
-            raise ValueError(f"counts: shape {rows.shape} given; (bins, {self.design.cells}) is needed")
-        if rows.size and (rows.min() < 0 or rows.sum(dtype=np.float64) > LARGEST_COUNT):
-            raise ValueError("counts: below 0, or above 2^45 in one call; check what is counted")
-        if self.bin + len(rows) > horizon:
-            raise ValueError(
-                f"counts: {len(rows)} more bins after {self.bin} are beyond the horizon of {horizon}; "
-                "start a new epoch"
-            )
-        return rows.astype(np.int64)
-
 
 def _joined(snapshots: Sequence[CounterSnapshot]) -> CounterSnapshot:
     """Return the snapshots of all groups as one, column beside column."""
@@ -143,12 +131,6 @@ def _first(data: bytes) -> CounterSnapshot:
     if len({(one.bin, len(one.accumulators)) for one in snapshots}) != 1:
         raise ValueError("product counter: the stored bytes are damaged")
     return _joined(snapshots)
-
-
-def _counter(group: ColumnGroup, noise: NoiseSource) -> TreeCounter | AnticipatingCounter:
-    if group.design.release == "anticipating":
-        return AnticipatingCounter(group.design, noise, group.width)
-    return TreeCounter(group.design, noise, group.width, history=False)
 
 
 def _copied(

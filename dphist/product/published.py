@@ -18,10 +18,10 @@ from dphist.noise import NoiseSource
 from dphist.product.design import ProductDesign
 from dphist.product.forest import GroupSum, RangeSum
 from dphist.snapshots import FirstVersion, Snapshot
-from dphist.tree.counter import LARGEST_COUNT
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.published_error import published_law, published_rounding
+from dphist.tree.upward import LARGEST_COUNT, checked_counts
 from dphist.units import UNITS_PER_COUNT, VALUE_BITS
 
 # Decoding needs several times the memory of the noise, so columns are decoded in blocks of this many nodes.
@@ -42,11 +42,6 @@ class CellTotals(Snapshot):
     def first(cls, design: ProductDesign) -> CellTotals:
         """Return the state before an epoch's first bin."""
         return cls(0, np.zeros(design.cells, np.int64))
-
-
-def epoch_draws(design: ProductDesign) -> int:
-    """Return the number of noise draws of an epoch, including nodes that its horizon cuts off."""
-    return design.columns * sum(node_counts(design.time.shape, design.time.horizon))
 
 
 def draw_errors(design: ProductDesign, noise: NoiseSource) -> Int64Array:
@@ -83,21 +78,12 @@ def publish_bins(
     Raises: ValueError beyond the horizon or for arrays of a wrong kind; the message never shows a count.
     Cost: O(bins * columns).
     """
-    rows = np.asarray(counts)
-    if rows.dtype.kind not in "iu" or rows.ndim != 2 or rows.shape[1] != design.cells:
-        raise ValueError(f"counts: {rows.dtype} {rows.shape} given; integers (bins, {design.cells}) needed")
+    rows = checked_counts(counts, design.cells, before.bin, design.time.horizon)
     if errors.dtype != np.int64 or errors.shape != (len(rows), design.columns):
         raise ValueError(
             f"noise: {errors.dtype} {errors.shape} given; int64 {len(rows), design.columns} needed"
         )
-    if rows.size and (rows.min() < 0 or rows.sum(dtype=np.float64) > LARGEST_COUNT):
-        raise ValueError("counts: below 0, or above 2^45 in one call; check what is counted")
-    if before.bin + len(rows) > design.time.horizon:
-        raise ValueError(
-            f"counts: {len(rows)} more bins after {before.bin} are beyond the horizon of "
-            f"{design.time.horizon}; start a new epoch"
-        )
-    running = before.cells + rows.astype(np.int64).cumsum(axis=0)
+    running = before.cells + rows.cumsum(axis=0)
     if running.size and int(running[-1].sum(dtype=np.float64)) > LARGEST_COUNT:
         raise ValueError("counts: an epoch holds more than 2^45 events; shorten it")
     published = (design.columns_of(running) << VALUE_BITS) + errors

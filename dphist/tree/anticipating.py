@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import AnticipatingSnapshot, bins_noise, release_bins
+from dphist.tree.counter import TreeCounter
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
@@ -48,7 +49,7 @@ class AnticipatingCounter:
     def __init__(self, design: TreeDesign, noise: NoiseSource | EpochNoise, width: int = 1) -> None:
         if isinstance(width, bool) or not isinstance(width, int) or width < 1:
             raise ValueError(f"width: {width!r} is not a whole number of at least 1 cell")
-        if design.release != "anticipating":
+        if not design.anticipates:
             raise ValueError(f"release: this counter is anticipating; {design.release!r} needs TreeCounter")
         self.design = design
         self.width = width
@@ -152,3 +153,12 @@ class AnticipatingCounter:
             error = counter._errors[snapshot.bin - 1]
             counter._published[snapshot.bin] = (counter._total << VALUE_BITS) + error
         return counter
+
+
+def new_counter(
+    design: TreeDesign, noise: NoiseSource, width: int = 1, history: bool = True
+) -> TreeCounter | AnticipatingCounter:
+    """Return the counter of a design. Args: as ``TreeCounter``; an anticipating counter has its history."""
+    if design.anticipates:
+        return AnticipatingCounter(design, noise, width)
+    return TreeCounter(design, noise, width, history)

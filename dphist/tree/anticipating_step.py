@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike
 
 from dphist.arrays import Int64Array
 from dphist.snapshots import FirstVersion, Snapshot
-from dphist.tree.counter import LARGEST_COUNT
 from dphist.tree.design import TreeDesign
 from dphist.tree.release import BinReleases, LevelRelease
-from dphist.tree.upward import close_parents
+from dphist.tree.upward import LARGEST_COUNT, checked_counts, exact_nodes
 from dphist.units import VALUE_BITS
 
 
@@ -89,18 +88,13 @@ def release_bins(
         message never shows a count.
     Cost: O(bins * width).
     """
-    shape, leaves = design.shape, _checked(design, before, counts)
-    stop, accumulators = before.bin + len(leaves), before.accumulators.copy()
+    shape = design.shape
+    leaves = checked_counts(counts, len(before.total), before.bin, design.horizon)
+    stop = before.bin + len(leaves)
     running = before.total + leaves.cumsum(axis=0)
     if running.size and int(running[-1].max()) > LARGEST_COUNT:
         raise ValueError("counts: an epoch holds more than 2^45 events; shorten it")
-    exact = [leaves]
-    for level in range(shape.height, 1, -1):
-        done = before.bin // shape.widths[level]
-        sums, accumulators[level - 2] = close_parents(
-            accumulators[level - 2], exact[0], done, shape.branching[level - 1]
-        )
-        exact.insert(0, sums)
+    exact, accumulators = exact_nodes(shape, before.accumulators, leaves, before.bin)
     expected = tuple(sums.shape for sums in exact)
     if noise.first_bin != before.bin or (noise.errors.shape, *(own.shape for own in noise.nodes)) != (
         leaves.shape,
@@ -116,19 +110,3 @@ def release_bins(
     return BinReleases(shape, before.bin, tuple(levels), published), AnticipatingSnapshot(
         stop, accumulators, total
     )
-
-
-def _checked(design: TreeDesign, before: AnticipatingSnapshot, counts: ArrayLike) -> Int64Array:
-    rows, width = np.asarray(counts), before.total.shape[0]
-    if rows.dtype.kind not in "iu":
-        raise ValueError(f"counts: dtype {rows.dtype} given; exact integers are needed")
-    if rows.ndim != 2 or rows.shape[1] != width:
-        raise ValueError(f"counts: shape {rows.shape} given; (bins, {width}) is needed")
-    if rows.size and (rows.min() < 0 or rows.sum(axis=0, dtype=np.float64).max() > LARGEST_COUNT):
-        raise ValueError("counts: below 0, or above 2^45 in one call; check what is counted")
-    if before.bin + len(rows) > design.horizon:
-        raise ValueError(
-            f"counts: {len(rows)} more bins after {before.bin} are beyond the horizon of "
-            f"{design.horizon}; start a new epoch"
-        )
-    return rows.astype(np.int64)

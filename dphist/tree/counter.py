@@ -17,10 +17,7 @@ from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
 from dphist.tree.release import BinRelease, BinReleases, LevelRelease
-from dphist.tree.upward import UpwardPass, close_parents
-
-# Published values are int64 in units of 2^-16; this limit on a node's count leaves room for noise.
-LARGEST_COUNT = 2**45
+from dphist.tree.upward import LARGEST_COUNT, UpwardPass, checked_counts, exact_nodes
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class TreeCounter:
     def __init__(self, design: TreeDesign, noise: NoiseSource, width: int = 1, history: bool = True) -> None:
         if isinstance(width, bool) or not isinstance(width, int) or width < 1:
             raise ValueError(f"width: {width!r} is not a whole number of at least 1 cell")
-        if design.release != "causal":
+        if design.anticipates:
             raise ValueError(f"release: TreeCounter is causal; {design.release!r} needs another decoder")
         self.design = design
         self.width = width
@@ -108,16 +105,9 @@ class TreeCounter:
         Raises: ValueError as ``push``.
         Cost: one call of the noise source per level; O(bins * width) arithmetic.
         """
-        leaves = self._checked(counts)
-        first_bin = self.bin
-        shape, accumulators = self.design.shape, self._accumulators.copy()
-        exact = [leaves]
-        for level in range(shape.height, 1, -1):
-            done = first_bin // shape.widths[level]
-            sums, accumulators[level - 2] = close_parents(
-                accumulators[level - 2], exact[0], done, shape.branching[level - 1]
-            )
-            exact.insert(0, sums)
+        first_bin, shape = self.bin, self.design.shape
+        leaves = checked_counts(counts, self.width, first_bin, self.design.horizon)
+        exact, accumulators = exact_nodes(shape, self._accumulators, leaves, first_bin)
         if max(int(sums.max(initial=0)) for sums in (*exact, accumulators)) > LARGEST_COUNT:
             raise ValueError("counts: a node holds more than 2^45 events; shorten the epoch")
         nodes = self._noised(exact)
@@ -192,21 +182,6 @@ class TreeCounter:
         counter._upward = UpwardPass(design, rows[1], snapshot.bin, snapshot.open_sums)
         counter._forest = history
         return counter
-
-    def _checked(self, counts: ArrayLike) -> Int64Array:
-        rows = np.asarray(counts)
-        if rows.dtype.kind not in "iu":
-            raise ValueError(f"counts: dtype {rows.dtype} given; exact integers are needed")
-        if rows.ndim != 2 or rows.shape[1] != self.width:
-            raise ValueError(f"counts: shape {rows.shape} given; (bins, {self.width}) is needed")
-        if rows.size and (rows.min() < 0 or rows.sum(axis=0, dtype=np.float64).max() > LARGEST_COUNT):
-            raise ValueError("counts: below 0, or above 2^45 in one call; check what is counted")
-        if self.bin + len(rows) > self.design.horizon:
-            raise ValueError(
-                f"counts: {len(rows)} more bins after {self.bin} are beyond the horizon of "
-                f"{self.design.horizon}; start a new epoch"
-            )
-        return rows.astype(np.int64)
 
     def _noised(self, exact: list[Int64Array]) -> list[Int64Array]:
         # Leaves first: the order in which single pushes draw.

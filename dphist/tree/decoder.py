@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.arrays import FloatArray, Int64Array
+from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import by_parent, node_counts
@@ -40,12 +40,6 @@ _ONE = 1 << WEIGHT_BITS
 _HALF = 1 << (WEIGHT_BITS - 1)
 # With larger scales, published values could overflow int64 with a chance that is not negligible.
 LARGEST_DECODED_SCALE = 2**32
-
-
-def node_variances(design: TreeDesign) -> tuple[FloatArray, ...]:
-    """Return the variance of every node's own noise, per measured level, shape (nodes,)."""
-    counts = node_counts(design.shape, design.horizon)
-    return tuple(np.full(count, own) for count, own in zip(counts, design.variances, strict=True))
 
 
 def draw_epoch_noise(design: TreeDesign, noise: NoiseSource, width: int = 1) -> EpochNoise:
@@ -89,7 +83,7 @@ def decode_nodes(design: TreeDesign, noise: Sequence[Integers]) -> tuple[list[In
         sums.append(by_parent(estimates[-1], k).sum(axis=1))
         estimates.append(own + scaled(share[:, np.newaxis], sums[-1] - own))
     estimates.reverse()
-    if design.release == "causal":
+    if not design.anticipates:
         return estimates, None
     final = estimates[0]
     for children, total, parts in zip(estimates[1:], reversed(sums), weights.parts, strict=True):
@@ -147,7 +141,7 @@ def decoder_weights(design: TreeDesign) -> DecoderWeights:
 
     The guarantee holds for any weights; these give the least error.
     """
-    variances = node_variances(design)
+    variances = design.node_variances()
     below, children, parts = variances[-1], [], []
     # A node's own rounding is at most 1/2; its children's come on top.
     rounding = np.zeros(design.horizon)

@@ -137,15 +137,24 @@ class TreeDesign:
             rows.append((gain, gain * own))
         return tuple(reversed(rows))
 
+    @property
+    def anticipates(self) -> bool:
+        """Whether all noise of an epoch is drawn before it, so that answers use nodes that are still open."""
+        return self.release == "anticipating"
+
+    def drawn_nodes(self, bins: int) -> tuple[int, ...]:
+        """Return how many nodes get noise for the first bins of an epoch, per measured level.
+
+        They are the nodes that these bins complete, or all nodes if noise is drawn before the epoch.
+        """
+        if self.anticipates:
+            return node_counts(self.shape, self.horizon)
+        return tuple(self.shape.completed_count(bins, level) for level in self.shape.levels)
+
     def node_variances(self) -> tuple[FloatArray, ...]:
-        """Return the variance of every node's noise, per measured level; infinite if it never completes."""
+        """Return the variance of every node's own noise, per measured level, shape (nodes,)."""
         counts = node_counts(self.shape, self.horizon)
-        own = tuple(np.full(count, own) for count, own in zip(counts, self.variances, strict=True))
-        if self.release == "causal":
-            for level, rows in zip(self.shape.levels, own, strict=True):
-                # A node that the horizon cuts off never completes.
-                rows[self.horizon // self.shape.widths[level] :] = np.inf
-        return own
+        return tuple(np.full(count, own) for count, own in zip(counts, self.variances, strict=True))
 
     def mean_squared_error(self, workload: Workload | WorkloadText = PREFIX) -> float:
         """Return the expected squared error of a workload's answers, mean over its questions.
@@ -159,9 +168,9 @@ class TreeDesign:
         """
         questions = Workload.of(workload)
         if questions != PREFIX:
-            anticipating = self.release == "anticipating"
-            return workload_error(self.shape, self.horizon, self.node_variances(), questions, anticipating)
-        if self.release == "anticipating":
+            own = self.node_variances()
+            return workload_error(self.shape, self.horizon, own, questions, self.anticipates)
+        if self.anticipates:
             return level_uniform_error(self.shape, self.horizon, self.variances) / self.horizon
         means = self.shape.mean_digits(self.horizon)
         return sum(digit * v for digit, v in zip(means, self.variances_from_below, strict=True))

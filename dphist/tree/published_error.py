@@ -10,7 +10,7 @@ import numpy as np
 
 from dphist.arrays import FloatArray
 from dphist.laws.law import WeightedNoise
-from dphist.tree.decoder import decoder_weights, node_variances
+from dphist.tree.decoder import decoder_weights
 from dphist.tree.design import TreeDesign
 from dphist.tree.prefix_error import prefix_variances
 from dphist.tree.published_laws import published_laws
@@ -38,6 +38,4 @@ def published_prefix_variances(design: TreeDesign) -> FloatArray:
         agree to about 1e-13.
     Cost: O(height * horizon).
     """
-    return prefix_variances(
-        design.shape, design.horizon, node_variances(design), design.release == "anticipating"
-    )
+    return prefix_variances(design.shape, design.horizon, design.node_variances(), design.anticipates)

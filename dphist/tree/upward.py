@@ -1,4 +1,4 @@
-"""Least squares from below, in exact integers, updated as nodes complete.
+"""Closing bins: exact counts of the nodes that they complete, and least squares from below.
 
 Values are integers in units of 2^-16 of a count. For a node with its own noisy value y and children
 estimated as z_c, the estimate is z = 2^16 y + g (sum z_c - 2^16 y), the product rounded to the nearest
@@ -12,10 +12,55 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dphist.arrays import Int64Array
 from dphist.tree.design import TreeDesign
+from dphist.tree.shape import TreeShape
 from dphist.units import VALUE_BITS
+
+# Published values are int64 in units of 2^-16; this limit on a node's count leaves room for noise.
+LARGEST_COUNT = 2**45
+
+
+def checked_counts(counts: ArrayLike, width: int, closed: int, horizon: int) -> Int64Array:
+    """Return the exact counts of the next bins of an epoch as int64, shape (bins, width).
+
+    Args: closed, the number of bins before them; horizon, the epoch's bins.
+    Raises: ValueError for counts of a wrong kind, or bins beyond the horizon. The message shows no count.
+    """
+    rows = np.asarray(counts)
+    if rows.dtype.kind not in "iu":
+        raise ValueError(f"counts: dtype {rows.dtype} given; exact integers are needed")
+    if rows.ndim != 2 or rows.shape[1] != width:
+        raise ValueError(f"counts: shape {rows.shape} given; (bins, {width}) is needed")
+    if rows.size and (rows.min() < 0 or rows.sum(dtype=np.float64) > LARGEST_COUNT):
+        raise ValueError("counts: below 0, or above 2^45 in one call; check what is counted")
+    if closed + len(rows) > horizon:
+        raise ValueError(
+            f"counts: {len(rows)} more bins after {closed} are beyond the horizon of {horizon}; "
+            "start a new epoch"
+        )
+    return rows.astype(np.int64)
+
+
+def exact_nodes(
+    shape: TreeShape, open_counts: Int64Array, leaves: Int64Array, closed: int
+) -> tuple[list[Int64Array], Int64Array]:
+    """Return the exact counts of the nodes that the next bins complete, and of those that stay open. SECRET.
+
+    Args: open_counts (height, width), of the complete children of each level's open node; leaves, the exact
+        counts of the bins, (bins, width); closed, the number of bins before them.
+    Returns: per measured level, root side first, (nodes, width); the next ``open_counts``.
+    """
+    exact, open_counts = [leaves], open_counts.copy()
+    for level in range(shape.height, 1, -1):
+        done = closed // shape.widths[level]
+        sums, open_counts[level - 2] = close_parents(
+            open_counts[level - 2], exact[0], done, shape.branching[level - 1]
+        )
+        exact.insert(0, sums)
+    return exact, open_counts
 
 
 class UpwardPass:

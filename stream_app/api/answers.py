@@ -107,7 +107,7 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
         return _consistent(view, query)
     if query.method is not None:
         raise QueryError("method: is for view=consistent; write it beside, or leave method out", "method")
-    if (query.window is None) == (query.kind == "window"):
+    if bool(query.window) != (query.kind == "window"):
         raise QueryError("window: say how many bins with kind=window, and leave it out otherwise", "window")
     kept = query.key is None or view.strategy.kind.keys_as_first_published
     if query.view != "unbiased" and not kept:

@@ -46,17 +46,17 @@ def quantiles(view: StreamView, query: QuantileQuery) -> QuantilesAnswer:
 
 def axes_of(strategy: Strategy) -> AxesAnswer | None:
     """Return the axes besides time and the meaning of each column; None without axes."""
-    product = strategy.kind.axes
-    if product is None:
+    axes = strategy.kind.axes
+    if axes is None:
         return None
     declared = strategy.cells
     return AxesAnswer(
         keys=None if declared.keys is None else list(declared.keys.labels),
         edges=None if declared.buckets is None else declared.buckets.edges.tolist(),
         value_field=None if declared.buckets is None else str(strategy.declared["value"]["field"]),
-        value_branching=list(product.values.shape.branching),
-        value_shares=[str(share) for share in product.values.shares],
-        total_share=str(product.keys.total_share),
+        value_branching=list(axes.values.shape.branching),
+        value_shares=[str(share) for share in axes.values.shares],
+        total_share=str(axes.keys.total_share),
         columns=[
             ColumnsAnswer(
                 total=group.total,
@@ -66,7 +66,7 @@ def axes_of(strategy: Strategy) -> AxesAnswer | None:
                 first=group.first,
                 scales=[float(scale) for scale in group.design.scales],
             )
-            for group in product.groups
+            for group in axes.groups
         ],
     )
 

@@ -16,7 +16,6 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.consistency.isotonic import isotonic
 from dphist.consistency.top_down import top_down
-from dphist.tree.decoder import node_variances
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.strategy import Strategy
 
@@ -83,7 +82,7 @@ def _own_variances(strategy: Strategy, bins: int) -> list[FloatArray]:
     time.
     """
     design, own = strategy.design, []
-    for level, measured in zip(design.shape.levels, node_variances(design), strict=True):
+    for level, measured in zip(design.shape.levels, design.node_variances(), strict=True):
         here = measured[: -(-bins // design.shape.widths[level])].copy()
         if bins < design.horizon:
             here[design.shape.completed_count(bins, level) :] = np.inf

@@ -184,10 +184,10 @@ class StreamView:
         """Return a key's place in the list. Raises: QueryError for a key that is not on the list."""
         if key is None:
             return None
-        keys = self.strategy.axes.keys
+        keys, declared = self.strategy.axes.keys, self.strategy.cells.keys
         if keys is None or key not in keys.labels:
-            known = "this stream has no keys" if keys is None else f"known are {_some(keys.labels)}"
-            if self.strategy.kind.windows is not None:
+            known = f"known are {_some(keys.labels)}" if keys else "this stream has no keys"
+            if declared and not keys:
                 known = "this stream has keys in windows only; ask for /window"
             raise QueryError(f"key: {key[:80]!r} is not on the public list; {known}", "key")
         return keys.labels.index(key)

@@ -18,8 +18,8 @@ SLICE_US = 1_000  # fixed cost of a range of time, for any number of columns
 
 def columns_of(view: StreamView) -> int:
     """Return how many columns an answer over a range of time reads."""
-    product = view.strategy.kind.axes
-    return 1 if product is None else sum(group.width for group in product.groups)
+    axes = view.strategy.kind.axes
+    return axes.columns if axes else 1
 
 
 def slices_us(view: StreamView, slices: int) -> float:

@@ -21,7 +21,6 @@ from dphist.product.columns import ColumnSum, key_weights
 from dphist.product.design import ColumnGroup, ProductDesign
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.estimate import Estimate, ReleasedForest
 from dphist.tree.published_error import published_law
 from dphist.units import UNITS_PER_COUNT
@@ -44,14 +43,9 @@ class GroupNoise(ABC):
         found, copies = np.unique(np.abs(weights).round(12), return_counts=True)
         weighted = list(zip(found.tolist(), copies.tolist(), strict=True))
         laws = [WeightedNoise.of((w, n, float(scale)) for w, n in weighted) for scale in design.scales]
-        whole = design.release == "anticipating"  # all its noise is drawn before the epoch begins
-        nodes = (
-            node_counts(design.shape, design.horizon)
-            if whole
-            else [design.shape.completed_count(bins, level) for level in design.shape.levels]
-        )
+        nodes = design.drawn_nodes(bins)
         drawn = [_drawn(law, count, paths, noise) for law, count in zip(laws, nodes, strict=True)]
-        return PublishedNoise(design, drawn) if whole else CausalNoise(design, drawn)
+        return PublishedNoise(design, drawn) if design.anticipates else CausalNoise(design, drawn)
 
     @abstractmethod
     def __init__(self, design: TreeDesign, drawn: Sequence[Int64Array]) -> None: ...

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dphist.noise import SeededNoise
 from dphist.product.columns import ColumnSum
-from dphist.tree.anticipating import AnticipatingCounter
+from dphist.tree.anticipating import AnticipatingCounter, new_counter
 from dphist.tree.counter import TreeCounter
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
@@ -73,7 +73,8 @@ def forecast(
     """
     window = None if rule.condition.window_us is None else rule.condition.window_us // bin_us
     bins, paths = _extent(design, window)
-    drawn = _drawn(design, noise, paths) if columns is None else SumNoise(columns, noise, bins, paths)
+    # A counter without events, one cell per stream, or the sum's own noise: the counts are pure noise.
+    drawn = SumNoise(columns, noise, bins, paths) if columns else new_counter(design, noise, paths)
     errors, margin, stderr = _errors(rule, drawn, window, bins, paths)
     past = errors > margin[:, np.newaxis]
     hold = -(-rule.for_us // bin_us) + 1
@@ -94,16 +95,9 @@ def forecast(
 
 
 def _extent(design: TreeDesign, window: int | None) -> tuple[int, int]:
-    wanted = 512 if window is None else max(512, 6 * window)
-    bins = min(design.horizon, wanted)
-    drawn = design.horizon if design.release == "anticipating" else bins  # such an epoch is drawn whole
-    return bins, max(_LEAST_PATHS, min(PATHS, _MOST_CELLS // drawn))
-
-
-def _drawn(design: TreeDesign, noise: SeededNoise, paths: int) -> AnticipatingCounter | TreeCounter:
-    """Return a counter without events, one cell per stream: its counts are pure noise."""
-    kind = AnticipatingCounter if design.release == "anticipating" else TreeCounter
-    return kind(design, noise, paths)
+    bins = min(design.horizon, max(512, 6 * (window or 0)))
+    drawn_bins = design.drawn_nodes(bins)[-1]
+    return bins, max(_LEAST_PATHS, min(PATHS, _MOST_CELLS // drawn_bins))
 
 
 def _errors(
@@ -118,7 +112,7 @@ def _errors(
     estimates: list[Estimate] = []
     for bin in range(bins):
         drawn.push(counts)  # push before asking: a causal answer uses the nodes that are complete by now
-        start = 0 if window is None else bin + 1 - window
+        start = bin + 1 - window if window else 0
         if start >= 0:
             estimates.append(drawn.range(start, bin + 1))
     if not estimates:

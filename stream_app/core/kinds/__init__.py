@@ -28,7 +28,7 @@ def kind_of(design: TreeDesign | ProductDesign | WindowDesign | EpochLevels, wid
     Args: width, for a tree over time only: the number of cells, each with its own tree.
     """
     if isinstance(design, ProductDesign):
-        return AnticipatingAxes(design) if design.time.release == "anticipating" else CausalAxes(design)
+        return AnticipatingAxes(design) if design.time.anticipates else CausalAxes(design)
     if isinstance(design, WindowDesign):
         return Windows(_tree(design.time), design)
     if isinstance(design, EpochLevels):
@@ -38,7 +38,7 @@ def kind_of(design: TreeDesign | ProductDesign | WindowDesign | EpochLevels, wid
 
 
 def _tree(design: TreeDesign, width: int = 1) -> Tree:
-    return AnticipatingTree(design, width) if design.release == "anticipating" else CausalTree(design, width)
+    return AnticipatingTree(design, width) if design.anticipates else CausalTree(design, width)
 
 
 # The kind of a stored strategy, by the design that it has beside its tree over time.

@@ -12,15 +12,14 @@ from rich.table import Table
 
 from dphist.planning.product import Load
 from dphist.planning.report import in_decimals
-from dphist.product.columns import column_sum
 from dphist.product.design import ProductDesign
-from dphist.product.published import epoch_draws
 from dphist.windows.design import WindowDesign
 from dphist.windows.error import window_error
 from stream_app.config import StreamSettings
 from stream_app.config.plans import planned, window_load
 from stream_app.config.settings import WindowSettings
 from stream_app.config.values import format_duration
+from stream_app.core.kinds import Kind
 from stream_app.shell.planning.section import sheet
 
 
@@ -29,8 +28,8 @@ def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
 
     Raises: OperatorError if a plan needs too much work at a closing.
     """
-    products = [(stream.name, planned(stream).kind.axes) for stream in streams]
-    found = [(name, product) for name, product in products if product is not None]
+    kinds = [(stream.name, planned(stream).kind) for stream in streams]
+    found = [_row(name, kind, kind.axes) for name, kind in kinds if kind.axes]
     if not found:
         return None
     return sheet(
@@ -47,7 +46,7 @@ def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
             "released an epoch",
             "noise ahead",
         ),
-        [_row(name, product) for name, product in found],
+        found,
         "a cell's epsilon is the product of one share of each axis; error of a key: standard error of its "
         "running count when the epoch's last bin has just closed, in events",
     )
@@ -58,7 +57,11 @@ def windows_table(streams: Iterable[StreamSettings]) -> Table | None:
 
     Raises: OperatorError if no plan is possible.
     """
-    found = [(stream, planned(stream).kind.windows) for stream in streams if stream.window is not None]
+    found = [
+        _window_row(stream, stream.window, design)
+        for stream in streams
+        if stream.window and (design := planned(stream).kind.windows)
+    ]
     if not found:
         return None
     return sheet(
@@ -74,7 +77,7 @@ def windows_table(streams: Iterable[StreamSettings]) -> Table | None:
             "time to release one",
             "released an epoch",
         ),
-        [_window_row(stream, stream.window, design) for stream, design in found if stream.window and design],
+        found,
         "error of a bucket: root of the mean squared error over all buckets, in events; draws and time: the "
         "mechanism was tried out here, over an empty histogram and one of all-different counts",
     )
@@ -106,13 +109,10 @@ def _mean(stderr: NDArray[np.float64]) -> float:
     return math.sqrt(float((stderr**2).mean()))
 
 
-def _row(name: str, product: ProductDesign) -> list[str]:
-    load, values = Load.of(product), product.values
-    horizon, of_key = product.time.horizon, column_sum(product, 0)
-    if product.time.release == "anticipating":
-        error = float(of_key.published_laws(np.array([0]), np.array([horizon])).deviations()[0])
-    else:
-        error = math.sqrt(of_key.live_error(horizon).variance)
+def _row(name: str, kind: Kind, product: ProductDesign) -> list[str]:
+    load, values, horizon = Load.of(product), product.values, product.time.horizon
+    errors = kind.errors("first_published", key=0)
+    running = errors.within(horizon, np.array([0]), np.array([horizon]))
     total = float(product.keys.total_share)
     return [
         name,
@@ -121,7 +121,7 @@ def _row(name: str, product: ProductDesign) -> list[str]:
         f"{values.buckets:,}",
         _by_level(product.time.branching, product.time.shares),
         _by_level(values.shape.branching, values.shares) if values.buckets > 1 else "",
-        f"{error:,.1f}",
+        f"{running.laws.deviations()[0]:,.1f}",
         _draws(product, load),
         f"{load.released_bytes / 1e6:,.1f} MB",
         f"{load.ahead_bytes / 1e6:,.1f} MB" if load.ahead_bytes else "as bins close",
@@ -129,8 +129,9 @@ def _row(name: str, product: ProductDesign) -> list[str]:
 
 
 def _draws(product: ProductDesign, load: Load) -> str:
-    if product.time.release == "anticipating":
-        return f"{epoch_draws(product):,}, all before the epoch begins"
+    if load.ahead_bytes:
+        drawn = product.columns * sum(product.time.drawn_nodes(product.time.horizon))
+        return f"{drawn:,}, all before the epoch begins"
     return f"{load.mean_draws:,.0f} / {load.most_draws:,} a bin, mean / most"
 
 

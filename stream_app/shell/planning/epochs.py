@@ -18,7 +18,11 @@ def epochs_table(streams: tuple[StreamSettings, ...]) -> Table | None:
 
     Raises: OperatorError if no levels fit.
     """
-    found = [_row(stream, stream.tree.epochs) for stream in streams if stream.tree.epochs is not None]
+    found = [
+        _row(stream, stream.tree.epochs, levels)
+        for stream in streams
+        if stream.tree.epochs and (levels := planned(stream).kind.levels)
+    ]
     if not found:
         return None
     return sheet(
@@ -30,9 +34,7 @@ def epochs_table(streams: tuple[StreamSettings, ...]) -> Table | None:
     )
 
 
-def _row(stream: StreamSettings, epochs: int) -> list[str]:
-    levels = planned(stream).kind.levels
-    assert levels is not None
+def _row(stream: StreamSettings, epochs: int, levels: EpochLevels) -> list[str]:
     alone = planned_for_one_epoch(stream)
     added = EpochLevels(alone, alone.epsilon)
     within = [f"{width:,}" for width in levels.widths if width <= epochs]

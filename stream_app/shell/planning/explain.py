@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from rich.table import Table
 
-from dphist.planning.candidates import drawn_nodes
 from dphist.tree.design import TreeDesign
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
@@ -55,8 +54,8 @@ def _plan_row(stream: StreamSettings, strategy: Strategy) -> list[str]:
 
 
 def _draws(design: TreeDesign) -> str:
-    nodes = drawn_nodes(design)
-    if design.release == "anticipating":
+    nodes = sum(design.drawn_nodes(design.horizon))
+    if design.anticipates:
         return f"{nodes:,}, all before the epoch begins"
     return f"{nodes / design.horizon:,.2f} / {design.shape.height:,} a bin, mean / most"
 

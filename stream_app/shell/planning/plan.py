@@ -97,12 +97,12 @@ class Counted:
         """
         strategy = planned(stream)
         kind = strategy.kind
-        if kind.axes is not None:
+        if kind.axes:
             cell = kind.axes.groups[-1].design
             axes = [name for name, axis in (("bucket", stream.value), ("key", stream.keys)) if axis]
             names = " of ".join(f"one {name}" for name in axes)
             return cls(cell, cell.epsilon, kind.axes.columns, names, "other levels of the axes")
-        if kind.windows is not None:
+        if kind.windows:
             return cls(kind.design, kind.epsilon * (1 - kind.windows.share), rest="windows")
         return cls(kind.design, kind.design.epsilon, rest="levels over epochs")  # all of it, without levels
 

@@ -10,7 +10,7 @@ from scipy.optimize import nnls
 
 from dphist import SeededNoise, plan_tree
 from dphist.consistency.top_down import onto_simplex, top_down
-from dphist.tree.decoder import decode_noise, draw_epoch_noise, node_variances
+from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.units import UNITS_PER_COUNT
 from tests.examples import examples
 
@@ -97,7 +97,7 @@ def test_sparse_counts_get_nearer_and_their_sums_do_not_grow() -> None:
         running = truth.cumsum() + errors[:, run]
         leaves = np.diff(running, prepend=0.0)
         total = max(0.0, float(running[-1]))
-        found = top_down(leaves, total, design.branching, node_variances(design))
+        found = top_down(leaves, total, design.branching, design.node_variances())
         bins.append(((found - truth) ** 2).mean() / ((leaves - truth) ** 2).mean())
         totals.append(found.sum() - total)
         clipped.append(np.maximum(leaves, 0).sum() - total)

@@ -21,7 +21,7 @@ from dphist.product.answers import Histogram
 from dphist.product.columns import column_sum
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
-from dphist.product.published import CellTotals, draw_errors, epoch_draws, publish_bins, published_range
+from dphist.product.published import CellTotals, draw_errors, publish_bins, published_range
 from tests.dphist.product.strategies import product_designs, spent
 from tests.examples import examples
 
@@ -142,7 +142,8 @@ def test_columns_may_be_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published, "_NODES_AT_ONCE", 1)
     source = Recorded(1)
     rows, _ = publish_bins(design, CellTotals.first(design), cells, draw_errors(design, source))
-    assert sum(draw.size for draw in source.draws) == epoch_draws(design)
+    nodes = sum(design.time.drawn_nodes(design.time.horizon))
+    assert sum(draw.size for draw in source.draws) == design.columns * nodes
     assert max(draw.shape[1] for draw in source.draws) == 1
     assert np.array_equal(rows, design.columns_of(cells).cumsum(axis=0) << 16)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from dphist.arrays import FloatArray
-from dphist.tree.decoder import WEIGHT_BITS, decoder_weights, node_variances
+from dphist.tree.decoder import WEIGHT_BITS, decoder_weights
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import by_parent, to_children
 
@@ -15,7 +15,7 @@ from dphist.tree.epoch_nodes import by_parent, to_children
 def complete_nodes(design: TreeDesign, bins: int) -> tuple[FloatArray, FloatArray, list[tuple[int, int]]]:
     """Return the nodes complete after ``bins`` bins: rows over bins, variances, (level, index)."""
     rows, variances, addresses = [], [], []
-    for level, own in zip(design.shape.levels, node_variances(design), strict=True):
+    for level, own in zip(design.shape.levels, design.node_variances(), strict=True):
         width = design.shape.widths[level]
         for index in range(min(len(own), bins // width)):
             row = np.zeros(bins)

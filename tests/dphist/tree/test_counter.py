@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from dphist.arrays import Int64Array
 from dphist.noise import Scale, SeededNoise
 from dphist.planning.tree import plan_tree
-from dphist.tree.counter import LARGEST_COUNT, CounterSnapshot, TreeCounter
+from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import ReleasedForest
 from dphist.tree.release import BinRelease, BinReleases
 from dphist.tree.shape import TreeShape
+from dphist.tree.upward import LARGEST_COUNT
 from tests.dphist.test_noise import FALSE_ALARM, p_value
 from tests.dphist.tree.strategies import designs
 from tests.examples import examples

@@ -19,7 +19,6 @@ from dphist.tree.decoder import (
     decode_noise,
     decoder_weights,
     draw_epoch_noise,
-    node_variances,
 )
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_nodes import node_counts
@@ -184,7 +183,7 @@ class Dense:
     """Weighted least squares with matrices: R the tree, one row a node."""
 
     def __init__(self, design: TreeDesign) -> None:
-        variances = node_variances(design)
+        variances = design.node_variances()
         self.nodes = tree_rows(design)
         tree = np.array([[bin in bins for bin in range(design.horizon)] for _, _, bins in self.nodes], float)
         precision = np.array([1 / variances[level - 1][index] for level, index, _ in self.nodes])
@@ -239,7 +238,7 @@ def test_every_node_gets_the_noise_of_its_own_level() -> None:
     design = TreeDesign(TreeShape((2, 2)), 4, Fraction(1), shares, release="anticipating")
     noise = draw_epoch_noise(design, SeededNoise(1), 40_000)
     measured = [float(rows.astype(float).var()) for level in noise for rows in level]
-    wanted = [float(variance) for level in node_variances(design) for variance in level]
+    wanted = [float(variance) for level in design.node_variances() for variance in level]
     # Relative standard error of a Laplace variance over n draws: sqrt(5 / n) = 0.011; five of them.
     assert measured == pytest.approx(wanted, rel=0.056)
 
