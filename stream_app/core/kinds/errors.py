@@ -1,16 +1,20 @@
 """The exact errors of answers: the laws of many ranges over several epochs at once, for points of charts.
 
-Epochs of one stream have one design and independent noise, so a range's law joins the laws of its parts.
+Epochs of one stream have one design and independent noise. So a range's law joins the laws of its parts: the
+epochs wholly inside it, which have few different laws, and at most one epoch at each of its ends.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from dphist.arrays import Int64Array
+from dphist.arrays import BoolArray, FloatArray, Int64Array
+from dphist.laws.law import LawTable
+from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import RangeErrors
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
@@ -20,14 +24,19 @@ CONFIDENCE = 0.95  # for the intervals in rows of the chain
 RowError = tuple[float, float]  # variance and half width, in counts
 
 
+@dataclass(frozen=True)
 class Errors(ABC):
-    """The errors of counts of ranges of bins, for the total or for one key."""
+    """The errors of counts of ranges of bins, for the total or for one key.
+
+    Args: design, the tree over time.
+    """
+
+    design: TreeDesign
 
     @abstractmethod
     def within(self, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
         """Return the errors of ranges [a, b) of one epoch, when ``bins`` bins of it are closed."""
 
-    @abstractmethod
     def points(
         self,
         epochs: Sequence[EpochView],
@@ -39,7 +48,44 @@ class Errors(ABC):
 
         Args: starts, stops, absolute bins, half-open, shape (points,); over, nodes over epochs, used for
             whole epochs.
+        Cost: O(height^2 * points) in numpy, O(points) for each epoch, and a few calls of ``within`` for each
+            different number of closed bins.
         """
+        nothing = np.zeros(len(starts), np.int64)
+        whole: dict[int, Int64Array] = {}  # how many whole epochs each range has, by their closed bins
+        begun, ended = _Parts(len(starts)), _Parts(len(starts))
+        for epoch in epochs:
+            first, last = epoch.span
+            low, high = np.clip(starts, first, last) - first, np.clip(stops, first, last) - first
+            touched, from_start, to_end = low < high, low == 0, high == epoch.bins
+            whole[epoch.bins] = whole.get(epoch.bins, nothing) + (touched & from_start & to_end)
+            begun.note(touched & ~from_start, epoch.bins, low, high)
+            ended.note(touched & from_start & ~to_end, epoch.bins, low, high)
+        found = [begun.errors(self), ended.errors(self)]
+        if over is not None:
+            digits = over.digits(over.covers(starts, stops))
+            covered = digits @ np.array(over.design.widths, np.int64)
+            horizon = self.design.horizon
+            whole[horizon] = whole.get(horizon, nothing) - covered
+            found.append(over.errors(digits))
+        found.append(self._of_whole(whole, len(starts)))
+        return RangeErrors(
+            LawTable.joined([one.laws for one in found]), np.sum([one.roundings for one in found], axis=0)
+        )
+
+    def _of_whole(self, whole: Mapping[int, Int64Array], ranges: int) -> RangeErrors:
+        """Return the errors of the ranges' whole epochs: few groups, even for many epochs."""
+        roundings, every = np.zeros(ranges), np.ones(ranges)
+        copies: dict[tuple[float, float], FloatArray] = {}
+        for bins, times in whole.items():
+            if not times.any():
+                continue
+            law, rounding = self.within(bins, np.array([0]), np.array([bins])).error(0)
+            roundings += times * rounding
+            for weight, number, scale in law.groups:
+                copies[weight, scale] = copies.get((weight, scale), 0.0 * every) + times * float(number)
+        columns = [(weight * every, numbers, scale) for (weight, scale), numbers in copies.items()]
+        return RangeErrors(LawTable.of_uniform_columns(columns, ranges), roundings)
 
     def of_own_nodes(self, kind: SeriesKind) -> bool:
         """Return whether points of this kind are sums of the bins' own nodes only, as first published."""
@@ -48,6 +94,34 @@ class Errors(ABC):
     def sums(self, bins: Int64Array) -> RangeErrors:
         """Return the errors of sums of the bins' own nodes only. Args: bins, in each sum."""
         raise NotImplementedError("these points are differences of running counts")
+
+
+class _Parts:
+    """The parts of ranges within single epochs, at most one part for each range."""
+
+    def __init__(self, ranges: int) -> None:
+        self._closed = np.zeros(ranges, np.int64)  # the closed bins of the part's epoch; 0: no part
+        self._low, self._high = np.zeros(ranges, np.int64), np.zeros(ranges, np.int64)
+
+    def note(self, which: BoolArray, closed: int, low: Int64Array, high: Int64Array) -> None:
+        """Note the parts of some ranges in an epoch with this number of closed bins."""
+        self._closed[which], self._low[which], self._high[which] = closed, low[which], high[which]
+
+    def errors(self, errors: Errors) -> RangeErrors:
+        """Return the errors of all parts, as wide as the widest law; ranges without a part have none."""
+        found = []
+        for closed in np.unique(self._closed[self._closed > 0]).tolist():
+            rows = np.flatnonzero(self._closed == closed)
+            found.append((rows, errors.within(closed, self._low[rows], self._high[rows])))
+        shape = (len(self._closed), max((one.laws.weights.shape[1] for _, one in found), default=0))
+        table, roundings = LawTable(np.zeros(shape), np.zeros(shape), np.ones(shape)), np.zeros(shape[0])
+        for rows, (laws, rounding) in found:
+            groups = laws.weights.shape[1]
+            table.weights[rows, :groups] = laws.weights
+            table.copies[rows, :groups] = laws.copies
+            table.scales[rows, :groups] = laws.scales
+            roundings[rows] = rounding
+        return RangeErrors(table, roundings)
 
 
 def row_pairs(variances: np.ndarray, half_widths: np.ndarray) -> list[RowError]:

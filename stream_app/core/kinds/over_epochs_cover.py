@@ -16,6 +16,7 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.epochs.levels import EpochLevels
 from dphist.laws.law import LawTable
 from dphist.tree.estimate import Estimate
+from dphist.tree.forest_laws import RangeErrors
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import OVER_EPOCHS
@@ -125,15 +126,13 @@ class EpochCovers:
                 row[node.level] += 1
         return digits[covers.of]
 
-    def law_table(self, digits: Int64Array) -> tuple[list[LawTable], FloatArray]:
-        """Return the laws of the nodes' errors, to be joined, and the bounds on their rounding, in counts."""
-        tables, rounding = [], np.zeros(len(digits))
-        rows = np.zeros(len(digits), np.int64)
-        for (law, units), copies in zip(self.design.node_laws, digits.T, strict=True):
-            if copies.any():
-                tables.append(LawTable.of([law]).take(rows).repeated(copies.astype(np.float64)))
-                rounding += copies * units / UNITS_PER_COUNT
-        return tables, rounding
+    def errors(self, digits: Int64Array) -> RangeErrors:
+        """Return the errors of the nodes that each range uses. Args: digits, of each level, by range."""
+        columns, roundings = [], np.zeros(len(digits))
+        for (law, units), nodes in zip(self.design.node_laws, digits.T, strict=True):
+            columns += [(np.full(len(nodes), w), n * nodes.astype(np.float64), s) for w, n, s in law.groups]
+            roundings += nodes * units / UNITS_PER_COUNT
+        return RangeErrors(LawTable.of_uniform_columns(columns, len(digits)), roundings)
 
     def estimate(self, node: EpochNode) -> Estimate:
         """Return a node's count, with the exact law of its error."""
