@@ -45,7 +45,7 @@ _LOST = "the paper's numbers were lost in our copy of its text"
 
 
 def reproduce(setting: Setting) -> Findings:
-    """Measure CDFs of uniform samples, N public, and compute the errors that theorem IV.1 gives."""
+    """Measure CDFs of uniform samples with N public, and compute the errors that theorem IV.1 states."""
     bins = _QUICK_BINS if setting.quick else _BINS
     errors = _errors_by_bins(setting, bins)
     consistency, gains = _consistency(setting)
@@ -66,9 +66,9 @@ def reproduce(setting: Setting) -> Findings:
 
 
 def theory(label: str, bins: int) -> float | None:
-    """Return the summed squared error of the cumulative counts at epsilon 1, in counts; None where not known.
+    """Return the summed squared error of the cumulative counts at epsilon 1, in counts; None if not known.
 
-    N is public, noise continuous: lemmas III.1 and III.2, theorem IV.1.
+    For N public and continuous noise: lemmas III.1 and III.2, theorem IV.1.
 
     >>> theory("histogram", 3) == 2 * 2**2 * (1 + 2)
     True
@@ -96,7 +96,7 @@ def _uniform_counts(bins: int, samples: int, seed: int) -> Int64Array:
 
 
 def _errors_by_bins(setting: Setting, bins: tuple[int, ...]) -> dict[tuple[str, int], tuple[float, float]]:
-    """Measure every mechanism at epsilon 1, on other samples in every trial."""
+    """Measure every mechanism at epsilon 1, with new samples in every trial."""
     seeds = range(setting.repeats(paper=200, quick=20))
     cells = list(product(_TREES, bins))
     samples = {(size, seed): _uniform_counts(size, _SAMPLES, seed) for size in bins for seed in seeds}
@@ -138,7 +138,7 @@ def _figure_1(errors: dict[tuple[str, int], tuple[float, float]], bins: tuple[in
 
 
 def _branching() -> Result:
-    """Tabulate (k - 1) / ln^3 k: the error of trees with k at every level, up to a factor m."""
+    """Tabulate (k - 1) / ln^3 k, which is the error of trees with k at every level, up to a factor m."""
     least = (17 - 1) / math.log(17) ** 3
     return Result(
         name="lemma_iv3",
@@ -173,8 +173,8 @@ def _refinement(errors: dict[tuple[str, int], tuple[float, float]], bins: tuple[
 def _consistency(setting: Setting) -> tuple[list[Result], list[Measured]]:
     """Measure L1 and L2 errors before and after the closest consistent CDF is taken (section VI).
 
-    Returns: results, and what consistency adds to the error in each: of the same trial, so that what chance
-        does to both cancels.
+    Returns: results, and by how much consistency changes the error within each trial. Within a trial the
+        noise is the same, so the difference is not due to chance.
     """
     seeds = range(setting.repeats(paper=1000, quick=50))
     cells = list(product(_CONSISTENT, _CONSISTENT_EPSILONS))
@@ -278,7 +278,7 @@ def _tree_claims(errors: dict[tuple[str, int], tuple[float, float]], bins: tuple
 
 
 def _branching_claim() -> Claim:
-    """Solve k ln k = 3 (k - 1) by bisection: the left side is behind at 10 and ahead at 30."""
+    """Solve k ln k = 3 (k - 1) by bisection: the left side is smaller at 10 and larger at 30."""
     paper = paper_numbers("cdf")
     low, high = 10.0, 30.0
     while high - low > 1e-9:
@@ -315,7 +315,10 @@ def _integer_claims() -> list[Claim]:
 
 
 def _consistency_claim(results: list[Result], added: list[Measured]) -> Claim:
-    """The paper's: lower; here never higher, and lower beyond chance somewhere."""
+    """Check the paper's claim that consistency lowers errors.
+
+    Here it holds if no error is higher and some error is lower beyond chance.
+    """
     kept = []
     for result in results:
         for number in result.numbers:

@@ -33,10 +33,10 @@ PAPERS = ("hay2010", "dawa2014", "cdf")
 def reproduce(paper: str, quick: bool, out: Path, trials: int | None) -> None:
     """Make a PAPER's tables and figures again, each number beside the paper's.
 
-    The papers' histograms are read from the folder that DPHIST_DATA names, or data/dpbench of a neighbour
-    of the checkout; without them open data of their shapes stand in, and the results say so.
+    The papers' histograms are read from the folder that DPHIST_DATA names, or from data/dpbench in a folder
+    beside the checkout. Without them, open data of the same shapes are used, and the results say so.
     """
-    # Only this command needs all that these import.
+    # Imported here because only this command needs them.
     from research.drawing import can_draw
     from research.histograms import papers_data_here
     from research.report import write
@@ -46,7 +46,7 @@ def reproduce(paper: str, quick: bool, out: Path, trials: int | None) -> None:
     folder = out / (f"{paper}-quick" if quick else paper)
     try:
         if paper != "cdf" and not papers_data_here():
-            click.echo("DPHIST_DATA is not set: generated histograms stand in for the paper's", err=True)
+            click.echo("DPHIST_DATA is not set: generated histograms replace the paper's", err=True)
         with _progress() as report:
             runner = Trials(folder / "trials.jsonl", report)
             findings: Findings = import_module(f"research.{paper}").reproduce(Setting(runner, quick, trials))
@@ -61,7 +61,7 @@ def reproduce(paper: str, quick: bool, out: Path, trials: int | None) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Report]:
-    """Show a bar for what is measured now, on a terminal."""
+    """Show a progress bar with the current measurement, on a terminal."""
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description:>20}"),

@@ -12,7 +12,7 @@ from research.measures import AUTHORS_DAWA, answer_errors
 from research.setting import Setting
 from research.trials import Job, Outcome
 
-# More rounds take seconds each where counts are large.
+# With large counts each further round takes seconds.
 _QUICK_OPTIONS = {"mwem": {"rounds": 10}, "mwem_plane": {"rounds": 10}}
 
 Cell = TypeVar("Cell", bound=Hashable)

@@ -1,4 +1,4 @@
-"""Figures as PNG and SVG, with matplotlib where it is installed."""
+"""Figures as PNG and SVG, with matplotlib if it is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from research.findings import Number, Result
 
-# Colours that colour-blind readers can tell apart (Okabe, Ito), each with a marker of its own.
+# Colours that colour-blind readers can tell apart (Okabe, Ito), each with its own marker.
 _STYLES = (
     ("#0072b2", "o"),
     ("#d55e00", "s"),
@@ -60,7 +60,7 @@ def can_draw() -> bool:
 def draw(result: Result, folder: Path) -> list[Path]:
     """Write a figure as PNG and SVG and return the two files.
 
-    Both axes are logarithmic; bars are two standard errors; a cross is the number that the paper prints.
+    Both axes are logarithmic. Bars are two standard errors. A cross is the number in the paper.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure

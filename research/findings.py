@@ -21,9 +21,9 @@ WITHIN = f"within {TOLERANCE:g} standard errors"
 class Number:
     """One number of a table or figure.
 
-    Args: panel, series and x say where it stands; here is ours, with its standard error over the trials (nan
-        where there is none); paper, the number the paper prints, if it prints one; differs, what is not as in
-        the paper and why.
+    Args: panel, series and x, its place; here, our number, with its standard error over the trials (nan if
+        there is none); paper, the paper's number, if the paper has one; differs, how the experiment differs
+        from the paper's, and why.
     """
 
     panel: str
@@ -56,8 +56,8 @@ class Result:
 class Claim:
     """A claim of the paper about its experiments, and whether it holds here.
 
-    Args: holds, whether what the text says is so, no looser; tolerance, in words, what trials' chance is
-        granted, "" for none.
+    Args: holds, whether the text is true as it is written; tolerance, in words, how much the chance of trials
+        is allowed for, "" for none.
     """
 
     text: str
@@ -70,7 +70,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that the reproduction of one paper found; ``data`` says in words what was measured."""
+    """All results of the reproduction of one paper; ``data`` describes the measured data in words."""
 
     paper: str
     title: str
@@ -91,7 +91,7 @@ def paper_numbers(paper: str) -> dict[str, Any]:
 
 
 def ratio(first: Measured, second: Measured) -> Measured:
-    """Return the first over the second, with the standard error that independent trials give it.
+    """Return the first number over the second, with its standard error for independent trials.
 
     >>> ratio((6.0, 0.6), (2.0, 0.0))
     (3.0, 0.3)

@@ -31,7 +31,7 @@ _TREES = {
     "H-bar, least squares only": "h_bar",
 }
 _RANGES = 1000
-# Fewer bins have no ranges long enough for H~ to win.
+# With fewer bins no range is long enough for H~ to have the smaller error.
 _QUICK_BINS = 8192
 # (histogram, epsilon) -> estimator -> (mean, standard error), for every length in figure 6
 Cell = tuple[str, float]
@@ -148,7 +148,7 @@ def _origin(histogram: Histogram) -> str:
 
 
 def _sorted_claim(found: Errors, histograms: list[Histogram]) -> Claim:
-    """The paper's: at least ten on its own three histograms."""
+    """Check the paper's claim: at least ten times better on its three histograms."""
     least = paper_numbers("hay2010")["sorted_gain"]
     gains = {
         h.name: min(
@@ -157,7 +157,7 @@ def _sorted_claim(found: Errors, histograms: list[Histogram]) -> Claim:
         )
         for h in histograms
     }
-    # The first three stand for the paper's.
+    # The first three replace the paper's histograms.
     own = [gains[h.name] for h in histograms[:3]]
     return Claim(
         text="S-bar's error is at least ten times below S~'s on NetTrace, Social Network, Search Logs",
@@ -170,7 +170,10 @@ def _sorted_claim(found: Errors, histograms: list[Histogram]) -> Claim:
 
 
 def _rounding_claim(found: Errors, histograms: list[Histogram]) -> Claim:
-    """The paper's: below on its three histograms, on Social Network at the largest epsilon comparable."""
+    """Check the paper's claim: lower errors on its three histograms, comparable on one.
+
+    The exception is Social Network at the largest epsilon.
+    """
     gains = {cell: ratio(row["S~r"][0], row["S-bar"][0]) for cell, row in found.items()}
     own = {h.name for h in histograms[:3]}
     comparable = (histograms[1].name, max(_EPSILONS))
@@ -197,7 +200,7 @@ def _range_claims(found: Errors, lengths: dict[str, list[int]]) -> list[Claim]:
     ]
     largest = [ratio(row["L~"][-1], row["H~"][-1]) for row in found.values()]
     left = [ratio(row["H-bar"][-1], row["L~"][-1]) for row in found.values()]
-    # Rounding to at least zero moves errors where epsilon is small.
+    # If epsilon is small, rounding to at least zero changes errors.
     clear = {name: row for (name, epsilon), row in found.items() if epsilon == max(_EPSILONS)}
     crossings = {name: crossing(lengths[name], row["L~"], row["H~"]) for name, row in clear.items()}
     low, high = paper["largest_range_ratio"]
@@ -254,7 +257,10 @@ def _range_claims(found: Errors, lengths: dict[str, list[int]]) -> list[Claim]:
 def crossing(
     lengths: list[int], first: list[tuple[float, float]], second: list[tuple[float, float]]
 ) -> float:
-    """Return the length from which the second error is below the first, by logarithms; inf if never."""
+    """Return the length from which the second error is below the first, interpolated in logarithms.
+
+    Infinite if it never is.
+    """
     gaps = [math.log(one[0] / other[0]) for one, other in zip(first, second, strict=True)]
     last_below = max((place for place, gap in enumerate(gaps) if gap <= 0), default=-1)
     if last_below < 0:

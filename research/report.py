@@ -1,4 +1,4 @@
-"""What a reproduction leaves behind: CSVs of its tables, figures and claims, pictures, a page of it all."""
+"""Writes the results of a reproduction: CSVs of tables, figures and claims, pictures, and one page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from research.findings import Claim, Findings, Result
 def write(findings: Findings, folder: Path) -> list[Path]:
     """Write everything and return the files.
 
-    Args: folder, made if need be; files in it of the same names are replaced.
+    Args: folder, created if needed; files in it of the same names are replaced.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = [_write_numbers(result, folder) for result in findings.results]

@@ -1,4 +1,4 @@
-"""How thorough a reproduction is: as the papers, as many trials as asked for, or quick."""
+"""The size of a reproduction: as in the papers, with a given number of trials, or quick."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUICK_BINS = 256
 
 @dataclass(frozen=True)
 class Setting:
-    """What every reproduction is given.
+    """The inputs of every reproduction.
 
     Args: trials, which runs them; quick, whether to fold histograms and run few trials; asked, how many
         trials of each configuration instead of the paper's number.

@@ -13,25 +13,25 @@ import numpy as np
 
 import dphist
 
-# Nothing that measures imports these.
+# Modules that no measurement imports.
 _NOT_REACHED = (*("__init__.py", "cli.py", "comparison.py", "datasets.py", "units.py"),)
 _ROOMS_NOT_REACHED = ("laws/", "tree/", "epochs/", "product/", "windows/", "planning/")
 _MEASURES = ("intervals.py", "measures.py", "trials.py", "yardstick.py")
 
 Outcome = dict[str, Any]
-# (what is measured, trials done, trials in all)
+# (name of the measurement, trials done, trials in total)
 Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One trial: a function of ``measures.py`` and all that it is given (numbers, words, arrays)."""
+    """One trial: a function of ``measures.py`` and all its arguments (numbers, words, arrays)."""
 
     measure: Callable[..., Outcome]
     given: Mapping[str, Any]
 
     def key(self, source: str) -> str:
-        """Hash the function's name, everything it is given and the library's source."""
+        """Return the hash of the function's name, its arguments and the library's source."""
         digest = hashlib.sha256(f"{source} {self.measure.__name__}".encode())
         for name, value in sorted(self.given.items()):
             digest.update(name.encode())
@@ -44,9 +44,9 @@ class Job:
 
 
 class Trials:
-    """Runs jobs, remembering what is in the file and adding what is not.
+    """Runs jobs; reuses results in the file and adds new ones.
 
-    Args: file of JSON lines, made if need be; None keeps nothing; report, told of every finished trial.
+    Args: file of JSON lines, created if needed; None keeps nothing; report, called after every trial.
     """
 
     def __init__(self, file: Path | None = None, report: Report | None = None) -> None:
@@ -78,7 +78,7 @@ class Trials:
 
 
 def source_hash() -> str:
-    """Hash the source that a trial can reach."""
+    """Return the hash of the source that a trial can reach."""
     digest = hashlib.sha256()
     for name, path in reached_source().items():
         digest.update(name.encode() + path.read_bytes())
@@ -86,7 +86,7 @@ def source_hash() -> str:
 
 
 def reached_source() -> dict[str, Path]:
-    """Return the files that a trial can reach: the mechanisms, and what measures them."""
+    """Return the files that a trial can reach: the mechanisms and the code that measures them."""
     folder, here = Path(dphist.__file__).parent, Path(__file__).parent
     library = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.py"))}
     reached = {
@@ -103,6 +103,6 @@ def _read(file: Path) -> dict[str, Outcome]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
-            continue  # a trial that was being written when the program was ended
+            continue  # the program ended while it wrote this trial
         known[row["key"]] = row["outcome"]
     return known

@@ -1,4 +1,4 @@
-"""DAWA with its authors' first stage: what the paper's numbers were measured with. It is not private."""
+"""DAWA with its authors' first stage, which the paper's numbers were measured with. It is not private."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def authors_partition(
     """Return the edges of the partition that the authors' published code would choose.
 
     Guarantee: none. Noise has half of the scale that the paper's theorem 2 and its remark ask for, intervals
-        of one bin have none, and noisy costs are clipped at zero. That is far from what the theorem covers,
-        and it is what makes few and large buckets win.
+        of one bin have no noise, and noisy costs are clipped at zero. The theorem does not cover this. The
+        missing noise is the reason why few, large buckets are chosen.
     Args: counts, shape (n,); epsilon of stage 1; bucket_cost in counts.
-    Source: written again from reading the authors' code, not their program.
+    Source: written again from reading the authors' code, without copying it.
     """
     index = DeviationIndex(counts, _LATTICE_BITS)
     costs = []
@@ -38,7 +38,7 @@ def authors_partition(
 
 
 def authors_dawa(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
-    """Estimate the bins as the paper's experiments did: a quarter of epsilon for stage 1, the greedy tree.
+    """Estimate the bins as in the paper's experiments: a quarter of epsilon for stage 1, the greedy tree.
 
     Guarantee: none, as ``authors_partition``.
     """
