@@ -1,8 +1,9 @@
-"""Level-uniform trees for cumulative counts: which branching and which budgets have the least error.
+"""Level-uniform trees for cumulative counts: the branching and the budgets of least error.
 
 A tree over m bins has levels 1..h of branching k_1..k_h, product at least m; the root is not measured. The
-cumulative count of t bins adds the nodes given by the mixed-radix digits of t. How often all t = 1..m use a
-level depends on the shape alone. A level with budget e_l that is used u_l times costs u_l / e_l^2.
+cumulative count of t bins is a sum of nodes: the mixed-radix digits of t say how many of each level. How
+often all t = 1..m together use a level depends on the shape alone. A level with budget e_l that is used u_l
+times contributes to the error in proportion to u_l / e_l^2.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def tree_of(
     if budgets == "optimal":
         roots = [math.cbrt(use) for use in prefix_uses(branching, bins, total_known)]
         largest = max(roots) or 1.0
-        # A level that no cumulative count uses still gets a part: all of it is noise, none of it is wrong.
+        # A level that no cumulative count uses still gets a part, because every node needs some noise.
         weights = [max(1, round(_SHARE_PARTS * root / largest)) for root in roots]
     shares = tuple(Fraction(weight, sum(weights)) for weight in weights)
     return CdfTree(bins, tuple(branching), shares, total_known)
@@ -111,13 +112,13 @@ def best_tree(
 ) -> CdfTree:
     """Return the level-uniform tree of least summed squared error over the cumulative counts.
 
-    Without padding, over all factorizations of ``bins``: with equal budgets and bins = p^t, p a prime of at
-    least 17, that is p at every level (corollary V.1). With padding also over products above ``bins``, near
-    balanced: levels within a few of bins^(1/h).
+    The search covers all factorizations of ``bins``, and nearly balanced products above ``bins`` (padding),
+    with every level within a few of bins^(1/h). Without padding, equal budgets and bins = p^t, p a prime of
+    at least 17, the best tree has p at every level (corollary V.1).
 
-    Cost: about 10 ms for 2^20 bins, remembered.
-    Source: Rameshwar, Tandon, section V. Their equal real branching of least error is 16.8, in whole
-        numbers 17; their rule pads to a power of a prime, which is one of the shapes searched here.
+    Cost: about 10 ms for 2^20 bins, cached.
+    Source: Rameshwar, Tandon, section V. Their best equal branching is 16.8 as a real number and 17 as a
+        whole number. Their rule pads to a power of a prime, which is one of the shapes searched here.
     """
     if bins < 1:
         raise ValueError(f"{bins} bins: need at least 1")

@@ -82,7 +82,8 @@ def compare(
 ) -> None:
     """Run the mechanisms on the histogram in FILE and show each one's error and time.
 
-    FILE is .npy, .npz (its array x, or its only one) or text: a number a line, or rows of numbers for a grid.
+    FILE is .npy, .npz (its array x, or its only array) or text: one number per line, for a grid rows of
+    numbers.
     The errors shown are exact, so the histogram must be public or synthetic: nothing here is private.
     """
     try:

@@ -33,7 +33,7 @@ def named_folder() -> Path | None:
 
 
 def data_folder() -> Path:
-    """Return the folder of the papers' histograms. Raises: FileNotFoundError where there is none."""
+    """Return the folder of the papers' histograms. Raises: FileNotFoundError if there is none."""
     folder = named_folder()
     if folder is None:
         raise FileNotFoundError(

@@ -28,7 +28,7 @@ enable_features("contrib")
 
 Scale = Fraction | int | float
 
-# With larger scales, sums of a tree's noise could leave int64; OpenDP would saturate instead of failing.
+# With larger scales, sums of a tree's noise could overflow int64; OpenDP would saturate without an error.
 LARGEST_SCALE = 2**52
 # OpenDP converts Python lists, so a draw of any size is cut into lists of this many integers (about 0.7 s).
 _DRAWS_PER_CALL = 100_000
@@ -58,7 +58,7 @@ class SystemNoise:
     Guarantee: ``discrete_laplace`` with scale D / epsilon on integers of L1 sensitivity D is epsilon-DP,
         without floating-point error; ``select`` with scale s on integer scores of sensitivity D is
         2 D / s-DP (D / s if one more person moves all scores in the same direction).
-    Cost: about 7 microseconds a draw in vectors of 100 or more; 60 microseconds a call.
+    Cost: about 7 microseconds per draw in vectors of 100 or more; 60 microseconds per call.
     Source: Canonne, Kamath, Steinke (2020), algorithms 1 and 2; McKenna, Sheldon (2020) for ``select``.
 
     >>> SystemNoise().discrete_laplace(2, 5).dtype
@@ -95,7 +95,7 @@ class SeededNoise:
     """Repeatable noise for research and tests. It protects nobody: the service refuses it.
 
     Guarantee: none. The distribution is the discrete Laplace up to double rounding.
-    Cost: about 0.1 microseconds a draw.
+    Cost: about 0.1 microseconds per draw.
 
     >>> SeededNoise(1).discrete_laplace(2, 4).tolist() == SeededNoise(1).discrete_laplace(2, 4).tolist()
     True

@@ -48,8 +48,8 @@ class FirstVersion:
 class Snapshot:
     """A state that is stored. The fields of a subclass are its parts: int, int64 arrays, or bytes.
 
-    A part that stored bytes lack has its field's default, and unknown parts are ignored. So a part may be
-    added under the same version.
+    If stored bytes lack a part, the field gets its default; unknown parts are ignored. So a part may be added
+    under the same version.
 
     Attributes:
         code: four letters for the kind of state.

@@ -2,5 +2,5 @@
 
 May import: numpy, ``dphist.arrays``.
 Start at: ``law.py`` (weighted sums of discrete Laplace variables), then ``interval.py``.
-Must stay true: an interval is never shorter than its confidence asks for.
+Must stay true: an interval never holds the truth less often than its confidence says.
 """

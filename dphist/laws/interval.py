@@ -1,17 +1,20 @@
 """Shortest symmetric intervals from the exact law of a weighted sum of discrete Laplace variables.
 
-The characteristic function of one variable of variance s is 1 / (1 + s (1 - cos theta)), so that of the sum S
-is known in closed form. Inverting it makes three approximations; each has a bound that widens the interval:
+The characteristic function of one variable of variance s is 1 / (1 + s (1 - cos theta)), so the
+characteristic function of the sum S is known in closed form. Inverting it takes three approximations. Each
+has a bound, and the interval is widened by these bounds:
 
-- a period: probabilities are read from a Fourier series of period L, which adds P(|S| beyond L - x) at most;
-  a Chernoff bound from the exact moment generating function makes that ``TAIL_SHARE`` of 1 - confidence;
-- a dither: S lies on no lattice in general, so the series is that of S + U with |U| <= eta of
-  Kaiser-Bessel density, whose coefficients fall fast, and P(|S| <= x + eta) >= P(|S + U| <= x);
-  where S is a multiple of some unit, the sum runs over one whole period instead, without a dither;
-- dropped terms: |c_j| is at most the characteristic function over j, so frequencies may be left out wherever
-  the function is below TAIL_SHARE of 1 - confidence over sum 1 / j; whole blocks of them are, by bounds.
+- A period: probabilities are read from a Fourier series of period L. This adds at most P(|S| > L - x). A
+  Chernoff bound from the exact moment generating function chooses L so that this is ``TAIL_SHARE`` of 1 -
+  confidence.
+- A dither: in general S is on no lattice. The series is then that of S + U, with |U| <= eta and a
+  Kaiser-Bessel density, whose coefficients decrease fast; P(|S| <= x + eta) >= P(|S + U| <= x). If S is a
+  multiple of some unit, the sum runs over one whole period instead, without a dither.
+- Dropped terms: |c_j| is at most the characteristic function divided by j. So frequencies may be left out
+  wherever the function is below TAIL_SHARE of 1 - confidence over sum 1 / j. Whole blocks of frequencies are
+  left out, by bounds.
 
-Everything is a table of laws at once; one law alone is a table with one row.
+All functions work on a table of laws; a single law is a table with one row.
 Source: Kuo and Kaiser (1966) for the window; the rest is elementary.
 """
 
@@ -59,10 +62,11 @@ _CELLS_AT_ONCE = 2**20
 def half_width(law: WeightedNoise, confidence: float) -> HalfWidth:
     """Return the least half width of an interval that holds the error with at least this probability.
 
-    Guarantee: P(|error| <= value) >= level >= confidence. The least such value where the error lies on a
-        lattice (whole weights: the least integer; a unit that doubles cannot hold exactly: 2^-10 of it more,
-        so that rounded sums stay within); otherwise within 2.1 * DITHER standard errors of it. Both
-        up to the certificates: 1 - confidence is read as smaller by a few TAIL_SHARE of itself.
+    Guarantee: P(|error| <= value) >= level >= confidence. If the weights are whole, the value is the least
+        such integer. If doubles cannot hold the unit of the weights exactly, the value is larger by 2^-10 of
+        the unit, so that rounded sums stay inside. Other laws: the value is within 2.1 * DITHER standard
+        errors of the least. In all cases 1 - confidence is first reduced by a few ``TAIL_SHARE`` of itself,
+        for the approximations.
     Raises: ValueError for a confidence outside (0, 1).
     Cost: some 0.5 ms; cached.
 
@@ -252,7 +256,7 @@ class _Search:
 def _least_log(weights: FloatArray, variances: FloatArray, turns: FloatArray) -> FloatArray:
     """Return the minimum of log(1 + 2 s sin^2(w theta / 2)) between neighbouring turns; 0 beyond a peak.
 
-    Up to a peak sin(pi w t) is at least 2 w t.
+    Uses that sin(pi w t) is at least 2 w t up to its peak.
     """
     square = weights * turns[..., :-1]
     square *= square
@@ -262,7 +266,7 @@ def _least_log(weights: FloatArray, variances: FloatArray, turns: FloatArray) ->
 
 
 def _least_log_between(weights: FloatArray, variances: FloatArray, turns: FloatArray) -> FloatArray:
-    """Return the minimum between lower and upper ends anywhere: at one end, unless a zero lies between."""
+    """Return the minimum between lower and upper ends: it is at one of them, unless a zero lies between."""
     turns, half = weights * turns, turns.shape[-1] // 2
     square = squared_sine(np.pi * turns)
     least = np.minimum(square[..., :half], square[..., half:])

@@ -13,9 +13,9 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable
 
-# The dither, and with it the excess of an interval, in standard errors.
+# The dither in standard errors; intervals are longer than the shortest by a small multiple of it.
 DITHER = 1 / 256
-# Searches go this much finer than the dither.
+# A search step is this many times finer than the dither.
 STEPS_PER_DITHER = 16
 # Each certificate (period, dither, dropped terms) costs at most this part of 1 - confidence.
 TAIL_SHARE = 1e-5

@@ -31,8 +31,8 @@ def mwem(
     Guarantee: epsilon-DP. The total is measured with scale 1 / share (one event changes it by one). Each
         round spends half of its part on choosing the range with the largest error, an integer that one event
         moves by at most one, drawn with scale 2 / part, and half on its count, which one event changes by
-        one. With ``known_total`` the exact total is used and the neighbours are other ones: histograms that
-        differ by one event moved, whose totals are equal; a range still changes by at most one. Biased.
+        one. With ``known_total`` the exact total is used, and neighbours are histograms that differ by one
+        event moved, so their totals are equal; a range still changes by at most one. Biased.
     Args: rounds, by default chosen from the noisy total times epsilon, as post-processing; known_total;
         total_share of epsilon, unused with a known total; sweeps over all measured queries per round.
     Cost: O(rounds (n + m) + sweeps rounds^3) on a line, since the estimate is uniform between edges of
@@ -106,7 +106,7 @@ class CellEstimate:
                 factor = math.exp(exponent)
                 inside *= factor
                 # One common factor restores the total; it is kept separately. Through rounding, cells that
-                # # hold everything may seem to hold more.
+                # hold everything may seem to hold more.
                 scale *= self.total / (max(self.total - mass, 0.0) + mass * factor)
                 moved = max(moved, abs(exponent))
             masses *= scale

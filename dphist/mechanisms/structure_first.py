@@ -79,20 +79,21 @@ def structure_first(
 ) -> HistogramRelease:
     """Draw k - 1 boundaries from last to first, favouring low deviation, then measure a tree in each bucket.
 
-    Guarantee: epsilon-DP. Each boundary has an equal part e of the partition's share. Given the boundary to
-        its right, a place scores -(least cost of the buckets to its left + cost of the bucket it opens). One
-        event is in one of them and moves the score by at most D: absolute deviation from the median, 1;
-        squared deviation of counts clipped at F, 2 F - 1. It is drawn with scale 2 D / e. Trees: buckets are
-        disjoint, an event is in one tree and changes one node of each of its levels. Answers are unbiased
-        whatever the boundaries; ``variance`` is exact, given them.
+    Guarantee: epsilon-DP. Each boundary gets an equal part e of the partition's share. Given the boundary to
+        its right, the score of a place is minus the sum of two costs: the least cost of the buckets to its
+        left, and the cost of the bucket that begins there. An event is in one of these buckets and changes
+        the score by at most D. With the absolute deviation from the median D is 1; with the squared deviation
+        of counts clipped at F it is 2 F - 1. The place is drawn with scale 2 D / e. Trees: buckets are
+        disjoint, so an event is in one tree and changes one node of each of its levels. Answers are unbiased
+        for any boundaries; ``variance`` is exact, given the boundaries.
     Args: buckets k, by default a tenth of the bins; partition_share, small by default: boundaries add no
         bias, and their noise is so large that more budget for them did not help on DPBench's data; deviation;
         largest_count F, a public bound used for squared deviation only; branching of the trees, 2 in the
         paper's code.
     Cost: O(k n L) for the table of least costs, with buckets of at most L = 8 n / k bins: at most 8 n^2.
     Source: Xu, Zhang, Xiao, Yang, Yu, Winslett (2013), StructureFirst, with trees in buckets and absolute
-        deviation as in their code. F from the data, as in that code, is not private. Their table has no
-        limit L; with it the least cost is no more than theirs for k - k / 8 buckets.
+        deviation as in their code. Their code takes F from the data, which is not private. Their table has no
+        limit L. With the limit, the least cost of k buckets is at most their least cost of k - k / 8 buckets.
     """
     size = request.counts.size
     count = math.ceil(size / 10) if buckets is None else buckets

@@ -12,7 +12,7 @@ from dphist.mechanisms.dawa.partition import least_cost_partition
 # Up to this many pieces every run may be a bucket; beyond it, only runs of a power of two.
 _ALL_RUNS = 4096
 # A bucket costs 2, and a bucket of k of the m pieces costs (2 + 1.2 ln(m / 64)) / k more, in units of
-# # log-likelihood: a single piece has the Laplace tail, and with more pieces more look odd by chance.
+# log-likelihood: a single piece has the Laplace tail, and with more pieces more look odd by chance.
 _BUCKET_COST = 2.0
 _SHORT_COST = 2.0
 _SHORT_COST_GROWTH = 1.2

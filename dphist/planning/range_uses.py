@@ -32,10 +32,11 @@ from dphist.workloads import Workload, WorkloadPart
 def workload_uses(branchings: Int64Array, horizon: int, workload: Workload, anticipating: bool) -> FloatArray:
     """Return the weight of each level's variance from below in a workload's mean squared error.
 
-    Guarantee: exact for prefixes of a causal release; for the rest where the horizon is a multiple of the
-        bins under a top-level node, and close elsewhere (causal windows: up to their share of the epoch).
-    Args: branchings of shape (trees, height), root to leaf; all trees with a root of the epoch, complete
-        or not, or none of them.
+    Guarantee: exact for prefixes of a causal release. For other questions it is exact if the horizon is a
+        multiple of the bins under a top-level node, and close otherwise. For causal windows the relative
+        error is about their share of the epoch.
+    Args: branchings of shape (trees, height), root to leaf. Either all trees have a root of the epoch,
+        complete or not, or none has.
     Returns: shape (trees, height).
     """
     return np.asarray(
@@ -165,14 +166,14 @@ def _causal_ranges(branchings: Int64Array, horizon: int) -> FloatArray:
     factors = branchings.astype(np.float64)
     factors[:, 0] = horizon / width[:, 0]
     uses = np.zeros_like(width)
-    # Means over all bins of a node: beta^2, and what a path below a root uses.
+    # Means over all bins of a node: of beta^2, and of the uses of a level below the root.
     squares = _squares(width) / width**3
     siblings = (factors - 1.0) / 2.0
     paths = siblings + squares
     paths[:, 1:] -= factors[:, 1:] * squares[:, :-1]
     roots = width * siblings
     for level in range(width.shape[1]):
-        # Pairs (a, b), per bin a, of which a's root is of this level.
+        # The number of pairs (a, b), per bin a, for which a's root is of this level.
         pairs = roots[:, level] + (level == 0)
         uses[:, level] += pairs * squares[:, level]
         uses[:, level] += roots[:, level] * (factors[:, level] - 2.0) / 3.0 + (level == 0) * siblings[:, 0]
@@ -200,7 +201,7 @@ def _causal_windows(branchings: Int64Array, horizon: int, bins: int) -> FloatArr
     rows = np.arange(trees)
     taller = np.where(first > 0, bins / above[rows, first], 0.0)[:, np.newaxis]
     uses += np.where(is_taller, 0.0, taller / bins * _suffix_uses(widths, above, branchings, np.int64(bins)))
-    # A root of that first level: d bins of it, then the digits of what is left of the window.
+    # A root of that first level: the window has d bins of it, then the digits of the remaining bins.
     own, k = widths[rows, first], branchings[rows, first]
     whole, rest = np.divmod(bins, own)
     early = np.where(first > 0, (k - 1.0 - whole) / k, 1.0)

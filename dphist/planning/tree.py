@@ -62,9 +62,9 @@ def plan_tree(
     Guarantee: the design's own (epsilon in total for one epoch); shares are rounded down to fractions.
     Args: horizon in bins; epsilon read by its decimal text; workload as ``Workload.of`` reads it, for example
         "prefix", "sliding(24)" or {"prefix": 0.7, "bins": 0.3}; max_events counted of one privacy unit in one
-        epoch; branching root to leaf and shares per level, where they are not to be searched.
+        epoch; branching root to leaf and shares per level, if they are given instead of searched.
     Raises: ValueError naming the argument: a bad number, shares beyond 1, an unknown release.
-    Cost: under a second at a horizon of 2^20; repeated plans are remembered.
+    Cost: under a second at a horizon of 2^20; repeated plans are cached.
 
     >>> design = plan_tree(horizon=1024, epsilon=1)
     >>> design.mean_squared_error("prefix") < 227
@@ -132,7 +132,7 @@ def best_shares(
     Args: branchings of shape (trees, height); rate = epsilon / sensitivity.
     Returns: shares (trees, height), each row summing to 1, and mean squared errors (trees,), as exact as
         ``workload_uses``: causal prefixes always, the rest if the horizon cuts off no node.
-    Cost: O(trees * height) a round.
+    Cost: O(trees * height) per round.
     """
     whole = np.array(branchings, dtype=np.int64)
     factors = children_within(whole, horizon)

@@ -23,7 +23,7 @@ class ProductCounter:
         appear in text.
     Args: design; noise source. An anticipating design draws the whole epoch's noise now.
     Cost: a push draws (1 + 1/k + 1/k^2 + ...) times ``design.columns`` noises on average, with all time
-        levels at worst; memory O(height * columns), anticipating 24 bytes a bin and column.
+        levels at worst; memory O(height * columns), anticipating 24 bytes per bin and column.
 
     >>> from dphist import SeededNoise, plan_product
     >>> counter = ProductCounter(plan_product(4, 1e9, keys=2, buckets=2), SeededNoise(0))

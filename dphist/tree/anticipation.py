@@ -64,13 +64,14 @@ def _pool(bins: FloatArray, variances: FloatArray, first: FloatArray, second: Fl
 
 
 def anticipating_uses(children: FloatArray, horizon: int) -> FloatArray:
-    """Return how much each level's variance from below counts in the mean squared error of a running count.
+    """Return the weight of each level's variance from below in the mean squared error of a running count.
 
     Guarantee: exact if the horizon is a multiple of the bins under a top-level node. Otherwise a close
         approximation, which counts the last top-level node as a fraction of a node.
-    Args: branchings of shape (trees, height), root to leaf.
-    Returns: shape (trees, height): the mean over t of C_j / x + alpha^2 - (C_j / x + alpha)^2 / k below a
-        node, and of C_j / x + alpha^2 below the root.
+    Args: children per node of each level, shape (trees, height), root to leaf.
+    Returns: shape (trees, height): the mean over t of c + alpha^2 - (c + alpha)^2 / k below a node, and of c
+        + alpha^2 below the root. Here c is the number of whole children before t, and alpha as in
+        ``prefix_error.py``.
     """
     uses = np.empty_like(children)
     widths = np.ones(len(children))

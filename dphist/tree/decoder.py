@@ -125,9 +125,9 @@ class DecoderWeights:
     """The decoder's integer weights, in units of 2^-24, per inner level, root side first.
 
     ``children`` (nodes,): the weight of the children's sum in a node's estimate. ``parts`` (nodes,
-    branching): the part of a node's correction that its first 1, 2, ... children get together; all of it from
-    the last child on. ``rounding_units`` bounds, in units of 2^-16, how far any published value is from the
-    exact linear map of these weights.
+    branching): the part of a node's correction that goes to its first child, its first two children, and so
+    on; from the last child on this is the whole correction. ``rounding_units`` bounds, in units of 2^-16, how
+    far any published value is from the exact linear map of these weights.
     """
 
     children: tuple[Int64Array, ...]

@@ -33,7 +33,7 @@ __all__ = ["Estimate", "Interval", "ReleasedForest", "Series", "least_squares", 
 class Interval:
     """[lower, upper] around an estimate; it holds the truth with probability at least ``level``.
 
-    Guarantee: for one answer, chosen before looking at the noise; not for the worst of many.
+    Guarantee: for one answer that was chosen before looking at the values; not for the worst of many.
     """
 
     lower: float | FloatArray
@@ -82,7 +82,7 @@ class ReleasedForest:
     Guarantee: post-processing; estimates are unbiased and of the least variance among all linear ones from
         complete nodes, up to ``Estimate.rounding``.
     Args: the epoch's design; width in cells.
-    Cost: 16 bytes a node and cell, and 8 a bin and cell.
+    Cost: 16 bytes per node and cell, and 8 bytes per bin and cell.
     """
 
     def __init__(self, design: TreeDesign, width: int = 1) -> None:

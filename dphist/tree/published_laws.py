@@ -109,7 +109,7 @@ class _Walk:
         return np.asarray(alpha + np.where(parent == node[:, np.newaxis], parts, 0.0).sum(axis=1))
 
     def _handed(self, level: int, node: Int64Array, child: Int64Array) -> FloatArray:
-        """Return the part of a node's correction that falls to its children before ``child``."""
+        """Return the part of a node's correction that goes to its children before ``child``."""
         parts, k = self.weights.parts[level - 1], self.design.branching[level]
         before = np.minimum(np.maximum(child - node * k, 0), k)
         return np.where(before > 0, parts[node, before - 1] * _UNIT, 0.0)

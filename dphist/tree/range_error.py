@@ -1,13 +1,14 @@
 """The exact error of any declared workload on a tree whose nodes may have different noise.
 
-Anticipating answers are differences of two published running counts, so a range's variance needs their
-covariance. With alpha_t the part of a node's correction that lands before t, and R_t = C_j + x_j alpha_t the
-variance of its children's sums before t (the notation of ``prefix_error.py``), two edges a < b that cut one
-node with children's variances B have there the covariance
+Anticipating answers are differences of two published running counts, so the variance of a range needs the
+covariance of two counts. Let alpha_t be the part of a node's correction that lands before t, and let R_t =
+C_j + x_j alpha_t be the variance of its children's sums before t (the notation of ``prefix_error.py``). If
+two edges a < b cut one node, and B is the sum of the variances of its children, their covariance at this node
+is
 
     C_j + x_j alpha_a alpha_b   (both in child j; R_a if a lies in an earlier child)   -   R_a R_b / B
 
-and none where they cut different nodes. All ranges together need no pairs: summed over all a < b, the
+If they cut different nodes it is 0. The mean over all ranges needs no covariances: summed over all a < b, the
 variance of o_b - o_a is (T + 1) sum of var o_t - var(sum of o_t).
 
 Causal answers are taken when the range's last bin closes: the best linear unbiased estimate from the nodes
@@ -158,7 +159,7 @@ def _suffixes(shape: TreeShape, horizon: int, below: Sequence[FloatArray]) -> It
 def _causal_ranges(shape: TreeShape, horizon: int, below: Sequence[FloatArray], running: FloatArray) -> float:
     """Return the sum of the variances of all ranges [a, b), each estimated when bin b - 1 closes."""
     live = np.append(0.0, running)
-    # sums[b]: of live over edges below b.
+    # sums[b] is the sum of live over the edges below b.
     sums = np.append(0.0, np.cumsum(live))
     total, suffixes = 0.0, list(_suffixes(shape, horizon, below))
     for tree, above in zip(suffixes, [*suffixes[1:], None], strict=True):

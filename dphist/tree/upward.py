@@ -91,7 +91,7 @@ class UpwardPass:
         Args: nodes: for each measured level, root side first, the noisy counts completed, shape (n, width).
         Returns: their estimates from below, in the same shapes, and the running count after each bin, shape
             (bins, width); both in units of 2^-16.
-        Cost: O(bins * width) over all levels together, and O(height * width) a call.
+        Cost: O(bins * width) over all levels together, and O(height * width) per call.
         """
         before = self.live()
         estimates = [np.left_shift(values, VALUE_BITS) for values in nodes]

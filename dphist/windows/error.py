@@ -60,7 +60,7 @@ def window_error(
     Guarantee: every |error of a cumulative count| <= reach at once with at least this confidence, but for
         one chance in 10^6 over seeds; the same holds for counts and bucket_reach. Standard errors are
         estimates, within a few per cent.
-    Args: options of the mechanism, as ``window_options.as_arguments`` gives them.
+    Args: options of the mechanism, as ``options.as_arguments`` gives them.
     Raises: ValueError for a confidence outside (0, 0.999].
     Cost: thousands of runs over zeros, some seconds; cached.
     """

@@ -19,8 +19,8 @@ from dphist.mechanisms.trees.weighted_tree import IntervalTree
 
 PARTITION_SHARE = Fraction(1, 4)
 # Cost of a bucket beyond 1 / epsilon_2, in units of the largest noise scale, so that buckets are not chosen
-# # for their noise. Set once on the seven histograms of the paper and three epsilons. With all lengths, more
-# # intervals compete, so the cost is higher.
+# for their noise. Set once on the seven histograms of the paper and three epsilons. With all lengths, more
+# intervals compete, so the cost is higher.
 BUCKET_PENALTY = 2.5
 BUCKET_PENALTY_ALL = 4.0
 # Largest change that one event can cause in two bucket costs combined, per choice of centre.

@@ -66,16 +66,17 @@ def adaptive_grid(
 ) -> HistogramRelease:
     """Measure a coarse grid, cut each block as finely as its noisy count justifies, measure again (AG).
 
-    Guarantee: epsilon-DP. As ``uniform_grid`` for the total; then one event changes one coarse block and one
-        fine block by one, each with its share of what is left (two of each under the relation of
-        ``known_total``, with scales doubled). How fine a block is cut depends on its noisy count. Biased if
-        counts within a fine block are not uniform, and by the coarse noise, which decides how a block is cut
-        and also enters its estimate. So no ``variance`` is stated.
-    Args: constant c0 and fine_constant c1 of the two grids; coarse_share alpha of what the total leaves;
-        known_total; total_share of epsilon.
+    Guarantee: epsilon-DP. The total is measured as in ``uniform_grid``. Then one event changes one coarse
+        block and one fine block by one; coarse and fine blocks each have a share of the remaining epsilon.
+        (With ``known_total`` an event that is moved changes two blocks of each, and scales are doubled.) How
+        finely a block is cut depends on its noisy count. Biased if counts within a fine block are not
+        uniform. Also biased by the coarse noise, which decides how a block is cut and enters its estimate as
+        well; so no ``variance`` is stated.
+    Args: constant c0 and fine_constant c1 of the two grids; coarse_share alpha of the epsilon left by the
+        total; known_total; total_share of epsilon.
     Cost: O(bins).
-    Source: Qardaji, Yang, Li (2013), section 4. Where a coarse block has k fine ones, the two are averaged by
-        inverse variance with that k, which their formula takes as m2^2 even where bins allow fewer.
+    Source: Qardaji, Yang, Li (2013), section 4. If a coarse block has k fine ones, the two measurements are
+        averaged by inverse variance with that k. Their formula uses m2^2 for k, even if there are fewer bins.
     """
     total = float(request.counts.sum()) if known_total else noisy_total(request, total_share)
     epsilon_coarse = request.ledger.spend(

@@ -30,7 +30,7 @@ def hybridtree(
         single bins, the default; the noise's ``variance``, given the cuts, is then the whole squared error.
     Args: median_levels, by default half of the quadtree's depth; median_share of epsilon; depth, levels
         below the root, by default as many as it takes to reach single bins.
-    Cost: O(bins) a level.
+    Cost: O(bins) per level.
     Source: Cormode, Procopiuc, Srivastava, Shen, Yu (2012), section 3.3, with their share of 0.3.
     """
     medians = max(request.counts.shape).bit_length() // 2 if median_levels is None else median_levels

@@ -156,7 +156,7 @@ class RectangleTree:
         Args: variances of the measured rectangles, one array per level.
         Cost: O(rectangles) per range.
         Source: a measured rectangle of variance s, over parts whose sum is known with variance t and moves
-            with the range by a, takes a^2 / (s + t) off the range's variance; a and t then shrink by
+            with the range by a, lowers the range's variance by a^2 / (s + t); a and t then shrink by
             s / (s + t).
         """
         below = [variances[-1]]

@@ -89,7 +89,7 @@ def h(request: Request, *, branching: int = 2) -> HistogramRelease:
         the noise has scale levels / epsilon. Unbiased; the variance of a range is the number of its nodes
         times the noise's. Answers are not consistent: a range may differ from the sum of its parts.
     Args: branching, children of a node.
-    Cost: O(n) draws; O(log n) a range.
+    Cost: O(n) draws; O(log n) per range.
     Source: Hay et al. (2010), section 4.
     """
     tree, measured = _measured_equally(request, branching, root=True)
@@ -126,7 +126,7 @@ def h_bar_nonnegative(request: Request, *, branching: int = 2, round_counts: boo
         data. Nodes are not negative, and whole if rounded. The fewest possible nodes answer a range, since a
         sum of bins would add up the bias of bins that were set to zero.
     Args: branching, children of a node; round_counts, whether to round to the nearest whole number.
-    Cost: O(n); O(log n) a range.
+    Cost: O(n); O(log n) per range.
     Source: Hay et al. (2010), section 4.2.
     """
     tree, measured = _measured_equally(request, branching, root=True)

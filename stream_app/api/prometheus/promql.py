@@ -182,7 +182,7 @@ class _Reader:
 
 
 # Alternatives of plain words with stars, as Grafana generates them. At most one pair of parentheses, so that
-# # matching cannot backtrack for long.
+# matching cannot backtrack for long.
 _PATTERN = re.compile(r"[\w\-. :/|()]*(?:\.[*+][\w\-. :/|()]*){0,3}")
 
 
