@@ -47,7 +47,7 @@ class Candidate:
     Args: tree in words; error, the root of the workload's mean squared error, or None if it answers running
         counts only; variances of the running count at t = 1..horizon; draws of noise per epoch; most_draws
         that one closing bin may need (0: all are drawn ahead); memory in bytes of an epoch's nodes, published
-        values and secret noise; design, if the planner can make one for it.
+        values and secret noise; design, if it has a ``TreeDesign``.
     """
 
     name: str

@@ -19,8 +19,8 @@ from dphist.privacy import Exact, exact
 class KaryCounter:
     """The plain k-ary tree: each prefix is a sum of at most k - 1 nodes per level.
 
-    Guarantee: epsilon-DP for streams that differ by one event: one node per level holds it, and every level has
-        discrete Laplace noise of scale height / epsilon. Adaptive streams included, as in ``decoder.py``.
+    Guarantee: epsilon-DP for streams that differ by one event: one node per level holds it, and every level
+        has discrete Laplace noise of scale height / epsilon. Also for adaptive streams, as in ``decoder.py``.
     Args: horizon in bins; branching at least 2; width in cells.
     Cost: O(height * horizon * width), once; then O(width) per push.
     Source: Chan, Shi, Song (2011) for k = 2.
