@@ -1,6 +1,6 @@
 """How long a reader waits while another address attacks the API; JSON under results/.
 
-    python -m benchmarks.attacks        (a part of make bench-api)
+    python -m benchmarks.attacks [SECONDS [ATTACK ...]]       (a part of make bench-api)
 
 The service runs in separate processes. It serves a stream of 300 keys and a stream of windows. A reader at
 127.0.0.2 asks five counts a second. Attackers at 127.0.0.1 have one processor for themselves, with lower
@@ -217,7 +217,7 @@ def attacked(port: int, name: str) -> Iterator[None]:
     if ATTACKS[name] is None:
         yield
         return
-    command = [sys.executable, "-m", "benchmarks.attacks", name, str(port)]
+    command = [sys.executable, "-m", "benchmarks.attacks", "attack", name, str(port)]
     with subprocess.Popen(command, cwd=Path(__file__).parents[1]) as process:
         try:
             time.sleep(1.0)
@@ -251,14 +251,14 @@ def described(times_s: list[float]) -> dict[str, Any]:
     }
 
 
-def measured(seconds: float = SECONDS) -> dict[str, Any]:
-    """Return the measurements of every attack."""
+def measured(seconds: float, *names: str) -> dict[str, Any]:
+    """Return the measurements of some attacks. Args: names, none for all."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name, service(Path(name), port):
         asyncio.run(reader_times_s(port, 2.0))
-        for attack in ATTACKS:
+        for attack in names or ATTACKS:
             with attacked(port, attack):
                 found[attack] = described(asyncio.run(reader_times_s(port, seconds)))
             print(attack, json.dumps(found[attack]), flush=True)
@@ -267,13 +267,16 @@ def measured(seconds: float = SECONDS) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write the result. With a name and a port as arguments, attack instead."""
-    if len(sys.argv) == 3:
-        _attack(sys.argv[1], int(sys.argv[2]))
-        return
-    result: dict[str, Any] = {"processors": os.cpu_count(), "attacks": measured(*map(float, sys.argv[1:]))}
-    result["waiting_for_one"] = round(os.getloadavg()[0], 1)
-    RESULTS.write_text(json.dumps(result, indent=2) + "\n")
+    """Measure and write the results, beside those of attacks that are not measured; or attack."""
+    match sys.argv[1:]:
+        case ["attack", name, port]:
+            _attack(name, int(port))
+        case given:
+            known = json.loads(RESULTS.read_text())["attacks"] if len(given) > 1 else {}
+            found = measured(float(given[0]) if given else SECONDS, *given[1:])
+            result: dict[str, Any] = {"processors": os.cpu_count(), "attacks": known | found}
+            result["waiting_for_one"] = round(os.getloadavg()[0], 1)
+            RESULTS.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import numpy as np
 from dphist.laws.interval import half_widths
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
+from stream_app.api import formats
 from stream_app.api.distribution import axes_of
 from stream_app.api.ranges import edge, edges_of, released, span_of
 from stream_app.api.schemas import (
@@ -139,6 +140,11 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
             "note": _note(found),
         }
     )
+
+
+def rendered_series(view: StreamView, query: SeriesQuery, form: formats.Format) -> bytes:
+    """Answer a series in a format. Raises: QueryError."""
+    return formats.rendered(series(view, query), form)
 
 
 def _consistent(view: StreamView, query: SeriesQuery) -> SeriesAnswer:

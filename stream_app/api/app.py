@@ -39,9 +39,12 @@ epoch:seq. Errors are JSON with one line that says what, where and the remedy.
 """
 
 
-def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
-    """Return the application over one reader. It reads visible releases until shutdown."""
-    replicas, apart = Replicas(reader), Apart()
+def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY, apart: Apart | None = None) -> FastAPI:
+    """Return the application over one reader. It reads visible releases until shutdown.
+
+    Args: apart, the process for long computations, which ends at shutdown; None: another one.
+    """
+    replicas, apart = Replicas(reader), apart or Apart()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -62,7 +65,7 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY) -> FastAPI:
         redoc_url=None,
     )
     app.state.replicas = replicas
-    app.state.glances = Glances(replicas)
+    app.state.glances = Glances(replicas, apart)
     app.state.long_turns = LongTurns()
     app.state.followers = followers_of(rules.limits)
     app.state.making_turns = LongTurns(together=1)

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from stream_app.api.admission.apart import ProcessEndedError
 from stream_app.api.admission.turns import TooManyError
 from stream_app.api.schemas import ErrorAnswer
 from stream_app.core.answered import QueryError
@@ -32,6 +33,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(TooManyError, _too_many)
     app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(ProcessEndedError, _ended)
     app.add_exception_handler(Exception, _fault)
 
 
@@ -73,6 +75,12 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
 
 async def _too_many(_request: Request, error: Exception) -> JSONResponse:
     answer = reply(429, str(error))
+    answer.headers["Retry-After"] = "1"
+    return answer
+
+
+async def _ended(_request: Request, error: Exception) -> JSONResponse:
+    answer = reply(503, str(error))
     answer.headers["Retry-After"] = "1"
     return answer
 

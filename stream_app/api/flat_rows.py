@@ -5,7 +5,6 @@ One row per key, bucket or level, with its error, as ``/api/v1/rows`` does for s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -47,19 +46,19 @@ class QuantileRows(QuantileQuery):
 @router.get("/keys")
 async def keys(request: Request, query: Annotated[KeyRows, Query()]) -> Response:
     """One row per key: events from start to end."""
-    return await _answer(request, query.stream, lambda view: key_rows(view, query))
+    return await answered(request, replica_of(request, query.stream), key_rows, query)
 
 
 @router.get("/cdf")
 async def cdf(request: Request, query: Annotated[CdfRows, Query()]) -> Response:
     """One row per bucket: events below its end, with the band."""
-    return await _answer(request, query.stream, lambda view: cdf_rows(view, query))
+    return await answered(request, replica_of(request, query.stream), cdf_rows, query)
 
 
 @router.get("/quantile")
 async def quantile(request: Request, query: Annotated[QuantileRows, Query()]) -> Response:
     """One row per level."""
-    return await _answer(request, query.stream, lambda view: quantile_rows(view, query))
+    return await answered(request, replica_of(request, query.stream), quantile_rows, query)
 
 
 def key_rows(view: StreamView, query: KeyRows) -> Rows:
@@ -99,7 +98,3 @@ def quantile_rows(view: StreamView, query: QuantileRows) -> Rows:
             for one in found.quantiles
         ]
     )
-
-
-async def _answer(request: Request, stream: str, make: Callable[[StreamView], Rows]) -> Response:
-    return await answered(request, replica_of(request, stream), make)

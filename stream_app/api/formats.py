@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from stream_app.api.schemas import SeriesAnswer
 from stream_app.core.answered import QueryError
 from stream_app.core.instants import format_instant
+from stream_app.core.query import StreamView
 
 Format = Literal["json", "csv", "arrow"]
 
@@ -19,6 +22,11 @@ CONTENT_TYPES: Mapping[Format, str] = {
     "arrow": "application/vnd.apache.arrow.stream",
 }
 _NUMBERS = ("value", "stderr", "lower", "upper")
+
+
+def as_json(view: StreamView, make: Callable[..., BaseModel], *arguments: object) -> bytes:
+    """Return an answer as JSON. Args: make, of the view and the arguments."""
+    return make(view, *arguments).model_dump_json().encode()
 
 
 def chosen(parameter: Format | None, accept: str) -> Format:

@@ -7,9 +7,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from weakref import WeakKeyDictionary
 
-from starlette.concurrency import run_in_threadpool
-
 from dphist.laws.interval import half_widths
+from stream_app.api.admission.apart import Apart
 from stream_app.api.answers import DEFAULT_CONFIDENCE, summary
 from stream_app.api.panels.schemas import Overview, OverviewStream, Sparkline
 from stream_app.api.replica import Replicas, StreamReplica
@@ -35,6 +34,11 @@ def overview_of(view: StreamView, states: Mapping[str, State]) -> OverviewStream
         firing=[name for name, state in sorted(states.items()) if state.phase == "firing"],
         pending=[name for name, state in sorted(states.items()) if state.phase == "pending"],
     )
+
+
+def overview_text(view: StreamView, states: Mapping[str, State]) -> bytes:
+    """Return a stream's part of the overview as JSON."""
+    return overview_of(view, states).model_dump_json().encode()
 
 
 def sparkline(view: StreamView) -> Sparkline | None:
@@ -64,8 +68,8 @@ def next_release(view: StreamView) -> str | None:
 class Glances:
     """The overview of every stream, computed once per release and change of an alert."""
 
-    def __init__(self, replicas: Replicas) -> None:
-        self._replicas = replicas
+    def __init__(self, replicas: Replicas, apart: Apart) -> None:
+        self._replicas, self._apart = replicas, apart
         self._alerts: dict[str, bytes] = {}
         self._by_stream: dict[str, dict[str, State]] = {}
         self._last: WeakKeyDictionary[StreamReplica, bytes] = WeakKeyDictionary()
@@ -106,8 +110,8 @@ class Glances:
     async def one(self, replica: StreamReplica) -> bytes | None:
         """Return a stream as JSON; None before it can be read.
 
-        While a long computation reads the stream, its previous state is repeated, so that one stream does not
-        delay the others.
+        While a long question about the stream is answered, its previous state is repeated, so that one stream
+        does not delay the others.
         """
         states = self._states(replica.stream)
         key = ("overview", tuple(sorted((name, state.phase) for name, state in states.items())))
@@ -118,7 +122,7 @@ class Glances:
         last = self._last.get(replica)
         try:
             async with asyncio.timeout(None if last is None else LOOK_S):
-                await replica.busy.acquire()
+                await replica.asked_apart.acquire()
         except TimeoutError:
             return last
         try:
@@ -126,12 +130,14 @@ class Glances:
             if view is None:
                 return None
             if (found := replica.answers.get(key)) is None:
-                made = await run_in_threadpool(overview_of, view, states)
-                found = replica.answers[key] = made.model_dump_json().encode()
+                seq, private = view.visible_seq, view.private
+                found = await self._apart.of_view(view, overview_text, states)
+                if (replica.view, view.visible_seq, view.private) == (view, seq, private):
+                    replica.answers[key] = found
             self._last[replica] = found
             return found
         finally:
-            replica.busy.release()
+            replica.asked_apart.release()
 
     def _readable(self, may_read: MayRead) -> list[StreamReplica]:
         return [one for name, one in sorted(self._replicas.by_name.items()) if may_read(name)]

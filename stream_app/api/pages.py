@@ -7,14 +7,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
-from starlette.concurrency import run_in_threadpool
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stream_app.api import errors, metrics
 from stream_app.api.admission.access import may_read
 from stream_app.api.replica import STALE_AFTER_S, Replicas
-from stream_app.api.replies import long_turn
+from stream_app.api.replies import apart_of, computed, long_turn
 from stream_app.api.schemas import Health, NoQuery
 from stream_app.core.alerts.states import State
 
@@ -109,16 +108,11 @@ async def metrics_text(request: Request, _query: Nothing) -> Response:
     """Private values in Prometheus' text format."""
     replicas: Replicas = request.app.state.replicas
     readable = [one for name, one in sorted(replicas.by_name.items()) if may_read(request, name)]
+    newest = [await computed(request, one, metrics.Newest.of) for one in readable if one.view is not None]
+    states = {name: State.from_json(text) for name, text in replicas.alerts.items()}
+    of_reader = {
+        name: one for name, one in states.items() if one.last and may_read(request, one.last["stream"])
+    }
     async with long_turn(request):
-        read = []
-        for replica in readable:
-            async with replica.busy:
-                if replica.view is not None:
-                    read.append(await run_in_threadpool(metrics.Newest.of, replica.view))
-        states = {name: State.from_json(text) for name, text in replicas.alerts.items()}
-        text = await run_in_threadpool(
-            metrics.exposition,
-            read,
-            {name: one for name, one in states.items() if one.last and may_read(request, one.last["stream"])},
-        )
+        text = await apart_of(request).of(metrics.exposition, newest, of_reader)
     return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})

@@ -10,17 +10,15 @@ import logging
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import islice
 from operator import itemgetter
 
-from dphist.arrays import Int64Array
 from stream_app.core.alerts.states import State
-from stream_app.core.answered import Missing
 from stream_app.core.ledger import Statement, statement
 from stream_app.core.query import StreamView
-from stream_app.core.records import LedgerEntry, PublicState
+from stream_app.core.records import LedgerEntry
 from stream_app.outage import Outage
 from stream_app.ports import PublicReader
 from stream_app.shared_answer import SharedAnswer
@@ -30,7 +28,6 @@ from stream_app.together import each_to_its_end
 log = logging.getLogger(__name__)
 
 Stated = Callable[[str], Awaitable[Statement]]
-Block = tuple[Missing, Int64Array]
 
 RECENT_ROWS = 4_096  # followers that are further behind read from the store
 POLL_S = 0.2  # interval for reading everything, including alerts and new streams
@@ -43,27 +40,22 @@ _WOKEN_A_TURN = 16
 
 
 class StreamReplica:
-    """One stream's view for answers, and its last rows for followers.
-
-    While a thread reads the view, the view does not grow, but followers still get new rows.
-    """
+    """One stream's view for answers, and its last rows for followers."""
 
     def __init__(self, reader: PublicReader, stream: str) -> None:
         self.stream = stream
         self.view: StreamView | None = None
-        self.busy = asyncio.Lock()  # held while a thread reads the view, and while the view grows
+        self.asked_apart = asyncio.Lock()  # held by the one question that another process answers
         self.answers: dict[object, bytes] = {}  # rendered answers at the view's seq
-        self.seq = 0  # of the last bin that followers may see; the view may be behind
+        self.seq = 0  # of the last bin that followers may see
         self.closed = False
         self._reader = reader
         self._recent: deque[tuple[int, bytes]] = deque(maxlen=RECENT_ROWS)
         self._waiting: dict[asyncio.Future[None], None] = {}  # followers that wait for new rows
-        self._growing: asyncio.Task[None] | None = None
 
     async def refresh(self, stated: Stated | None = None) -> None:
         """Read newly visible releases; readers see all of them or none.
 
-        It does not wait for threads that read the view: the view grows when they are done.
         Args: stated, reads a source's statement from its ledger. It is called before anything is shown,
             because visible releases are always in the ledger already.
         Raises: the reader's exception if the store cannot be read.
@@ -72,18 +64,12 @@ class StreamReplica:
         if state is None:
             self.view, self.seq = None, 0
             return
-        if self.view is not None and self.view.is_at(state):
+        if self.view is not None and self.view.shown == state:
             return
         view = self.view
         if view is None or not view.continues_to(state):
             view = StreamView(state.strategy)  # nobody reads it yet
             self._recent.clear()
-        elif self._growing is not None and not self._growing.done():
-            rows = await self._new_rows(state.visible_seq)
-            if stated is not None:
-                self.state(await stated(view.strategy.source))
-            self._hand_on(state.visible_seq, rows)
-            return
         wanted = view.missing(state)
         width = view.strategy.kind.tables
         tiles, rows = await asyncio.gather(
@@ -92,24 +78,12 @@ class StreamReplica:
             ),
             self._new_rows(state.visible_seq),
         )
-        blocks = list(zip(wanted, tiles, strict=True))
         if stated is not None:
             view.state(await stated(view.strategy.source))
-        if view is self.view and self.busy.locked():
-            self._growing = asyncio.create_task(self._grow_in_turn(view, state, blocks))
-        else:
-            self._grow(view, state, blocks)
-        self._hand_on(state.visible_seq, rows)
-
-    async def _grow_in_turn(self, view: StreamView, state: PublicState, blocks: Sequence[Block]) -> None:
-        async with self.busy:
-            if view is self.view:
-                self._grow(view, state, blocks)
-
-    def _grow(self, view: StreamView, state: PublicState, blocks: Sequence[Block]) -> None:
-        view.extend(state, blocks)
+        view.extend(state, zip(wanted, tiles, strict=True))
         self.view = view
         self.answers.clear()
+        self._hand_on(state.visible_seq, rows)
 
     def state(self, statement: Statement) -> None:
         """Update the source's privacy statement; answers that differ from it are computed again."""

@@ -1,24 +1,34 @@
-"""Answer a question about a stream: from the cache, at once, or in a thread when it is its turn."""
+"""Answer a question about a stream: from the cache, at once, or in a process apart when it is its turn."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from pydantic import BaseModel
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from stream_app.api import formats
 from stream_app.api.admission.access import reader_of
+from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.turns import LongTurns
+from stream_app.api.admission.work import LONG_US, QUICK_US
 from stream_app.api.replica import StreamReplica
 from stream_app.core.query import StreamView
 
+Answer = TypeVar("Answer")
+Compute = Callable[..., Awaitable[Any]]
+
 KEPT_ANSWERS = 64  # rendered answers per stream, forgotten at the next release
-QUICK_EPOCHS = 64  # an answer over at most this many epochs takes milliseconds, and is computed at once
+
+
+def apart_of(request: Request) -> Apart:
+    """Return the process that computes what takes long."""
+    found: Apart = request.app.state.apart
+    return found
 
 
 @asynccontextmanager
@@ -49,36 +59,72 @@ async def _turn(request: Request, turns: LongTurns) -> AsyncIterator[None]:
         yield
 
 
+@asynccontextmanager
+async def _work(request: Request, us: float, replica: StreamReplica) -> AsyncIterator[Compute]:
+    """Yield how to compute an answer: at once if it takes a moment, else apart, when it is the reader's turn.
+
+    Args: us, an estimate of the work (``admission/work.py``).
+    Raises: as ``long_turn``.
+    """
+    if us <= QUICK_US:
+        yield _at_once
+        return
+    async with long_turn(request), replica.asked_apart:
+        yield apart_of(request).of_view
+
+
+async def _at_once(view: StreamView, make: Callable[..., Any], *arguments: object) -> Any:
+    return make(view, *arguments)
+
+
+async def computed(
+    request: Request,
+    replica: StreamReplica,
+    make: Callable[..., Answer],
+    *arguments: object,
+    us: float = LONG_US,
+) -> Answer:
+    """Return what ``make`` returns for a stream's view.
+
+    Args: make, a function of a module, of the view and the arguments; us, an estimate of its work.
+    Raises: what ``make`` raises; as ``long_turn``.
+    """
+    async with _work(request, us, replica) as compute:
+        answer: Answer = await compute(_view_of(replica), make, *arguments)
+        return answer
+
+
 async def answered(
-    request: Request, replica: StreamReplica, make: Callable[[StreamView], BaseModel]
+    request: Request,
+    replica: StreamReplica,
+    make: Callable[..., BaseModel],
+    *arguments: object,
+    us: float = LONG_US,
 ) -> Response:
-    """Return the answer of ``make`` as JSON, computed in a thread when it is the reader's turn."""
-    return await rendered(request, replica, lambda view: make(view).model_dump_json().encode())
-
-
-async def answered_soon(
-    request: Request, replica: StreamReplica, make: Callable[[StreamView], BaseModel]
-) -> Response:
-    """Return the answer of ``make``, computed at once if the stream has few epochs (milliseconds)."""
-    assert replica.view is not None
-    if len(replica.view.epochs) > QUICK_EPOCHS:
-        return await answered(request, replica, make)
-    asked = _Asked.of(request, replica, "json")
-    return asked.known() or asked.reply(make(asked.view).model_dump_json().encode())
+    """Return the answer of ``make`` as JSON. Args and raises: as ``computed``."""
+    return await rendered(request, replica, formats.as_json, make, *arguments, us=us)
 
 
 async def rendered(
     request: Request,
     replica: StreamReplica,
-    make: Callable[[StreamView], bytes],
+    make: Callable[..., bytes],
+    *arguments: object,
+    us: float = LONG_US,
     form: formats.Format = "json",
 ) -> Response:
-    """Return the answer of ``make`` in a format, computed in a thread when it is the reader's turn."""
+    """Return the bytes of ``make``, cached and with an ETag. Args and raises: as ``computed``."""
     if (known := _Asked.of(request, replica, form).known()) is not None:
         return known
-    async with long_turn(request), replica.busy:
+    async with _work(request, us, replica) as compute:
         asked = _Asked.of(request, replica, form)  # the stream may have grown, or the answer exist
-        return asked.known() or asked.reply(await run_in_threadpool(make, asked.view))
+        return asked.known() or asked.reply(await compute(asked.view, make, *arguments))
+
+
+def _view_of(replica: StreamReplica) -> StreamView:
+    if replica.view is None:
+        raise ClientDisconnect  # the stream was removed while this question waited
+    return replica.view
 
 
 @dataclass(frozen=True)
@@ -94,19 +140,14 @@ class _Asked:
 
     @classmethod
     def of(cls, request: Request, replica: StreamReplica, form: formats.Format) -> _Asked:
-        view = replica.view
-        if view is None:
-            raise ClientDisconnect  # the stream was removed while this question waited
-        suffix = "" if form == "json" else f":{form}"
-        if view.private != view.declaration.private:
-            suffix += ":not-private"  # the same values, but the source is no longer private
+        view = _view_of(replica)
         return cls(
             replica,
             view,
             form,
             # Uses only the path and query: a reader may choose any header Host.
             (request.scope["path"], request.scope["query_string"], form),
-            f'"{view.epoch}:{view.visible_seq}{suffix}"',
+            _etag(view, form),
             request.headers.get("if-none-match", ""),
         )
 
@@ -123,12 +164,19 @@ class _Asked:
         return None if body is None else self._with(body)
 
     def reply(self, body: bytes) -> Response:
-        """Return an answer, and cache it."""
+        """Return an answer, and cache it unless the stream has grown or begun anew meanwhile."""
         if len(self.replica.answers) >= KEPT_ANSWERS:
             self.replica.answers.clear()
-        if self.replica.view is self.view:  # unless the stream was restarted meanwhile
+        if self.replica.view is self.view and _etag(self.view, self.form) == self.etag:
             self.replica.answers[self.key] = body
         return self._with(body)
 
     def _with(self, body: bytes) -> Response:
         return Response(body, headers=self.headers | {"Content-Type": formats.CONTENT_TYPES[self.form]})
+
+
+def _etag(view: StreamView, form: formats.Format) -> str:
+    suffix = "" if form == "json" else f":{form}"
+    if view.private != view.declaration.private:
+        suffix += ":not-private"  # the same values, but the source is no longer private
+    return f'"{view.epoch}:{view.visible_seq}{suffix}"'

@@ -7,13 +7,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import run_in_threadpool
 
 from stream_app.api import answers, distribution, errors, formats, sse, windows
 from stream_app.api.admission.access import may_read, reader_of
 from stream_app.api.admission.turns import Places
+from stream_app.api.admission.work import epochs_us
 from stream_app.api.replica import Replicas, StreamReplica
-from stream_app.api.replies import answered, answered_soon, making_turn, rendered
+from stream_app.api.replies import answered, apart_of, making_turn, rendered
 from stream_app.api.schemas import (
     MAX_WHOLE,
     AlertList,
@@ -34,7 +34,6 @@ from stream_app.api.schemas import (
     StreamList,
 )
 from stream_app.api.window_schemas import WindowAnswer, WindowQuery
-from stream_app.core.query import StreamView
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 
@@ -84,13 +83,13 @@ async def list_alerts(request: Request, _query: Nothing) -> AlertList:
 @router.get("/streams/{stream}", response_model=StreamDetail)
 async def show_stream(request: Request, replica: Known, _query: Nothing) -> Response:
     """One stream: its running count, its tree and its epochs."""
-    return await answered_soon(request, replica, answers.detail)
+    return await answered(request, replica, answers.detail, us=epochs_us(replica.view))
 
 
 @router.get("/streams/{stream}/count", response_model=CountAnswer)
 async def count(request: Request, replica: Known, query: Annotated[CountQuery, Query()]) -> Response:
     """Number of events from start to end: the best linear unbiased estimate from all released nodes."""
-    return await answered_soon(request, replica, lambda view: answers.count(view, query))
+    return await answered(request, replica, answers.count, query, us=epochs_us(replica.view))
 
 
 @router.get(
@@ -109,25 +108,19 @@ async def series(
     As JSON, CSV or an Arrow stream: by the parameter format, or else by the header Accept.
     """
     form = formats.chosen(query.format, accept)
-    if form == "arrow":
-        await run_in_threadpool(formats.load_arrow)  # seconds, the first time: before the view is locked
-
-    def make(view: StreamView) -> bytes:
-        return formats.rendered(answers.series(view, query), form)
-
-    return await rendered(request, replica, make, form)
+    return await rendered(request, replica, answers.rendered_series, query, form, form=form)
 
 
 @router.get("/streams/{stream}/cdf", response_model=CdfAnswer)
 async def cdf(request: Request, replica: Known, query: Annotated[CdfQuery, Query()]) -> Response:
     """The distribution of the value from start to end, with a simultaneous band."""
-    return await answered(request, replica, lambda view: distribution.cdf(view, query))
+    return await answered(request, replica, distribution.cdf, query)
 
 
 @router.get("/streams/{stream}/quantile", response_model=QuantilesAnswer)
 async def quantile(request: Request, replica: Known, query: Annotated[QuantileQuery, Query()]) -> Response:
     """Quantiles of the value from start to end, with simultaneous intervals."""
-    return await answered(request, replica, lambda view: distribution.quantiles(view, query))
+    return await answered(request, replica, distribution.quantiles, query)
 
 
 @router.get("/streams/{stream}/window", response_model=WindowAnswer)
@@ -137,14 +130,14 @@ async def window(request: Request, replica: Known, query: Annotated[WindowQuery,
     windows.check(replica.view, query)  # refuse invalid questions before they take a turn
     if not windows.is_calibrated(replica.view, query):
         async with making_turn(request):  # before the view is locked
-            await windows.calibrate(replica.view, query, request.app.state.apart)
-    return await answered(request, replica, lambda view: windows.window(view, query))
+            await windows.calibrate(replica.view, query, apart_of(request))
+    return await answered(request, replica, windows.window, query, windows.calibrated(replica.view, query))
 
 
 @router.get("/streams/{stream}/nodes", response_model=NodesAnswer)
 async def nodes(request: Request, replica: Known, query: Annotated[NodesQuery, Query()]) -> Response:
     """Released noisy values of the tree's nodes, so that anyone can recompute every answer."""
-    return await answered(request, replica, lambda view: answers.nodes(view, query))
+    return await answered(request, replica, answers.nodes, query)
 
 
 @router.get("/streams/{stream}/privacy", response_model=PrivacyAnswer)

@@ -24,8 +24,9 @@ from stream_app.core.query import StreamView
 from stream_app.core.window_view import Window, window_ending, window_until
 
 _ErrorKey = tuple[str, int, Fraction, float, tuple[tuple[str, Any], ...]]
+Calibrated = dict[_ErrorKey, WindowError | None]
 # Cache of computations that take seconds: per design of a stream and confidence (schemas.BANDS).
-_errors: dict[_ErrorKey, WindowError | None] = {}
+_errors: Calibrated = {}
 
 _KNOWN = "The error does not depend on the data. Each band holds all counts of its curve at once."
 _UNKNOWN = "What this mechanism errs by depends on the data, so no error is stated."
@@ -71,16 +72,23 @@ async def calibrate(view: StreamView, query: WindowQuery, apart: Apart) -> None:
         await apart.fill(_errors, window_error, _error_key(design, query.confidence))
 
 
-def window(view: StreamView, query: WindowQuery) -> WindowAnswer:
-    """Return one window of one key, after ``calibrate`` has returned. Raises: QueryError."""
+def calibrated(view: StreamView, query: WindowQuery) -> Calibrated:
+    """Return the errors that an answer needs, after ``calibrate`` has returned."""
+    design = view.strategy.kind.windows
+    keys = () if design is None else (_error_key(design, query.confidence),)
+    return {key: _errors[key] for key in keys if key in _errors}
+
+
+def window(view: StreamView, query: WindowQuery, calibrated: Calibrated) -> WindowAnswer:
+    """Return one window of one key. Raises: QueryError."""
     check(view, query)
     found = _asked(view, query)
     design = view.strategy.kind.windows
     assert design is not None
     key, buckets = _error_key(design, query.confidence), view.strategy.cells.buckets
-    if key not in _errors:
+    if key not in calibrated:
         raise QueryError("the stream has begun anew with other windows; ask again", "stream")
-    error = _errors[key]
+    error = calibrated[key]
     counts = found.counts[_histogram(view, design, query.key)]
     cumulative = counts.cumsum()
     band = None

@@ -35,6 +35,10 @@ class QueryError(ValueError):
         self.parameter = parameter
         self.nearest_us = tuple(nearest_us)
 
+    def __reduce__(self) -> tuple[type[QueryError], tuple[object, ...]]:
+        """Return how to make it again in another process."""
+        return type(self), (str(self), self.parameter, self.nearest_us)
+
 
 @dataclass(frozen=True, slots=True)
 class SeriesPoints:

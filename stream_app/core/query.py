@@ -64,6 +64,11 @@ class StreamView:
         """
         return self.declaration.private and (self._statement is None or self._statement.private)
 
+    @property
+    def statement(self) -> Statement | None:
+        """Return the statement of the source's ledger; None if it was not set yet."""
+        return self._statement
+
     def state(self, statement: Statement) -> None:
         """Set the current statement of the source's ledger."""
         self._statement = statement
@@ -107,14 +112,11 @@ class StreamView:
 
     # -- growing ------------------------------------------------------------------------------------
 
-    def is_at(self, state: PublicState) -> bool:
-        """Return whether this view holds everything that the state makes visible."""
+    @property
+    def shown(self) -> PublicState:
+        """Return the state whose rows this view holds."""
         records = tuple(epoch.record for epoch in self.epochs)
-        return (self._strategy_text, records, self.visible_seq) == (
-            state.strategy,
-            state.epochs,
-            state.visible_seq,
-        )
+        return PublicState(self._strategy_text, records, self.visible_seq)
 
     def continues_to(self, state: PublicState) -> bool:
         """Return whether the state continues this view; False for a stream that was started anew."""

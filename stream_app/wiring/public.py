@@ -10,7 +10,6 @@ import gc
 import logging
 import os
 import resource
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -30,10 +29,6 @@ log = logging.getLogger(__name__)
 
 _AGAIN_S = 1.0
 _OTHER_FILES = 100  # open files beside client connections, for the store and the pages
-# Python's switch interval, 5 ms by default: a waiting thread requests the interpreter only after no thread
-# has released it for this long. Numpy releases it and takes it back every few tens of microseconds, so with 1
-# ms the event loop waited for up to half a second.
-_SWITCH_S = 0.000_02
 
 
 @asynccontextmanager
@@ -62,10 +57,7 @@ async def run_api(settings: Settings) -> None:
 
     Raises: OperatorError if the address cannot be used.
     """
-    # Imported here so that alerts start a second sooner without the web packages. Scipy is loaded ahead for
-    # the first consistent answer, which would otherwise wait for it.
-    import scipy.optimize  # noqa: F401
-
+    # Imported here so that alerts start a second sooner without the web packages.
     from stream_app.api.admission.access import AccessRules, ApiKey
     from stream_app.api.admission.connections import Limits
     from stream_app.api.admission.hosts import Hosts
@@ -101,7 +93,6 @@ async def run_api(settings: Settings) -> None:
             slow_s=api.limits.slow_us / 1e6,
         ),
     )
-    sys.setswitchinterval(_SWITCH_S)
     # Objects loaded by now stay for good; collecting them as garbage would stop all answers for 0.1 s.
     gc.collect()
     gc.freeze()

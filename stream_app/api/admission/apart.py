@@ -1,37 +1,51 @@
-"""A process for computations of seconds: beside the loop they would hold the interpreter from it.
+"""A process for everything that takes longer than a moment: beside the loop it would hold the interpreter.
 
-It computes pure functions of public arguments, one at a time, with little claim to the processors. It begins
-with the first question and ends with the service, however that ends.
+It computes pure functions of released values and public arguments, with little claim to the processors. It
+keeps a copy of each view that it was asked about, and a question brings the rows that its copy lacks. It
+begins with the first question and ends with the service, however that ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
-import signal
+import itertools
+import pickle
+import queue
+import socket
+import subprocess
+import sys
 import threading
+import weakref
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
+
+from stream_app.core.copies import Growth, growth
+from stream_app.core.query import StreamView
+from stream_app.core.records import PublicState
 
 Answer = TypeVar("Answer")
 Key = tuple[Any, ...]
-_NICE = 10
+_MODULE = "stream_app.api.admission.apart_process"
+
+
+class ProcessEndedError(Exception):
+    """The process ended before it had answered: one line with the remedy."""
 
 
 class Apart:
     """One process beside this one."""
 
     def __init__(self) -> None:
-        self._pool: ProcessPoolExecutor | None = None
+        self._process: _Process | None = None
         self._filling: dict[Key, asyncio.Task[None]] = {}
 
     async def fill(self, answers: dict[Key, Answer], function: Callable[..., Answer], key: Key) -> None:
         """Put ``function(*key)`` into ``answers``, once, even if all readers that asked have left.
 
-        Raises: what the function raises; BrokenProcessPool.
+        Raises: what the function raises; ProcessEndedError.
         """
         if key in answers:
             return
@@ -46,37 +60,116 @@ class Apart:
             del self._filling[key]
 
     async def of(self, function: Callable[..., Answer], *arguments: object) -> Answer:
-        """Return what a function of a module returns. Raises: what it raises; BrokenProcessPool."""
-        loop = asyncio.get_running_loop()
-        pool = self._pool = self._pool or _pool()
-        try:
-            return await loop.run_in_executor(pool, function, *arguments)
-        except BrokenProcessPool:  # the process was ended: another one computes it
-            pool = self._pool = _pool()
-            return await loop.run_in_executor(pool, function, *arguments)
+        """Return what a function of a module returns. Raises: what it raises; ProcessEndedError."""
+        return await _to_its_end(self.begun().ask(None, function, arguments))
+
+    async def of_view(self, view: StreamView, function: Callable[..., Answer], *arguments: object) -> Answer:
+        """Return what a function of a module returns for a copy of the view as it is now.
+
+        Only one question about a view may be under way.
+        Raises: as ``of``.
+        """
+        return await _to_its_end(self.begun().ask(view, function, arguments))
+
+    def begun(self) -> _Process:
+        """Return the process; it is started if there is none, or if it has ended."""
+        if self._process is None or self._process.has_ended:
+            self._process = _Process()
+        return self._process
 
     def close(self) -> None:
         """End the process, whatever it computes."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            for process in list((pool._processes or {}).values()):
-                process.terminate()
-            pool.shutdown(wait=False, cancel_futures=True)
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
 
 
-def _pool() -> ProcessPoolExecutor:
-    # Not by fork: this process has threads.
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin)
+async def _to_its_end(computed: Future[Answer]) -> Answer:
+    """Return the result. A caller that is cancelled holds its turn until the process is done with it."""
+    result = asyncio.wrap_future(computed)
+    try:
+        return await asyncio.shield(result)
+    except asyncio.CancelledError:
+        await asyncio.wait([result])
+        raise
 
 
-def _begin() -> None:
-    os.nice(_NICE)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this process
-    threading.Thread(target=_end_with_the_service, daemon=True).start()
+class _Process:
+    """The process, and the copies that it has. One thread writes to it and one reads from it."""
 
+    def __init__(self) -> None:
+        ours, its = socket.socketpair()
+        with its:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", _MODULE, str(its.fileno())],
+                pass_fds=[its.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        self._connection = Connection(ours.detach())
+        self._copies: dict[str, tuple[weakref.ref[StreamView], PublicState]] = {}  # by stream
+        self._numbers = itertools.count()
+        self._asked: dict[int, Future[Any]] = {}
+        self._outgoing: queue.SimpleQueue[tuple[object, ...] | None] = queue.SimpleQueue()
+        self._is_over = False
+        for work in (self._send_all, self._receive_all):
+            threading.Thread(target=work, name="apart", daemon=True).start()
 
-def _end_with_the_service() -> None:
-    service = multiprocessing.parent_process()
-    if service is not None:
-        service.join()
-    os._exit(0)
+    @property
+    def has_ended(self) -> bool:
+        return self._is_over or self._child.poll() is not None
+
+    def ask(
+        self, view: StreamView | None, function: Callable[..., Answer], arguments: tuple[object, ...]
+    ) -> Future[Answer]:
+        """Send a question, with what the copy of its view lacks."""
+        number, answer = next(self._numbers), Future[Answer]()
+        answer.set_running_or_notify_cancel()  # nobody can cancel it: it is computed in any case
+        self._asked[number] = answer
+        if self._is_over:
+            self._fail_all()
+        stream, lacking = (None, None) if view is None else (view.strategy.stream, self._grow(view))
+        self._outgoing.put((number, stream, lacking, function, arguments))
+        return answer
+
+    def _grow(self, view: StreamView) -> Growth:
+        stream = view.strategy.stream
+        copied, state = self._copies.get(stream, (None, None))
+        found = growth(view, state if copied is not None and copied() is view else None)
+        self._copies[stream] = weakref.ref(view), found.state
+        return found
+
+    def end(self) -> None:
+        """End the process; questions that wait for it fail."""
+        self._child.kill()
+        self._outgoing.put(None)
+        self._child.wait()
+
+    def _send_all(self) -> None:
+        with suppress(OSError):  # it has ended, and the other thread knows
+            while (message := self._outgoing.get()) is not None:
+                buffers: list[pickle.PickleBuffer] = []  # rows, which are sent without a copy
+                said = pickle.dumps(message, protocol=5, buffer_callback=buffers.append)
+                self._connection.send_bytes(len(buffers).to_bytes(4, "little"))
+                self._connection.send_bytes(said)
+                for one in buffers:
+                    self._connection.send_bytes(one.raw())
+
+    def _receive_all(self) -> None:
+        with suppress(OSError, EOFError):
+            while True:
+                number, is_answer, result = self._connection.recv()
+                answer = self._asked.pop(number)
+                if is_answer:
+                    answer.set_result(result)
+                else:
+                    answer.set_exception(result)
+        self._is_over = True
+        self.end()
+        self._fail_all()
+        self._connection.close()
+
+    def _fail_all(self) -> None:
+        with suppress(KeyError):  # both threads may be here
+            while True:
+                _, answer = self._asked.popitem()
+                answer.set_exception(ProcessEndedError("the computing process has ended; ask again"))

@@ -1,7 +1,8 @@
 """Limit the work of one question, estimated beforehand in microseconds of one processor.
 
 The estimates are measured orders of magnitude. They only need to tell milliseconds from seconds, and seconds
-from minutes.
+from minutes. A question below ``QUICK_US`` is answered at once, and every other one in a process apart
+(``replies.computed``).
 """
 
 from __future__ import annotations
@@ -10,10 +11,17 @@ from stream_app.core.answered import QueryError
 from stream_app.core.query import StreamView
 
 MOST_US = 4_000_000
-QUICK_US = 2_000  # an answer below this cost is computed at once, without a turn
+QUICK_US = 2_000  # an answer up to this cost is computed at once, without a turn
+LONG_US = float("inf")  # of an answer that is never computed at once
+EPOCH_US = 31.25  # one epoch of a stream, in a count or a description
 POINT_US = 300  # per point of a series: inverting the law of its error
 COLUMN_US = 0.25  # one column of a stream over keys and values, at one time
 SLICE_US = 1_000  # fixed cost of a range of time, for any number of columns
+
+
+def epochs_us(view: StreamView | None) -> float:
+    """Return the cost of a number or a line for every epoch of a stream."""
+    return 0.0 if view is None else EPOCH_US * len(view.epochs)
 
 
 def columns_of(view: StreamView) -> int:

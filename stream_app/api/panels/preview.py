@@ -46,6 +46,11 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
     )
 
 
+def plan(strategy: bytes, epsilon: float) -> None:
+    """Plan ahead for ``preview``, which finds the plan in this process. Raises: as ``replanned``."""
+    replanned(Strategy.from_json(strategy), epsilon)
+
+
 def replanned(strategy: Strategy, epsilon: float) -> Strategy:
     """Return the planner's strategy for the same declaration at another epsilon.
 

@@ -6,13 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import run_in_threadpool
 
 from stream_app.api import errors
 from stream_app.api.admission.access import may_read
 from stream_app.api.overview import Glances
 from stream_app.api.panels import answers as panels
-from stream_app.api.panels.preview import preview, replanned
+from stream_app.api.panels.preview import plan, preview
 from stream_app.api.panels.running_cdfs import CdfsAnswer, running_cdfs
 from stream_app.api.panels.schemas import (
     AlertMarks,
@@ -28,7 +27,7 @@ from stream_app.api.panels.schemas import (
     QuantileSlicesQuery,
     SlicesQuery,
 )
-from stream_app.api.replies import answered, making_turn
+from stream_app.api.replies import answered, apart_of, making_turn
 from stream_app.api.routes import Known, Nothing, all_replicas, followed
 from stream_app.core.alerts.states import State
 
@@ -60,13 +59,13 @@ async def overview_events(request: Request, _query: Nothing) -> StreamingRespons
 @router.get("/streams/{stream}/keys", response_model=KeysAnswer)
 async def keys(request: Request, replica: Known, query: Annotated[KeysQuery, Query()]) -> Response:
     """The keys with the largest estimates, over the range and in slices of it."""
-    return await answered(request, replica, lambda view: panels.keys(view, query))
+    return await answered(request, replica, panels.keys, query)
 
 
 @router.get("/streams/{stream}/heat", response_model=HeatAnswer)
 async def heat(request: Request, replica: Known, query: Annotated[HeatQuery, Query()]) -> Response:
     """Events by value and time."""
-    return await answered(request, replica, lambda view: panels.heat(view, query))
+    return await answered(request, replica, panels.heat, query)
 
 
 @router.get("/streams/{stream}/quantiles", response_model=QuantileSlicesAnswer)
@@ -74,22 +73,22 @@ async def quantiles(
     request: Request, replica: Known, query: Annotated[QuantileSlicesQuery, Query()]
 ) -> Response:
     """Quantiles of the value in slices of time."""
-    return await answered(request, replica, lambda view: panels.quantile_slices(view, query))
+    return await answered(request, replica, panels.quantile_slices, query)
 
 
 @router.get("/streams/{stream}/cdfs", response_model=CdfsAnswer)
 async def cdfs(request: Request, replica: Known, query: Annotated[SlicesQuery, Query()]) -> Response:
     """The distribution of the value from start to the end of every step, rising over value and time."""
-    return await answered(request, replica, lambda view: running_cdfs(view, query))
+    return await answered(request, replica, running_cdfs, query)
 
 
 @router.get("/streams/{stream}/preview", response_model=PreviewAnswer)
 async def show_preview(request: Request, replica: Known, query: Annotated[PreviewQuery, Query()]) -> Response:
     """The same intervals at another epsilon, by the planner; nothing is measured."""
     assert replica.view is not None
-    async with making_turn(request):  # before the view is locked; the plan is cached
-        await run_in_threadpool(replanned, replica.view.strategy, query.epsilon)
-    return await answered(request, replica, lambda view: preview(view, query))
+    async with making_turn(request):  # the plan takes seconds, and the next question finds it cached
+        await apart_of(request).of(plan, replica.view.strategy.to_json(), query.epsilon)
+    return await answered(request, replica, preview, query)
 
 
 @router.get("/streams/{stream}/marks", response_model=AlertMarks)

@@ -55,12 +55,11 @@ KEY_METRICS = {
 
 @dataclass(frozen=True)
 class BinSeries:
-    """One series: one part (value, error, ...) of a quantity of a stream, or of one of its keys.
+    """One series of a stream: one part (value, error, ...) of a quantity, or of that of one of its keys.
 
     Args: place, the key's index in the list; None for all events.
     """
 
-    view: StreamView
     place: int | None
     quantity: Quantity
     part: Part
@@ -170,25 +169,24 @@ def part_of(estimates: Sequence[Estimate], part: Part, width: int) -> FloatArray
     return np.asarray(values - reach if part == "lower" else values + reach)
 
 
-def selected(views: Sequence[StreamView], selectors: Sequence[Selector]) -> Iterator[BinSeries]:
-    """Yield the series that match any of the selectors; all series without selectors.
+def selected(view: StreamView, selectors: Sequence[Selector]) -> Iterator[BinSeries]:
+    """Yield a view's series that match any of the selectors; all series without selectors.
 
-    Cost: each label of a view is compared once with each selector, for any number of metrics.
+    Cost: each label is compared once with each selector, for any number of metrics.
     """
-    for view in views:
-        common = {"stream": view.strategy.stream, "private": str(view.private).lower()}
-        keys = view.strategy.axes.keys
-        labels = () if keys is None else keys.labels
-        of_keys = [(one.without("key"), _places(one, labels)) for one in selectors]
-        for name, (quantity, part, _) in METRICS.items():
-            own = {NAME_LABEL: name, **common}
-            if not selectors or any(one.matches(own) for one in selectors):
-                yield BinSeries(view, None, quantity, part, own)
-        for name, (quantity, part, _) in KEY_METRICS.items():
-            of_metric = {NAME_LABEL: name, **common}
-            wanted = [places for of_others, places in of_keys if of_others.matches(of_metric)]
-            for place in sorted(set().union(*wanted)) if selectors else range(len(labels)):
-                yield BinSeries(view, place, quantity, part, of_metric | {"key": labels[place]})
+    common = {"stream": view.strategy.stream, "private": str(view.private).lower()}
+    keys = view.strategy.axes.keys
+    labels = () if keys is None else keys.labels
+    of_keys = [(one.without("key"), _places(one, labels)) for one in selectors]
+    for name, (quantity, part, _) in METRICS.items():
+        own = {NAME_LABEL: name, **common}
+        if not selectors or any(one.matches(own) for one in selectors):
+            yield BinSeries(None, quantity, part, own)
+    for name, (quantity, part, _) in KEY_METRICS.items():
+        of_metric = {NAME_LABEL: name, **common}
+        wanted = [places for of_others, places in of_keys if of_others.matches(of_metric)]
+        for place in sorted(set().union(*wanted)) if selectors else range(len(labels)):
+            yield BinSeries(place, quantity, part, of_metric | {"key": labels[place]})
 
 
 def _places(selector: Selector, labels: Sequence[str]) -> set[int]:

@@ -10,12 +10,14 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from stream_app.api.admission.apart import Apart
 from stream_app.api.app import create_app
 from stream_app.api.replica import StreamReplica
 from tests.models.memory import MemoryStore
 from tests.stream_app.published import Published
 
 EXACT = "1000000000"  # so large that noise is zero
+SHARED = Apart()  # one computing process for the applications of all tests; it ends with the tests
 
 
 class Api:
@@ -71,7 +73,7 @@ async def api_over(counts: Sequence[int] = (), **options: Any) -> AsyncIterator[
 async def api_at(stream: Published) -> AsyncIterator[Api]:
     """Open the application over what a stream has released."""
     store = stream.store
-    app = create_app(store.reader())
+    app = create_app(store.reader(), apart=SHARED)
     await app.state.replicas.refresh()
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

@@ -19,6 +19,7 @@ from stream_app.config import key_file
 from stream_app.config.key_file import add_key, follow_keys, read_keys
 from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore
+from tests.stream_app.api.client import SHARED
 from tests.stream_app.published import Published
 
 KEYS = (
@@ -37,7 +38,7 @@ async def asking(
         stream = Published(store, name=name, source=source or f"{name}.ndjson")
         await stream.open()
         await stream.close([1, 2, 3])
-    app = create_app(store.reader(), rules)
+    app = create_app(store.reader(), rules, apart=SHARED)
     await app.state.replicas.refresh()
     transport = httpx.ASGITransport(app=app, client=(address, 5_000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

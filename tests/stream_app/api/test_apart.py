@@ -52,6 +52,7 @@ def test_another_process_computes_until_this_one_closes_it() -> None:
         with pytest.raises(ZeroDivisionError):
             await apart.of(divmod, 1, 0)
         os.kill(first, signal.SIGKILL)
+        assert gone(first)
         second = await apart.of(os.getpid)
         assert second != first
         apart.close()

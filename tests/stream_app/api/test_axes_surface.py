@@ -25,6 +25,7 @@ from stream_app.client import AsyncClient, Client, ClientError
 from stream_app.core.alerts.readings import readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.shell.commands import main
+from tests.stream_app.api.client import SHARED
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
 from tests.stream_app.loops.test_windows import run as run_windows
 from tests.stream_app.loops.test_windows import window_strategy
@@ -64,7 +65,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
 
 @asynccontextmanager
 async def asked(one: ProductSource) -> AsyncIterator[httpx.AsyncClient]:
-    app = create_app(one.store.reader())
+    app = create_app(one.store.reader(), apart=SHARED)
     await app.state.replicas.refresh()
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app=app), base_url="http://localhost"

@@ -215,7 +215,7 @@ def test_a_view_grows_in_one_step_whatever_is_read_between() -> None:
         await replica.refresh()
         assert seen == [(1, 1)] * 3
         assert replica.view is not None
-        assert replica.view.is_at(await _state(store))
+        assert replica.view.shown == await _state(store)
 
     asyncio.run(run())
 

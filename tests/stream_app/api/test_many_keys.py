@@ -84,7 +84,7 @@ def test_every_part_of_every_series_is_the_keys_own(view: StreamView, quantity: 
     unmeasured = [view.span.start - 1, view.span.stop]
     for part in get_args(Part):
         name = f"private_counts_key_{quantity}" + ("" if part == "value" else f"_{part}")
-        wanted = list(selected([view], [parse_selector(name)]))
+        wanted = list(selected(view, [parse_selector(name)]))
         assert [one.labels["key"] for one in wanted] == LABELS
         for one, found in zip(wanted, values_of(view, wanted, [*bins, *unmeasured]), strict=True):
             alone = [estimate(view, one.labels["key"], quantity, bin) for bin in bins]
@@ -102,7 +102,7 @@ def test_every_part_of_every_series_is_the_keys_own(view: StreamView, quantity: 
 
 def test_series_of_different_kinds_keep_their_places(view: StreamView) -> None:
     """All series of a stream at once, backwards: the total among the keys, every part of both quantities."""
-    wanted = list(selected([view], []))[::-1]
+    wanted = list(selected(view, []))[::-1]
     bins = [view.span.start + 3, view.span.stop - 1]
     alone = [values_of(view, [one], bins)[0] for one in wanted]
     assert len(wanted) == 8 * (1 + len(LABELS))
@@ -147,7 +147,7 @@ def test_a_bin_of_all_keys_is_read_as_often_as_one_of_one(
 
         monkeypatch.setattr(kind, "range", counted)
     bins = [view.span.start, view.span.stop - 1]
-    wanted = list(selected([view], [parse_selector('{__name__=~"private_counts_key_bin.*"}')]))
+    wanted = list(selected(view, [parse_selector('{__name__=~"private_counts_key_bin.*"}')]))
     values_of(view, wanted, bins)
     assert len(read) == len(bins)
     read.clear()
@@ -159,7 +159,7 @@ def test_matchers_on_keys_choose_among_them(view: StreamView) -> None:
     """The key of a series that has none is the empty text."""
 
     def keys_of(text: str) -> list[str | None]:
-        return [one.labels.get("key") for one in selected([view], [parse_selector(text)])]
+        return [one.labels.get("key") for one in selected(view, [parse_selector(text)])]
 
     assert keys_of('{__name__=~"private_counts_bin|private_counts_key_bin", key!="AA"}') == [
         None,

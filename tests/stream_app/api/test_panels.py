@@ -24,7 +24,7 @@ from stream_app.loops.alert_watch import AlertWatcher
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.api.browsing import WithAlerts
-from tests.stream_app.api.client import EXACT, Api, with_api
+from tests.stream_app.api.client import EXACT, SHARED, Api, with_api
 from tests.stream_app.product_stream import view_of
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedAxes, delays
@@ -42,7 +42,7 @@ async def api_over_axes(bins: int = 48, **options: Any) -> AsyncIterator[tuple[A
     await stream.open()
     cells = delays(stream, bins)
     await stream.close_cells(cells)
-    app = create_app(store.reader())
+    app = create_app(store.reader(), apart=SHARED)
     await app.state.replicas.refresh()
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -377,7 +377,7 @@ def test_bins_that_were_never_measured_are_left_out() -> None:
         await stream.close([5] * 16)
         await stream.open(1, first_bin=stream.first_bin + 24)
         await stream.close([5] * 8)
-        app = create_app(store.reader())
+        app = create_app(store.reader(), apart=SHARED)
         await app.state.replicas.refresh()
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

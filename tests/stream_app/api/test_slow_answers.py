@@ -4,60 +4,62 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stream_app.api import answers
-from stream_app.api.panels import routes as panel_routes
 from stream_app.api.panels.preview import replanned
+from stream_app.api.replica import StreamReplica
 from stream_app.api.sse import follow
 from stream_app.core.answered import QueryError
-from tests.stream_app.api.client import Api, api_over, with_api
+from stream_app.core.query import StreamView
+from tests.stream_app.api.client import SHARED, Api, api_over, with_api
 from tests.stream_app.api.test_followers import events_of, take
 from tests.stream_app.api.test_panels import api_over_axes
 from tests.stream_app.published import Published
 
 
-class Gate:
-    """Holds the threads that come to it until it is opened."""
-
-    def __init__(self) -> None:
-        self.reached, self.opened = threading.Event(), threading.Event()
-        self.reached_times = 0
-
-    def __call__(self) -> None:
-        self.reached_times += 1
-        self.reached.set()
-        assert self.opened.wait(60)
-
-    async def until_reached(self) -> None:
-        assert await asyncio.to_thread(self.reached.wait, 60)
+def slow(view: StreamView, until: Path) -> int:
+    """Return the seq of a view after a file was made: a question that takes long."""
+    deadline_s = time.monotonic() + 60
+    while not until.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.005)
+    return view.visible_seq
 
 
-@contextmanager
-def slow(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> Iterator[Gate]:
-    """Make a function wait before it does what it does."""
-    gate, original = Gate(), getattr(module, name)
+@asynccontextmanager
+async def slowly_asked(replica: StreamReplica, until: Path) -> AsyncIterator[asyncio.Task[int]]:
+    """Ask a slow question about a stream; it is answered when the block ends."""
+    assert replica.view is not None
+    async with replica.asked_apart:
+        answer = asyncio.create_task(SHARED.of_view(replica.view, slow, until))
+        try:
+            await asyncio.sleep(0)
+            yield answer
+        finally:
+            await asyncio.to_thread(until.touch)
+            await answer
 
-    def waiting(*given: Any) -> Any:
-        gate()
-        return original(*given)
 
-    monkeypatch.setattr(module, name, waiting)
+@asynccontextmanager
+async def stopped() -> AsyncIterator[int]:
+    """Let the computing process stand still, as if every question took for ever; yield its id."""
+    pid = await SHARED.of(os.getpid)
+    os.kill(pid, signal.SIGSTOP)
     try:
-        yield gate
+        yield pid
     finally:
-        gate.opened.set()
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.slow
-def test_a_slow_answer_delays_no_follower_no_other_stream_and_nobody_at_a_glance(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_slow_answer_delays_no_follower_no_other_stream_and_nobody_at_a_glance(tmp_path: Path) -> None:
     async def run() -> None:
         async with api_over([5] * 12) as api:
             other = Published(api.store, name="other")
@@ -68,57 +70,110 @@ def test_a_slow_answer_delays_no_follower_no_other_stream_and_nobody_at_a_glance
             glances = api.app.state.glances.follow(lambda _stream: True)
             first = [await anext(glances) for _ in range(2)]
             assert first[1].count(b"event: stream") == 2
-            with slow(monkeypatch, answers, "series") as gate:
-                answer = asyncio.create_task(api.json("series"))
-                await gate.until_reached()
-                for bins in range(1, 4):  # more than one release while the view is held
+            async with slowly_asked(api.replica, tmp_path / "answered") as answer:
+                for bins in range(1, 4):
                     await api.stream.close([7])
                     await other.close([2])
-                    async with asyncio.timeout(30):
-                        await api.refresh()
+                    await api.refresh()
                     rows = events_of(await take(follow(api.replica, 11 + bins), 1))
                     assert [seq for seq, _ in rows] == [12 + bins]
                     rows = events_of(await take(follow(replicas.by_name["other"], 2 + bins), 1))
                     assert [seq for seq, _ in rows] == [3 + bins]
-                assert api.replica.view is not None
-                assert api.replica.view.visible_seq == 12  # as the slow answer began
                 async with asyncio.timeout(30):
+                    assert (await api.json("count"))["seq"] == 15
                     changed = await anext(glances)
                     query = 'private_counts_running{stream="other"}'
                     found = await api.json("/api/v1/query", query=query, time=(other.first_bin + 6) * 3600)
+                    series = await api.json("/v1/streams/other/series")
                     overview = await api.json("/v1/overview")
                 told = json.loads(changed.partition(b"data: ")[2].partition(b"\n")[0])
                 assert (told["stream"], told["seq"]) == ("other", 6)
                 assert len(found["data"]["result"]) == 1
+                assert len(series["value"]) == 6
                 assert {one["stream"]: one["seq"] for one in overview["streams"]} == {
                     "departures": 12,
                     "other": 6,
                 }
                 assert not answer.done()
-            assert len((await answer)["value"]) == 12
-            async with asyncio.timeout(30):
-                while api.replica.view.visible_seq < 15:
-                    await api.refresh()
-                    await asyncio.sleep(0)
+            assert await answer == 12  # the seq at which it was asked
             assert len((await api.json("series"))["value"]) == 15
 
     asyncio.run(run())
 
 
-@pytest.mark.slow
-def test_a_plan_is_made_before_the_view_is_held_and_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+LONG: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("/v1/streams/delays/series", {"key": "UA"}),
+    ("/v1/streams/delays/cdf", {}),
+    ("/v1/streams/delays/quantile", {"q": 0.5}),
+    ("/v1/streams/delays/keys", {}),
+    ("/v1/streams/delays/heat", {}),
+    ("/v1/streams/delays/quantiles", {"q": 0.5}),
+    ("/v1/streams/delays/cdfs", {}),
+    ("/v1/streams/delays/preview", {"epsilon": 0.3}),
+    ("/api/v1/rows/keys", {"stream": "delays"}),
+    (
+        "/api/v1/query_range",
+        {"query": '{stream="delays"}', "start": 1_357_016_400, "end": 1_357_059_600, "step": 3600},
+    ),
+    ("/v1/overview", {}),
+    ("/metrics", {}),
+)
+
+
+def test_no_long_question_computes_beside_the_loop() -> None:
+    """While the other process stands still, no long question is answered, and each count is."""
+
+    async def run() -> None:
+        async with api_over_axes() as (api, _cells):
+            assert api.replica.view is not None
+            bins = api.replica.view.visible_seq
+            async with stopped():
+                asked = {path: asyncio.create_task(api.get(path, **query)) for path, query in LONG}
+                for _ in range(20):
+                    assert (await api.json("/v1/streams/delays/count"))["seq"] == bins
+                    await asyncio.sleep(0.005)
+                assert [path for path, one in asked.items() if one.done()] == []
+            answers = {path: await one for path, one in asked.items()}
+            assert {path: one.status_code for path, one in answers.items()} == dict.fromkeys(asked, 200)
+
+    asyncio.run(run())
+
+
+@with_api([5] * 12)
+async def test_answer_has_the_seq_of_its_etag_though_the_stream_grows_meanwhile(api: Api) -> None:
+    await api.get("series")  # there is a copy already
+    for step in range(3):
+        async with stopped():
+            asked = asyncio.create_task(api.get("series", step=2))
+            await asyncio.sleep(0.02)
+            await api.stream.close([7])
+            await api.refresh()
+        then, now = await asked, await api.get("series", step=2)
+        for answer, seq in ((then, 12 + step), (now, 13 + step)):
+            assert (answer.json()["seq"], answer.headers["etag"]) == (seq, f'"0:{seq}"')
+
+
+@with_api([5] * 12)
+async def test_question_under_way_when_the_process_is_killed_is_refused_in_one_line(api: Api) -> None:
+    async with stopped() as pid:
+        asked = asyncio.create_task(api.error("series"))
+        await asyncio.sleep(0.02)
+        os.kill(pid, signal.SIGKILL)
+        assert await asked == (503, {"error": "the computing process has ended; ask again"})
+    assert len((await api.json("series"))["value"]) == 12
+
+
+def test_a_plan_is_made_before_the_question_about_the_stream() -> None:
     async def run() -> None:
         async with api_over([5] * 12) as api:
-            with slow(monkeypatch, panel_routes, "replanned") as gate:
+            async with api.app.state.making_turns.of("another reader"):
                 asked = [asyncio.create_task(api.json("preview", epsilon=0.01 * n)) for n in (1, 2)]
-                await gate.until_reached()
                 async with asyncio.timeout(30):
                     assert len((await api.json("series"))["value"]) == 12
                     await api.stream.close([7])
                     await api.refresh()
                     assert len((await api.json("series"))["value"]) == 13
                 assert not any(one.done() for one in asked)
-                assert gate.reached_times == 1
             for one in asked:
                 assert len((await one)["value"]) == 13
 

@@ -35,7 +35,7 @@ async def read(view: StreamView | None, store: MemoryStore, name: str = "departu
     assert view.continues_to(state)
     width = view.strategy.width
     view.extend(state, [(want, await reader.tile_rows(name, *want, width)) for want in view.missing(state)])
-    assert view.is_at(state)
+    assert view.shown == state
     return view
 
 

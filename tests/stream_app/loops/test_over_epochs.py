@@ -34,6 +34,7 @@ from stream_app.loops.opening import _next
 from tests.examples import examples
 from tests.models.memory import MemoryStore
 from tests.oracles import KeyedNoise
+from tests.stream_app.api.client import SHARED
 from tests.stream_app.core.test_release import after, state_of
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, design_of, strategy_of
 from tests.stream_app.loops.test_noise_ahead import Stopping
@@ -417,7 +418,7 @@ def test_the_api_answers_with_nodes_over_epochs_and_the_whole_epsilon(one: OneSo
 
     async def run() -> None:
         await run_until(one, FIRST_BIN + 6 * EPOCH + 2)
-        app = create_app(one.store.reader())
+        app = create_app(one.store.reader(), apart=SHARED)
         await app.state.replicas.refresh()
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

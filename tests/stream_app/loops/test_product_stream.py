@@ -24,6 +24,7 @@ from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, Span, node_table
 from stream_app.core.records import Reason
 from stream_app.core.strategy import Strategy
 from tests.examples import examples
+from tests.stream_app.api.client import SHARED
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
 from tests.stream_app.product_stream import (
     BUCKETS,
@@ -228,7 +229,7 @@ def test_distributions_over_http(tmp_path: Path, release: Release) -> None:
     start, end = ((FIRST_BIN + edge) * BIN_US // 10**6 for edge in (2, 5))
 
     async def check() -> None:
-        app = create_app(one.store.reader())
+        app = create_app(one.store.reader(), apart=SHARED)
         await app.state.replicas.refresh()
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

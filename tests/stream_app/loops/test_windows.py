@@ -27,6 +27,7 @@ from stream_app.core.records import Release as Released
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
+from tests.stream_app.api.client import SHARED
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, design_of
 from tests.stream_app.product_stream import (
     BUCKETS,
@@ -93,7 +94,7 @@ async def ask(client: httpx.AsyncClient, path: str) -> tuple[int, dict[str, Any]
 
 def with_client(one: ProductSource, check: Any) -> None:
     async def inside() -> None:
-        app = create_app(one.store.reader())
+        app = create_app(one.store.reader(), apart=SHARED)
         await app.state.replicas.refresh()
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

@@ -1,0 +1,108 @@
+"""One stream's part of an answer to Prometheus: pure functions of its view."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+from stream_app.api.prometheus.bin_samples import BinSeries, bin_at, reading_us, selected, values_of
+from stream_app.api.prometheus.promql import Selector
+from stream_app.api.schemas import MAX_POINTS
+from stream_app.core.instants import format_instant
+from stream_app.core.query import StreamView
+
+Shape = Literal["vector", "matrix", "rows"]
+
+MOST_VALUES = 4 * MAX_POINTS  # in one answer, over all series
+_LABEL_US = 8.0  # comparing a label with a selector, and naming its series
+_VALUE_US = 2.0  # writing a value
+_OWN_LABELS = 16  # of a stream, beside its keys
+_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Values to read: those of the selected series at some times.
+
+    Args: step_us, between two times; shape, how to write the samples of a series.
+    """
+
+    shape: Shape
+    selector: Selector
+    times_us: range
+    step_us: int
+
+
+class Extent(NamedTuple):
+    """How many series a reading has in a stream, and an estimate of the work to read and write them."""
+
+    series: int
+    us: float
+
+
+def listing_us(view: StreamView, selectors: Sequence[Selector]) -> float:
+    """Return an estimate of the work to list a stream's series."""
+    keys = view.strategy.axes.keys
+    labels = _OWN_LABELS + (0 if keys is None else len(keys.labels))
+    return _LABEL_US * labels * max(1, len(selectors))
+
+
+def labels_of(view: StreamView, selectors: Sequence[Selector]) -> tuple[int, bytes]:
+    """Return how many series are selected, up to one more than ``MOST_VALUES``, and their labels.
+
+    The labels are JSON: the items of a list.
+    """
+    found = [one.labels for one in islice(selected(view, selectors), MOST_VALUES + 1)]
+    return len(found), _items(found)
+
+
+def label_names(view: StreamView, selectors: Sequence[Selector]) -> set[str]:
+    """Return the names of the selected series' labels."""
+    return {name for one in selected(view, selectors) for name in one.labels}
+
+
+def label_values(view: StreamView, selectors: Sequence[Selector], name: str) -> set[str]:
+    """Return the values of one label of the selected series."""
+    return {one.labels[name] for one in selected(view, selectors) if name in one.labels}
+
+
+def extent(view: StreamView, reading: Reading) -> Extent:
+    """Return how much a reading is, up to one more series than ``MOST_VALUES``."""
+    wanted, times = _wanted(view, reading), len(reading.times_us)
+    return Extent(len(wanted), reading_us(view, wanted, times) + _VALUE_US * len(wanted) * times)
+
+
+def samples(view: StreamView, reading: Reading) -> bytes:
+    """Return the series that have samples, as JSON: the items of a list."""
+    wanted = _wanted(view, reading)
+    at_times = [(at, bin_at(view, at, reading.step_us)) for at in reading.times_us]
+    bins = [(at, bin) for at, bin in at_times if bin is not None]
+    items: list[Any] = []
+    for one, values in zip(wanted, values_of(view, wanted, sorted({bin for _, bin in bins})), strict=True):
+        of_series = [(at, values[bin]) for at, bin in bins if bin in values]
+        if of_series:
+            items += shown(reading.shape, one.labels, of_series)
+    return _items(items)
+
+
+def _items(found: list[Any]) -> bytes:
+    return _JSON.encode(found)[1:-1].encode()
+
+
+def _wanted(view: StreamView, reading: Reading) -> list[BinSeries]:
+    return list(islice(selected(view, [reading.selector]), MOST_VALUES + 1))
+
+
+def shown(
+    shape: Shape, labels: Mapping[str, str], samples: Sequence[tuple[int, float]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the items that show a series. Args: samples, times in microseconds since 1970 and values."""
+    if shape == "rows":
+        for at, value in samples:
+            yield {"time": format_instant(at), **labels, "value": value}
+        return
+    pairs = [[at / 1e6, str(value)] for at, value in samples]
+    yield {"metric": labels, "values": pairs} if shape == "matrix" else {"metric": labels, "value": pairs[0]}

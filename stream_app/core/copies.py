@@ -1,0 +1,60 @@
+"""Copies of a view in another process: what a copy lacks, and a copy that has grown by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dphist.arrays import Int64Array
+from stream_app.core.answered import Missing
+from stream_app.core.ledger import Statement
+from stream_app.core.query import StreamView
+from stream_app.core.records import PublicState
+from stream_app.core.visible import visible_bins
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What a copy needs to show what its view shows now.
+
+    Args:
+        whole: whether the copy begins empty.
+        state: of the view.
+        statement: of the ledger of the view's source; None if it is not known.
+        blocks: the rows that the copy lacks. They share the view's memory.
+    """
+
+    whole: bool
+    state: PublicState
+    statement: Statement | None
+    blocks: tuple[tuple[Missing, Int64Array], ...]
+
+
+def growth(view: StreamView, known: PublicState | None) -> Growth:
+    """Return what a copy lacks. Args: known, the state of the copy; None: there is no copy.
+
+    Cost: O(epochs), and nothing is copied.
+    """
+    held = {} if known is None else {one.epoch: visible_bins(one, known.visible_seq) for one in known.epochs}
+    kind, blocks = view.strategy.kind, list[tuple[Missing, Int64Array]]()
+    for epoch in view.epochs:
+        number = epoch.record.epoch
+        bins = held.get(number, 0)
+        if epoch.bins == bins:
+            continue
+        for table in kind.tables:
+            first = kind.rows_after(table, bins)
+            rows = epoch.rows(table)[first:]
+            if len(rows):
+                blocks.append((Missing(number, table, first, len(rows)), rows))
+    return Growth(known is None, view.shown, view.statement, tuple(blocks))
+
+
+def grown(copy: StreamView | None, growth: Growth) -> StreamView:
+    """Return a copy that shows what its view showed when the growth was taken. Args: copy, None if whole."""
+    if growth.whole or copy is None:
+        copy = StreamView(growth.state.strategy)
+    if copy.shown != growth.state:
+        copy.extend(growth.state, growth.blocks)
+    if growth.statement is not None and growth.statement != copy.statement:
+        copy.state(growth.statement)
+    return copy
