@@ -16,7 +16,7 @@ import numpy as np
 
 from stream_app.core.records import Reason
 from stream_app.sources.avro_bounds import MOST_VALUES, within_bounds
-from stream_app.sources.decode import Decoded, PlainField, TimeField
+from stream_app.sources.decode import Decoded, PlainField, TimeField, nested_value
 from stream_app.sources.schema_registry import Schema, SchemaRegistry, Unit
 from stream_app.sources.times import TimeFormat, times_us
 
@@ -113,15 +113,9 @@ class AvroDecoder:
 
     def _time(self, record: dict[str, Any], unit: Unit) -> tuple[TimeFormat, Any] | Reason:
         """Return a record's time with its format, or the reason for its refusal."""
-        value: Any = record
-        for key in self._keys:
-            if value is None:
-                return Reason.NULL
-            if not isinstance(value, dict) or key not in value:
-                return Reason.MISSING_FIELD
-            value = value[key]
-        if value is None:
-            return Reason.NULL
+        value = nested_value(record, self._keys)
+        if isinstance(value, Reason):
+            return value
         if type(value) is str and self._field.format == "iso8601":
             return "iso8601", value
         time_format = unit or self._field.format

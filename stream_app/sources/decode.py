@@ -115,6 +115,17 @@ def _has_too_many_values(record: bytes) -> bool:
     return len(record) > MOST_VALUES and sum(map(record.count, (b",", b"[", b"{"))) > MOST_VALUES
 
 
+def nested_value(record: Any, keys: Sequence[str]) -> Any:
+    """Return the value under the keys of nested objects, or the reason why a record has none."""
+    for key in keys:
+        if record is None:
+            return Reason.NULL
+        if not isinstance(record, dict) or key not in record:
+            return Reason.MISSING_FIELD
+        record = record[key]
+    return Reason.NULL if record is None else record
+
+
 class NdjsonDecoder:
     """Decodes JSON objects, one per line.
 
@@ -171,15 +182,9 @@ class NdjsonDecoder:
         for field in self._fields:
             if isinstance(field, PlainField):
                 continue
-            value = whole
-            for key in field.path.split("."):
-                if value is None:
-                    return Reason.NULL
-                if not isinstance(value, dict) or key not in value:
-                    return Reason.MISSING_FIELD
-                value = value[key]
-            if value is None:
-                return Reason.NULL
+            value = nested_value(whole, field.path.split("."))
+            if isinstance(value, Reason):
+                return value
         return Reason.BAD_TIME
 
 

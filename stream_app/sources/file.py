@@ -13,14 +13,14 @@ from stream_app.core.records import RecordBatch
 from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import Field
-from stream_app.sources.lines import PARTITION, FileFormat, open_lines
+from stream_app.sources.lines import PARTITION, FileFormat, OneFile, open_lines
 
 POLL_S = 0.05
 BATCH_BYTES = 1 << 18
 _NOTED_BYTES = 4096
 
 
-class FileSource:
+class FileSource(OneFile):
     """Follow a file from any position (``ports.Source``).
 
     The file may only grow. A truncated, replaced or missing file is refused, because its positions would no
@@ -44,21 +44,6 @@ class FileSource:
         except BaseException:
             self._lines.close()
             raise
-
-    async def partitions(self) -> Sequence[str]:
-        """List the one partition."""
-        return (PARTITION,)
-
-    async def owned(self) -> Sequence[str]:
-        """List the one partition."""
-        return (PARTITION,)
-
-    async def first_position(self, partition: str, since_us: int | None) -> int:
-        """Return the start of the file, which does not know when its lines were written."""
-        return 0
-
-    async def kept_since_us(self) -> None:
-        """Return None: nothing is ever removed."""
 
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]

@@ -22,6 +22,25 @@ LONGEST_RECORD_BYTES = 1 << 24  # with its line end
 _KEPT_OF_LONG_RECORD = 1 << 10
 
 
+class OneFile:
+    """What is the same for every file as a ``ports.Source``: one partition, which keeps all its records."""
+
+    async def partitions(self) -> Sequence[str]:
+        """List the one partition."""
+        return (PARTITION,)
+
+    async def owned(self) -> Sequence[str]:
+        """List the one partition."""
+        return (PARTITION,)
+
+    async def first_position(self, partition: str, since_us: int | None) -> int:
+        """Return the start of the file, which does not know when its lines were written."""
+        return 0
+
+    async def kept_since_us(self) -> None:
+        """Return None: nothing is ever removed."""
+
+
 def open_lines(path: Path, format: FileFormat, fields: Sequence[Field]) -> LineFile:
     """Return an open file of records.
 

@@ -16,13 +16,13 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.records import RecordBatch
 from stream_app.sources.decode import PlainField, TimeField
-from stream_app.sources.lines import PARTITION, FileFormat, LineFile
+from stream_app.sources.lines import PARTITION, FileFormat, LineFile, OneFile
 from stream_app.sources.sort import in_order_of_time
 
 POLL_S = 0.005
 
 
-class ReplaySource:
+class ReplaySource(OneFile):
     """Replay a file on a virtual clock (``ports.Source``). Make one with ``open``.
 
     Args:
@@ -59,21 +59,6 @@ class ReplaySource:
         """
         ordered = in_order_of_time(path, format, field, directory, others)
         return cls(ordered.lines, ordered.times_us, ordered.positions, reached_us)
-
-    async def partitions(self) -> Sequence[str]:
-        """List the one partition."""
-        return (PARTITION,)
-
-    async def owned(self) -> Sequence[str]:
-        """List the one partition."""
-        return (PARTITION,)
-
-    async def first_position(self, partition: str, since_us: int | None) -> int:
-        """Return the start of the file, which does not know when its lines were written."""
-        return 0
-
-    async def kept_since_us(self) -> None:
-        """Return None: nothing is ever removed."""
 
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
