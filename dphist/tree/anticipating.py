@@ -7,6 +7,7 @@ error of every running count to come. Publishing a bin is then an addition.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,9 +58,7 @@ class AnticipatingCounter:
         self._errors = decode_noise(design, self._noise)
         if self._errors.shape[1] != width:
             raise ValueError(f"noise: {self._errors.shape[1]} cells given for a width of {width}")
-        self._bin = 0
-        self._accumulators = np.zeros((design.shape.height, width), np.int64)
-        self._total = np.zeros(width, np.int64)
+        self._state = AnticipatingSnapshot.first(design, width)
         self._published = np.zeros((design.horizon + 1, width), np.int64)
         self._known_from = 0
 
@@ -69,7 +68,7 @@ class AnticipatingCounter:
     @property
     def bin(self) -> int:
         """The number of bins pushed so far: the index of the next one."""
-        return self._bin
+        return self._state.bin
 
     def push(self, counts: ArrayLike) -> BinRelease:
         """Close the next bin: publish its running count and the nodes that it completes.
@@ -91,9 +90,9 @@ class AnticipatingCounter:
         rows = np.asarray(counts)
         stop = self.bin + (len(rows) if rows.ndim else 0)
         noise = bins_noise(self.design, self._noise, self._errors, self.bin, stop)
-        releases, after = release_bins(self.design, self.snapshot(), rows, noise)
+        releases, after = release_bins(self.design, self._state, rows, noise)
         self._published[self.bin + 1 : stop + 1] = releases.published
-        self._bin, self._accumulators, self._total = after.bin, after.accumulators, after.total
+        self._state = after
         return releases
 
     def live(self) -> Estimate:
@@ -127,7 +126,7 @@ class AnticipatingCounter:
 
     def snapshot(self) -> AnticipatingSnapshot:
         """Return a copy of the state, SECRET; the epoch's noise is kept apart, as it never changes."""
-        return AnticipatingSnapshot(self.bin, self._accumulators.copy(), self._total.copy())
+        return deepcopy(self._state)
 
     @classmethod
     def restore(
@@ -146,12 +145,10 @@ class AnticipatingCounter:
         if not 0 <= snapshot.bin <= design.horizon:
             raise ValueError(f"counter snapshot: bin {snapshot.bin} is outside the horizon {design.horizon}")
         counter = cls(design, tuple(noise), rows[1])
-        counter._bin = counter._known_from = snapshot.bin
-        counter._accumulators = snapshot.accumulators.astype(np.int64)
-        counter._total = snapshot.total.astype(np.int64)
+        counter._state, counter._known_from = deepcopy(snapshot), snapshot.bin
         if snapshot.bin:
             error = counter._errors[snapshot.bin - 1]
-            counter._published[snapshot.bin] = (counter._total << VALUE_BITS) + error
+            counter._published[snapshot.bin] = (snapshot.total << VALUE_BITS) + error
         return counter
 
 

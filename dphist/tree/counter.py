@@ -195,23 +195,3 @@ class TreeCounter:
         if self._forest is None:
             raise ValueError("history: this counter keeps no released nodes; ask a ReleasedForest, or live()")
         return self._forest
-
-    def _check(self) -> None:
-        """Assert the counter's invariants; a failure's message shows public state only."""
-        shape, state = self.design.shape, repr(self)
-        rows = (shape.height, self.width)
-        assert 0 <= self.bin <= self.design.horizon, state
-        assert self._accumulators.shape == self._upward.open_sums.shape == rows, state
-        assert bool((self._accumulators >= 0).all()), state
-        # The last level has no open node: a pushed bin is complete.
-        assert not self._accumulators[-1].any(), state
-        for level, digit in zip(shape.levels, shape.digits(self.bin), strict=True):
-            closed_children = digit > 0
-            assert closed_children or not self._upward.open_sums[level - 1].any(), (state, level)
-            assert level == 1 or closed_children or not self._accumulators[level - 2].any(), (state, level)
-        if self._forest is not None:
-            assert self._forest.bins == self.bin, (state, self._forest.bins)
-            expected = tuple(shape.completed_count(self.bin, level) for level in shape.levels)
-            assert self._forest.counts == expected, (state, self._forest.counts, expected)
-            live = self._forest.live_units(self.bin)
-            assert np.array_equal(live, self._upward.live()), (state, live)

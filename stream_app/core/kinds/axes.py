@@ -134,7 +134,6 @@ class CausalAxes(Axes):
 class AnticipatingAxes(Axes):
     """Releases the running counts of all columns, with noise that was drawn before the epoch."""
 
-    drawn_ahead = True
     keys_as_first_published = True
 
     @property

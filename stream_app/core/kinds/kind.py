@@ -41,13 +41,11 @@ class Kind(ABC):
     Attributes:
         design: the tree over time; its horizon is the epoch in bins.
         width: the number of counted cells per bin.
-        drawn_ahead: whether all noise of an epoch is drawn before the epoch begins.
         slow: whether closing a bin may take so long that it should not delay other streams.
     """
 
     design: TreeDesign
     width: int
-    drawn_ahead = False
     slow = False
     rows_hold_values = False  # whether chain rows hold all values of the tables, not only hashes
     keys_as_first_published = False  # whether a key's first published counts are kept
@@ -103,6 +101,11 @@ class Kind(ABC):
         return b""
 
     # -- noise --------------------------------------------------------------------------------------
+
+    @property
+    def drawn_ahead(self) -> bool:
+        """Whether all noise of an epoch is drawn before the epoch begins."""
+        return self.design.anticipates
 
     def page_geometry(self) -> PageGeometry:
         """Return how an epoch's noise is divided into pages, if it is drawn ahead."""

@@ -115,8 +115,6 @@ class CausalTree(Tree):
 class AnticipatingTree(Tree):
     """Draws all noise before the epoch begins; published running counts are final."""
 
-    drawn_ahead = True
-
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
         """Release the next bins; see ``Kind.close``."""
         if ahead is None:

@@ -31,11 +31,6 @@ class Wrapper(Kind):
         return self.tree.design
 
     @property
-    def drawn_ahead(self) -> bool:  # type: ignore[override]
-        """Whether all noise of the wrapped tree is drawn before the epoch."""
-        return self.tree.drawn_ahead
-
-    @property
     @abstractmethod
     def added(self) -> tuple[str, int]:
         """The name and the width of the table that the wrapper adds."""

@@ -25,6 +25,27 @@ from tests.examples import examples
 from tests.oracles import KeyedNoise, span
 
 
+def check_invariants(counter: TreeCounter) -> None:
+    """Check what must hold of a counter between two calls."""
+    shape, state = counter.design.shape, repr(counter)
+    rows = (shape.height, counter.width)
+    assert 0 <= counter.bin <= counter.design.horizon, state
+    assert counter._accumulators.shape == counter._upward.open_sums.shape == rows, state
+    assert bool((counter._accumulators >= 0).all()), state
+    # The last level has no open node: a pushed bin is complete.
+    assert not counter._accumulators[-1].any(), state
+    for level, digit in zip(shape.levels, shape.digits(counter.bin), strict=True):
+        closed_children = digit > 0
+        assert closed_children or not counter._upward.open_sums[level - 1].any(), (state, level)
+        assert level == 1 or closed_children or not counter._accumulators[level - 2].any(), (state, level)
+    if counter._forest is not None:
+        assert counter._forest.bins == counter.bin, (state, counter._forest.bins)
+        expected = tuple(shape.completed_count(counter.bin, level) for level in shape.levels)
+        assert counter._forest.counts == expected, (state, counter._forest.counts, expected)
+        live = counter._forest.live_units(counter.bin)
+        assert np.array_equal(live, counter._upward.live()), (state, live)
+
+
 def draw_counts(data: st.DataObject, design: TreeDesign) -> Int64Array:
     width = data.draw(st.integers(1, 3))
     seed = data.draw(st.integers(0, 2**32))
@@ -57,7 +78,7 @@ def test_each_node_is_released_once_in_order_with_its_own_noise(
     drawn = {level: KeyedNoise(5) for level in design.shape.levels}
     for bin, row in enumerate(counts):
         release = counter.push(row)
-        counter._check()
+        check_invariants(counter)
         assert [(node.level, node.index) for node in release] == list(design.shape.completed_by(bin))
         for node in release:
             exact = counts[list(span(design.branching, (node.level, node.index)))].sum(axis=0)
@@ -78,7 +99,7 @@ def test_batches_of_any_size_release_the_same(design: TreeDesign, data: st.DataO
     start = 0
     for size in draw_batches(data, design.horizon):
         releases = many.push_many(counts[start : start + size])
-        many._check()
+        check_invariants(many)
         assert isinstance(releases, BinReleases)
         assert (releases.first_bin, len(releases)) == (start, size)
         assert all(same(*pair) for pair in zip(releases, singly[start:], strict=False))
@@ -116,10 +137,10 @@ def test_a_restored_counter_goes_on_as_if_nothing_had_happened(
         restored = TreeCounter.restore(
             design, noise_then, CounterSnapshot.from_bytes(saved), forest if history else None
         )
-        restored._check()
+        check_invariants(restored)
         assert restored.bin == bin
         rest = restored.push_many(counts[bin:])
-        restored._check()
+        check_invariants(restored)
         assert all(same(*pair) for pair in zip(rest, releases[bin:], strict=True))
 
 
@@ -158,7 +179,7 @@ def test_a_failing_noise_source_releases_nothing_and_changes_nothing(
         noise.left = allowed
         with pytest.raises(OSError, match="entropy"):
             counter.push(1)
-        counter._check()
+        check_invariants(counter)
         assert counter.snapshot().to_bytes() == before
     noise.left = 10**6
     assert counter.push(1).bin == bins
@@ -206,7 +227,7 @@ def test_exact_counts_appear_in_no_text() -> None:
         counter.push(secret)
     counter._upward.open_sums[0] += 1
     with pytest.raises(AssertionError) as failed:
-        counter._check()
+        check_invariants(counter)
     texts += [str(refused.value), str(failed.value)]
     public = {name for name in vars(counter) if not name.startswith("_")}
     assert public == {"design", "width"}
@@ -243,7 +264,7 @@ def test_the_counter_ends_at_the_horizon(branching: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="start a new epoch"):
         counter.push(1)
     assert len(counter.push_many(np.zeros((0, 1), int))) == 0
-    counter._check()
+    check_invariants(counter)
 
 
 def test_live_needs_no_history_and_agrees_with_it() -> None:
