@@ -55,9 +55,7 @@ class RangeQuery(NoQuery):
 
     start: Time = None
     end: Time = None
-    key: Annotated[str | None, Field(description="one of the stream's keys; default: all keys together")] = (
-        None
-    )
+    key: Annotated[str | None, Field(description="one of the stream's keys; default: all of them")] = None
 
 
 class CountQuery(RangeQuery):

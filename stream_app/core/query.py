@@ -7,13 +7,12 @@ the laws of the noise join. Counts are over all cells of a bin.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from copy import copy
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dphist.arrays import FloatArray, Int64Array
+from dphist.arrays import BoolArray, FloatArray, Int64Array
 from dphist.laws.law import WeightedNoise
 from dphist.product.columns import ColumnSum
 from dphist.product.forest import RangeSum
@@ -335,15 +334,14 @@ class StreamView:
             [nodes] = over.covers(np.array([span.start]), np.array([span.stop])).nodes
             yield from map(over.estimate, nodes)
             counted = {place for node in nodes for place in range(node.first, node.first + node.epochs)}
+        for epoch, part in self._parts(span, counted):
+            yield epoch.estimate(part, view)
+
+    def _parts(self, span: Span, counted: Container[int] = ()) -> Iterable[tuple[EpochView, Span]]:
+        """Yield the epochs in a range with their parts of it, without those whose places are counted."""
         for place, epoch in enumerate(self.epochs):
             part = epoch.within(span)
             if part.start < part.stop and place not in counted:
-                yield epoch.estimate(part, view)
-
-    def _parts(self, span: Span) -> Iterable[tuple[EpochView, Span]]:
-        for epoch in self.epochs:
-            part = epoch.within(span)
-            if part.start < part.stop:
                 yield epoch, part
 
     def _joined(self, estimates: Iterable[Estimate]) -> Estimate:
@@ -364,14 +362,10 @@ class StreamView:
         key: tuple[SeriesKind, SeriesView] = ("running" if kind == "running" else "bin", view)
         if key not in self._running:
             columns = [np.zeros(1)]
-            for epoch in self._measured_ones():
+            for epoch in (one for one in self.epochs if one.bins):
                 columns.append(columns[-1][-1] + epoch.running_values(*key))
             self._running[key] = np.concatenate(columns)
         return self._running[key]
-
-    def _measured_ones(self) -> Iterable[EpochView]:
-        """Yield the epochs that released something before they ended."""
-        return (epoch for epoch in self.epochs if epoch.bins)
 
     def _measured_before(self, edges: Int64Array) -> Int64Array:
         """Return the number of measured bins before each edge."""
@@ -380,13 +374,10 @@ class StreamView:
             counts += np.clip(edges - epoch.record.first_bin, 0, epoch.bins)
         return counts
 
-    def _measured(self, starts: Int64Array, stops: Int64Array) -> NDArray[np.bool_]:
-        measured: NDArray[np.bool_] = (
-            self._measured_before(stops) - self._measured_before(starts) == stops - starts
-        )
-        return measured
+    def _measured(self, starts: Int64Array, stops: Int64Array) -> BoolArray:
+        return np.asarray(self._measured_before(stops) - self._measured_before(starts) == stops - starts)
 
-    def _on_edge(self, edges: Int64Array) -> NDArray[np.bool_]:
+    def _on_edge(self, edges: Int64Array) -> BoolArray:
         """Return whether each edge is the end of a measured bin."""
         return self._measured(edges - 1, edges)
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 
 from stream_app.core.alerts.states import State
-from stream_app.ports import AlertStore, AlertTarget, NotDelivered
+from stream_app.ports.alerts import AlertStore, AlertTarget, NotDelivered
 from stream_app.together import until_all_end
 
 log = logging.getLogger(__name__)

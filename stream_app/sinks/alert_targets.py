@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from stream_app.core.instants import format_instant
-from stream_app.ports import NotDelivered
+from stream_app.ports.alerts import NotDelivered
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from aiokafka import AIOKafkaProducer, errors
 
 from stream_app.core.instants import format_instant
 from stream_app.kafka_cluster import Cluster, answers
-from stream_app.ports import NotDelivered, OperatorError
+from stream_app.ports import OperatorError
+from stream_app.ports.alerts import NotDelivered
 
 CONTENT_TYPE = b"application/cloudevents+json; charset=UTF-8"
 _TYPE = "private-counts.alert"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from stream_app.core.bounding import UserShard, shard_numbers, user_fields
-from stream_app.core.records import Ahead, Apply, Cut
+from stream_app.core.records import Ahead, Apply, Cut, TileAppend
 from stream_app.state.keys import StreamKeys
+from stream_app.state.round_trips import Argument
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -77,3 +78,9 @@ def targets_ahead(keys: StreamKeys, names: Iterable[str]) -> dict[str, tuple[str
         else:
             targets[target] = (keys.cells(bin), keys.cells(bin))
     return targets
+
+
+def tile_arguments(tiles: Sequence[TileAppend]) -> Iterator[Argument]:
+    """Yield for each tile its length before, the bytes to append, and whether it is then full."""
+    for append in tiles:
+        yield from (append.offset_bytes, append.data, int(append.fills))

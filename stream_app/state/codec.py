@@ -1,13 +1,18 @@
-"""The text of epochs and ledger entries in Redis: JSON that a person can read."""
+"""What Redis holds and answers, as records. Epochs and ledger entries are JSON that a person can read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
+import numpy as np
+
+from dphist.arrays import Int64Array
+from stream_app.core.bounding import UserShard
 from stream_app.core.ledger import entry_from_json
-from stream_app.core.records import EpochRecord, LedgerEntry
+from stream_app.core.records import Cut, EpochRecord, LedgerEntry, PartitionState, Reply, StreamState
 from stream_app.core.strategy import canonical_json
 
 
@@ -34,3 +39,59 @@ def decode_ledger(fields: Mapping[bytes, bytes]) -> tuple[LedgerEntry, ...]:
     """Return the entries of a ledger, oldest first; each value of the hash is 'number entry'."""
     numbered = (value.split(b" ", 1) for value in fields.values())
     return tuple(entry_from_json(text) for _, text in sorted((int(n), text) for n, text in numbered))
+
+
+def decode_state(
+    state: Mapping[bytes, bytes],
+    strategy: bytes,
+    epochs: Mapping[bytes, bytes],
+    partitions: Mapping[str, PartitionState],
+) -> StreamState:
+    """Return a stream's state from its hash, with the running epoch from the hash of epochs. SECRET."""
+    return StreamState(
+        strategy=strategy,
+        epoch=decode_epoch(epochs, int(state[b"epoch"])),
+        seq=int(state[b"seq"]),
+        head=state[b"head"].decode(),
+        released_bin=int(state[b"released_bin"]),
+        sealed_bin=int(state[b"sealed_bin"]),
+        counter=state[b"counter"],
+        partitions=partitions,
+        noise=state.get(b"noise", b"").decode(),
+    )
+
+
+def decode_cuts(entries: Sequence[bytes]) -> tuple[Cut, ...]:
+    """Return the cuts of a partition."""
+    return tuple(Cut(*map(int, entry.split())) for entry in entries)
+
+
+def decode_rows(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[int, bytes]]:
+    """Return (seq, row) of entries of the chain, whose id is ``seq-0``."""
+    return [(int(id.split(b"-")[0]), fields[b"row"]) for id, fields in entries]
+
+
+def decode_reply(reply: bytes | None) -> Reply:
+    """Return a script's reply."""
+    return Reply((reply or b"").decode())
+
+
+def decode_sealed_bin(stream: str, value: bytes | None) -> int:
+    """Return the last sealed bin. Raises: LookupError if there is none, so the stream was never opened."""
+    if value is None:
+        raise LookupError(f"stream {stream!r} was never opened; open its first epoch")
+    return int(value)
+
+
+def decode_shard(name: bytes) -> UserShard:
+    """Return a shard of users from its name."""
+    return UserShard(*map(int, name.split(b":")))
+
+
+def add_cells(row: Int64Array, cells: dict[bytes, Any]) -> None:
+    """Write a bin's exact counts into its row. Raises: ValueError for a cell outside the row."""
+    if cells:
+        indices = np.array([int(cell) for cell in cells])
+        if int(indices.max()) >= len(row):
+            raise ValueError(f"read_cells: cell {int(indices.max())} is outside a width of {len(row)}")
+        row[indices] = [int(count) for count in cells.values()]

@@ -9,10 +9,9 @@ from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry, join_slices
 from stream_app.core.visible import visible_epochs, visible_rows
-from stream_app.state.codec import decode_epochs, decode_ledger
+from stream_app.state.codec import decode_epochs, decode_ledger, decode_rows
 from stream_app.state.connection import batch, connect, transaction
 from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, ledger_key, transitions_key
-from stream_app.state.redis_store import read_rows
 
 
 class RedisReader:
@@ -66,7 +65,7 @@ class RedisReader:
             return []
         bounds = (f"{after_seq + 1}-0", f"{visible_seq}-0", "COUNT", limit)
         [entries] = await batch(self._redis, [("XRANGE", keys.chain, *bounds)])
-        return read_rows(entries)
+        return decode_rows(entries)
 
     async def tile_rows(
         self, stream: str, epoch: int, table: str, first: int, count: int, width: int

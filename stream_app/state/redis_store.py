@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.bounding import ID_BYTES, UserShard
+from stream_app.core.bounding import ID_BYTES
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
     Apply,
@@ -26,37 +24,50 @@ from stream_app.core.records import (
     Reply,
     StoredNoise,
     StreamState,
-    TileAppend,
     WitnessRow,
 )
 from stream_app.core.restored import Restored
 from stream_app.core.strategy import Strategy
-from stream_app.core.visible import invisible_slices
-from stream_app.ports import OperatorError
-from stream_app.state.arguments import packed_ahead, packed_cells, packed_cuts, packed_users, targets_ahead
+from stream_app.state.append_only import AppendOnlyFile
+from stream_app.state.arguments import (
+    packed_ahead,
+    packed_cells,
+    packed_cuts,
+    packed_users,
+    targets_ahead,
+    tile_arguments,
+)
 from stream_app.state.checks import (
     LARGEST_INTEGER,
     LARGEST_TALLY_FIELDS,
     LARGEST_TALLY_SHARDS,
     check_apply,
     check_cuts,
-    check_epoch,
     check_integers,
-    check_noise,
     check_noise_page,
     check_read,
     check_release,
     check_tally,
 )
-from stream_app.state.codec import decode_epoch, decode_epochs, decode_ledger, encode_epoch
+from stream_app.state.codec import (
+    add_cells,
+    decode_cuts,
+    decode_ledger,
+    decode_reply,
+    decode_rows,
+    decode_sealed_bin,
+    decode_shard,
+    decode_state,
+    encode_epoch,
+)
 from stream_app.state.connection import SameServer, batch, connect, script, transaction
-from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
+from stream_app.state.keys import CLOCK_MARK, StreamKeys, ledger_key
+from stream_app.state.opening import open_epoch
 from stream_app.state.round_trips import Argument
 from stream_app.state.row_values import with_values
 
 _BINS_PER_READ = 1_000
 _NAMES_PER_SCAN = 5_000
-_REWRITE_POLL_S = 0.1
 
 
 class RedisStore:
@@ -72,8 +83,7 @@ class RedisStore:
     def __init__(self, url: str) -> None:
         self._redis = connect(url, same_server=SameServer())
         self._partitions: dict[str, list[bytes]] = {}  # by stream, as of its last load
-        self._rewriting = asyncio.Lock()
-        self._rewritings_begun = self._rewritten = 0  # how often begun, and the last that ended well
+        self._log = AppendOnlyFile(self._redis)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -118,20 +128,11 @@ class RedisStore:
                 break
             # The partitions are known only after the first read: read again, with their cuts.
             self._partitions[stream] = sorted(positions)
-        return StreamState(
-            strategy=strategy,
-            epoch=decode_epoch(epochs, int(state[b"epoch"])),
-            seq=int(state[b"seq"]),
-            head=state[b"head"].decode(),
-            released_bin=int(state[b"released_bin"]),
-            sealed_bin=int(state[b"sealed_bin"]),
-            counter=state[b"counter"],
-            partitions={
-                name.decode(): PartitionState(int(positions[name]), int(base_bins[name]), _read_cuts(own))
-                for name, own in zip(names, cuts, strict=True)
-            },
-            noise=state.get(b"noise", b"").decode(),
-        )
+        partitions = {
+            name.decode(): PartitionState(int(positions[name]), int(base_bins[name]), decode_cuts(own))
+            for name, own in zip(names, cuts, strict=True)
+        }
+        return decode_state(state, strategy, epochs, partitions)
 
     async def open_epoch(
         self,
@@ -143,60 +144,7 @@ class RedisStore:
         carried: bytes = b"",
     ) -> Reply:
         """Open an epoch after the stream's last one, which ends at its released bin."""
-        check_epoch(record)
-        check_noise(noise)
-        keys = StreamKeys(stream)
-        # Written first, because it is in another slot than the stream: readers skip names without a strategy.
-        await batch(self._redis, [("SADD", STREAM_NAMES, stream)])
-        fixed = (
-            *(keys.state, keys.strategy, keys.epochs, keys.visible, keys.chain, keys.open_bins),
-            *(keys.noise, keys.open_windows, keys.untallied),
-        )
-        arguments = (
-            *(strategy, record.strategy_hash, record.epoch, encode_epoch(record)),
-            *(record.first_bin, record.first_bin + record.bins - 1, record.first_seq, head),
-            *((noise.nonce, noise.pages) if noise else ("", 0)),
-            carried,
-        )
-        while True:
-            bins, windows, shards, state, visible, epochs, held = await transaction(
-                self._redis,
-                [
-                    ("ZRANGEBYSCORE", keys.open_bins, "-inf", f"({record.first_bin}"),
-                    ("ZRANGEBYSCORE", keys.open_windows, "-inf", f"({record.first_bin}"),
-                    ("ZRANGEBYSCORE", keys.untallied, "-inf", f"({record.first_bin}"),
-                    ("HMGET", keys.state, "seq", "released_bin"),
-                    ("GET", keys.visible),
-                    ("HGETALL", keys.epochs),
-                    ("GET", keys.strategy),
-                ],
-            )
-            seq, released_bin = state
-            invisible = (
-                invisible_slices(
-                    Strategy.from_json(held), decode_epochs(epochs), int(released_bin), int(visible or 0)
-                )
-                if held
-                else []
-            )
-            reply = await script("open_epoch")(
-                self._redis,
-                [
-                    *fixed,
-                    *(keys.cells(int(bin)) for bin in bins),
-                    *(keys.users(int(window)) for window in windows),
-                    *(keys.untallied_shard(_read_shard(name)) for name in shards),
-                    *(keys.tile(piece.key) for piece in invisible),
-                ],
-                [
-                    *arguments,
-                    *(seq or "0", visible or "0", len(bins), len(windows), len(shards)),
-                    *(*bins, *windows, *shards),
-                    *(piece.offset_bytes for piece in invisible),
-                ],
-            )
-            if reply != b"again":
-                return _as_reply(reply)
+        return await open_epoch(self._redis, stream, strategy, record, head, noise, carried)
 
     async def write_noise(self, stream: str, nonce: str, page: int, data: bytes) -> None:
         """Store an encrypted page once."""
@@ -272,7 +220,7 @@ class RedisStore:
                 ],
             )
             if reply != b"again":
-                return _as_reply(reply)
+                return decode_reply(reply)
 
     async def _set_aside(self, ahead: str, newest_bin: int) -> tuple[int, list[str]]:
         """Return how many records are set aside, and the names of those dated up to ``newest_bin``."""
@@ -310,7 +258,9 @@ class RedisStore:
         check_integers(up_to_bin=up_to_bin)
         keys = StreamKeys(stream)
         arguments: list[Argument] = [strategy_hash, up_to_bin, *partitions]
-        return _opened(stream, await script("seal")(self._redis, [keys.state, keys.base_bins], arguments))
+        return decode_sealed_bin(
+            stream, await script("seal")(self._redis, [keys.state, keys.base_bins], arguments)
+        )
 
     async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
         """Add some users' records that count to the cells of sealed bins."""
@@ -318,7 +268,7 @@ class RedisStore:
         keys = StreamKeys(stream)
         limits = ("LIMIT", 0, LARGEST_TALLY_SHARDS)
         [names] = await batch(self._redis, [("ZRANGEBYSCORE", keys.untallied, "-inf", up_to_bin, *limits)])
-        shards = [_read_shard(name) for name in names]
+        shards = [decode_shard(name) for name in names]
         return await self._reply(
             "tally",
             [
@@ -339,13 +289,13 @@ class RedisStore:
             self._redis,
             [("HGET", keys.state, "sealed_bin"), ("ZCOUNT", keys.untallied, "-inf", last_bin)],
         )
-        check_read(last_bin, _opened(stream, sealed_bin), untallied)
+        check_read(last_bin, decode_sealed_bin(stream, sealed_bin), untallied)
         counts = np.zeros((max(last_bin - first_bin + 1, 0), width), dtype=np.int64)
         for start in range(0, len(counts), _BINS_PER_READ):
             rows = range(start, min(start + _BINS_PER_READ, len(counts)))
             bins = await batch(self._redis, [("HGETALL", keys.cells(first_bin + row)) for row in rows])
             for row, cells in zip(rows, bins, strict=True):
-                _fill(counts[row], cells)
+                add_cells(counts[row], cells)
         return counts
 
     async def release(self, stream: str, release: Release) -> Reply:
@@ -365,7 +315,7 @@ class RedisStore:
                 *(release.strategy_hash, release.epoch, release.expected_seq, release.expected_head),
                 *(release.first_bin, release.last_bin, release.head, release.counter),
                 *release.rows,
-                *_tile_arguments(release.tiles),
+                *tile_arguments(release.tiles),
             ],
         )
 
@@ -380,7 +330,7 @@ class RedisStore:
                 *(lost.strategy_hash, lost.after_seq, epoch.epoch, record),
                 *(str(epoch.last_bin), str(epoch.end_reason), len(lost.rows)),
                 *(part for numbered in lost.rows for part in numbered),
-                *_tile_arguments(lost.tiles),
+                *tile_arguments(lost.tiles),
             ],
         )
 
@@ -391,48 +341,8 @@ class RedisStore:
         await self._reply("publish", [keys.state, keys.visible], [seq])
 
     async def forget(self) -> None:
-        """Rewrite the append-only file without the values deleted before this call; return when it is done.
-
-        Calls that wait together share one rewriting. Raises: OperatorError if this user may not start it;
-        OSError if the server could not write it.
-        """
-        begun_before = self._rewritings_begun
-        async with self._rewriting:
-            if self._rewritten <= begun_before:
-                await self._rewrite()
-
-    async def _rewrite(self) -> None:
-        while not await self._start_rewriting():  # the one under way may have begun before the deletions
-            await self._rewritten_once()
-        begun = self._rewritings_begun
-        if await self._rewritten_once() != "ok":
-            raise OSError("redis: rewriting the append-only file failed, so it still holds deleted counts")
-        self._rewritten = begun
-
-    async def _rewritten_once(self) -> str:
-        """Return the status of the last rewriting once none is under way or scheduled."""
-        while True:
-            [told] = await batch(self._redis, [("INFO", "persistence")])
-            if not (told["aof_rewrite_in_progress"] or told["aof_rewrite_scheduled"]):
-                return str(told["aof_last_bgrewrite_status"])
-            await asyncio.sleep(_REWRITE_POLL_S)
-
-    async def _start_rewriting(self) -> bool:
-        """Start rewriting the append-only file; return False if the server is writing it already."""
-        self._rewritings_begun += 1
-        try:
-            await batch(self._redis, [("BGREWRITEAOF",)])
-        except OSError as failure:
-            said = str(failure)
-            if "permission" in said or "unknown command" in said:
-                raise OperatorError(
-                    "redis.url: this user may not run BGREWRITEAOF, so exact counts of released bins would "
-                    "stay on disk; grant +bgrewriteaof"
-                ) from None
-            if "in progress" in said:
-                return False
-            raise
-        return True
+        """Rewrite the append-only file without the values that were deleted before this call."""
+        await self._log.forget()
 
     async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
         """Take or keep the stream's lease for ``for_ms``; return whether ``owner`` holds it."""
@@ -451,7 +361,7 @@ class RedisStore:
         """Return released rows with seq > after_seq in order, visible or not."""
         chain = StreamKeys(stream).chain
         [entries] = await batch(self._redis, [("XRANGE", chain, f"{after_seq + 1}-0", "+", "COUNT", limit)])
-        return read_rows(entries)
+        return decode_rows(entries)
 
     async def witness_rows(
         self, stream: str, strategy: Strategy, after_seq: int, limit: int
@@ -463,41 +373,4 @@ class RedisStore:
         return await with_values(self._redis, stream, strategy, rows)
 
     async def _reply(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-        return _as_reply(await script(name)(self._redis, keys, arguments))
-
-
-def _tile_arguments(tiles: Sequence[TileAppend]) -> Iterator[Argument]:
-    """Yield for each tile its length before, the bytes to append, and whether it is then full."""
-    for append in tiles:
-        yield from (append.offset_bytes, append.data, int(append.fills))
-
-
-def read_rows(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[int, bytes]]:
-    """Return (seq, row) of entries of the chain, whose id is ``seq-0``."""
-    return [(int(id.split(b"-")[0]), fields[b"row"]) for id, fields in entries]
-
-
-def _as_reply(reply: bytes | None) -> Reply:
-    return Reply((reply or b"").decode())
-
-
-def _opened(stream: str, value: bytes | None) -> int:
-    if value is None:
-        raise LookupError(f"stream {stream!r} was never opened; open its first epoch")
-    return int(value)
-
-
-def _read_shard(name: bytes) -> UserShard:
-    return UserShard(*map(int, name.split(b":")))
-
-
-def _read_cuts(entries: Sequence[bytes]) -> tuple[Cut, ...]:
-    return tuple(Cut(*map(int, entry.split())) for entry in entries)
-
-
-def _fill(row: Int64Array, cells: dict[bytes, Any]) -> None:
-    if cells:
-        indices = np.array([int(cell) for cell in cells])
-        if int(indices.max()) >= len(row):
-            raise ValueError(f"read_cells: cell {int(indices.max())} is outside a width of {len(row)}")
-        row[indices] = [int(count) for count in cells.values()]
+        return decode_reply(await script(name)(self._redis, keys, arguments))

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from stream_app.core.alerts.states import KEPT_FOR_READERS
-from stream_app.ports import AlertStore
+from stream_app.ports.alerts import AlertStore
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.connection import connect, execute
 from stream_app.state.keys import ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD, transitions_key

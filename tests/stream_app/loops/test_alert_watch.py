@@ -13,7 +13,7 @@ import pytest
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.loops.alert_delivery import tell_waiting
 from stream_app.loops.alert_watch import AlertWatcher
-from stream_app.ports import NotDelivered
+from stream_app.ports.alerts import NotDelivered
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.published import HOUR_US, Published

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from stream_app.ports import NotDelivered
+from stream_app.ports.alerts import NotDelivered
 from stream_app.sinks.alert_targets import AlertmanagerTarget, WebhookTarget
 
 TOLD: dict[str, Any] = {

@@ -10,7 +10,7 @@ import pytest
 from deploy.ports import free_port
 from stream_app.kafka_cluster import Cluster
 from stream_app.loops.alert_delivery import tell_waiting
-from stream_app.ports import NotDelivered
+from stream_app.ports.alerts import NotDelivered
 from stream_app.sinks.alert_topic import TopicTarget, cloud_event
 from tests.brokers import Topic
 from tests.e2e.test_alerts import told

@@ -1,6 +1,6 @@
 """What the loops need from the world: store, source, clock, witness, dead letters.
 
-``loops`` use only these protocols; ``wiring`` chooses the adapters behind them.
+``loops`` use only these protocols and those of ``alerts.py``; ``wiring`` chooses the adapters behind them.
 Every write is a compare-and-set that may be repeated. A lost reply, a retry, a stale worker or a rebalance
 neither doubles nor loses a count: a repeated call answers ``already``, and a stale call is refused.
 """
@@ -8,7 +8,7 @@ neither doubles nor loses a count: a repeated call answers ``already``, and a st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from dphist.arrays import Int64Array
 from stream_app.core.records import (
@@ -259,55 +259,6 @@ class PublicReader(Protocol):
 
     async def ping(self) -> None:
         """Raise OSError if the store cannot be read."""
-        ...
-
-
-class AlertStore(Protocol):
-    """The states of rules and the transitions that were sent; all of it follows from visible releases."""
-
-    async def load(self) -> tuple[dict[str, bytes], dict[str, int]]:
-        """Return the states by rule, and by stream the last release that was evaluated."""
-        ...
-
-    async def commit(
-        self,
-        stream: str,
-        before: int | None,
-        seq: int,
-        states: Mapping[str, bytes],
-        transitions: Sequence[Mapping[str, Any]],
-    ) -> bool:
-        """Store the decisions up to ``seq``; return False, without change, if ``before`` is not the last."""
-        ...
-
-    async def transitions(self, after: str, limit: int) -> list[tuple[str, bytes]]:
-        """Return the transitions after a place in the outbox, in order, each with its place."""
-        ...
-
-    async def told(self, target: str) -> str:
-        """Return the place up to which a target was notified; for a new target, the current end."""
-        ...
-
-    async def move(self, target: str, place: str) -> None:
-        """Note that a target was notified of everything up to a place."""
-        ...
-
-
-class NotDelivered(Exception):
-    """A target did not accept a transition; try again later. The message contains no secret."""
-
-
-class AlertTarget(Protocol):
-    """A receiver of alert transitions."""
-
-    name: str
-
-    async def tell(self, told: Mapping[str, Any]) -> None:
-        """Send one transition. Raises: NotDelivered."""
-        ...
-
-    async def remind(self, firing: Sequence[Mapping[str, Any]]) -> None:
-        """Send firing alerts again, if the target would otherwise drop them. Raises: NotDelivered."""
         ...
 
 
