@@ -290,6 +290,10 @@ class Closer:
         if reply is Reply.STRATEGY:
             raise OperatorError(f"stream {self._name}: another strategy was started under its name; stop one")
 
+    def _ended_noted(self) -> bool:
+        """Return whether the deletions at the end of a replay have been noted."""
+        return self._deletions_of is not None and self._deletions_of[1]
+
     def _note_deletions(self, epoch: int) -> None:
         """Have deleted counts dropped from the store's log: at each start, new epoch and end of a replay."""
         now = epoch, self._finished
@@ -299,7 +303,7 @@ class Closer:
 
     async def _forget(self, outage: Outage) -> None:
         """Drop deleted counts from the store's log beside all closing; return after the end of a replay."""
-        while not (self._finished and self._deletions_of and not self._deletions.is_set()):
+        while self._deletions.is_set() or not self._ended_noted():
             await self._deletions.wait()
             self._deletions.clear()
             try:
