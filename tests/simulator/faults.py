@@ -41,6 +41,7 @@ class Weather:
     rate: float
     longest_delay_s: float
     faults: tuple[Fault, ...] = tuple(fault for fault in Fault if fault is not Fault.NONE)
+    struck: frozenset[str] = frozenset()  # the calls that may go wrong; empty: all
     cut_off_until_s: float = 0.0  # by the loop's time
 
     def cut_off(self) -> None:
@@ -51,7 +52,9 @@ class Weather:
         """Draw what happens to the next call: polls are many and say little, so they go wrong less often."""
         if asyncio.get_running_loop().time() < self.cut_off_until_s:
             return Fault.LOST_REPLY
-        rate = self.rate * POLL_SHARE if method in POLLS else self.rate
+        if self.struck and method not in self.struck:
+            return Fault.NONE
+        rate = self.rate * POLL_SHARE if method in POLLS and not self.struck else self.rate
         if not self.faults or self.rng.random() >= rate:
             return Fault.NONE
         return self.rng.choice(self.faults)
@@ -72,9 +75,12 @@ class Stalls:
     rng: random.Random
     rate: float
     longest_s: float
+    struck: frozenset[str] = frozenset()  # the calls before and after which it may stand still; empty: all
 
-    def draw(self) -> float:
+    def draw(self, method: str) -> float:
         """Draw for how long the process stands still here, most often not at all; short stalls as often."""
+        if self.struck and method not in self.struck:
+            return 0.0
         if not self.rate or self.rng.random() >= self.rate:
             return 0.0
         return self.longest_s * self.rng.random() ** 3
@@ -150,16 +156,16 @@ class FaultyPort:
         return call
 
     async def _call(self, method: str, target: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
-        await self._stall(f"before {self._port}.{method}")
+        await self._stall("before", method)
         reply = await self._weathered(method, target, args)
-        await self._stall(f"after {self._port}.{method}")
+        await self._stall("after", method)
         return reply
 
-    async def _stall(self, where: str) -> None:
+    async def _stall(self, when: str, method: str) -> None:
         """Let the process stand still here now and then, and wait while it does."""
         self._must_live()
-        if stall_s := self._stalls.draw():
-            self._trace(f"{self._life.name}: stalled {where} for {stall_s:.3f} s")
+        if stall_s := self._stalls.draw(method):
+            self._trace(f"{self._life.name}: stalled {when} {self._port}.{method} for {stall_s:.3f} s")
             self._life.stand_still(stall_s)
         await self._life.going()
         self._must_live()

@@ -21,6 +21,7 @@ from stream_app.core.bins import Assignment, BinRules, assign
 from stream_app.core.records import Apply, Cut, PartitionState, Release, Reply, WitnessRow
 from stream_app.loops import cutting, ingest
 from stream_app.ports import Clock
+from stream_app.shared_answer import SharedAnswer
 from tests.models.memory import MemoryStore
 from tests.models.memory_stream import MemoryStream
 from tests.simulator.given_noise import RememberedNoise
@@ -33,7 +34,9 @@ class HalfNoise(Pipeline):
 
     def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
         """Return loops whose noise is too small."""
-        return super().loops(schedule, replace(ports, noise=_Halved(ports.noise)))
+        return super().loops(
+            schedule, replace(ports, noise={name: _Halved(noise) for name, noise in ports.noise.items()})
+        )
 
 
 class _Halved:
@@ -381,3 +384,20 @@ def _as_if_answered_at_once(due: Any, *answer: Any) -> list[Cut]:
 
 
 _real_cuts = cutting._cuts
+
+
+class AnswersUnderWay(Pipeline):
+    """A loop that asks while a shared question is under way takes its answer, older than its own call."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Join the question that was put last."""
+        return patch.object(SharedAnswer, "__call__", _joining)
+
+
+async def _joining(ask: Any) -> Any:
+    if ask._last is not None and not ask._last.done():
+        return await asyncio.shield(ask._last)
+    return await _real_answer(ask)
+
+
+_real_answer = SharedAnswer.__call__

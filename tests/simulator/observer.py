@@ -22,7 +22,7 @@ from tests.simulator.checks import (
 from tests.simulator.given_noise import Draw
 from tests.simulator.on_time import check_on_time
 from tests.simulator.recount import PartitionHistory, Place, Rules, counted, recount
-from tests.simulator.schedule import BIN_US, SOURCE, STREAM
+from tests.simulator.schedule import BIN_US, SOURCE, Schedule
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -31,10 +31,12 @@ MANY = 10**6
 
 
 class Observer:
-    """Sees every accepted effect in the instant it happens, and checks the rules then and there."""
+    """Sees every accepted effect on one stream in the instant it happens, and checks the rules at once."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, schedule: Schedule) -> None:
         self.world = world
+        self.schedule = schedule
+        self.stream = schedule.name
         self.history = History()
         self.watch = Watch()
         self.draws: list[Draw] = []
@@ -55,7 +57,7 @@ class Observer:
 
     async def _after_open_epoch(self, args: tuple[Any, ...], reply: Reply) -> None:
         record: EpochRecord = args[2]
-        head = await self.world.witness.head(STREAM)
+        head = await self.world.witness.head(self.stream)
         if head is not None and record.first_seq <= head[0]:
             raise Broken(
                 f"epoch {record.epoch} starts at row {record.first_seq}, the witness has {head[0]} rows"
@@ -67,7 +69,7 @@ class Observer:
         if all(epoch != record.epoch for epoch, _, _ in self.watch.nodes):
             # A restored store may open an epoch again that nobody has seen anything of: with new noise.
             self.watch.epoch_draws.pop(record.epoch, None)
-        kept = {seq for seq, _ in await self.world.store.rows(STREAM, 0, MANY)}
+        kept = {seq for seq, _ in await self.world.store.rows(self.stream, 0, MANY)}
         self.history.released = {seq: bin for seq, bin in self.history.released.items() if seq in kept}
         floor = record.first_bin if record.counts_from_bin is None else record.counts_from_bin
         for partition in self.history.partitions.values():
@@ -108,19 +110,20 @@ class Observer:
         bins = range(release.first_bin, release.last_bin + 1)
         self.history.released.update(zip(range(release.expected_seq + 1, MANY), bins, strict=False))
         self.world.trace(f"release bins {release.first_bin} to {release.last_bin}")
-        strategy = self.world.schedule.strategy
+        strategy = self.schedule.strategy
         if strategy.design.release == "anticipating":
             check_drawn_ahead(release, self.history, strategy, self.draws, self.watch.epoch_draws)
         else:
             check_noise(release, self.history, strategy, self.draws, self.watch.used_draws)
         check_over_epochs(release, self.history, strategy, self.draws, self.watch.used_draws)
         check_windows(release, self.history, strategy, self.draws, self.watch.used_draws)
-        entries = await self.world.store.ledger(SOURCE)
+        ledger = await self.world.store.ledger(SOURCE)
+        entries = [entry for entry in ledger if entry.stream == self.stream]
         check_ledger(entries, epoch, release.first_bin * BIN_US, (release.last_bin + 1) * BIN_US)
 
     async def _witnessed(self) -> None:
         """Check what the witness has: one value a row, nothing that the store does not hold."""
-        rows = await self.world.witness.rows(STREAM, self._witnessed_seq)
+        rows = await self.world.witness.rows(self.stream, self._witnessed_seq)
         self.watch.see_rows((row[:2] for row in rows), "witness")
         self._check_values(rows)
         if not rows:
@@ -132,7 +135,7 @@ class Observer:
 
     def _check_values(self, rows: Sequence[WitnessRow]) -> None:
         """Check that a lost store could be given back what these rows made public."""
-        strategy = self.world.schedule.strategy
+        strategy = self.schedule.strategy
         if strategy.kind.rows_hold_values:
             return
         epochs = {epoch.epoch: epoch for epoch in self.history.epochs}
@@ -145,12 +148,12 @@ class Observer:
 
     async def _after_publish(self, args: tuple[Any, ...], reply: None) -> None:
         """Check what became visible: witnessed before, one value a row and a node, tiles equal to rows."""
-        public = await self.reader.public_state(STREAM)
+        public = await self.reader.public_state(self.stream)
         assert public is not None
-        head = await self.world.witness.head(STREAM)
+        head = await self.world.witness.head(self.stream)
         if public.visible_seq > (head[0] if head else 0):
             raise Broken(f"row {public.visible_seq} is visible before it is witnessed")
-        rows = await self.reader.rows(STREAM, 0, MANY)
+        rows = await self.reader.rows(self.stream, 0, MANY)
         self.watch.see_rows(rows, "reader")
         fresh = [seq for seq, _ in rows if seq not in self.watch.seen_at_us]
         if fresh:
@@ -160,7 +163,7 @@ class Observer:
 
     async def _check_tiles(self, epochs: tuple[EpochRecord, ...], visible_seq: int) -> None:
         """Read every visible node from the tiles: the same values as in the rows."""
-        strategy = self.world.schedule.strategy
+        strategy = self.schedule.strategy
         for epoch in epochs:
             last = epoch.first_seq + (
                 epoch.bins if epoch.last_bin is None else epoch.last_bin - epoch.first_bin + 1
@@ -168,15 +171,15 @@ class Observer:
             bins = max(0, min(visible_seq + 1, last) - epoch.first_seq)
             for table, width in strategy.kind.tables.items():
                 count = strategy.kind.rows_after(table, bins)
-                values = await self.reader.tile_rows(STREAM, epoch.epoch, table, 0, count, width)
+                values = await self.reader.tile_rows(self.stream, epoch.epoch, table, 0, count, width)
                 first = epoch.first_bin if table == PUBLISHED else 0
                 for index, value in enumerate(values.tolist(), start=first):
                     self.watch.see_node(epoch.epoch, table, index, value, "tiles")
 
     async def visible_bin(self) -> int:
         """Return the last visible bin once the log is fully applied, else -1."""
-        state = await self.world.store.load(STREAM)
-        public = await self.reader.public_state(STREAM)
+        state = await self.world.store.load(self.stream)
+        public = await self.reader.public_state(self.stream)
         if state is None or public is None or public.visible_seq < state.seq:
             return -1
         for name in self.world.log.partitions:
@@ -199,9 +202,10 @@ class Observer:
             self.history.partitions,
             self._rules(),
             self._placed(),
-            {(part, at): reason for (_, part, at), reason in self.world.dead_letters.kept.items()},
+            self._letters(),
         )
-        entries = {entry.epoch for entry in await self.world.store.ledger(SOURCE)}
+        ledger = await self.world.store.ledger(SOURCE)
+        entries = {entry.epoch for entry in ledger if entry.stream == self.stream}
         unpaid = {epoch for epoch, _, _ in self.watch.nodes} - entries
         if unpaid:
             raise Broken(f"epochs {sorted(unpaid)} were seen but are not in the ledger")
@@ -229,11 +233,16 @@ class Observer:
                     f"record {place} was released in bin {self.measured[place]} and again in bin {bin}"
                 )
 
+    def _letters(self) -> dict[Place, str]:
+        """Return the reasons of dead letters of this stream, and of those that concern all streams."""
+        kept = self.world.dead_letters.kept.items()
+        return {(part, at): reason for (name, part, at), reason in kept if name in (None, self.stream)}
+
     def _placed(self) -> dict[Place, int]:
         return recount(self.world.log, self.history.partitions, self._rules())
 
     def _rules(self) -> Rules:
-        schedule = self.world.schedule
+        schedule = self.schedule
         # Before the first epoch nothing counts, so its windows do not matter.
         first = self.history.epochs[0].first_bin if self.history.epochs else 0
         bins = schedule.horizon
@@ -247,7 +256,7 @@ class Observer:
         self.history.partitions[partition] = PartitionHistory(start, start, base_bin, floors=[(0, floor)])
 
     async def _state(self) -> StreamState:
-        state = await self.world.store.load(STREAM)
+        state = await self.world.store.load(self.stream)
         assert state is not None
         return state
 

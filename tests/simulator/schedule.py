@@ -29,7 +29,9 @@ FIRST_BIN = START_US // BIN_US
 WINDOW_SHARE = Fraction(3, 4)
 KEYS = ("a", "b", "c")
 STREAM = "visits"
+SIBLING = "visits beside"
 SOURCE = "log"
+SHARE_WITH_SIBLINGS = 0.2
 
 
 class Deed(StrEnum):
@@ -63,6 +65,7 @@ class Schedule:
     """
 
     seed: int
+    name: str = STREAM
     bins: int = 12
     partitions: int = 2
     events_per_bin: float = 6.0
@@ -81,6 +84,7 @@ class Schedule:
     longest_delay_us: int = BIN_US // 4
     stall_rate: float = 0.0  # the share of calls before and after which the process may stand still
     longest_stall_us: int = 5 * BIN_US
+    struck: frozenset[str] = frozenset()  # the calls that faults and stalls strike; empty: all
     largest_batch: int = 8
     late: LatePolicy = "next_bin"
     grace_us: int = BIN_US // 5
@@ -89,6 +93,12 @@ class Schedule:
     max_events: int = 0  # of a user that count in a window; 0: the unit is the event
     exact_cuts: bool = False
     actions: tuple[Action, ...] = ()
+    sibling: Schedule | None = None  # a second stream over the same log; its plan and its grace count
+
+    @property
+    def streams(self) -> tuple[Schedule, ...]:
+        """Return the streams over the log: this one, and its sibling if there is one."""
+        return (self,) if self.sibling is None else (self, self.sibling)
 
     @property
     def log_plan(self) -> LogPlan:
@@ -160,11 +170,17 @@ class Schedule:
         if self.window:
             window = WindowDesign(self.design, self.window, self.keys, self.buckets, "identity", WINDOW_SHARE)
         kind = kind_of(window or self.product or self.levels or self.design)
-        return Strategy(STREAM, SOURCE, declared, kind)
+        return Strategy(self.name, SOURCE, declared, kind)
 
     def without_trouble(self) -> Schedule:
-        """Return the same stream and log on a calm day."""
-        return replace(self, fault_rate=0.0, stall_rate=0.0, actions=(), workers=1)
+        """Return the same stream and log on a calm day, without a sibling."""
+        return replace(self, fault_rate=0.0, stall_rate=0.0, actions=(), workers=1, sibling=None)
+
+    def beside(self, sibling_grace_us: int) -> Schedule:
+        """Return the schedule with a second stream over the same log, which has the given grace."""
+        plain = replace(self, keys=1, buckets=1, window=0, over_epochs=False, max_events=0, actions=())
+        sibling = replace(plain, name=SIBLING, release="causal", grace_us=sibling_grace_us, sibling=None)
+        return replace(self, sibling=sibling)
 
 
 def draw_schedule(seed: int) -> Schedule:
@@ -173,7 +189,7 @@ def draw_schedule(seed: int) -> Schedule:
     keys, buckets = axes.choice([(1, 1), (1, 1), (3, 1), (1, 4), (2, 3)])
     bins = rng.randint(6, 14)
     branching, horizon = rng.choice([((2, 2), 4), ((2, 2), 3), ((3,), 3), ((2, 3), 6), ((2, 2, 2), 7)])
-    return Schedule(
+    schedule = Schedule(
         seed=seed,
         bins=bins,
         partitions=rng.randint(1, 3),
@@ -196,6 +212,10 @@ def draw_schedule(seed: int) -> Schedule:
         over_epochs=random.Random(f"over epochs {seed}").choice([False, True]),
         stall_rate=random.Random(f"stall rate {seed}").choice([0.0, 0.0, 0.005, 0.02]),
     )
+    beside = random.Random(f"beside {seed}")
+    if beside.random() < SHARE_WITH_SIBLINGS:
+        return schedule.beside(beside.choice([schedule.grace_us, schedule.grace_us, BIN_US // 4]))
+    return schedule
 
 
 def seeds(quick: int, all: int) -> list[Any]:

@@ -47,13 +47,34 @@ def busy(schedule: Schedule) -> Schedule:
     return replace(schedule, events_per_bin=25.0, bins=8, late="next_bin", grace_us=0, exact_cuts=False)
 
 
-def stalled(schedule: Schedule) -> Schedule:
-    """Return a schedule with processes that stand still now and then, and nothing worse.
+def busy_alone(schedule: Schedule) -> Schedule:
+    """Return the busy schedule without a second stream."""
+    return replace(busy(schedule), sibling=None)
 
-    About one in eighty shows what a stall between two readings of the clock loses; the 101st does.
+
+def slow_releases(schedule: Schedule) -> Schedule:
+    """Return the slow schedule with one stream, in which only releases come late, and most do."""
+    return replace(slow(schedule), fault_rate=0.7, struck=frozenset({"release"}), sibling=None)
+
+
+def stalled(schedule: Schedule) -> Schedule:
+    """Return a schedule with two streams in a process that often stands still while it asks for a log's end.
+
+    Many records are dated as far ahead as they may be: one bin further is too far.
     """
-    drawn = draw_schedule(schedule.seed + 100).without_trouble()
-    return replace(drawn, stall_rate=0.02, exact_cuts=False)
+    calm = replace(busy(schedule.without_trouble()), max_ahead_bins=2, bins=12)
+    return replace(calm, stall_rate=0.2, struck=frozenset({"positions_at"})).beside(BIN_US // 4)
+
+
+def slow_answers(schedule: Schedule) -> Schedule:
+    """Return a schedule in which the clock and the log's end take up to six bins to answer.
+
+    About one in six shows what an answer from before the question loses.
+    """
+    plain = replace(busy(schedule.without_trouble()), keys=1, buckets=1, window=0, over_epochs=False)
+    dense = replace(plain, partitions=1, events_per_bin=60.0, largest_batch=100, bins=24, max_ahead_bins=1)
+    slow = replace(dense, fault_rate=1.0, faults=(Fault.DELAYED,), longest_delay_us=3 * BIN_US)
+    return replace(slow, branching=(2, 2), horizon=4, struck=frozenset({"now_us", "positions_at"}))
 
 
 def as_drawn(schedule: Schedule) -> Schedule:
@@ -98,15 +119,16 @@ def contended(schedule: Schedule) -> Schedule:
 # Which schedules show it, and what must be said about it.
 CAUGHT = [
     (mutants.HalfNoise, as_drawn, "plus one unused draw of scale"),
-    (mutants.ReleaseTwice, slow, "has a second value"),
+    (mutants.ReleaseTwice, slow_releases, "has a second value"),
     (mutants.ApplyTwice, crowded, "a slice was applied away from the position"),
-    (mutants.RefiredNode, as_drawn, "changed from"),
+    (mutants.RefiredNode, busy_alone, "changed from"),
     (mutants.SealIgnoresPartition, crowded, "runs for ever"),  # its cells are sealed: ingest gets nowhere
     (mutants.SealRemoved, slow, "the log and its cuts give"),
     (mutants.WitnessIgnored, set_back, "the witness has"),
     (mutants.PublishBeforeDurable, as_drawn, "the store has released"),
     (mutants.PublishUnwitnessed, as_drawn, "visible before it is witnessed"),
     (mutants.OneReadingOfTheClock, stalled, "was on time"),
+    (mutants.AnswersUnderWay, slow_answers, "was on time"),
     (mutants.LateByProcessingTime, as_drawn, "the log and its cuts give"),
     (mutants.FutureByProcessingTime, interrupted, "the log and its cuts give"),
     (noise_mutants.RedrawnAtStart, ahead, "plus the noise that was drawn for epoch"),

@@ -51,8 +51,9 @@ class GivenPipeline(Pipeline):
     def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
         """Return loops whose noise knows which nodes it is drawn for."""
         store, keys = _Watched(ports.store), _WatchedKeys(ports.keys)
-        noise = _NoiseOfEpochs(schedule, store, keys, ports.noise, self.change)
-        return super().loops(schedule, replace(ports, store=store, keys=keys, noise=noise))
+        noise = _NoiseOfEpochs(schedule, store, keys, ports.noise[schedule.name], self.change)
+        given = {schedule.name: noise}
+        return super().loops(schedule, replace(ports, store=store, keys=keys, noise=given))
 
 
 class _Watched:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from stream_app.core.kinds import pages as noise_pages
 from stream_app.loops import noise_ahead
 from tests.models.memory import MemoryStore
-from tests.simulator.checks import Broken
+from tests.simulator.checks import Broken, History
 from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Stalls, Weather
 from tests.simulator.given_noise import RememberedNoise
 from tests.simulator.log import Log, LogSource, draw_log
@@ -25,7 +25,6 @@ from tests.simulator.schedule import (
     BIN_US,
     FIRST_BIN,
     START_US,
-    STREAM,
     Action,
     Deed,
     Schedule,
@@ -58,15 +57,20 @@ class World:
         self.witness = MemoryWitness()
         self.dead_letters = MemoryDeadLetters()
         self.keys = MemoryKeys()
-        self.observer = Observer(self)
+        self.observers = {stream.name: Observer(self, stream) for stream in schedule.streams}
+        self.observer = self.observers[schedule.name]
         self.weather = Weather(
             random.Random(f"weather {schedule.seed}"),
             schedule.fault_rate,
             schedule.longest_delay_us / 1e6,
             schedule.faults,
+            schedule.struck,
         )
         self.stalls = Stalls(
-            random.Random(f"stalls {schedule.seed}"), schedule.stall_rate, schedule.longest_stall_us / 1e6
+            random.Random(f"stalls {schedule.seed}"),
+            schedule.stall_rate,
+            schedule.longest_stall_us / 1e6,
+            schedule.struck,
         )
         self.zombies: set[asyncio.Task[None]] = set()
         self.lives: list[Life] = [Life(f"worker {number}", alive=False) for number in range(schedule.workers)]
@@ -74,7 +78,7 @@ class World:
         self._trace = trace
         self._clock_ahead_us = 0
         self._down_until_us = 0
-        self._backup: tuple[MemoryStore, Any] | None = None
+        self._backup: tuple[MemoryStore, dict[str, History]] | None = None
         self._starts = 0
         self._nonces = random.Random(f"nonces {schedule.seed}")
 
@@ -104,7 +108,8 @@ class World:
             for task in (story, *workers):
                 task.cancel()
             await asyncio.gather(story, *workers, return_exceptions=True)
-        await self.observer.check_end()
+        for observer in self.observers.values():
+            await observer.check_end()
         return self.observer.summary()
 
     async def _story(self) -> None:
@@ -152,7 +157,7 @@ class World:
                 life,
                 self.weather,
                 self.stalls,
-                after=self.observer.after,
+                after=self._after,
                 trace=self.trace,
                 zombies=self.zombies,
             )
@@ -165,9 +170,18 @@ class World:
             make_nonce=lambda: f"{self._nonces.randrange(2**64):016x}",
             witness=faulty("witness", self.witness),
             dead_letters=faulty("dead letters", self.dead_letters),
-            noise=RememberedNoise(self.rng.randrange(2**32), self.observer.draws),
+            noise={
+                name: RememberedNoise(self.rng.randrange(2**32), observer.draws)
+                for name, observer in self.observers.items()
+            },
             keys=faulty("keys", self.keys),
         )
+
+    async def _after(self, port: str, method: str, args: tuple[Any, ...], reply: Any) -> None:
+        """Show an effect to the observer of the stream that it is about."""
+        observer = self.observers.get(args[0]) if args and isinstance(args[0], str) else None
+        if observer is not None:
+            await observer.after(port, method, args, reply)
 
     def _make_source(self, rng: random.Random) -> LogSource:
         """Return a new worker's consumer of the log."""
@@ -197,7 +211,8 @@ class World:
             for source in self.sources:
                 source.assigned = set(self.log.partitions)
         elif deed is Deed.BACKUP:
-            self._backup = (self.store.copy(), copy.deepcopy(self.observer.history))
+            histories = {name: observer.history for name, observer in self.observers.items()}
+            self._backup = (self.store.copy(), copy.deepcopy(histories))
         elif deed is Deed.RESTORE:
             await self._restore()
         elif deed is Deed.LEAP:
@@ -224,24 +239,28 @@ class World:
         self._kill_all()
         for zombie in list(self.zombies):
             zombie.cancel()
-        await self.observer.before_restore()
-        store, history = self._backup
+        store, histories = self._backup
+        for name, observer in self.observers.items():
+            await observer.before_restore()
+            observer.history = copy.deepcopy(histories[name])
         self.store.restore(store)
-        self.observer.history = copy.deepcopy(history)
 
     def _lose_noise(self) -> None:
         """Let something befall all stored noise: its keys, its pages, or a bit of each page."""
-        self.observer.noise_was_lost = True
-        pages = self.store._noise.get(STREAM, {})
+        for observer in self.observers.values():
+            observer.noise_was_lost = True
+        kept = self.store._noise.values()
         for life in self.lives:
             life.kill()  # a worker keeps the page that it has read
         match self.rng.choice(["keys", "pages", "bits"]):
             case "keys":
                 self.keys.kept.clear()
             case "pages":
-                pages.clear()
+                for pages in kept:
+                    pages.clear()
             case "bits":
-                pages.update({key: bytes([data[0] ^ 1]) + data[1:] for key, data in pages.items()})
+                for pages in kept:
+                    pages.update({key: bytes([data[0] ^ 1]) + data[1:] for key, data in pages.items()})
 
     def _kill_all(self) -> None:
         for life in self.lives:
@@ -252,7 +271,7 @@ class World:
         last_bin = FIRST_BIN + self.schedule.bins + 2
         for _ in range(4 * PATIENCE_BINS):
             await asyncio.sleep(BIN_US / 4e6)
-            if await self.observer.visible_bin() >= last_bin:
+            if min([await observer.visible_bin() for observer in self.observers.values()]) >= last_bin:
                 return
         raise Broken(f"stuck: bin {last_bin} is not visible {PATIENCE_BINS} bins after the last fault")
 
