@@ -24,7 +24,7 @@ from stream_app.core.records import Reason
 from stream_app.ports import OperatorError
 from stream_app.sources.times import TimeFormat, times_us
 
-RECORDS_AT_ONCE = 4_000
+RECORDS_AT_ONCE = 2_000
 BYTES_AT_ONCE = 1 << 16
 MOST_VALUES = 1 << 16  # of a text record with more bytes than this, estimated from its punctuation
 

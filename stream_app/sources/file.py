@@ -62,10 +62,9 @@ class FileSource(OneFile):
         while True:
             complete = self._advance()
             self._check_position(position)
-            # Small batches, because cuts of this file may come due while they are decoded.
-            batch = self._lines.read(position, min(complete, position + BATCH_BYTES)) or self._lines.read(
-                position, complete
-            )
+            batch = await self._lines.read_in_turns(
+                position, min(complete, position + BATCH_BYTES)
+            ) or await self._lines.read_in_turns(position, complete)
             if batch is not None:
                 return (batch,)
             left_s = deadline_s - loop.time()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Literal
 
@@ -12,12 +13,20 @@ import numpy as np
 
 from stream_app.core.records import Reason, RecordBatch, Refusal
 from stream_app.ports import OperatorError
-from stream_app.sources.decode import CsvDecoder, Decoder, Field, NdjsonDecoder
+from stream_app.sources.decode import (
+    BYTES_AT_ONCE,
+    RECORDS_AT_ONCE,
+    CsvDecoder,
+    Decoder,
+    Field,
+    NdjsonDecoder,
+)
 
 FileFormat = Literal["ndjson", "csv"]
 
 PARTITION = "0"  # a file is one partition
-MOST_BYTES = 1 << 20  # per batch: decoded in a fraction of a second, so that cuts are never late
+MOST_BYTES = 1 << 20  # per batch
+ENOUGH_RECORDS = 16_000  # a batch with so many records ends, whatever its bytes
 LONGEST_RECORD_BYTES = 1 << 24  # with its line end
 _KEPT_OF_LONG_RECORD = 1 << 10
 
@@ -136,23 +145,43 @@ class LineFile:
 
         A continued replay may start beyond its limit, if more was counted than its clock had released.
         """
-        if start >= limit:
-            return None
+        return _joined(list(self._parts(start, limit)))
+
+    async def read_in_turns(self, start: int, limit: int) -> RecordBatch | None:
+        """Return what ``read`` returns, decoded in parts, so that cuts and other tasks run in between."""
+        parts = []
+        for part in self._parts(start, limit):
+            parts.append(part)
+            await asyncio.sleep(0)
+        return _joined(parts)
+
+    def _parts(self, start: int, limit: int) -> Iterator[RecordBatch]:
+        """Yield the batch that starts here in decoded parts, each of a few milliseconds."""
+        data, records = self._complete_lines(start, limit), 0
+        for offset, lines in _pieces(data):
+            part = self.decode(start + offset, lines)
+            yield part
+            records += len(part.positions) + len(part.refused)
+            if records >= ENOUGH_RECORDS:
+                return
+        if not data and (long := self._too_long(start, limit)) is not None:
+            yield long
+
+    def _complete_lines(self, start: int, limit: int) -> bytes:
+        """Return the bytes of complete lines for one batch; none if the line that starts here is too long."""
         size = MOST_BYTES
         while True:
-            data = self.bytes_at(start, min(size, limit - start))
+            data = self.bytes_at(start, max(min(size, limit - start), 0))
             line_end = data.rfind(b"\n")
-            if line_end >= 0:
-                break
-            if len(data) < size:
-                return None
-            if size >= LONGEST_RECORD_BYTES:
-                return self._too_long(start, limit)
+            if line_end >= 0 or len(data) < size or size >= LONGEST_RECORD_BYTES:
+                return data[: line_end + 1]
             size = min(2 * size, LONGEST_RECORD_BYTES)
-        return self.decode(start, data[: line_end + 1])
 
     def _too_long(self, start: int, limit: int) -> RecordBatch | None:
-        """Refuse the overlong line that starts here; stopping because of it would show that it came."""
+        """Refuse the overlong line that starts here; stopping because of it would show that it came.
+
+        Returns: None if the line is not complete, or not too long.
+        """
         position = start
         while data := self.bytes_at(position, min(MOST_BYTES, limit - position)):
             line_end = data.find(b"\n")
@@ -193,3 +222,29 @@ class LineFile:
             refused=refused,
             records=[records[index] for index in decoded.kept.tolist()] if refused else records,
         )
+
+
+def _pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield complete lines with their offset: so many as may be decoded at once, or one long line."""
+    start = 0
+    while start < len(data):
+        end = data.rfind(b"\n", start, start + BYTES_AT_ONCE) + 1 or data.index(b"\n", start) + 1
+        *_, rest = data[start:end].split(b"\n", RECORDS_AT_ONCE)
+        end -= len(rest)
+        yield start, data[start:end]
+        start = end
+
+
+def _joined(parts: Sequence[RecordBatch]) -> RecordBatch | None:
+    """Return parts that follow each other as one batch; None if there are none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return RecordBatch(
+        partition=PARTITION,
+        start=parts[0].start,
+        end=parts[-1].end,
+        positions=np.concatenate([part.positions for part in parts]),
+        columns={path: np.concatenate([part.columns[path] for part in parts]) for path in parts[0].columns},
+        refused=[refusal for part in parts for refusal in part.refused],
+        records=[record for part in parts for record in part.records],
+    )

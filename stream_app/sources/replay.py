@@ -76,7 +76,8 @@ class ReplaySource(OneFile):
         deadline_s, began_us = loop.time() + timeout_s, self._reached_us()
         while True:
             if PARTITION in positions:
-                batch = self._lines.read(positions[PARTITION], self._first_from(self._reached_us()))
+                limit = self._first_from(self._reached_us())
+                batch = await self._lines.read_in_turns(positions[PARTITION], limit)
                 if batch is not None:
                     return (batch,)
             if loop.time() >= deadline_s or self._reached_us() > began_us:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from stream_app.core.records import Reason, RecordBatch, Refusal
 from stream_app.ports import OperatorError
 from stream_app.sources import lines as lines_module
+from stream_app.sources.decode import BYTES_AT_ONCE, RECORDS_AT_ONCE
 from stream_app.sources.file import FileSource
-from stream_app.sources.lines import open_lines
+from stream_app.sources.lines import ENOUGH_RECORDS, LineFile, open_lines
 from tests.stream_app.files import AT, event_line, write_events
 
 
@@ -114,6 +115,39 @@ def test_batches_of_any_size_hold_each_line_once(times_us: list[int | None], mos
                 start = batch.end
     assert start == len(data)
     assert found == times_us
+
+
+@pytest.mark.parametrize("line", [event_line(1), b"?\n", b"\n", b"x" * 100_000 + b"\n"])
+def test_others_run_while_lines_are_decoded(
+    path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch, line: bytes
+) -> None:
+    """A cut that is due waits for one turn, not for the whole piece of the file."""
+    path.write_bytes(line * (250_000 // len(line)))
+    seen: list[tuple[int, int]] = []  # lines and bytes that were decoded since others ran
+    decode = LineFile.decode
+
+    def watched(lines: LineFile, start: int, data: bytes) -> RecordBatch:
+        count, size = seen.pop()
+        seen.append((count + data.count(b"\n"), size + len(data)))
+        return decode(lines, start, data)
+
+    async def both() -> None:
+        reading = asyncio.create_task(source.read({"0": 0}, 0.0))
+        while not reading.done():
+            seen.append((0, 0))
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(LineFile, "decode", watched)
+    asyncio.run(both())
+    assert len([turn for turn in seen if turn != (0, 0)]) > 1
+    assert all(count == 1 or (count <= RECORDS_AT_ONCE and size <= BYTES_AT_ONCE) for count, size in seen)
+
+
+def test_batch_of_many_short_lines_ends_early(path: Path, source: FileSource) -> None:
+    path.write_bytes(b"?\n" * 100_000)
+    [batch] = read(source, 0)
+    assert ENOUGH_RECORDS <= len(batch.refused) < ENOUGH_RECORDS + RECORDS_AT_ONCE
+    assert batch.end == 2 * len(batch.refused)
 
 
 def test_a_csv_header_is_no_record(tmp_path: Path) -> None:
