@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
@@ -20,7 +22,16 @@ from stream_app.core.strategy import Strategy
 from stream_app.ports import NoiseKeys, Store
 from stream_app.vault.cipher import decrypt_page, encrypt_page, later_chain_key
 
-in_thread = asyncio.to_thread  # drawing takes seconds; simulations replace it by a call without threads
+Result = TypeVar("Result")
+
+# Threads apart from asyncio's own few, in which rows and dead letters are written: these must never wait for
+# mechanisms and drawings, which take seconds. There are as many threads as are wanted at the same time.
+_THREADS = ThreadPoolExecutor(1_024, "noise")
+
+
+async def in_thread(work: Callable[..., Result], *arguments: object) -> Result:
+    """Return what slow work returns, which holds up nothing else. Simulations replace it by a plain call."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, work, *arguments)
 
 
 class NoiseLost(Exception):

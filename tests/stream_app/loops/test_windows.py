@@ -26,6 +26,7 @@ from stream_app.core.kinds.windows import WindowsState
 from stream_app.core.records import Release as Released
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
+from stream_app.loops import noise_ahead
 from stream_app.ports import OperatorError
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, design_of
@@ -306,6 +307,21 @@ def test_a_slow_mechanism_holds_up_nothing_else(tmp_path: Path, monkeypatch: pyt
 
     asyncio.run(close())
     one.close()
+
+
+def test_more_slow_mechanisms_than_threads_hold_up_no_row_and_no_letter() -> None:
+    """Windows of many streams end at one instant; what is written meanwhile uses asyncio's own threads."""
+    may_end = threading.Event()
+
+    async def write_while_they_run() -> None:
+        slow = [asyncio.create_task(noise_ahead.in_thread(may_end.wait, 30)) for _ in range(50)]
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "written"), 10) == "written"
+        assert not any(task.done() for task in slow)
+        may_end.set()
+        assert await asyncio.gather(*slow) == [True] * 50
+
+    asyncio.run(write_while_they_run())
 
 
 def test_strategies_without_windows_have_the_text_that_they_had(tmp_path: Path) -> None:
