@@ -17,6 +17,8 @@ REDIS_URL = "STREAM_APP_REDIS_URL"
 REDIS_API_URL = "STREAM_APP_REDIS_API_URL"
 REDIS_ALERTS_URL = "STREAM_APP_REDIS_ALERTS_URL"
 
+_CLOCK_SKEW = values.duration_between("10ms", "5m", "beyond it a wrong clock would close bins unnoticed")
+
 
 def read_redis(section: Section, path: Path, environment: Mapping[str, str]) -> RedisSettings:
     """Read the section ``redis``; environment variables override it. Raises: ConfigError."""
@@ -24,7 +26,7 @@ def read_redis(section: Section, path: Path, environment: Mapping[str, str]) -> 
     written_api = section.take("api_url", _redis_url, None)
     written_alerts = section.take("alerts_url", _redis_url, None)
     accept = section.take("accept", values.one_of(ACCEPT_LOSS), None)
-    skew_us = section.take("largest_clock_skew", values.positive_duration_us, 5_000_000)
+    skew_us = section.take("largest_clock_skew", _CLOCK_SKEW, 5_000_000)
     section.finish()
     url = _from_environment(environment, REDIS_URL) or written
     api_url = _from_environment(environment, REDIS_API_URL) or written_api

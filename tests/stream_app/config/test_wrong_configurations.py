@@ -517,6 +517,11 @@ CASES: list[tuple[str, str, str | None]] = [
         'redis.url "redis://h:1/x": must be redis://host:port/0, rediss://...,',
     ),
     (
+        "clock skew",
+        y(top="redis: {largest_clock_skew: 1000000000s}"),
+        'redis.largest_clock_skew "1000000000s": must be from 10ms to 5m: beyond it a wrong clock would',
+    ),
+    (
         "publish 0",
         y(top="publish_every: 0s"),
         'publish_every "0s": must be from 250ms to 1d: more often, a busy',
