@@ -15,6 +15,7 @@ app = faust.App(
     topic_partitions=1,
     web_enabled=False,
     consumer_auto_offset_reset="earliest",
+    processing_guarantee="exactly_once",  # so Faust reads committed rows only; others may never become public
 )
 releases = app.topic(os.environ.get("RELEASES_TOPIC", "clicks.private"), value_serializer="json")
 before: dict[tuple[str, int], float] = {}  # by stream and epoch: the running count that was seen last
