@@ -39,6 +39,7 @@ from stream_app.core.alerts.ranges import columns_asked
 from stream_app.core.alerts.readings import readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import evaluate
+from stream_app.core.cells import Buckets, KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.query import StreamView
@@ -127,7 +128,7 @@ async def delay_over_axes(text: str, move: Callable[[NDArray[np.int64], int], No
     watched = Rule("moved", text, parse_condition(text), confidence=0.99)
     strategy = axes_strategy(SHIFT_KEYS, SHIFT_BUCKETS, SHIFT_EPSILON)
     assert strategy.kind.axes is not None
-    columns = columns_asked(watched.condition, strategy.kind.axes, strategy.cells)
+    columns = columns_asked(watched.condition, strategy.kind.axes, strategy.declared.cells)
 
     async def stream(seed: int, per_bin: int, start: int, last: int) -> AsyncIterator[StreamView]:
         counts = np.full((AXES_BINS, SHIFT_KEYS, SHIFT_BUCKETS), SHIFT_PER_BUCKET)
@@ -207,9 +208,10 @@ def published_counts() -> dict[str, object]:
 def axes_strategy(keys: int, buckets: int, epsilon: str = "1") -> Strategy:
     """Return the strategy of a stream over keys and values."""
     product = plan_product(AXES_BINS, Fraction(epsilon), keys, buckets)
+    names = tuple(f"k{n}" for n in range(keys))
     axes: dict[str, Any] = {
-        "keys": {"field": "k", "list": [f"k{n}" for n in range(keys)], "other": False, "total": False},
-        "value": {"field": "v", "min": "0", "max": str(buckets), "buckets": buckets},
+        "keys": KeyList("k", names, False, False),
+        "value": Buckets("v", Fraction(0), Fraction(buckets), buckets),
     }
     return Strategy("delays", "f", declared(epsilon, **axes), kind_of(product))
 

@@ -37,6 +37,7 @@ from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest
 from dphist.tree.design import Release
 from stream_app.api.app import create_app
+from stream_app.core.cells import KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord
 from stream_app.core.release import make_release
@@ -62,8 +63,8 @@ GOALS_S = {"keys": 0.7, "query": 0.5, "query_range": 1.5, "rows/keys": 0.5}
 
 def strategy_of(design: ProductDesign) -> Strategy:
     """Return a strategy of hourly bins."""
-    names = [f"key {place}" for place in range(design.keys.keys)]
-    keys = {"field": "key", "list": names, "other": False, "total": False}
+    names = tuple(f"key {place}" for place in range(design.keys.keys))
+    keys = KeyList("key", names, False, False)
     declared = declared_of(source="bench", epsilon=design.epsilon, bin_us=HOUR_US, first_us=0, keys=keys)
     return Strategy("bench", "bench", declared, kind_of(design))
 

@@ -215,7 +215,7 @@ def privacy(
     """
     design, source = view.strategy.design, view.strategy.source
     stated = statement(source, ledger)
-    private, per_user = view.declaration.private and stated.private, view.declaration.per_user
+    private, per_user = view.declared.privacy.private and stated.private, view.declared.privacy.per_user
     for_users = stated.unit == "user"  # not where a sibling protects events, or other users, only
     return PrivacyAnswer.model_validate(
         released(view)

@@ -49,11 +49,11 @@ def axes_of(strategy: Strategy) -> AxesAnswer | None:
     axes = strategy.kind.axes
     if axes is None:
         return None
-    declared = strategy.cells
+    declared = strategy.declared
     return AxesAnswer(
         keys=None if declared.keys is None else list(declared.keys.labels),
-        edges=None if declared.buckets is None else declared.buckets.edges.tolist(),
-        value_field=None if declared.buckets is None else str(strategy.declared["value"]["field"]),
+        edges=None if declared.value is None else declared.value.edges.tolist(),
+        value_field=None if declared.value is None else declared.value.field,
         value_branching=list(axes.values.shape.branching),
         value_shares=[str(share) for share in axes.values.shares],
         total_share=str(axes.keys.total_share),

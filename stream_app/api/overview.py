@@ -59,10 +59,10 @@ def sparkline(view: StreamView) -> Sparkline | None:
 
 def next_release(view: StreamView) -> str | None:
     """Return when a live stream's next bin closes; this is public, since only the clock decides it."""
-    declaration = view.declaration
-    if declaration.until_us is not None or not view.epochs:
+    declared = view.declared
+    if declared.until_us is not None or not view.epochs:
         return None
-    return format_instant(declaration.closing.instant_us(view.next_bin))
+    return format_instant(declared.time.closing.instant_us(view.next_bin))
 
 
 class Glances:

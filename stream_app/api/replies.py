@@ -177,6 +177,6 @@ class _Asked:
 
 def _etag(view: StreamView, form: formats.Format) -> str:
     suffix = "" if form == "json" else f":{form}"
-    if view.private != view.declaration.private:
+    if view.private != view.declared.privacy.private:
         suffix += ":not-private"  # the same values, but the source is no longer private
     return f'"{view.epoch}:{view.visible_seq}{suffix}"'

@@ -37,7 +37,7 @@ def described(view: StreamView) -> WindowsAnswer | None:
     design = view.strategy.kind.windows
     if design is None:
         return None
-    keys, buckets = view.strategy.cells.keys, view.strategy.cells.buckets
+    keys, buckets = view.declared.keys, view.declared.value
     return WindowsAnswer(
         mechanism=design.mechanism,
         options=dict(design.options),
@@ -85,7 +85,7 @@ def window(view: StreamView, query: WindowQuery, calibrated: Calibrated) -> Wind
     found = _asked(view, query)
     design = view.strategy.kind.windows
     assert design is not None
-    key, buckets = _error_key(design, query.confidence), view.strategy.cells.buckets
+    key, buckets = _error_key(design, query.confidence), view.strategy.declared.cells.buckets
     if key not in calibrated:
         raise QueryError("the stream has begun anew with other windows; ask again", "stream")
     error = calibrated[key]
@@ -94,7 +94,7 @@ def window(view: StreamView, query: WindowQuery, calibrated: Calibrated) -> Wind
     band = None
     if error is not None:
         band = Cdf(cumulative, error.cumulative_stderr, error.reach, query.confidence)
-    keys, by_value = view.strategy.cells.keys, buckets is not None and design.attributed
+    keys, by_value = view.strategy.declared.cells.keys, buckets is not None and design.attributed
     by_key = buckets is None and keys is not None and design.attributed
     whole = consistent_cdf(cumulative, max(0, round(float(cumulative[-1]))))
     return WindowAnswer.model_validate(
@@ -146,7 +146,7 @@ def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:
         if key is not None:
             raise QueryError("key: a window of this stream holds all keys together; leave key out", "key")
         return 0
-    keys = view.strategy.cells.keys
+    keys = view.strategy.declared.cells.keys
     assert keys is not None
     if key is None or key not in keys.labels:
         known = ", ".join(keys.labels[:10])
@@ -157,7 +157,7 @@ def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:
 
 
 def _check_quantiles(view: StreamView, design: WindowDesign, asked: Sequence[float]) -> None:
-    if asked and (view.strategy.cells.buckets is None or not design.attributed):
+    if asked and (view.strategy.declared.cells.buckets is None or not design.attributed):
         raise QueryError("q: quantiles are of a value, and these counts are not by value; leave q out", "q")
     if not all(0.0 < q < 1.0 for q in asked):
         raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")

@@ -7,7 +7,7 @@ Must stay true: a key is used or refused, never ignored; an error names the file
 
 from stream_app.config.document import ConfigError
 from stream_app.config.kafka import KAFKA_PASSWORD, KAFKA_SERVERS
-from stream_app.config.load import declared, documented_keys, load, load_text
+from stream_app.config.load import documented_keys, load, load_text
 from stream_app.config.redis import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL
 from stream_app.config.settings import (
     AlertSettings,
@@ -15,15 +15,11 @@ from stream_app.config.settings import (
     KafkaSettings,
     OperatorSettings,
     OutputSettings,
-    PrivacySettings,
     RedisSettings,
-    ReplaySettings,
     Settings,
     SourceSettings,
     StreamSettings,
-    TimeSettings,
     TopicSettings,
-    TreeSettings,
 )
 from stream_app.config.source import file_identity, log_of
 
@@ -39,16 +35,11 @@ __all__ = [
     "KafkaSettings",
     "OperatorSettings",
     "OutputSettings",
-    "PrivacySettings",
     "RedisSettings",
-    "ReplaySettings",
     "Settings",
     "SourceSettings",
     "StreamSettings",
-    "TimeSettings",
     "TopicSettings",
-    "TreeSettings",
-    "declared",
     "documented_keys",
     "file_identity",
     "load",

@@ -10,13 +10,11 @@ from typing import Any
 
 from dphist.product.distance import LARGEST_DISTANCE_CONFIDENCE
 from stream_app.config import values
-from stream_app.config.axes import declared_axes
 from stream_app.config.document import Section
 from stream_app.config.kafka import topic_name
 from stream_app.config.settings import AlertSettings, StreamSettings
 from stream_app.core.alerts.ranges import edge_of
 from stream_app.core.alerts.rules import OF_VALUES, Condition, Rule, RuleError, parse_condition, text_of_key
-from stream_app.core.cells import Cells
 from stream_app.core.instants import format_instant
 
 SET_BY_THE_SERVICE = ("alertname", "stream", "private")  # labels of every alert
@@ -47,7 +45,7 @@ def _rules(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> 
     if not rule.condition.each:
         yield rule
         return
-    keys = Cells.of(declared_axes(streams[rule.condition.stream])).keys
+    keys = streams[rule.condition.stream].declared.keys
     assert keys is not None  # checked with the condition
     for key in keys.labels:
         try:
@@ -107,7 +105,7 @@ def _check_options(section: Section, rule: Rule, stream: StreamSettings) -> None
     inside = rule.clear <= condition.threshold if condition.upward else rule.clear >= condition.threshold
     if not inside:
         raise section.error("clear", f"{rule.clear:g} is past the threshold; write a value on its other side")
-    buckets = Cells.of(declared_axes(stream)).buckets
+    buckets = stream.declared.value
     if condition.measure == "quantile" and buckets is not None:
         try:
             edge_of(buckets, rule.clear)
@@ -137,19 +135,19 @@ def _check(condition: Condition, streams: Mapping[str, StreamSettings]) -> None:
     if reference.from_us is None:
         _check_whole_bins(condition, stream, "reference", reference.length_us)
         _check_whole_bins(condition, stream, "ago", reference.ago_us)
-    elif stream.time.timezone is None:
+    elif stream.declared.time.timezone is None:
         for edge_us in (reference.from_us, reference.to_us):
             assert edge_us is not None
-            if edge_us % stream.time.bin_us:
+            if edge_us % stream.declared.time.bin_us:
                 line = f"{format_instant(edge_us)} is inside a bin of {stream.name}; name an edge"
                 raise condition.error("reference", line)
 
 
 def _check_axes(condition: Condition, stream: StreamSettings) -> None:
     """Refuse keys that are not on the list, values of a stream without value, and points off bucket edges."""
-    cells = Cells.of(declared_axes(stream))
+    cells = stream.declared.cells
     by_key = bool(condition.keys) or condition.each
-    if stream.window is not None and (by_key or condition.measure in OF_VALUES):
+    if stream.declared.windows_of is not None and (by_key or condition.measure in OF_VALUES):
         line = f"keys and values of {stream.name} are released in windows; rules need mode: tree"
         raise condition.error("stream", line)
     if condition.each and cells.keys is None:
@@ -181,9 +179,9 @@ def _check_axes(condition: Condition, stream: StreamSettings) -> None:
 
 
 def _check_whole_bins(condition: Condition, stream: StreamSettings, part: str, length_us: int) -> None:
-    bins, rest = divmod(length_us, stream.time.bin_us)
+    bins, rest = divmod(length_us, stream.declared.time.bin_us)
     if rest or not bins:
-        whole = values.format_duration(stream.time.bin_us)
+        whole = values.format_duration(stream.declared.time.bin_us)
         line = f"it has to be whole bins of {stream.name}; its bins are {whole}"
         raise condition.error(part, line)
 

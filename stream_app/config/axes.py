@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from dphist.privacy import is_plain
 from dphist.product.axis import LARGEST_BUCKETS, LARGEST_KEYS
@@ -12,24 +12,24 @@ from dphist.windows.design import window_mechanisms
 from dphist.windows.options import checked_options, known_options
 from stream_app.config import values
 from stream_app.config.document import Section
-from stream_app.config.settings import KeySettings, StreamSettings, ValueSettings, WindowSettings
-from stream_app.core.cells import OTHER
+from stream_app.config.settings import StreamSettings
+from stream_app.core.cells import OTHER, Buckets, KeyList, Option
 
 WINDOW_SHARE = Fraction(4, 5)  # of epsilon; the rest counts all events over time
 _LONGEST_KEY = 200
 _LARGEST_END = Fraction(10**15)
 
 
-def read_keys(section: Section) -> KeySettings | None:
+def read_keys(section: Section) -> KeyList | None:
     """Read the list of keys. Raises: ConfigError."""
     if not section.written:
         return None
-    settings = KeySettings(
+    settings = KeyList(
         field=section.take("field", values.text),
         names=section.take_written("list", _names),
         other=section.take("other", values.flag, True),
         total=section.take("total", values.flag, False),
-        window=_read_window(section, "sorted_isotonic"),
+        **_read_windows(section, "sorted_isotonic"),
     )
     section.finish()
     if settings.other and OTHER in settings.names:
@@ -43,16 +43,16 @@ def read_keys(section: Section) -> KeySettings | None:
     return settings
 
 
-def read_value(section: Section) -> ValueSettings | None:
+def read_value(section: Section) -> Buckets | None:
     """Read the range of a value and its buckets. Raises: ConfigError."""
     if not section.written:
         return None
-    settings = ValueSettings(
+    settings = Buckets(
         field=section.take("field", values.text),
         low=section.take("min", _end),
         high=section.take("max", _end),
-        buckets=section.take("buckets", _buckets),
-        window=_read_window(section, "dawa"),
+        count=section.take("buckets", _buckets),
+        **_read_windows(section, "dawa"),
     )
     section.finish()
     if settings.low >= settings.high:
@@ -60,8 +60,18 @@ def read_value(section: Section) -> ValueSettings | None:
     return settings
 
 
-def _read_window(section: Section, mechanism: str) -> WindowSettings | None:
-    """Read the windows of an axis, or None. Args: mechanism, the default mechanism of this axis."""
+class _Windows(TypedDict, total=False):
+    """The facts of an axis that belong to windows."""
+
+    mode: Literal["window"]
+    window_us: int
+    mechanism: str
+    share: Fraction
+    options: dict[str, Option]
+
+
+def _read_windows(section: Section, mechanism: str) -> _Windows:
+    """Read the windows of an axis; nothing without them. Args: mechanism, the axis's default."""
     mode = section.take("mode", values.one_of("tree", "window"), "tree")
     length_us = section.take("window", values.positive_duration_us, 0)
     name = section.take("mechanism", values.one_of(*window_mechanisms()), mechanism)
@@ -72,70 +82,46 @@ def _read_window(section: Section, mechanism: str) -> WindowSettings | None:
             raise section.error("window", "is missing; say how long a window is, for example 1d")
         if share >= 1:
             raise section.error("share", "must be below 1: the rest of epsilon counts all events over time")
-        return WindowSettings(length_us, name, share, options)
+        return {
+            "mode": "window",
+            "window_us": length_us,
+            "mechanism": name,
+            "share": share,
+            "options": options,
+        }
     for key in ("window", "mechanism", "share", "options"):
         if key in section.names():
             raise section.error(key, "belongs to windows; write mode: window beside it, or take it out")
-    return None
+    return {}
 
 
 def _check_windows(section: Section, stream: StreamSettings) -> None:
     """Refuse windows that do not fit the stream's time or axes. Raises: ConfigError."""
-    window, time = stream.window, stream.time
+    declared = stream.declared
+    window, time = declared.windows_of, declared.time
     if window is None:
         return
-    key = "value.window" if stream.value and stream.value.window else "keys.window"
-    bins, rest = divmod(window.length_us, time.bin_us)
+    key = "value.window" if window is declared.value else "keys.window"
+    bins, rest = divmod(window.window_us, time.bin_us)
     if rest or time.epoch_bins % max(bins, 1):
         raise section.error(key, "must be whole bins, and time.epoch whole windows; change one of them")
-    if stream.value is not None and stream.keys is not None and stream.keys.window is not None:
+    if declared.value is not None and declared.keys is not None and declared.keys.mode == "window":
         raise section.error("keys.mode", "is for keys without a value; with one, write value.mode: window")
-    if stream.keys is not None and stream.keys.total:
+    if declared.keys is not None and declared.keys.total:
         raise section.error("keys.total", "belongs to trees; take it out: all events are counted anyway")
 
 
 def check_axes(section: Section, stream: StreamSettings) -> None:
     """Refuse axes that read the time's field, and windows that do not fit. Raises: ConfigError."""
     _check_windows(section, stream)
-    time = stream.time.field
-    if time == "@timestamp" and stream.cell_fields:
+    declared, time = stream.declared, stream.declared.time.field
+    if time == "@timestamp" and declared.cell_fields:
         raise section.error("time.field", "@timestamp is not built yet beside keys or value; name a field")
-    for key, axis in (("keys.field", stream.keys), ("value.field", stream.value)):
+    for key, axis in (("keys.field", declared.keys), ("value.field", declared.value)):
         if axis is None:
             continue
         if axis.field == time or axis.field.startswith(f"{time}.") or time.startswith(f"{axis.field}."):
             raise section.error(key, f'"{axis.field}" is where time.field reads; name another field')
-
-
-def declared_axes(stream: StreamSettings) -> dict[str, Any]:
-    """Return the public part of the axes' settings; empty without axes."""
-    found: dict[str, Any] = {}
-    if stream.keys is not None:
-        found["keys"] = {
-            "field": stream.keys.field,
-            "list": list(stream.keys.names),
-            "other": stream.keys.other,
-            "total": stream.keys.total,
-        } | _declared_window(stream.keys.window)
-    if stream.value is not None:
-        found["value"] = {
-            "field": stream.value.field,
-            "min": str(stream.value.low),
-            "max": str(stream.value.high),
-            "buckets": stream.value.buckets,
-        } | _declared_window(stream.value.window)
-    return found
-
-
-def _declared_window(window: WindowSettings | None) -> dict[str, Any]:
-    if window is None:
-        return {}
-    return {
-        "mode": "window",
-        "window_us": window.length_us,
-        "mechanism": window.mechanism,
-        "share": str(window.share),
-    } | ({"options": dict(window.options)} if window.options else {})
 
 
 def _options(mechanism: str, value: Any) -> dict[str, Any]:

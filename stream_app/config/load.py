@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from dphist.workloads import PREFIX
 from stream_app.config import values
 from stream_app.config.access import read_api
 from stream_app.config.alerts import read_alerts
-from stream_app.config.axes import check_axes, declared_axes, read_keys, read_value
+from stream_app.config.axes import check_axes, read_keys, read_value
 from stream_app.config.dead_letters import read_dead_letters
 from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.kafka import read_kafka, read_outputs
@@ -23,18 +22,15 @@ from stream_app.config.operator import read_operator
 from stream_app.config.redis import read_redis
 from stream_app.config.settings import (
     DAY_US,
-    PrivacySettings,
     Settings,
     SourceSettings,
     StreamSettings,
-    TimeFormat,
-    TimeSettings,
     TopicSettings,
-    TreeSettings,
 )
-from stream_app.config.source import declared_source, log_of, read_source
-from stream_app.config.unit import check_unit, declared_unit, read_unit
+from stream_app.config.source import declared_log, log_of, read_source
+from stream_app.config.unit import check_unit, read_unit
 from stream_app.core.bins import Binning
+from stream_app.core.declaration import Declaration, Privacy, Time, TimeFormat, Tree
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON
 
@@ -80,44 +76,6 @@ def documented_keys() -> tuple[str, ...]:
     _read(parse_document(text, "", known), Path(), {})
     named = (re.sub(r"^streams\.[nt]\b", "streams.<name>", key) for key in known)
     return tuple(dict.fromkeys(key.replace("alerts.rules.r", "alerts.rules.<name>", 1) for key in named))
-
-
-def declared(stream: StreamSettings) -> dict[str, Any]:
-    """Return the public part of a stream's configuration, as stored in ``Strategy.declared``.
-
-    Every start compares it, so these settings cannot change during the stream's life. The file's location,
-    the replay's speed and the API's port are not part of it.
-    """
-    time, privacy, tree = stream.time, stream.privacy, stream.tree
-    return {
-        "source": declared_source(stream.source),
-        "time": {
-            "field": time.field,
-            "format": time.format,
-            "bin_us": time.bin_us,
-            "timezone": time.timezone,
-            "grace_us": time.grace_us,
-            "epoch_bins": time.epoch_bins,
-            "first_us": time.first_us,
-            "max_ahead_bins": time.max_ahead_bins,
-        },
-        "privacy": {
-            "epsilon": str(privacy.epsilon),
-            "unit": declared_unit(privacy.unit),
-            "neighbours": privacy.neighbours,
-            "private": privacy.private,
-        },
-        "tree": {
-            "workload": tree.workload.declared(),
-            "release": tree.release,
-            "branching": None if tree.branching is None else list(tree.branching),
-            "shares": [str(share) for share in tree.shares]
-            if isinstance(tree.shares, tuple)
-            else tree.shares,
-        }
-        | ({} if tree.epochs is None else {"epochs": tree.epochs}),
-        "late": stream.late,
-    } | declared_axes(stream)
 
 
 def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Settings:
@@ -203,9 +161,9 @@ def _check_shared_sources(section: Section, streams: tuple[StreamSettings, ...])
             raise section.error(stream.name, text)
 
 
-def _reading(stream: StreamSettings) -> tuple[Any, ...]:
+def _reading(stream: StreamSettings) -> tuple[object, ...]:
     """Return the settings that must be equal for two streams to share one pass over a log."""
-    source, time = stream.source, stream.time
+    source, time = stream.source, stream.declared.time
     if isinstance(source, SourceSettings):
         source = replace(source, file=source.file.resolve())
     return source, time.field, time.format
@@ -218,30 +176,34 @@ def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
         raise streams.error(name, str(refusal)) from None
     section = streams.section(name)
     source = read_source(section.section("source"), path)
-    stream = StreamSettings(
-        name=name,
-        source=source,
-        time=_time(section.section("time"), source),
-        privacy=_privacy(section.section("privacy")),
+    time = _time(section.section("time"), source)
+    privacy, accept = _privacy(section.section("privacy"))
+    declared = Declaration(
+        source=declared_log(source),
+        time=time,
+        privacy=privacy,
         tree=_tree(section.section("tree")),
         late=section.take("late", values.one_of("next_bin", "drop", "dead_letter"), "next_bin"),
         keys=read_keys(section.section("keys")),
         value=read_value(section.section("value")),
-        where=section.where,
     )
+    where, privacy_where = section.where, section.section("privacy").where
+    stream = StreamSettings(name, source, declared, accept, where, privacy_where)
     section.finish()
     check_axes(section, stream)
     check_unit(section, stream)
     _check_start(section, stream)
-    edges = {"time.first": stream.time.first_us}
+    edges = {"time.first": time.first_us}
     if isinstance(source, SourceSettings) and source.replay is not None:
         edges = {"source.replay.from": source.replay.from_us, "source.replay.to": source.replay.to_us}
     for key, edge_us in edges.items():
-        _check_edge(section, key, edge_us, Binning(stream.time.bin_us, stream.time.timezone))
+        _check_edge(
+            section, key, edge_us, Binning(stream.declared.time.bin_us, stream.declared.time.timezone)
+        )
     return stream
 
 
-def _time(section: Section, source: SourceSettings | TopicSettings) -> TimeSettings:
+def _time(section: Section, source: SourceSettings | TopicSettings) -> Time:
     replay = source.replay
     field = section.take("field", values.text)
     form: TimeFormat
@@ -266,7 +228,7 @@ def _time(section: Section, source: SourceSettings | TopicSettings) -> TimeSetti
         raise section.error("epoch", f"must be a whole number of bins of {whole}, at most {MOST_BINS}")
     if replay is not None and first_us is not None:
         raise section.error("first", "is for a live stream; a replay starts at replay.from, take one out")
-    return TimeSettings(
+    return Time(
         field=field,
         format=form,
         bin_us=bin_us,
@@ -285,8 +247,8 @@ def _check_start(section: Section, stream: StreamSettings) -> None:
     One record with a time in the future would move that start, and so decide whether other records count.
     Events before ``time.first`` are not counted, wherever reading begins.
     """
-    start = stream.source.start
-    if isinstance(start, int) and stream.time.first_us is not None and start > stream.time.first_us:
+    start, first_us = stream.source.start, stream.declared.time.first_us
+    if isinstance(start, int) and first_us is not None and start > first_us:
         text = (
             f"{format_instant(start)} is later than time.first, which decides what counts; move one of them"
         )
@@ -304,35 +266,35 @@ def _check_edge(section: Section, key: str, at_us: int | None, binning: Binning)
         raise section.error(key, f"{format_instant(at_us)} is inside a bin; write {near}")
 
 
-def _privacy(section: Section) -> PrivacySettings:
+def _privacy(section: Section) -> tuple[Privacy, str | None]:
+    """Return the promise, and the text that accepts a second measurement."""
     epsilon = section.take("epsilon", values.positive_fraction)
-    settings = PrivacySettings(
+    privacy = Privacy(
         epsilon=epsilon,
         unit=read_unit(section),
         neighbours=section.take("neighbours", values.one_of("add_remove", "substitute"), "add_remove"),
         private=not section.take("not_private", values.flag, False),
-        accept=section.take("accept", values.one_of(ACCEPTED), None),
-        where=section.where,
     )
+    accept = section.take("accept", values.one_of(ACCEPTED), None)
     section.finish()
-    if settings.private and epsilon > LARGEST_PRIVATE_EPSILON:
+    if privacy.private and epsilon > LARGEST_PRIVATE_EPSILON:
         raise section.error(
             "epsilon",
             f"{_decimal(epsilon)} protects nobody; use at most {LARGEST_PRIVATE_EPSILON}, "
             "or say not_private: true and every answer will say so too",
         )
-    if not settings.private and epsilon <= LARGEST_PRIVATE_EPSILON:
+    if not privacy.private and epsilon <= LARGEST_PRIVATE_EPSILON:
         raise section.error("not_private", f"is for epsilon above {LARGEST_PRIVATE_EPSILON}; take it out")
-    return settings
+    return privacy, accept
 
 
 def _decimal(number: Fraction) -> str:
     return str(number) if number.denominator == 1 else f"{float(number):g}"
 
 
-def _tree(section: Section) -> TreeSettings:
-    settings = TreeSettings(
-        workload=section.take("workload", values.workload, PREFIX),
+def _tree(section: Section) -> Tree:
+    settings = Tree(
+        questions=section.take("workload", values.workload, PREFIX).declared(),
         release=section.take("release", values.one_of("anticipating", "causal"), "anticipating"),
         branching=section.take("branching", values.branching, None),
         shares=section.take("shares", values.shares, None),

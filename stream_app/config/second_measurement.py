@@ -12,7 +12,6 @@ from itertools import chain
 from stream_app.config.document import ConfigError
 from stream_app.config.settings import StreamSettings
 from stream_app.config.source import by_log
-from stream_app.core.bins import Binning
 from stream_app.core.ledger import check_measurement
 from stream_app.core.records import LedgerEntry
 
@@ -22,22 +21,21 @@ def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:
 
     Args: now_us, when the stream first starts.
     """
-    time, privacy = stream.time, stream.privacy
-    binning = Binning(time.bin_us, time.timezone)
-    first_bin = int(binning.bin_of([now_us if time.first_us is None else time.first_us])[0])
+    declared, binning = stream.declared, stream.declared.time.binning
+    first_bin, privacy = declared.first_bin(now_us), declared.privacy
     return LedgerEntry(
         source=stream.source.identity,
         stream=stream.name,
         epoch=0,
         start_us=binning.start_us(first_bin),
-        end_us=binning.start_us(first_bin + time.epoch_bins),
+        end_us=binning.start_us(first_bin + declared.time.epoch_bins),
         epsilon=str(privacy.epsilon),
-        unit="event" if privacy.unit == "event" else "user",
+        unit="event" if privacy.per_user is None else "user",
         strategy_hash="",
         private=privacy.private,
         neighbours=privacy.neighbours,
-        until_us=None if stream.source.replay is None else stream.source.replay.to_us,
-        user=None if privacy.unit == "event" else privacy.unit.field,
+        until_us=declared.until_us,
+        user=None if privacy.per_user is None else privacy.per_user.field,
     )
 
 
@@ -62,7 +60,7 @@ def check_measurements(
             continue
         entry = first_measurement(stream, now_us)
         try:
-            check_measurement(ledger, entry, stream.privacy.accept)
+            check_measurement(ledger, entry, stream.accept)
         except ValueError as refusal:
-            raise ConfigError(f"{stream.privacy.where}: {refusal}") from None
+            raise ConfigError(f"{stream.privacy_where}: {refusal}") from None
         ledger.append(entry)

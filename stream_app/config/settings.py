@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from dphist.privacy import Neighbours
-from dphist.tree.design import Release
-from dphist.workloads import Workload
 from stream_app.core.alerts.rules import Rule
-from stream_app.core.bins import LatePolicy
-
-TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
+from stream_app.core.declaration import Declaration, Replay
 
 EMBEDDED = "embedded:"  # prefix of a redis.url that starts the service's own server in a directory
 DAY_US = 86_400_000_000
@@ -103,15 +97,6 @@ class OperatorSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplaySettings:
-    """A replay of the past: bins from ``from_us`` to ``to_us``; ``speed`` None is as fast as possible."""
-
-    from_us: int
-    to_us: int
-    speed: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class SourceSettings:
     """A file as an event log.
 
@@ -121,13 +106,15 @@ class SourceSettings:
         format: "ndjson" or "csv".
         start: "earliest" or "latest": where a live stream begins in a file that already has events.
         replay: a virtual clock over the past; None follows the file live.
+        speed: of the replay, in log seconds per second; None is as fast as possible.
     """
 
     identity: str
     file: Path
     format: Literal["ndjson", "csv"]
     start: Literal["earliest", "latest"]
-    replay: ReplaySettings | None
+    replay: Replay | None
+    speed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,146 +169,22 @@ class OutputSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class TimeSettings:
-    """How an event's time decides its bin, and when a bin closes.
-
-    Args:
-        field: name of the event's time field, with dots for nested objects.
-        format: "s", "ms", "us", "ns" or "iso8601".
-        bin_us: length of a bin; one day for calendar days.
-        timezone: bins are calendar days of this zone; None for bins of fixed length.
-        grace_us: how long after its end a bin closes.
-        epoch_bins: bins in an epoch.
-        first_us: start of the first bin; None: the bin in which a live stream first starts.
-        max_ahead_bins: how many bins an event may be beyond the next bin to close.
-    """
-
-    field: str
-    format: TimeFormat
-    bin_us: int
-    timezone: str | None
-    grace_us: int
-    epoch_bins: int
-    first_us: int | None
-    max_ahead_bins: int
-
-
-@dataclass(frozen=True, slots=True)
-class UserSettings:
-    """The unit user: ``max_events`` events of each user count per epoch; ``field`` holds an event's user."""
-
-    field: str
-    max_events: int
-
-
-@dataclass(frozen=True, slots=True)
-class PrivacySettings:
-    """The privacy guarantee: its epsilon, unit and neighbours.
-
-    Args: accept, the text that accepts a second measurement; where, the file and line of these settings.
-    """
-
-    epsilon: Fraction
-    unit: Literal["event"] | UserSettings
-    neighbours: Neighbours
-    private: bool
-    accept: str | None
-    where: str = field(default="", compare=False)
-
-    @property
-    def max_events(self) -> int:
-        """The number of events of one unit that count in an epoch."""
-        return 1 if self.unit == "event" else self.unit.max_events
-
-
-@dataclass(frozen=True, slots=True)
-class TreeSettings:
-    """The tree over time; the planner chooses where a value is None.
-
-    Args: shares of the levels (planned for "level" and None); epochs, the number for which the running count
-        since the stream's start is planned (None: no levels over epochs).
-    """
-
-    workload: Workload
-    release: Release
-    branching: tuple[int, ...] | None
-    shares: tuple[Fraction, ...] | Literal["level"] | None
-    epochs: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WindowSettings:
-    """Tumbling windows: their length, mechanism, share of epsilon and options."""
-
-    length_us: int
-    mechanism: str
-    share: Fraction
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-
-@dataclass(frozen=True, slots=True)
-class KeySettings:
-    """The public list of keys that are counted separately.
-
-    Args:
-        field: name of the event's key field, with dots for nested objects.
-        names: the list.
-        other: whether events with another key, or none, count under "other"; else they are refused.
-        total: whether the total over keys is measured too, with its own share of epsilon.
-        window: release the counts of all keys in windows; None: each key has a tree over time.
-    """
-
-    field: str
-    names: tuple[str, ...]
-    other: bool
-    total: bool
-    window: WindowSettings | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ValueSettings:
-    """A value whose distribution is counted: ``buckets`` of equal width from ``low`` to ``high``.
-
-    With ``window`` it is released once per window; otherwise it is counted live, for any range of time.
-    """
-
-    field: str
-    low: Fraction
-    high: Fraction
-    buckets: int
-    window: WindowSettings | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """One stream: its source, time, privacy, tree and other axes; ``where`` is its file and line."""
+    """One stream: what it promises, and how this configuration reads its log.
+
+    Args:
+        source: where its log is.
+        declared: the public part, which cannot change during the stream's life.
+        accept: the text that accepts a second measurement of the same events.
+        where, privacy_where: file and line of the stream, and of its section ``privacy``.
+    """
 
     name: str
     source: SourceSettings | TopicSettings
-    time: TimeSettings
-    privacy: PrivacySettings
-    tree: TreeSettings
-    late: LatePolicy
-    keys: KeySettings | None = None
-    value: ValueSettings | None = None
+    declared: Declaration
+    accept: str | None = None
     where: str = field(default="", compare=False)
-
-    @property
-    def window(self) -> WindowSettings | None:
-        """The stream's tumbling windows; None if it has none."""
-        return next((axis.window for axis in (self.value, self.keys) if axis and axis.window), None)
-
-    @property
-    def has_axes(self) -> bool:
-        """Whether events are counted separately by key or value."""
-        return self.keys is not None or self.value is not None
-
-    @property
-    def cell_fields(self) -> tuple[str, ...]:
-        """The fields, besides the time, that decide whether and in which cell an event counts."""
-        unit = self.privacy.unit
-        user = None if unit == "event" else unit
-        return tuple(axis.field for axis in (self.keys, self.value, user) if axis is not None)
+    privacy_where: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from msgspec import structs
 
 from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.kafka import read_topic
-from stream_app.config.settings import ReplaySettings, SourceSettings, StreamSettings, TopicSettings
+from stream_app.config.settings import SourceSettings, StreamSettings, TopicSettings
+from stream_app.core.declaration import Log, Replay
 
 
 def read_source(section: Section, path: Path) -> SourceSettings | TopicSettings:
@@ -21,12 +23,14 @@ def read_source(section: Section, path: Path) -> SourceSettings | TopicSettings:
     if "file" not in section.names():
         raise section.error("file", "is missing; name a file, or a topic of Kafka")
     file = (path.parent / section.take("file", values.text)).absolute()
+    replay, speed = _replay(section.section("replay"))
     settings = SourceSettings(
         identity=section.take("group", values.name, "") or file_identity(file, path.parent),
         file=file,
         format=section.take("format", values.one_of("ndjson", "csv"), "ndjson"),
         start=section.take("start", values.one_of("earliest", "latest"), "earliest"),
-        replay=_replay(section.section("replay")),
+        replay=replay,
+        speed=speed,
     )
     if settings.replay and "start" in section.names():
         raise section.error("start", "is for a live stream; a replay starts at replay.from, take one out")
@@ -68,28 +72,21 @@ def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:
     return list(groups.values())
 
 
-def declared_source(source: SourceSettings | TopicSettings) -> dict[str, Any]:
-    """Return the source's part of ``load.declared``."""
+def declared_log(source: SourceSettings | TopicSettings) -> Log:
+    """Return the public part of a source's settings: not where it is, nor how fast it is replayed."""
+    log = Log(source.identity, source.format, source.replay)
     if isinstance(source, TopicSettings):
-        place = {"topic": source.topic, "columns": list(source.columns)}
-        return {"name": source.identity, "format": source.format, "replay": None} | place
-    replay = source.replay
-    return {
-        "name": source.identity,
-        "format": source.format,
-        "replay": None if replay is None else {"from_us": replay.from_us, "to_us": replay.to_us},
-    }
+        return structs.replace(log, topic=source.topic, columns=source.columns)
+    return log
 
 
-def _replay(section: Section) -> ReplaySettings | None:
+def _replay(section: Section) -> tuple[Replay | None, float | None]:
+    """Return a replay's edges and its speed."""
     if not section.written:
-        return None
-    settings = ReplaySettings(
-        from_us=section.take("from", values.instant_us),
-        to_us=section.take("to", values.instant_us),
-        speed=section.take("speed", values.speed, None),
-    )
+        return None, None
+    replay = Replay(section.take("from", values.instant_us), section.take("to", values.instant_us))
+    speed = section.take("speed", values.speed, None)
     section.finish()
-    if settings.from_us >= settings.to_us:
+    if replay.from_us >= replay.to_us:
         raise section.error("to", "must be later than replay.from; move one of them")
-    return settings
+    return replay, speed

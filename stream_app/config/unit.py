@@ -6,17 +6,18 @@ from typing import Any, Literal
 
 from stream_app.config import values
 from stream_app.config.document import Section
-from stream_app.config.settings import StreamSettings, UserSettings
+from stream_app.config.settings import StreamSettings
+from stream_app.core.bounding import PerUser
 
 MOST_EVENTS = 10_000
 
 
-def read_unit(privacy: Section) -> Literal["event"] | UserSettings:
+def read_unit(privacy: Section) -> Literal["event"] | PerUser:
     """Read ``privacy.unit``: ``event``, or a mapping that names the user. Raises: ConfigError."""
     if not privacy.holds_keys("unit"):
         return privacy.take("unit", _event, "event")
     section = privacy.section("unit")
-    settings = UserSettings(
+    settings = PerUser(
         field=section.take("user", values.text),
         max_events=section.take("max_events", _max_events),
     )
@@ -24,15 +25,10 @@ def read_unit(privacy: Section) -> Literal["event"] | UserSettings:
     return settings
 
 
-def declared_unit(unit: Literal["event"] | UserSettings) -> Any:
-    """Return the public part of the unit."""
-    return unit if unit == "event" else {"user": unit.field, "max_events": unit.max_events}
-
-
 def check_unit(section: Section, stream: StreamSettings) -> None:
     """Refuse a user field that is also the time field. Raises: ConfigError."""
-    unit, time = stream.privacy.unit, stream.time.field
-    if unit == "event":
+    unit, time = stream.declared.privacy.per_user, stream.declared.time.field
+    if unit is None:
         return
     if unit.field == time or unit.field.startswith(f"{time}.") or time.startswith(f"{unit.field}."):
         raise section.error(

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -61,18 +62,11 @@ class Windows:
         return (self.end_bin - first_bin) % self.bins + 1
 
 
-@dataclass(frozen=True, slots=True)
-class PerUser:
+class PerUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"field": "user"}):
     """The declared cap: the field that names the user, and how many events of a user count per window."""
 
     field: str
     max_events: int
-
-    @classmethod
-    def of(cls, declared: Mapping[str, Any]) -> PerUser | None:
-        """Read the declared part of a strategy; None where the unit is the event."""
-        unit = declared["privacy"].get("unit", "event")
-        return None if unit == "event" else cls(unit["user"], unit["max_events"])
 
     def without_user(self, column: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which records name no user. They are refused: counted together they would have no cap.

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,18 +23,39 @@ OTHER = "other"  # the key for all events whose key is not on the list
 _NONE = -1
 _NUMBERS = {int, float}
 _LONGEST_NUMBER = 40
+_NOTHING = Fraction(0)
+Option = bool | int | float | str | list[int] | None  # a JSON value that a mechanism's option may have
 
 
-@dataclass(frozen=True)
-class KeyList:
+class Axis(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True, kw_only=True
+):
+    """How the counts of keys or buckets are released: live, or once per tumbling window.
+
+    Args: for windows only: their length, mechanism, share of epsilon and the mechanism's options.
+    """
+
+    mode: Literal["tree", "window"] = "tree"
+    window_us: int = 0
+    mechanism: str = ""
+    share: Fraction = _NOTHING
+    options: dict[str, Option] = {}
+
+
+class KeyList(Axis, frozen=True, rename={"names": "list"}):
     """The keys that are counted separately.
 
-    Args: field, the column of keys; names, the public list; other, whether all other keys count as ``other``.
+    Args:
+        field: the column of keys, with dots for nested objects.
+        names: the public list.
+        other: whether all other keys count as ``other``; else their events are refused.
+        total: whether the total over keys is measured too, with its own share of epsilon.
     """
 
     field: str
     names: tuple[str, ...]
     other: bool
+    total: bool
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -49,7 +71,7 @@ class KeyList:
 
         Args: column, the keys as read; only texts, whole numbers and truth values are keys.
 
-        >>> KeyList("c", ("UA", "7"), False).places(["UA", 7, "AA", None]).tolist()
+        >>> KeyList("c", ("UA", "7"), False, False).places(["UA", 7, "AA", None]).tolist()
         [0, 1, -1, -1]
         """
         missing = len(self.names) if self.other else _NONE
@@ -64,11 +86,11 @@ class KeyList:
         return places
 
 
-@dataclass(frozen=True)
-class Buckets:
+class Buckets(Axis, frozen=True, rename={"low": "min", "high": "max", "count": "buckets"}):
     """A range of values in buckets of equal width; values outside count in the first or the last bucket.
 
-    Args: field, the column of values; low and high, the ends of the range; count, the number of buckets.
+    Args: field, the column of values, with dots for nested objects; low and high, the ends of the range;
+        count, the number of buckets.
 
     >>> buckets = Buckets("v", Fraction(0), Fraction(10), 4)
     >>> buckets.edges.tolist(), buckets.places([-3, 2.5, "9.99", 10, None]).tolist()
@@ -107,17 +129,6 @@ class Cells:
 
     keys: KeyList | None = None
     buckets: Buckets | None = None
-
-    @classmethod
-    def of(cls, declared: Mapping[str, Any]) -> Cells:
-        """Read the declared part of a strategy."""
-        keys, value = declared.get("keys"), declared.get("value")
-        return cls(
-            None if keys is None else KeyList(keys["field"], tuple(keys["list"]), keys["other"]),
-            None
-            if value is None
-            else Buckets(value["field"], Fraction(value["min"]), Fraction(value["max"]), value["buckets"]),
-        )
 
     @property
     def width(self) -> int:

@@ -1,73 +1,207 @@
-"""What a strategy declares, as the loops use it: the typed view of ``Strategy.declared``."""
+"""What a stream promises to count, and how: the public part of its configuration, and its stored text.
+
+The configuration makes a declaration once. A strategy stores its text, every start compares that text with
+the configuration, and the loops and readers read its fields. Attributes are named as the text names them
+where Python allows it; ``rename`` has the others.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
 
+import msgspec
+from msgspec import structs
+
+from dphist.privacy import Neighbours
+from dphist.tree.design import Release
+from dphist.workloads import Workload
 from stream_app.core.bins import Binning, BinRules, LatePolicy
 from stream_app.core.bounding import PerUser, Windows
-from stream_app.core.cells import Cells
+from stream_app.core.cells import Axis, Buckets, Cells, KeyList
 from stream_app.core.closing import Closing
+from stream_app.core.kinds.kind import Asked
 from stream_app.core.records import EpochRecord
-from stream_app.core.strategy import Strategy
 
-STATE_ID = "state_id"  # for a file source: the id of the state directory that reads the file
+TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """The declared facts that determine bins, closing and the privacy statement.
+class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A replay of the past: bins from ``from_us`` to ``to_us``."""
+
+    from_us: int
+    to_us: int
+
+
+class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The event log, without the place where this configuration finds it.
 
     Args:
-        time_field: the column that holds the event time.
-        binning: the time line.
-        closing: when its bins close.
-        max_ahead_bins, late: see ``BinRules``.
-        first_us: where the stream's first bin begins; None: the bin in which it first starts.
-        until_us: where a replay ends; None for a live stream.
-        private: False if epsilon is too large to protect anybody.
-        cells: the cells of a bin.
-        per_user: the cap per user; None if the unit is the event.
+        name: the source's name in the ledger, which adds up its measurements.
+        format: of a record.
+        replay: None for a live stream.
+        topic, columns: of a topic; its name, and the names of its columns if it is CSV.
+        state_id: of a file, once a worker has opened it: the id of the state directory that reads the file.
+        cluster_id, topic_id: of a topic, once a worker has opened it.
     """
 
-    time_field: str
-    binning: Binning
-    closing: Closing
+    name: str
+    format: str
+    replay: Replay | None
+    topic: str | None = None
+    columns: tuple[str, ...] | None = None
+    state_id: str | None = None
+    cluster_id: str | None = None
+    topic_id: str | None = None
+
+
+class Time(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How an event's time decides its bin, and when a bin closes.
+
+    Args:
+        field: name of the event's time field, with dots for nested objects.
+        bin_us: length of a bin; one day for calendar days.
+        timezone: bins are calendar days of this zone; None for bins of fixed length.
+        grace_us: how long after its end a bin closes.
+        epoch_bins: bins in an epoch.
+        first_us: start of the first bin; None: the bin in which a live stream first starts.
+        max_ahead_bins: how many bins an event may be beyond the next bin to close.
+    """
+
+    field: str
+    format: TimeFormat
+    bin_us: int
+    timezone: str | None
+    grace_us: int
+    epoch_bins: int
+    first_us: int | None
     max_ahead_bins: int
-    late: LatePolicy
+
+    @property
+    def binning(self) -> Binning:
+        """The time line."""
+        return Binning(self.bin_us, self.timezone)
+
+    @property
+    def closing(self) -> Closing:
+        """When bins close."""
+        return Closing(self.binning, self.grace_us)
+
+
+class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The privacy guarantee. Args: private, False if epsilon is too large to protect anybody."""
+
+    epsilon: Fraction
+    unit: Literal["event"] | PerUser
+    neighbours: Neighbours
     private: bool
-    first_us: int | None = None
-    until_us: int | None = None
-    cells: Cells = field(default_factory=Cells)
-    per_user: PerUser | None = None
+
+    @property
+    def per_user(self) -> PerUser | None:
+        """The cap per user; None if the unit is the event."""
+        return None if self.unit == "event" else self.unit
+
+    @property
+    def max_events(self) -> int:
+        """The number of events of one unit that count in an epoch."""
+        return 1 if self.unit == "event" else self.unit.max_events
+
+
+class Tree(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    rename={"questions": "workload"},
+):
+    """The tree over time; the planner chooses where a value is None.
+
+    Args:
+        questions: the workload as ``Workload.declared`` writes it.
+        shares: of the levels; planned for "level" and None.
+        epochs: for how many the running count since the stream's start is planned; None: no levels over
+            epochs.
+    """
+
+    questions: str | dict[str, str]
+    release: Release
+    branching: tuple[int, ...] | None
+    shares: tuple[Fraction, ...] | Literal["level"] | None
+    epochs: int | None = None
+
+    @property
+    def workload(self) -> Workload:
+        """The questions that the tree is planned for."""
+        return Workload.of(self.questions)
+
+
+class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Everything that a stream promises. It cannot change during the stream's life."""
+
+    source: Log
+    time: Time
+    privacy: Privacy
+    tree: Tree
+    late: LatePolicy
+    keys: KeyList | None = None
+    value: Buckets | None = None
 
     @classmethod
-    def of(cls, strategy: Strategy) -> Declaration:
-        """Return the declared part of a strategy. Raises: KeyError if a fact is missing."""
-        time = strategy.declared["time"]
-        replay = strategy.declared.get("source", {}).get("replay")
-        binning = Binning(time["bin_us"], time.get("timezone"))
-        return cls(
-            time_field=time["field"],
-            binning=binning,
-            closing=Closing(binning, time["grace_us"]),
-            max_ahead_bins=time["max_ahead_bins"],
-            late=strategy.declared["late"],
-            private=strategy.declared["privacy"]["private"],
-            first_us=time.get("first_us"),
-            until_us=replay["to_us"] if replay else None,
-            cells=strategy.cells,
-            per_user=PerUser.of(strategy.declared),
-        )
+    def of(cls, plain: object) -> Declaration:
+        """Return the declaration that ``plain`` wrote. Raises: ValueError for anything else."""
+        return msgspec.convert(plain, cls, dec_hook=_fraction)
+
+    def plain(self) -> dict[str, object]:
+        """Return JSON values; their canonical text is stored and hashed."""
+        found: dict[str, object] = msgspec.to_builtins(self, enc_hook=str)
+        return found
+
+    @property
+    def cells(self) -> Cells:
+        """The cells of a bin."""
+        return Cells(self.keys, self.value)
+
+    @property
+    def windows_of(self) -> Axis | None:
+        """The axis whose counts are released in tumbling windows; None if the stream has no windows."""
+        return next((axis for axis in (self.value, self.keys) if axis and axis.mode == "window"), None)
+
+    @property
+    def cell_fields(self) -> tuple[str, ...]:
+        """The fields, besides the time, that decide whether and in which cell an event counts."""
+        return tuple(axis.field for axis in (self.keys, self.value, self.privacy.per_user) if axis)
+
+    @property
+    def until_us(self) -> int | None:
+        """Where a replay ends; None for a live stream."""
+        return None if self.source.replay is None else self.source.replay.to_us
 
     @property
     def last_bin(self) -> int | None:
-        """Return the last bin of a replay; None for a stream without end."""
-        return None if self.until_us is None else int(self.binning.bin_of([self.until_us - 1])[0])
+        """The last bin of a replay; None for a stream without end."""
+        return None if self.until_us is None else int(self.time.binning.bin_of([self.until_us - 1])[0])
+
+    def at_epsilon(self, epsilon: Fraction) -> Declaration:
+        """Return the same promise at another epsilon, for plans that nobody runs."""
+        return structs.replace(self, privacy=structs.replace(self.privacy, epsilon=epsilon))
+
+    def asked(self, epsilon: Fraction, release: Release) -> Asked:
+        """Return what a planner is asked for, with a part of epsilon or another one."""
+        return {
+            "horizon": self.time.epoch_bins,
+            "epsilon": epsilon,
+            "workload": self.tree.workload,
+            "release": release,
+            "neighbours": self.privacy.neighbours,
+            "max_events": self.privacy.max_events,
+            "branching": self.tree.branching,
+            "shares": self.tree.shares if isinstance(self.tree.shares, tuple) else None,
+        }
 
     def first_bin(self, now_us: int) -> int:
         """Return the first bin of a stream that is opened now."""
-        return int(self.binning.bin_of([now_us if self.first_us is None else self.first_us])[0])
+        first_us = self.time.first_us
+        return int(self.time.binning.bin_of([now_us if first_us is None else first_us])[0])
 
     def windows(self, epoch: EpochRecord, horizon: int) -> Windows:
         """Return the user windows, given any epoch of the stream. Args: horizon of the tree, in bins."""
@@ -76,4 +210,10 @@ class Declaration:
     def rules(self, epoch: EpochRecord) -> BinRules:
         """Return the binning rules of an epoch."""
         first_bin = epoch.first_bin if epoch.counts_from_bin is None else epoch.counts_from_bin
-        return BinRules(first_bin, self.max_ahead_bins, self.late)
+        return BinRules(first_bin, self.time.max_ahead_bins, self.late)
+
+
+def _fraction(kind: type[Fraction], text: object) -> Fraction:
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} is not the text of a number")
+    return kind(text)

@@ -15,7 +15,7 @@ def declared_keys(view: StreamView, remedy: str) -> KeyList:
     strategy = view.strategy
     if strategy.axes.keys is not None:
         return strategy.axes.keys
-    if strategy.cells.keys is not None:
+    if strategy.declared.cells.keys is not None:
         raise QueryError("this stream's keys are counted in windows only; ask for /window", "stream")
     raise QueryError(f"this stream has no keys; {remedy}", "stream")
 

@@ -19,7 +19,6 @@ from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from stream_app.core.answered import Missing, QueryError, SeriesPoints, downsampled, point_ranges
 from stream_app.core.consistent import Method, consistent_running
-from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
@@ -40,8 +39,8 @@ class StreamView:
 
     def __init__(self, strategy: bytes) -> None:
         self.strategy = Strategy.from_json(strategy)
-        self.declaration = Declaration.of(self.strategy)
-        self.binning = self.declaration.binning
+        self.declared = self.strategy.declared
+        self.binning = self.declared.time.binning
         self.epochs: list[EpochView] = []
         self.visible_seq = 0
         self._strategy_text = strategy
@@ -61,7 +60,7 @@ class StreamView:
 
         Another stream over the source may show the same events, and may begin later.
         """
-        return self.declaration.private and (self._statement is None or self._statement.private)
+        return self.declared.privacy.private and (self._statement is None or self._statement.private)
 
     @property
     def statement(self) -> Statement | None:
@@ -185,7 +184,7 @@ class StreamView:
         """Return a key's place in the list. Raises: QueryError for a key that is not on the list."""
         if key is None:
             return None
-        keys, declared = self.strategy.axes.keys, self.strategy.cells.keys
+        keys, declared = self.strategy.axes.keys, self.declared.keys
         if keys is None or key not in keys.labels:
             known = f"known are {_some(keys.labels)}" if keys else "this stream has no keys"
             if declared and not keys:

@@ -18,7 +18,6 @@ from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.units import UNITS_PER_COUNT
-from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.errors import CONFIDENCE, RowError
 from stream_app.core.kinds.tables import Closed
@@ -93,8 +92,8 @@ def make_release(
 
 def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str) -> Iterator[bytes]:
     """Yield the rows of these bins, each with the hash of the row before."""
-    declaration, prev = Declaration.of(strategy), state.head
-    binning = declaration.binning
+    declared, prev = strategy.declared, state.head
+    binning = declared.time.binning
     errors = row_errors(strategy, closed.first_bin, len(closed))
     for position, (variance, half_width) in enumerate(errors):
         bin, seq = state.released_bin + 1 + position, state.seq + 1 + position
@@ -111,7 +110,7 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
             "variance": variance,
             "interval": [[value - half_width, value + half_width] for value in estimate],
             "confidence": CONFIDENCE,
-            "not_private": not declaration.private,  # of this stream; the ledger covers the whole source
+            "not_private": not declared.privacy.private,  # of this stream; the ledger covers the whole source
             "published": closed.running[position].tolist(),
             **strategy.kind.row_part(closed, position),
             "strategy": strategy.hash,

@@ -13,7 +13,6 @@ from itertools import groupby
 
 import numpy as np
 
-from stream_app.core.declaration import Declaration
 from stream_app.core.kinds.tables import PUBLISHED, Block, node_table
 from stream_app.core.records import EpochRecord, TileAppend, WitnessRow
 from stream_app.core.row_values import unpacked
@@ -84,15 +83,15 @@ def _steps(rows: Sequence[WitnessRow]) -> Iterator[Sequence[WitnessRow]]:
 
 def epochs_of(strategy: Strategy, rows: Sequence[WitnessRow]) -> list[EpochRecord]:
     """Return the epochs of all rows, as they began; with a cap per user each ends at the end of a window."""
-    declaration, horizon = Declaration.of(strategy), strategy.design.horizon
+    declared, horizon = strategy.declared, strategy.design.horizon
     epochs: list[EpochRecord] = []
     messages = ((row.seq, json.loads(row.row)) for row in rows)
     for epoch, group in groupby(messages, lambda one: one[1]["epoch"]):
         of_epoch = list(group)
         (seq, first), (_, last) = of_epoch[0], of_epoch[-1]
         bins = horizon
-        if epochs and declaration.per_user is not None:
-            left = declaration.windows(epochs[-1], horizon).left(first["bin"])
+        if epochs and declared.privacy.per_user is not None:
+            left = declared.windows(epochs[-1], horizon).left(first["bin"])
             # An older version began an epoch of a whole window after the store was lost.
             bins = left if last["bin"] < first["bin"] + left else horizon
         epochs.append(EpochRecord(epoch, first["bin"], bins, seq, first["strategy"]))

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any
 
 from dphist.tree.design import TreeDesign
 from stream_app.core.cells import Cells
+from stream_app.core.declaration import Declaration
 from stream_app.core.kinds import Kind, kind_from
 
 
@@ -33,13 +32,13 @@ class Strategy:
     Args:
         stream: the stream's name.
         source: the name under which the ledger adds up costs (topic or file).
-        declared: the public part of the stream's configuration, JSON values only.
+        declared: what the stream promises to count, and how.
         kind: how bins are released; the horizon of its tree over time is the epoch in bins.
     """
 
     stream: str
     source: str
-    declared: Mapping[str, Any]
+    declared: Declaration
     kind: Kind
 
     @property
@@ -57,15 +56,10 @@ class Strategy:
         """Return the epsilon that an event costs, in its epoch and in all levels over epochs."""
         return self.kind.epsilon
 
-    @cached_property
-    def cells(self) -> Cells:
-        """The declared cells of a bin."""
-        return Cells.of(self.declared)
-
     @property
     def axes(self) -> Cells:
         """The keys and buckets with answers over any range of time; none if windows count them."""
-        return Cells() if self.kind.axes is None else self.cells
+        return Cells() if self.kind.axes is None else self.declared.cells
 
     def to_json(self) -> bytes:
         """Return the canonical text, which is stored and hashed."""
@@ -74,7 +68,8 @@ class Strategy:
                 "v": 1,
                 "stream": self.stream,
                 "source": self.source,
-                "declared": dict(self.declared),
+                "declared": self.declared.plain(),
+                "width": self.width,
                 **self.kind.fields(),
             }
         )
@@ -83,7 +78,9 @@ class Strategy:
     def from_json(cls, text: bytes | str) -> Strategy:
         """Return the strategy that ``to_json`` wrote; the same text gives the same object.
 
-        Raises: ValueError for another version, or a kind of tree that is no longer supported.
+        Guarantee: ``to_json`` writes the same bytes again, so the hash is that of the stored text.
+        Raises: ValueError for another version, a kind of tree that is no longer supported, or a text that
+            this version would not write.
         """
         return _parsed(text)
 
@@ -102,4 +99,8 @@ def _parsed(text: bytes | str) -> Strategy:
         )
     if "share_parts" in json.loads(fields["design"]):
         raise ValueError("it began with a share of epsilon per node, which is no longer supported")
-    return Strategy(fields["stream"], fields["source"], fields["declared"], kind_from(fields))
+    declared = Declaration.of(fields["declared"])
+    strategy = Strategy(fields["stream"], fields["source"], declared, kind_from(fields, fields["width"]))
+    if strategy.to_json() != (text if isinstance(text, bytes) else text.encode()):
+        raise ValueError("it says what is not known here; use the release that wrote it")
+    return strategy

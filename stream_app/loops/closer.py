@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable
 
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
-from stream_app.core.declaration import Declaration
 from stream_app.core.records import Ending, Reply, StreamState
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
@@ -97,7 +96,7 @@ class Closer:
         self._pool_wanted = asyncio.Event()
         self._strategy = planned  # after open(): the strategy under which the stream runs
         self._name = planned.stream
-        self._declaration = Declaration.of(planned)
+        self._declared = planned.declared
         self._ledger = ledger or SourceLedger(store)
         self._make_nonce = make_nonce
         self._recovery = Recovery(on_end)
@@ -127,7 +126,7 @@ class Closer:
             self._recovery,
         )
         await self._publisher.released(self._strategy, state.epoch.epoch, state.seq)
-        last_bin = self._declaration.last_bin
+        last_bin = self._declared.last_bin
         self._finished = last_bin is not None and state.released_bin >= last_bin
         await self._ahead.settle(self._strategy, state)
         self._note_deletions(state.epoch.epoch)
@@ -184,7 +183,7 @@ class Closer:
                 return
             if all_due_released:
                 self._pool_wanted.set()
-                await self._clock.sleep_until_us(self._declaration.closing.instant_us(next_bin))
+                await self._clock.sleep_until_us(self._declared.time.closing.instant_us(next_bin))
             else:
                 await self._until_sealed(next_bin)
 
@@ -224,7 +223,7 @@ class Closer:
         while True:
             state = await self.open()
             next_bin = state.released_bin + 1
-            due = self._declaration.closing.last_due_bin(await self._clock.now_us())
+            due = self._declared.time.closing.last_due_bin(await self._clock.now_us())
             if self._finished or due < next_bin:
                 return next_bin, True
             sealed = await self._seal(state, due)
@@ -243,8 +242,8 @@ class Closer:
     async def _seal(self, state: StreamState, due: int) -> int:
         """Seal the due bins within the epoch and the replay; return the last sealed bin."""
         limits = [due, state.epoch.first_bin + state.epoch.bins - 1]
-        if self._declaration.last_bin is not None:
-            limits.append(self._declaration.last_bin)
+        if self._declared.last_bin is not None:
+            limits.append(self._declared.last_bin)
         return min(await self._sealed(min(limits)), *limits)
 
     async def _sealed(self, bin: int) -> int:
@@ -279,7 +278,7 @@ class Closer:
 
     async def _tally(self, last_bin: int) -> None:
         """For capped streams, choose the users' records that count in all bins up to this one."""
-        per_user = self._declaration.per_user
+        per_user = self._declared.privacy.per_user
         reply = Reply.ALREADY if per_user is None else Reply.DONE
         while per_user is not None and reply is Reply.DONE:
             await self._leadership.leads()  # tallying many users may outlast the lease

@@ -87,7 +87,7 @@ class Cutter:
         owned = await self._source.owned()
         now_us = await self._clock.now_us()
         instants = [
-            view.declaration.closing.instant_us(view.partitions[partition].last_cut_bin + 1)
+            view.declared.time.closing.instant_us(view.partitions[partition].last_cut_bin + 1)
             for view in views
             for partition in owned
             if partition in view.partitions
@@ -99,7 +99,7 @@ class Cutter:
         for view in await self._views.complete(self._store):
             for partition in partitions:
                 state = view.partitions.get(partition)
-                if state is not None and (bins := view.declaration.closing.due(state.last_cut_bin, now_us)):
+                if state is not None and (bins := view.declared.time.closing.due(state.last_cut_bin, now_us)):
                     found.append(_Due(view, partition, state.last_cut_bin, bins))
         return found
 
@@ -153,4 +153,4 @@ def _cuts(due: _Due, instants_us: Sequence[int], ends: Sequence[int], answered_u
 
 
 def _last_due_bin(view: LoadedStream, now_us: int) -> int:
-    return view.declaration.closing.last_due_bin(now_us)
+    return view.declared.time.closing.last_due_bin(now_us)

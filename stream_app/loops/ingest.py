@@ -155,13 +155,13 @@ class Ingest:
         """
         if stream.epoch == 0:
             return self._start
-        earliest_bin = stream.rules.first_bin - stream.declaration.max_ahead_bins - 1
-        return stream.declaration.binning.start_us(earliest_bin)
+        earliest_bin = stream.rules.first_bin - stream.declared.time.max_ahead_bins - 1
+        return stream.declared.time.binning.start_us(earliest_bin)
 
     async def _start_position(self, stream: LoadedStream, partition: str, start: Start) -> int:
         if start == "latest":
             # The current end of the log; in a replay, the start of the stream's first bin.
-            start_us = stream.declaration.binning.end_us(stream.sealed_bin)
+            start_us = stream.declared.time.binning.end_us(stream.sealed_bin)
             return (await self._source.positions_at([partition], [start_us]))[partition][0]
         return await self._source.first_position(partition, start if isinstance(start, int) else None)
 
@@ -205,10 +205,10 @@ class Ingest:
     def _binned(self, stream: LoadedStream, batch: RecordBatch, state: PartitionState) -> _Slice:
         first = int(np.searchsorted(batch.positions, state.position))
         events = slice(first, len(batch.positions))
-        own = stream.declaration.binning.bin_of(batch.columns[stream.declaration.time_field][first:])
+        own = stream.declared.time.binning.bin_of(batch.columns[stream.declared.time.field][first:])
         assignment = assign(own, batch.positions[first:], state, stream.rules)
-        cells, refused = stream.declaration.cells.assign(batch.columns, events)
-        users, per_user = None, stream.declaration.per_user
+        cells, refused = stream.declared.cells.assign(batch.columns, events)
+        users, per_user = None, stream.declared.privacy.per_user
         if per_user is not None:
             users = batch.columns[per_user.field][events]
             refused |= {Reason.NO_USER: per_user.without_user(users)}
@@ -244,7 +244,7 @@ class Ingest:
         ahead = assignment.ahead[counted]
         positions = part.batch.positions[part.first :][counted]
         last_cut_bin = part.state.last_cut_bin
-        due_us = None if self._clock.virtual else stream.declaration.closing.instant_us(last_cut_bin + 1)
+        due_us = None if self._clock.virtual else stream.declared.time.closing.instant_us(last_cut_bin + 1)
         expected = part.state.position
         for run in split(rows.keys):
             new = part.batch.end if run.stop == len(ahead) else int(positions[run.stop])

@@ -25,7 +25,6 @@ class LoadedStream:
 
     name: str
     strategy: Strategy
-    declaration: Declaration
     epoch: int
     rules: BinRules
     windows: Windows
@@ -34,6 +33,11 @@ class LoadedStream:
     # Partitions that may have records set aside, or refused records without a dead letter yet. Every loaded
     # view of the stream shares this set.
     aside: set[str]
+
+    @property
+    def declared(self) -> Declaration:
+        """What the stream promises to count, and how."""
+        return self.strategy.declared
 
 
 class LoadedStreams:
@@ -95,14 +99,12 @@ class LoadedStreams:
         if state is None:
             raise OperatorError(f"stream {name}: it is not open; open it before its events are counted")
         strategy = Strategy.from_json(state.strategy)
-        declaration = Declaration.of(strategy)
         view = LoadedStream(
             name=name,
             strategy=strategy,
-            declaration=declaration,
             epoch=state.epoch.epoch,
-            rules=declaration.rules(state.epoch),
-            windows=declaration.windows(state.epoch, strategy.design.horizon),
+            rules=strategy.declared.rules(state.epoch),
+            windows=strategy.declared.windows(state.epoch, strategy.design.horizon),
             sealed_bin=state.sealed_bin,
             partitions=dict(state.partitions),
             aside=self._aside[name],

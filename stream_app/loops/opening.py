@@ -14,13 +14,15 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stream_app.core.declaration import STATE_ID, Declaration
+from msgspec import structs
+
+from stream_app.core.declaration import Log
 from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, Reply, StreamState
 from stream_app.core.release import RowLink
 from stream_app.core.restored import epochs_of
-from stream_app.core.strategy import Strategy, canonical_json
+from stream_app.core.strategy import Strategy
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.loops.recovery import Recovery, tell_loss
 from stream_app.ports import OperatorError, Source, Store, Witness
@@ -106,7 +108,7 @@ async def _follows(store: Store, stream: str, state: StreamState, head: RowLink)
 
 def _finished(strategy: Strategy, state: StreamState) -> bool:
     """Return whether a replay has released its last bin."""
-    last_bin = Declaration.of(strategy).last_bin
+    last_bin = strategy.declared.last_bin
     return last_bin is not None and state.released_bin >= last_bin
 
 
@@ -117,14 +119,11 @@ def _running(state: StreamState, planned: Strategy) -> Strategy:
     except ValueError as refusal:
         raise OperatorError(f"stream {planned.stream}: {refusal}; give the new stream another name") from None
     then, now = (
-        {"ledger": strategy.source, "width": strategy.width}
-        | json.loads(canonical_json(dict(strategy.declared)))
-        for strategy in (running, planned)
+        {"ledger": strategy.source, "width": strategy.width} | strategy.declared.plain()
+        for strategy in (running, _began_with(planned, running.declared.source))
     )
-    if STATE_ID not in then.get("source", {}):
-        now.get("source", {}).pop(STATE_ID, None)  # it began before state directories were known
     for key, before, after in _differences(then, now):
-        if key == f"source.{STATE_ID}":
+        if key == "source.state_id":
             raise OperatorError(
                 f"stream {planned.stream}: its file is counted from another state directory, whose file id "
                 f"holds {before} (here {after}); go on with that one, or give the new stream another name"
@@ -136,7 +135,15 @@ def _running(state: StreamState, planned: Strategy) -> Strategy:
     return running
 
 
-def _differences(then: Any, now: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
+def _began_with(planned: Strategy, log: Log) -> Strategy:
+    """Return what is planned for a stream; without its file's state directory, if none was known then."""
+    if log.state_id is not None:
+        return planned
+    source = structs.replace(planned.declared.source, state_id=None)
+    return replace(planned, declared=structs.replace(planned.declared, source=source))
+
+
+def _differences(then: object, now: object, path: str = "") -> Iterator[tuple[str, str, str]]:
     if isinstance(then, dict) and isinstance(now, dict):
         for key in sorted(then.keys() | now.keys()):
             yield from _differences(then.get(key), now.get(key), f"{path}.{key}" if path else key)
@@ -179,18 +186,18 @@ async def _first(
 
     Args: begun, the stream's epochs in the ledger.
     """
-    declaration, bins = Declaration.of(strategy), strategy.design.horizon
+    declared, bins = strategy.declared, strategy.design.horizon
     if head is None:
         # A live stream may have been reserved, but not opened, in an earlier bin.
-        first_bin = declaration.first_bin(now_us)
+        first_bin = declared.first_bin(now_us)
         return _Start(EpochRecord(0, first_bin, bins, 1, strategy.hash), GENESIS, -sys.maxsize, is_first=True)
     first_bin = head.bin + 1
     kept_since_us = await source.kept_since_us()
     if kept_since_us is not None:
-        kept_from, now = declaration.binning.bin_of([kept_since_us, now_us]).tolist()
+        kept_from, now = declared.time.binning.bin_of([kept_since_us, now_us]).tolist()
         # A bin's first records may have been written while an earlier bin was open. But the bin after the
         # current one is complete, whatever times the records state.
-        first_bin = max(first_bin, min(kept_from + declaration.max_ahead_bins + 1, now + 1))
+        first_bin = max(first_bin, min(kept_from + declared.time.max_ahead_bins + 1, now + 1))
     record = EpochRecord(head.epoch + 1, first_bin, bins, head.seq + 1, strategy.hash)
     return _Start(record, head.hash, head.bin + 1, begun[-1], ending=Ending.STORE_LOST)
 
@@ -265,10 +272,10 @@ def _as_reserved(
     enough, and left unused if the stream has released more bins since. A number is also taken if only the
     ledger outside the store has an epoch under it that began at another bin: the store has lost that epoch.
     """
-    declaration = Declaration.of(strategy)
+    declared = strategy.declared
 
     def first_bin_of(entry: LedgerEntry) -> int:
-        return int(declaration.binning.bin_of([entry.start_us])[0])
+        return int(declared.time.binning.bin_of([entry.start_us])[0])
 
     reserved = {
         entry.epoch: first_bin_of(entry)
@@ -289,25 +296,26 @@ def _as_reserved(
             break
         epoch += 1
     bins = strategy.design.horizon
-    if start.last is not None and declaration.per_user is not None:
+    if start.last is not None and declared.privacy.per_user is not None:
         # It fills the rest of its window: an epoch over parts of two windows could count a user twice.
-        bins = declaration.windows(start.last, bins).left(first_bin)
+        bins = declared.windows(start.last, bins).left(first_bin)
     return replace(start.record, epoch=epoch, first_bin=first_bin, bins=bins)
 
 
 def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
-    declaration = Declaration.of(strategy)
+    declared = strategy.declared
+    binning, per_user = declared.time.binning, declared.privacy.per_user
     return LedgerEntry(
         source=strategy.source,
         stream=strategy.stream,
         epoch=record.epoch,
-        start_us=declaration.binning.start_us(record.first_bin),
-        end_us=declaration.binning.start_us(record.first_bin + record.bins),
+        start_us=binning.start_us(record.first_bin),
+        end_us=binning.start_us(record.first_bin + record.bins),
         epsilon=str(strategy.epsilon),
-        unit="event" if declaration.per_user is None else "user",
+        unit="event" if per_user is None else "user",
         strategy_hash=record.strategy_hash,
-        private=declaration.private,
+        private=declared.privacy.private,
         neighbours=strategy.design.neighbours,
-        until_us=declaration.until_us,
-        user=None if declaration.per_user is None else declaration.per_user.field,
+        until_us=declared.until_us,
+        user=None if per_user is None else per_user.field,
     )

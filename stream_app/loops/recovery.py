@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.records import Ending, EpochRecord, Reply, StreamState, WitnessRow
 from stream_app.core.release import RowLink
@@ -26,7 +25,7 @@ def tell_loss(strategy: Strategy, ending: Ending, head: RowLink, begun: EpochRec
 
     Args: head, the witness's last row; begun, the epoch that begins.
     """
-    start_us, name = Declaration.of(strategy).binning.start_us, strategy.stream
+    start_us, name = strategy.declared.time.binning.start_us, strategy.stream
     first = format_instant(start_us(begun.first_bin))
     what = "lost" if ending is Ending.STORE_LOST else "set back"
     log.error(

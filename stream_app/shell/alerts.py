@@ -98,14 +98,14 @@ def _row(rule: Rule, settings: Settings, shift: float, events: float | None) -> 
         f"{expected.false_alarm_rate:.2%} of releases (at most {1 - rule.confidence:.2%})",
         f"{expected.false_firings:.2%} of releases",
         f"{expected.shift:{form}}",
-        _delay(expected, stream.time.bin_us),
+        _delay(expected, stream.declared.time.bin_us),
     ]
 
 
 def _expected(rule: Rule, stream: StreamSettings, shift: float, events: float | None) -> Forecast:
     """Return a rule's forecast, from seeded draws of its noise. Raises: ValueError."""
     strategy, condition, noise = planned(stream), rule.condition, SeededNoise(1)
-    cells, product, bin_us = strategy.cells, strategy.kind.axes, stream.time.bin_us
+    cells, product, bin_us = strategy.declared.cells, strategy.kind.axes, stream.declared.time.bin_us
     if product and condition.measure == "ks":
         if events is None:
             raise ValueError("how sure a distance is depends on the events in a window; add --events NUMBER")

@@ -183,7 +183,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
         for line in epsilons_for(streams, target_rmse):
             click.echo(line)
         return 0
-    trees = tuple(one for one in streams if not one.has_axes or one.window)
+    trees = tuple(one for one in streams if one.declared.windows_of or not one.declared.cells.fields)
     own = (plan_table(trees), epochs_table(streams), axes_table(streams), windows_table(streams))
     tables = (*own, *comparisons(streams, plot))
     for table in tables:

@@ -13,7 +13,6 @@ from stream_app.addresses import once_free
 from stream_app.config import AlertSettings, ApiSettings, Settings, StreamSettings
 from stream_app.config.access import is_loopback
 from stream_app.config.operator import check_operator
-from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError, PublicReader
 from stream_app.shell.demo.progress import Report, StreamProgress
@@ -171,8 +170,9 @@ def _begins(stream: StreamSettings) -> str:
     """Return a text on where counting begins, so that nobody waits for old events that are refused."""
     if stream.source.replay is not None:
         return "starting"
-    if stream.time.first_us is not None:
-        return f"counting begins at {format_instant(stream.time.first_us)}, earlier events are refused"
+    first_us = stream.declared.time.first_us
+    if first_us is not None:
+        return f"counting begins at {format_instant(first_us)}, earlier events are refused"
     return "counting begins with the bin of the first start, earlier events are refused (time.first)"
 
 
@@ -191,7 +191,7 @@ async def _progress(stream: StreamSettings, reader: PublicReader) -> StreamProgr
     """Return a stream's progress, from public values only."""
     replay, of_bins = stream.source.replay, None
     if replay is not None:
-        first, last = Binning(stream.time.bin_us, stream.time.timezone).bin_of([replay.from_us, replay.to_us])
+        first, last = stream.declared.time.binning.bin_of([replay.from_us, replay.to_us])
         of_bins = int(last - first)
     state = await reader.public_state(stream.name)
     rows = await reader.rows(stream.name, state.visible_seq - 1, 1) if state and state.visible_seq else []

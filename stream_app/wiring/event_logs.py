@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from stream_app.config import KafkaSettings, Settings, SourceSettings, StreamSettings, TopicSettings
-from stream_app.core.declaration import STATE_ID
 from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory, write_durably
 from stream_app.kafka_cluster import Cluster
@@ -69,11 +70,12 @@ def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
     state directory, which records how far it was read: for two workers, the same path may be two files.
     """
     if isinstance(source, KafkaSource):
-        place = {"cluster_id": source.facts.cluster_id, "topic_id": source.facts.topic_id}
+        facts = source.facts
+        place = {"cluster_id": facts.cluster_id, "topic_id": facts.topic_id}
     else:
-        place = {STATE_ID: _id_of(state_dir)}
-    declared = {**strategy.declared, "source": {**strategy.declared["source"], **place}}
-    return replace(strategy, declared=declared)
+        place = {"state_id": _id_of(state_dir)}
+    log = structs.replace(strategy.declared.source, **place)
+    return replace(strategy, declared=structs.replace(strategy.declared, source=log))
 
 
 def _id_of(state_dir: Path) -> str:
@@ -131,11 +133,14 @@ def _open_file(
 
 def _others(streams: Sequence[StreamSettings]) -> list[PlainField]:
     """Return the fields other than the time that any of the streams uses."""
-    return [PlainField(path) for path in dict.fromkeys(path for one in streams for path in one.cell_fields)]
+    return [
+        PlainField(path)
+        for path in dict.fromkeys(path for one in streams for path in one.declared.cell_fields)
+    ]
 
 
 def _time_field(stream: StreamSettings) -> TimeField:
-    return TimeField(stream.time.field, stream.time.format)
+    return TimeField(stream.declared.time.field, stream.declared.time.format)
 
 
 def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) -> str:
@@ -145,5 +150,6 @@ def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) ->
     """
     file = source.file.resolve()
     seen_from_state = os.path.relpath(file, state_dir.resolve())
-    facts = (seen_from_state, source.format, stream.time.field, stream.time.format)
+    time = stream.declared.time
+    facts = (seen_from_state, source.format, time.field, time.format)
     return f"{file.stem}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"

@@ -23,9 +23,7 @@ from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.config.operator import check_operator
 from stream_app.config.plans import planned
 from stream_app.config.source import by_log
-from stream_app.core.bins import Binning
 from stream_app.core.closing import Closing
-from stream_app.core.declaration import Declaration
 from stream_app.durable import state_directory
 from stream_app.loops.clocks import Agreement, ReplayClock, SharedClock
 from stream_app.loops.closer import Closer
@@ -321,7 +319,7 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
         await closer.agree()
     if isinstance(clock, ReplayClock):
         states = [await closer.open() for closer in closers]
-        closings = [Declaration.of(strategy).closing for strategy in strategies]
+        closings = [strategy.declared.time.closing for strategy in strategies]
         pairs = zip(closings, states, strict=True)
         clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in pairs))
     by_name = {stream.name: closer for stream, closer in zip(streams, closers, strict=True)}
@@ -335,7 +333,7 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
 
 async def _user_key(streams: Sequence[StreamSettings], adapters: Adapters) -> bytes:
     """Return the key of the hashes of users if a stream has a cap per user; otherwise empty bytes."""
-    if all(stream.privacy.unit == "event" for stream in streams):
+    if all(stream.declared.privacy.per_user is None for stream in streams):
         return b""
     return await adapters.noise_keys.user_key()
 
@@ -365,19 +363,16 @@ async def _close(close: Callable[[], Awaitable[None]]) -> None:
 def _live_closings(settings: Settings) -> dict[str, Closing]:
     """Return the closing instants of live streams; a replay's bins are in the past and never overdue."""
     live = [stream for stream in settings.streams if stream.source.replay is None]
-    return {
-        stream.name: Closing(Binning(stream.time.bin_us, stream.time.timezone), stream.time.grace_us)
-        for stream in live
-    }
+    return {stream.name: stream.declared.time.closing for stream in live}
 
 
 def _clock(streams: Sequence[StreamSettings], wall: Clock) -> Clock:
-    replay = streams[0].source.replay
-    if replay is None:
+    source = streams[0].source
+    if isinstance(source, TopicSettings) or source.replay is None:
         return wall
     return ReplayClock(
-        replay.from_us,
-        replay.to_us + max(stream.time.grace_us for stream in streams),
-        replay.speed,
-        REPLAY_STRIDE_BINS * max(stream.time.bin_us for stream in streams),
+        source.replay.from_us,
+        source.replay.to_us + max(stream.declared.time.grace_us for stream in streams),
+        source.speed,
+        REPLAY_STRIDE_BINS * max(stream.declared.time.bin_us for stream in streams),
     )

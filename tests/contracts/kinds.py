@@ -109,8 +109,8 @@ class Toy(Kind):
     def epoch(self, record: EpochRecord) -> EpochView:
         return ToyEpoch(record, self.design, 1)
 
-    def fields(self) -> dict[str, Any]:
-        return {"design": self.design.to_json(), "width": 1, "toy": ""}
+    def fields(self) -> dict[str, str]:
+        return {"design": self.design.to_json(), "toy": ""}
 
 
 def toy() -> Toy:

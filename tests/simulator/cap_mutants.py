@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stream_app.core.declaration import Declaration
 from stream_app.core.records import Apply, Reply
 from stream_app.core.strategy import Strategy
 from tests.models.memory import MemoryStore
@@ -18,7 +17,7 @@ class FirstAppliedStore(MemoryStore):
         """Decide at once which records count."""
         reply = await super().apply(stream, change)
         state = self._streams[stream]
-        per_user = Declaration.of(Strategy.from_json(state.strategy)).per_user
+        per_user = Strategy.from_json(state.strategy).declared.privacy.per_user
         for shard in list(state.untallied):
             assert per_user is not None
             state._tally_shard(shard, per_user.max_events)

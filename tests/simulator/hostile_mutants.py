@@ -79,7 +79,7 @@ def held_up() -> AbstractContextManager[object]:
 async def _up_to_the_future(ingest: Ingest, stream: LoadedStream, batch: RecordBatch) -> LoadedStream:
     state = stream.partitions.get(batch.partition)
     if state is not None:
-        own = stream.declaration.binning.bin_of(batch.columns[stream.declaration.time_field])
+        own = stream.declared.time.binning.bin_of(batch.columns[stream.declared.time.field])
         found = assign(own, batch.positions, state, stream.rules)
         if found.ahead.any():
             batch = _before(batch, int(np.argmax(found.ahead)))

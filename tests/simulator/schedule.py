@@ -17,6 +17,8 @@ from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from dphist.windows.design import WindowDesign
 from stream_app.core.bins import LatePolicy
+from stream_app.core.bounding import PerUser
+from stream_app.core.cells import Buckets, KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.simulator.faults import Fault
@@ -151,12 +153,12 @@ class Schedule:
     @property
     def strategy(self) -> Strategy:
         """Return what the stream measures."""
-        keys = {"field": "key", "list": list(KEYS[: self.keys]), "other": False, "total": self.total}
-        value = {"field": "value", "min": "0", "max": "10", "buckets": self.buckets}
+        keys = KeyList("key", KEYS[: self.keys], False, self.total)
+        value = Buckets("value", Fraction(0), Fraction(10), self.buckets)
         declared = declared_of(
             source=SOURCE,
             late=self.late,
-            user=("user", self.max_events) if self.max_events else None,
+            user=PerUser("user", self.max_events) if self.max_events else None,
             keys=keys if self.keys > 1 else None,
             value=value if self.buckets > 1 else None,
             field="time",

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from msgspec import structs
+
+from dphist.privacy import Exact, exact
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
+from stream_app.config import StreamSettings
 from stream_app.core.bins import LatePolicy
+from stream_app.core.bounding import PerUser
+from stream_app.core.cells import Buckets, KeyList
+from stream_app.core.declaration import Declaration, Log, Privacy, Replay, Time, Tree
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 
@@ -29,48 +36,46 @@ def design_of(branching: tuple[int, ...] = (2, 3), epsilon: Fraction = NO_NOISE)
 def declared_of(
     *,
     source: str = SOURCE,
-    format: str = "ndjson",
     replay: tuple[int, int] | None = None,
-    epsilon: object = 1,
+    epsilon: Exact = 1,
     private: bool = True,
-    user: tuple[str, int] | None = None,
+    user: PerUser | None = None,
     release: Release = "causal",
     late: LatePolicy = "next_bin",
-    keys: Mapping[str, Any] | None = None,
-    value: Mapping[str, Any] | None = None,
+    keys: KeyList | None = None,
+    value: Buckets | None = None,
     **time: Any,
-) -> dict[str, Any]:
-    """Return what the configuration of a stream declares.
+) -> Declaration:
+    """Return what the configuration of a stream declares. Args: replay, its two ends; time, changed facts."""
+    return Declaration(
+        source=Log(source, "ndjson", None if replay is None else Replay(*replay)),
+        time=structs.replace(Time("at", "us", BIN_US, None, 0, 6, None, 1), **time),
+        privacy=Privacy(exact(epsilon), "event" if user is None else user, "add_remove", private),
+        tree=Tree("prefix", release, None, None),
+        late=late,
+        keys=keys,
+        value=value,
+    )
 
-    Args: replay, its two ends; user, the field and the cap; keys and value as declared; time, changed facts.
+
+def changed(declared: Declaration, **parts: Any) -> Declaration:
+    """Return a declaration with other parts: a mapping of changed facts, or a new part.
+
+    >>> changed(declared_of(), time={"bin_us": 5}, late="drop").time.bin_us
+    5
     """
-    axes = {"keys": keys, "value": value}
-    return {
-        "source": {
-            "name": source,
-            "format": format,
-            "replay": replay and dict(zip(("from_us", "to_us"), replay, strict=True)),
+    return structs.replace(
+        declared,
+        **{
+            name: structs.replace(getattr(declared, name), **part) if isinstance(part, dict) else part
+            for name, part in parts.items()
         },
-        "time": {
-            "field": "at",
-            "format": "us",
-            "bin_us": BIN_US,
-            "timezone": None,
-            "grace_us": 0,
-            "epoch_bins": 6,
-            "first_us": None,
-            "max_ahead_bins": 1,
-        }
-        | time,
-        "privacy": {
-            "epsilon": str(epsilon),
-            "unit": "event" if user is None else {"user": user[0], "max_events": user[1]},
-            "neighbours": "add_remove",
-            "private": private,
-        },
-        "tree": {"workload": "prefix", "release": release, "branching": None, "shares": None},
-        "late": late,
-    } | {axis: dict(said) for axis, said in axes.items() if said is not None}
+    )
+
+
+def changed_stream(stream: StreamSettings, **parts: Any) -> StreamSettings:
+    """Return a stream that declares other parts. Args: as ``changed``."""
+    return replace(stream, declared=changed(stream.declared, **parts))
 
 
 def strategy_of(
@@ -79,9 +84,9 @@ def strategy_of(
     stream: str = STREAM,
     bins: int | None = None,
     max_events: int | None = None,
-    **changed: Any,
+    **facts: Any,
 ) -> Strategy:
-    """Return a strategy; ``bins`` makes it a replay of so many, ``changed`` overrides facts about time.
+    """Return a strategy; ``bins`` makes it a replay of so many, ``facts`` override those about time.
 
     With ``max_events`` its unit is the user.
     """
@@ -91,7 +96,7 @@ def strategy_of(
         replay=None if bins is None else (first_us, first_us + bins * BIN_US),
         epsilon=design.epsilon,
         private=False,
-        user=None if max_events is None else ("user", max_events),
-        **{"first_us": first_us, "epoch_bins": design.horizon} | changed,
+        user=None if max_events is None else PerUser("user", max_events),
+        **{"first_us": first_us, "epoch_bins": design.horizon} | facts,
     )
     return Strategy(stream, SOURCE, declared, kind_of(design))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from dphist.laws.interval import DITHER, HalfWidth, half_width, half_widths
 from dphist.product.answers import Histogram
@@ -17,8 +18,10 @@ from dphist.tree.estimate import Estimate
 from dphist.workloads import Workload
 from stream_app.config import StreamSettings, load
 from stream_app.config.plans import planned
-from stream_app.config.settings import KeySettings, TreeSettings, UserSettings, ValueSettings, WindowSettings
 from stream_app.core.answered import Missing
+from stream_app.core.bounding import PerUser
+from stream_app.core.cells import Buckets, KeyList
+from stream_app.core.declaration import Tree
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.errors import CONFIDENCE
 from stream_app.core.kinds.tables import OVER_EPOCHS, SeriesKind, SeriesView, Span
@@ -28,6 +31,7 @@ from stream_app.core.release import row_errors
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from tests.dphist.tree.convolved import CELLS, Convolved
+from tests.stream_app.declared import changed_stream
 from tests.stream_app.plan_noise import Noise, of_answer, of_buckets, of_own_bins
 
 (FLIGHTS,) = load(Path(__file__).parents[2] / "examples" / "flights.yaml", {}).streams
@@ -69,8 +73,8 @@ def plan_text(strategy: Strategy) -> str:
     """Say which plan it is."""
     design, declared = strategy.design, strategy.declared
     return (
-        f"{declared['tree']} {declared['privacy']} horizon {design.horizon} branching {design.branching} "
-        f"{design.release} keys {declared.get('keys')} value {declared.get('value')} "
+        f"{declared.tree} {declared.privacy} horizon {design.horizon} branching {design.branching} "
+        f"{design.release} keys {declared.keys} value {declared.value} "
         f"over epochs {strategy.kind.levels and strategy.kind.levels.branching}"
     )
 
@@ -165,32 +169,35 @@ def _series(view: StreamView, rng: random.Random, place: int | None) -> Iterator
 def _settings(rng: random.Random, longest: int) -> StreamSettings:
     horizon = rng.choice([rng.randint(1, 12), rng.randint(1, longest), rng.randint(1, longest)])
     epsilon = Fraction(rng.choice(["1/2", "1", "1", "2", "4", "12"]))
-    unit: Literal["event"] | UserSettings = (
-        "event" if rng.random() < 0.7 else UserSettings("user", rng.randint(1, 3))
-    )
-    tree = replace(
-        FLIGHTS.tree,
-        workload=_workload(rng, horizon),
+    unit: Literal["event"] | PerUser = "event" if rng.random() < 0.7 else PerUser("user", rng.randint(1, 3))
+    tree = structs.replace(
+        FLIGHTS.declared.tree,
+        questions=_workload(rng, horizon).declared(),
         release=rng.choice(["anticipating", "causal"]),
         epochs=rng.choice([None, None, rng.randint(2, 9)]),
     )
     tree = _by_hand(tree, rng, horizon)
     total = rng.random() < 0.5
-    keys = KeySettings("carrier", tuple(f"C{i}" for i in range(rng.randint(1, 4))), rng.random() < 0.3, total)
-    value = ValueSettings("delay", Fraction(0), Fraction(1), rng.choice([2, 3, 4, 7, 12]))
+    keys = KeyList("carrier", tuple(f"C{i}" for i in range(rng.randint(1, 4))), rng.random() < 0.3, total)
+    value = Buckets("delay", Fraction(0), Fraction(1), rng.choice([2, 3, 4, 7, 12]))
     kind = rng.choice(["tree", "tree", "keys", "value", "both", "windows"])
     if kind == "windows":
-        value = replace(
+        value = structs.replace(
             value,
-            window=WindowSettings(FLIGHTS.time.bin_us, "identity", Fraction(rng.choice(["1/2", "3/4"]))),
+            mode="window",
+            window_us=FLIGHTS.declared.time.bin_us,
+            mechanism="identity",
+            share=Fraction(rng.choice(["1/2", "3/4"])),
         )
-    return replace(
+    return changed_stream(
         FLIGHTS,
-        time=replace(FLIGHTS.time, epoch_bins=horizon),
-        privacy=replace(
-            FLIGHTS.privacy, epsilon=epsilon, unit=unit, neighbours=rng.choice(["add_remove", "substitute"])
-        ),
-        tree=tree if kind == "tree" else replace(tree, epochs=None),
+        time={"epoch_bins": horizon},
+        privacy={
+            "epsilon": epsilon,
+            "unit": unit,
+            "neighbours": rng.choice(["add_remove", "substitute"]),
+        },
+        tree=tree if kind == "tree" else structs.replace(tree, epochs=None),
         keys=keys if kind in ("keys", "both") else None,
         value=value if kind in ("value", "both", "windows") else None,
     )
@@ -203,7 +210,7 @@ def _workload(rng: random.Random, horizon: int) -> Workload:
     return Workload.of(rng.choice(choices))
 
 
-def _by_hand(tree: TreeSettings, rng: random.Random, horizon: int) -> TreeSettings:
+def _by_hand(tree: Tree, rng: random.Random, horizon: int) -> Tree:
     """Return a tree with a shape and shares of its own, where they are not left to the planner."""
     if rng.random() < 0.6:
         return tree
@@ -211,9 +218,10 @@ def _by_hand(tree: TreeSettings, rng: random.Random, horizon: int) -> TreeSettin
     while np.prod(branching, initial=1) < horizon or rng.random() < 0.2:
         branching += (rng.randint(2, 6),)
     if not branching or rng.random() < 0.5:
-        return replace(tree, branching=branching or (1,))
+        return structs.replace(tree, branching=branching or (1,))
     parts = [rng.choice([1, 1, 2, 3]) for _ in branching]  # often equal, so that laws lie on lattices
-    return replace(tree, branching=branching, shares=tuple(Fraction(part, sum(parts)) for part in parts))
+    shares = tuple(Fraction(part, sum(parts)) for part in parts)
+    return structs.replace(tree, branching=branching, shares=shares)
 
 
 def _released(strategy: Strategy, rng: random.Random) -> StreamView:

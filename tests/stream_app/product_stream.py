@@ -15,6 +15,7 @@ import numpy as np
 
 from dphist import plan_product
 from dphist.tree.design import Release
+from stream_app.core.cells import Buckets, KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
@@ -51,10 +52,10 @@ def product_strategy(
         release=release,
         branching=(2, -(-horizon // 2)),
     )
-    delays = {"field": "flight.delay", "min": str(LOW), "max": str(HIGH), "buckets": BUCKETS}
+    delays = Buckets("flight.delay", Fraction(LOW), Fraction(HIGH), BUCKETS)
     plain = strategy_of(
         product.time,
-        keys={"field": "carrier", "list": list(CARRIERS), "other": other, "total": total},
+        keys=KeyList("carrier", CARRIERS, other, total),
         value=delays if value else None,
     )
     return replace(plain, kind=kind_of(product))

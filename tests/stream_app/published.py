@@ -33,7 +33,7 @@ HOUR_US = 3_600_000_000
 FIRST_BIN = 376_944  # 2013-01-01T00:00:00Z in hours
 
 
-def declared(epsilon: str, bin_us: int = HOUR_US, timezone: str | None = None, **axes: Any) -> dict[str, Any]:
+def declared(epsilon: str, bin_us: int = HOUR_US, timezone: str | None = None, **axes: Any) -> Declaration:
     """Return what the configuration of a stream over a file declares."""
     return declared_of(
         source="flights.ndjson",
@@ -42,7 +42,6 @@ def declared(epsilon: str, bin_us: int = HOUR_US, timezone: str | None = None, *
         field="scheduled",
         bin_us=bin_us,
         timezone=timezone,
-        epoch_bins=0,
         max_ahead_bins=24,
         **axes,
     )
@@ -68,7 +67,10 @@ class Published:
     def __post_init__(self) -> None:
         design = plan_tree(self.epoch_bins, self.epsilon, branching=self.branching, release=self.release)
         self.strategy = Strategy(
-            self.name, self.source, declared(self.epsilon, self.bin_us, self.timezone), kind_of(design)
+            self.name,
+            self.source,
+            declared(self.epsilon, self.bin_us, self.timezone, epoch_bins=self.epoch_bins),
+            kind_of(design),
         )
         self.noise = SeededNoise(self.seed)
         self.position = 0
@@ -78,7 +80,7 @@ class Published:
         """Open an epoch after reserving it in the ledger."""
         state = await self.store.load(self.name)
         first = self.first_bin if first_bin is None else first_bin
-        binning = Declaration.of(self.strategy).binning
+        binning = self.strategy.declared.time.binning
         await self.store.reserve(
             LedgerEntry(
                 self.source,

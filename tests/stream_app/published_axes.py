@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
 
 import numpy as np
 
 from dphist import plan_product
 from dphist.arrays import Int64Array
+from stream_app.core.cells import Buckets, KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.records import Apply, Cut, Reply
 from stream_app.core.release import make_release
@@ -35,15 +36,16 @@ class PublishedAxes(Published):
             branching=self.branching,
         )
         keys, value = self.axes()
-        said = declared(self.epsilon, self.bin_us, self.timezone, keys=keys, value=value)
+        said = declared(
+            self.epsilon, self.bin_us, self.timezone, epoch_bins=self.epoch_bins, keys=keys, value=value
+        )
         super().__post_init__()
         self.strategy = Strategy(self.name, self.source, said, kind_of(product))
 
-    def axes(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def axes(self) -> tuple[KeyList, Buckets]:
         """Return what is declared of keys and value."""
-        keys = {"field": "carrier", "list": list(self.carriers), "other": True, "total": False}
-        value = {"field": "delay", "min": str(self.low), "max": str(self.high), "buckets": self.buckets}
-        return keys, value
+        keys = KeyList("carrier", self.carriers, True, False)
+        return keys, Buckets("delay", Fraction(self.low), Fraction(self.high), self.buckets)
 
     @property
     def keys(self) -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from dphist import plan_tree
 from dphist.arrays import Int64Array
 from dphist.tree.design import TreeDesign
 from dphist.windows.design import WindowDesign
+from stream_app.core.cells import Axis
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.stream_app.published import declared
@@ -31,14 +34,18 @@ class PublishedWindows(PublishedAxes):
     def __post_init__(self) -> None:
         super().__post_init__()
         keys, value = self.axes()
-        window = {
+        window: dict[str, Any] = {
             "mode": "window",
             "window_us": self.window_bins * self.bin_us,
             "mechanism": self.mechanism,
-            "share": str(SHARE),
+            "share": SHARE,
         }
-        axes = {"keys": keys | window} if self.over_keys else {"keys": keys, "value": value | window}
-        said = declared(self.epsilon, self.bin_us, self.timezone, **axes)
+        axes: dict[str, Axis] = {"keys": keys, "value": value}
+        if self.over_keys:
+            axes = {"keys": structs.replace(keys, **window)}
+        else:
+            axes["value"] = structs.replace(value, **window)
+        said = declared(self.epsilon, self.bin_us, self.timezone, epoch_bins=self.epoch_bins, **axes)
         whole = plan_tree(self.epoch_bins, self.epsilon, branching=self.branching)
         assert isinstance(whole, TreeDesign)
         time = replace(whole, shares=tuple(share * (1 - SHARE) for share in whole.shares))

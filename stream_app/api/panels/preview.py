@@ -15,7 +15,6 @@ from stream_app.api.panels.answers import edges_s, slices_of
 from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
 from stream_app.api.ranges import released
 from stream_app.core.answered import QueryError
-from stream_app.core.bounding import PerUser
 from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import in_words
 from stream_app.core.query import StreamView
@@ -67,18 +66,8 @@ def replanned(strategy: Strategy, epsilon: float) -> Strategy:
 @lru_cache(maxsize=256)
 def _replanned(text: bytes, other: Fraction) -> Strategy:
     strategy = Strategy.from_json(text)
-    design, tree, per_user = strategy.design, strategy.declared["tree"], PerUser.of(strategy.declared)
-    asked = {
-        "horizon": design.horizon,
-        "epsilon": other,
-        "workload": tree["workload"],
-        "release": design.release,
-        "neighbours": design.neighbours,
-        "max_events": 1 if per_user is None else per_user.max_events,
-        "branching": tree["branching"],
-        "shares": tree["shares"] if isinstance(tree["shares"], list) else None,
-    }
-    return replace(strategy, kind=strategy.kind.at_epsilon(other, asked))
+    asked = strategy.declared.asked(other, strategy.design.release)  # it may be causal for want of memory
+    return replace(strategy, kind=strategy.kind.at_epsilon(asked))
 
 
 def _half_widths(

@@ -77,7 +77,7 @@ def bin_at(view: StreamView, time_us: int, step_us: int = 0) -> int | None:
     last = min(bin, stop - 1)
     if last < first:
         return None
-    patience_us = 2 * binning.bin_us + view.declaration.closing.grace_us
+    patience_us = 2 * binning.bin_us + view.declared.time.grace_us
     age_us = time_us - binning.end_us(last)
     return last if age_us < max(SHORTEST_LOOKBACK_US, patience_us, step_us) else None
 

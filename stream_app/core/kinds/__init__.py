@@ -7,7 +7,6 @@ closing, its part of a row, its errors and its view of an epoch, and a line in `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from dphist.epochs.levels import EpochLevels
 from dphist.product.design import ProductDesign
@@ -49,10 +48,14 @@ READERS: dict[str, Callable[[str, TreeDesign], Kind]] = {
 }
 
 
-def kind_from(fields: Mapping[str, Any]) -> Kind:
-    """Return the kind that ``Kind.fields`` wrote; all checks run again. Raises: ValueError for other text."""
+def kind_from(fields: Mapping[str, str], width: int) -> Kind:
+    """Return the kind whose ``Kind.fields`` these are; all checks run again.
+
+    Args: width, the number of cells, for a tree over time only.
+    Raises: ValueError for other text.
+    """
     design = TreeDesign.from_json(fields["design"])
     for name, read in READERS.items():
         if name in fields:
             return read(fields[name], design)
-    return _tree(design, fields["width"])
+    return _tree(design, width)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,7 @@ from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.causal_errors import CausalAxesErrors
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import CONFIDENCE, RowError, row_pairs
-from stream_app.core.kinds.kind import Kind, Vector, node_tables, values_hash
+from stream_app.core.kinds.kind import Asked, Kind, Vector, node_tables, values_hash
 from stream_app.core.kinds.published_errors import PublishedAxesErrors
 from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
@@ -65,11 +64,11 @@ class Axes(Kind):
         """The number of counted cells per bin."""
         return self.axes.cells
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, str]:
         """Return the texts of the designs."""
-        return {"design": self.design.to_json(), "width": self.width, "product": self.axes.to_json()}
+        return {"design": self.design.to_json(), "product": self.axes.to_json()}
 
-    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> Axes:
+    def at_epsilon(self, asked: Asked) -> Axes:
         """Return what the planner would choose at another epsilon."""
         keys, values = self.axes.keys, self.axes.values
         again = plan_product(**asked, keys=keys.keys, buckets=values.buckets, total_share=keys.total_share)

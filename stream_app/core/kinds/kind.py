@@ -11,21 +11,37 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TypedDict
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource
+from dphist.privacy import Neighbours
 from dphist.product.design import ProductDesign
 from dphist.tree.anticipating_step import BinsNoise
-from dphist.tree.design import TreeDesign
+from dphist.tree.design import Release, TreeDesign
 from dphist.windows.design import WindowDesign
+from dphist.workloads import Workload
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors, RowError
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.pages import PageGeometry
 from stream_app.core.kinds.tables import PUBLISHED, Closed, SeriesView, node_table
 from stream_app.core.records import EpochRecord
+
+
+class Asked(TypedDict):
+    """What every planner is asked for: the arguments that ``plan_tree`` and ``plan_product`` share."""
+
+    horizon: int
+    epsilon: Fraction
+    workload: Workload
+    release: Release
+    neighbours: Neighbours
+    max_events: int
+    branching: tuple[int, ...] | None
+    shares: tuple[Fraction, ...] | None
+
 
 Vector = tuple[Fraction, tuple[int, ...]]  # the scale and the shape of a noise vector
 
@@ -152,15 +168,11 @@ class Kind(ABC):
     # -- text ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, str]:
         """Return the designs as text, by the field names under which a strategy stores them."""
 
-    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> Kind:
-        """Return the plan for another epsilon.
-
-        Args: asked, the planner's arguments for this stream, including epsilon.
-        Raises: ValueError if no plan fits.
-        """
+    def at_epsilon(self, asked: Asked) -> Kind:
+        """Return the plan for another epsilon. Raises: ValueError if no plan fits."""
         raise ValueError("this kind of release has one plan only")
 
 

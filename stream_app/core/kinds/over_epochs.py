@@ -7,10 +7,8 @@ value per level, lowest first: the value of the node that this epoch completes, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +18,7 @@ from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource
 from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.anticipating_step import BinsNoise
+from stream_app.core.kinds.kind import Asked
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import OVER_EPOCHS, Block, Closed
 from stream_app.core.kinds.wrapper import Wrapper
@@ -123,12 +122,13 @@ class OverEpochs(Wrapper):
         """Return an empty set of nodes over epochs."""
         return EpochCovers(self.levels)
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, str]:
         """Return the texts of the designs."""
         return self.tree.fields() | {"over_epochs": self.levels.to_json()}
 
-    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> OverEpochs:
+    def at_epsilon(self, asked: Asked) -> OverEpochs:
         """Return the same levels and shares at another epsilon."""
+        epsilon = asked["epsilon"]
         epoch = replace(self.design, epsilon=self.design.epsilon * epsilon / self.epsilon)
         levels = self.levels.at_epsilon(epsilon, epoch)
         return replace(self, tree=replace(self.tree, design=epoch), levels=levels)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Self
 
 import numpy as np
 
@@ -29,7 +27,7 @@ from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.causal_errors import CausalTreeErrors
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import CONFIDENCE, RowError, row_pairs
-from stream_app.core.kinds.kind import Kind, node_tables
+from stream_app.core.kinds.kind import Asked, Kind, node_tables
 from stream_app.core.kinds.published_errors import PublishedTreeErrors
 from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
@@ -63,13 +61,13 @@ class Tree(Kind):
             "nodes": [[level, index, closed.row(node_table(level), index).tolist()] for level, index in nodes]
         }
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, str]:
         """Return the text of the design."""
-        return {"design": self.design.to_json(), "width": self.width}
+        return {"design": self.design.to_json()}
 
-    @abstractmethod
-    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> Tree:
+    def at_epsilon(self, asked: Asked) -> Self:
         """Return what the planner would choose at another epsilon."""
+        return replace(self, design=plan_tree(**asked))
 
 
 class CausalTree(Tree):
@@ -106,10 +104,6 @@ class CausalTree(Tree):
     def epoch(self, record: EpochRecord) -> EpochView:
         """Return an empty view of an epoch."""
         return CausalEpoch(record, self.design, self.width)
-
-    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> CausalTree:
-        """Return what the planner would choose at another epsilon."""
-        return replace(self, design=plan_tree(**asked))
 
 
 class AnticipatingTree(Tree):
@@ -150,10 +144,6 @@ class AnticipatingTree(Tree):
     def epoch(self, record: EpochRecord) -> EpochView:
         """Return an empty view of an epoch."""
         return AnticipatingEpoch(record, self.design, self.width)
-
-    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> AnticipatingTree:
-        """Return what the planner would choose at another epsilon."""
-        return replace(self, design=plan_tree(**asked))
 
 
 class CausalEpoch(EpochView):

@@ -6,10 +6,7 @@ then the exact counts are part of the counter's secret state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +15,7 @@ from dphist.noise import NoiseSource
 from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.windows.design import WindowDesign
-from stream_app.core.kinds.kind import values_hash
+from stream_app.core.kinds.kind import Asked, values_hash
 from stream_app.core.kinds.tables import WINDOWS, Block, Closed
 from stream_app.core.kinds.wrapper import Wrapper
 
@@ -88,11 +85,11 @@ class Windows(Wrapper):
         ended = [] if rest else [[number - 1, values_hash(closed.row(WINDOWS, number - 1))]]
         return self.tree.row_part(closed, position) | {"windows": ended}
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, str]:
         """Return the texts of the designs."""
-        return self.tree.fields() | {"width": self.width, "window": self.windows.to_json()}
+        return self.tree.fields() | {"window": self.windows.to_json()}
 
-    def at_epsilon(self, epsilon: Fraction, asked: Mapping[str, Any]) -> Windows:
+    def at_epsilon(self, asked: Asked) -> Windows:
         """Return the same trees and shares at another epsilon."""
-        tree = replace(self.tree, design=replace(self.design, epsilon=epsilon))
+        tree = replace(self.tree, design=replace(self.design, epsilon=asked["epsilon"]))
         return replace(self, tree=tree, windows=replace(self.windows, time=tree.design))

@@ -57,7 +57,7 @@ def _moved(settings: Settings, state: Path) -> Settings:
 def _paced(stream: StreamSettings, pace: float | None) -> StreamSettings:
     source = _replayed(stream)
     assert source.replay is not None
-    return replace(stream, source=replace(source, replay=replace(source.replay, speed=pace)))
+    return replace(stream, source=replace(source, speed=pace))
 
 
 def _replayed(stream: StreamSettings) -> SourceSettings:
@@ -80,9 +80,10 @@ async def _measurement(settings: Settings, fresh: bool, report: Report) -> Setti
     if number == 1:
         return settings
     if fresh:
+        total = number * stream.declared.privacy.epsilon
         report.say(
             f"--fresh: measurement {number} of the same events. Whoever sees all of them learns up to "
-            f"epsilon {number * stream.privacy.epsilon} about an event; the ledger and the page say so."
+            f"epsilon {total} about an event; the ledger and the page say so."
         )
-    promise = replace(stream.privacy, accept=ACCEPTED)
-    return replace(settings, streams=(replace(stream, name=f"{stream.name}-{number}", privacy=promise),))
+    again = replace(stream, name=f"{stream.name}-{number}", accept=ACCEPTED)
+    return replace(settings, streams=(again,))

@@ -78,9 +78,9 @@ def _file(stream: StreamSettings, source: SourceSettings) -> Iterator[Finding]:
     yield Finding(what, "ok", f"{file} can be read")
     if not file.stat().st_size:
         return
-    at = TimeField(stream.time.field, stream.time.format)
+    at = TimeField(stream.declared.time.field, stream.declared.time.format)
     try:
-        with open_lines(file, source.format, [at, *map(PlainField, stream.cell_fields)]) as lines:
+        with open_lines(file, source.format, [at, *map(PlainField, stream.declared.cell_fields)]) as lines:
             start = lines.first_position
             batch = lines.read(start, lines.after_last_line(start))
     except OperatorError as refusal:

@@ -78,7 +78,7 @@ async def _topic(
     if not records:
         yield Finding(what, "ok", f"{source.topic} has no events yet")
         return
-    field = TimeField(stream.time.field, stream.time.format)
+    field = TimeField(stream.declared.time.field, stream.declared.time.format)
     try:
         [ready] = await decoder.prepare([[record.value for record in records]])
     except OSError as failure:

@@ -17,7 +17,6 @@ from dphist.windows.design import WindowDesign
 from dphist.windows.error import window_error
 from stream_app.config import StreamSettings
 from stream_app.config.plans import planned, window_load
-from stream_app.config.settings import WindowSettings
 from stream_app.config.values import format_duration
 from stream_app.core.kinds import Kind
 from stream_app.shell.planning.section import sheet
@@ -58,9 +57,9 @@ def windows_table(streams: Iterable[StreamSettings]) -> Table | None:
     Raises: OperatorError if no plan is possible.
     """
     found = [
-        _window_row(stream, stream.window, design)
+        _window_row(stream, design)
         for stream in streams
-        if stream.window and (design := planned(stream).kind.windows)
+        if stream.declared.windows_of and (design := planned(stream).kind.windows)
     ]
     if not found:
         return None
@@ -83,18 +82,19 @@ def windows_table(streams: Iterable[StreamSettings]) -> Table | None:
     )
 
 
-def _window_row(stream: StreamSettings, window: WindowSettings, design: WindowDesign) -> list[str]:
+def _window_row(stream: StreamSettings, design: WindowDesign) -> list[str]:
     error = window_error(design.mechanism, design.buckets, design.epsilon, 0.95, design.arguments)
-    epsilon, share, load = stream.privacy.epsilon, design.share, window_load(design)
+    declared, share, load = stream.declared, design.share, window_load(design)
+    epsilon, bin_us = declared.privacy.epsilon, declared.time.bin_us
     return [
         stream.name,
-        format_duration(window.length_us),
+        format_duration(design.bins * bin_us),
         with_options(design),
         f"{design.histograms:,} x {design.buckets:,}",
         f"{in_decimals(epsilon * share)} / {in_decimals(epsilon * (1 - share))}",
         "depends on the data" if error is None else f"{_mean(error.bucket_stderr):,.1f}",
         f"{load.window_draws[0]:,} / {load.window_draws[1]:,}",
-        f"at most {load.seconds:,.2g} s of a bin of {format_duration(stream.time.bin_us)}",
+        f"at most {load.seconds:,.2g} s of a bin of {format_duration(bin_us)}",
         f"{load.released_bytes / 1e6:,.1f} MB",
     ]
 

@@ -19,9 +19,9 @@ def epochs_table(streams: tuple[StreamSettings, ...]) -> Table | None:
     Raises: OperatorError if no levels fit.
     """
     found = [
-        _row(stream, stream.tree.epochs, levels)
+        _row(stream, stream.declared.tree.epochs, levels)
         for stream in streams
-        if stream.tree.epochs and (levels := planned(stream).kind.levels)
+        if stream.declared.tree.epochs and (levels := planned(stream).kind.levels)
     ]
     if not found:
         return None

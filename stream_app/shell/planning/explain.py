@@ -44,11 +44,11 @@ def _plan_row(stream: StreamSettings, strategy: Strategy) -> list[str]:
     design = strategy.design
     return [
         stream.name,
-        f"{design.horizon:,} bins of {format_duration(stream.time.bin_us)}",
+        f"{design.horizon:,} bins of {format_duration(stream.declared.time.bin_us)}",
         in_words(strategy.epsilon),
         " x ".join(map(str, design.branching)),
         ", ".join(f"{float(share):.3f}" for share in design.shares),
-        f"{math.sqrt(design.mean_squared_error(stream.tree.workload)):,.1f}",
+        f"{math.sqrt(design.mean_squared_error(stream.declared.tree.workload)):,.1f}",
         _draws(design),
     ]
 
@@ -78,20 +78,17 @@ def _entry(stream: StreamSettings, now_us: int) -> LedgerEntry:
 
 
 def _neighbours(stream: StreamSettings) -> str:
-    unit, add_up = stream.privacy.unit, "do not add up"
-    if unit == "event":
+    time, privacy, add_up = stream.declared.time, stream.declared.privacy, "do not add up"
+    unit, neighbours = privacy.per_user, privacy.neighbours
+    if unit is None:
         relation = {
             "add_remove": "one event that is there or not",
             "substitute": "one event that is replaced by any other, its time included",
-        }[stream.privacy.neighbours]
+        }[neighbours]
     else:
         add_up = "add up"
-        what = "there or not" if stream.privacy.neighbours == "add_remove" else "replaced by any others"
+        what = "there or not" if neighbours == "add_remove" else "replaced by any others"
         relation = f"all events of one user ({unit.field}; {unit.max_events} count in an epoch), {what}"
-    start = (
-        "from its first start"
-        if stream.time.first_us is None
-        else f"from {format_instant(stream.time.first_us)}"
-    )
-    epoch = format_duration(stream.time.epoch_bins * stream.time.bin_us)
+    start = "from its first start" if time.first_us is None else f"from {format_instant(time.first_us)}"
+    epoch = format_duration(time.epoch_bins * time.bin_us)
     return f"{stream.name} protects {relation}, {start}, in epochs of {epoch} whose costs {add_up}."

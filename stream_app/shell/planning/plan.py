@@ -43,11 +43,11 @@ def comparisons(streams: tuple[StreamSettings, ...], plot: Path | None) -> Itera
         raise OperatorError("--plot: a figure shows one stream; name it with --stream")
     for stream in streams:
         counted = Counted.by(stream)
-        rows = [*_candidates(stream, counted), counted.candidate(stream.tree.workload)]
+        rows = [*_candidates(stream, counted), counted.candidate(stream.declared.tree.workload)]
         title = counted.title(stream)
         if plot is not None:
             candidate_figure(rows, plot, title, THIS_STREAM)
-        yield candidate_table(rows, title, stream.tree.workload, THIS_STREAM)
+        yield candidate_table(rows, title, stream.declared.tree.workload, THIS_STREAM)
 
 
 def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[str]:
@@ -59,19 +59,19 @@ def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[
     for stream in streams:
 
         def reached(epsilon: Fraction, stream: StreamSettings = stream) -> float:
-            asked = replace(stream, privacy=replace(stream.privacy, epsilon=epsilon))
-            return math.sqrt(Counted.by(asked).design.mean_squared_error(stream.tree.workload))
+            asked = replace(stream, declared=stream.declared.at_epsilon(epsilon))
+            return math.sqrt(Counted.by(asked).design.mean_squared_error(stream.declared.tree.workload))
 
         try:
             epsilon = smallest_epsilon(error, reached)
         except ValueError as refusal:
             raise OperatorError(f"--target-rmse: streams.{stream.name}: {refusal}") from None
         cell = Counted.by(stream).cell
-        of = f" in the count of {cell}" if cell else " within an epoch" if stream.tree.epochs else ""
+        of = f" in the count of {cell}" if cell else " within an epoch" if stream.declared.tree.epochs else ""
         yield (
             f"{stream.name}: epsilon {in_decimals(epsilon)} is the smallest that errs at most {error:g} "
-            f"events{of} ({stream.tree.workload}, root mean square); "
-            f"it is {in_decimals(stream.privacy.epsilon)} now"
+            f"events{of} ({stream.declared.tree.workload}, root mean square); "
+            f"it is {in_decimals(stream.declared.privacy.epsilon)} now"
         )
 
 
@@ -99,7 +99,8 @@ class Counted:
         kind = strategy.kind
         if kind.axes:
             cell = kind.axes.groups[-1].design
-            axes = [name for name, axis in (("bucket", stream.value), ("key", stream.keys)) if axis]
+            cells = strategy.declared.cells
+            axes = [name for name, axis in (("bucket", cells.buckets), ("key", cells.keys)) if axis]
             names = " of ".join(f"one {name}" for name in axes)
             return cls(cell, cell.epsilon, kind.axes.columns, names, "other levels of the axes")
         if kind.windows:
@@ -112,10 +113,10 @@ class Counted:
 
     def title(self, stream: StreamSettings) -> str:
         """Return the comparison's title: which errors it compares, and at which epsilon."""
-        epsilon = in_decimals(stream.privacy.epsilon)
-        if self.epsilon != stream.privacy.epsilon:
+        epsilon = in_decimals(stream.declared.privacy.epsilon)
+        if self.epsilon != stream.declared.privacy.epsilon:
             epsilon = f"{float(self.epsilon):.3g} of {epsilon} (the rest: {self.rest})"
-        said = f"{stream.name}: {stream.time.epoch_bins:,} bins an epoch, epsilon {epsilon}"
+        said = f"{stream.name}: {stream.declared.time.epoch_bins:,} bins an epoch, epsilon {epsilon}"
         if self.cell:
             said += f"\nerrors: of the count of {self.cell}, by its own noise; "
             said += f"all else: of all {self.width:,} columns"
@@ -123,12 +124,12 @@ class Counted:
 
 
 def _candidates(stream: StreamSettings, counted: Counted) -> Iterator[Candidate]:
-    privacy = stream.privacy
+    privacy = stream.declared.privacy
     try:
         yield from candidates(
-            stream.time.epoch_bins,
+            stream.declared.time.epoch_bins,
             counted.epsilon,
-            stream.tree.workload,
+            stream.declared.tree.workload,
             privacy.neighbours,
             privacy.max_events,
             counted.width,

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.config import StreamSettings, declared, load, load_text
+from stream_app.config import StreamSettings, load, load_text
 from stream_app.config.plans import planned
 from stream_app.core.strategy import Strategy, canonical_json
 from tests.examples import examples
@@ -50,7 +50,7 @@ INSTANTS = ("2024-01-01T00:00:00Z", "2024-03-01T00:00:00Z")
 
 def text_of(stream: StreamSettings) -> bytes:
     """Return the text that is stored of what a stream declares."""
-    return canonical_json(declared(stream))
+    return canonical_json(stream.declared.plain())
 
 
 def configured(rng: random.Random) -> StreamSettings:

@@ -12,7 +12,6 @@ from stream_app.config import (
     OutputSettings,
     Settings,
     TopicSettings,
-    declared,
     load_text,
 )
 
@@ -46,13 +45,13 @@ def test_a_topic_is_read_with_its_defaults() -> None:
 
 
 def test_what_is_declared_names_the_topic_and_no_server() -> None:
-    told = declared(read().streams[0])
+    told = read().streams[0].declared.plain()
     assert told["source"] == {
         "name": "topic:web.clicks",
         "format": "json",
         "replay": None,
         "topic": "web.clicks",
-        "columns": [],
+        "columns": (),
     }
     assert "one:9092" not in str(told)
 
@@ -69,7 +68,7 @@ def test_avro_records_need_a_registry_whose_password_is_shown_nowhere() -> None:
     source = settings.streams[0].source
     assert isinstance(source, TopicSettings)
     assert (source.format, source.schema_registry) == ("avro", url.rstrip("/"))
-    assert "hunter2" not in repr(settings) + str(declared(settings.streams[0]))
+    assert "hunter2" not in repr(settings) + str(settings.streams[0].declared)
     assert "schema_registry" in refusal("start: latest", "format: avro")
     assert "belongs to format: avro" in refusal("start: latest", "schema_registry: http://registry:8081")
     assert "must be the registry's URL" in refusal("start: latest", "format: avro, schema_registry: registry")
@@ -83,7 +82,7 @@ def test_the_authority_of_a_registry_lies_beside_the_configuration() -> None:
     assert isinstance(one.source, TopicSettings)
     assert one.source.schema_registry_ca == Path("/app/ca.pem")
     # How the registry is reached may change while a stream lives.
-    assert declared(one) == declared(plain)
+    assert one.declared == plain.declared
     said = refusal("start: latest", written.replace("https:", "http:"))
     assert "source.schema_registry.ssl.ca.location belongs to a registry of https://" in said
     said = refusal("start: latest", "schema_registry.ssl.ca.location: ca.pem")
@@ -91,7 +90,7 @@ def test_the_authority_of_a_registry_lies_beside_the_configuration() -> None:
 
 
 def test_the_records_own_timestamp_is_in_milliseconds() -> None:
-    time = read(TEXT.replace("field: at, format: ms", 'field: "@timestamp"')).streams[0].time
+    time = read(TEXT.replace("field: at, format: ms", 'field: "@timestamp"')).streams[0].declared.time
     assert (time.field, time.format) == ("@timestamp", "ms")
     said = refusal("field: at, format: ms", 'field: "@timestamp", format: us')
     assert 'time.format "us": must be one of ms' in said

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.config import ConfigError, declared, documented_keys, load
+from stream_app.config import ConfigError, documented_keys, load
 from stream_app.config.operator import OPERATOR_TOKEN, check_operator
 from stream_app.config.plans import planned
 from stream_app.ports import OperatorError
@@ -56,14 +56,13 @@ def test_a_replay_is_read_exactly(tmp_path):
     (stream,) = settings.streams
     assert stream.name == "departures"
     assert stream.source.file == tmp_path / "flights.ndjson"
-    assert stream.source.replay is not None
-    assert stream.source.replay.speed == 9 * 86_400
-    assert (stream.source.replay.to_us - stream.source.replay.from_us) // stream.time.bin_us == 8_760
-    assert (stream.time.epoch_bins, stream.time.grace_us) == (8_760, 0)
-    assert stream.time.first_us == stream.source.replay.from_us
-    assert stream.privacy.epsilon == 1
-    assert stream.privacy.private
-    assert (stream.tree.release, stream.late) == ("anticipating", "next_bin")
+    assert stream.source.speed == 9 * 86_400
+    assert (stream.source.replay.to_us - stream.source.replay.from_us) // stream.declared.time.bin_us == 8_760
+    assert (stream.declared.time.epoch_bins, stream.declared.time.grace_us) == (8_760, 0)
+    assert stream.declared.time.first_us == stream.source.replay.from_us
+    assert stream.declared.privacy.epsilon == 1
+    assert stream.declared.privacy.private
+    assert (stream.declared.tree.release, stream.declared.late) == ("anticipating", "next_bin")
     assert settings.redis.embedded == tmp_path / "state"
     assert (settings.api.host, settings.api.port, settings.publish_every_us) == ("127.0.0.1", 8088, 1_000_000)
 
@@ -71,11 +70,15 @@ def test_a_replay_is_read_exactly(tmp_path):
 def test_a_live_stream_is_read_exactly(tmp_path):
     settings = read(tmp_path, LIVE)
     (stream,) = settings.streams
-    assert stream.privacy.epsilon == Fraction(1, 10)
-    assert stream.tree.shares == (Fraction(2, 5), Fraction(3, 5))
-    assert (stream.time.bin_us, stream.time.grace_us, stream.time.first_us) == (60_000_000, 90_000_000, None)
+    assert stream.declared.privacy.epsilon == Fraction(1, 10)
+    assert stream.declared.tree.shares == (Fraction(2, 5), Fraction(3, 5))
+    assert (stream.declared.time.bin_us, stream.declared.time.grace_us, stream.declared.time.first_us) == (
+        60_000_000,
+        90_000_000,
+        None,
+    )
     # At any instant an event on time lies at most ceil(grace / bin) bins beyond the next bin to close.
-    assert stream.time.max_ahead_bins == 3
+    assert stream.declared.time.max_ahead_bins == 3
     assert settings.redis.embedded is None
     assert settings.redis.api_url == settings.redis.url == "redis://localhost:6379/0"
 
@@ -315,7 +318,7 @@ def test_epsilon_is_what_is_written_not_a_double(tmp_path):
         text = REPLAY.replace(
             "epsilon: 1.0", f"epsilon: {written}" + (", not_private: true" if exact is None else "")
         )
-        assert declared(read(tmp_path, text).streams[0])["privacy"]["epsilon"] == (exact or "1000000000")
+        assert str(read(tmp_path, text).streams[0].declared.privacy.epsilon) == (exact or "1000000000")
 
 
 def test_the_environment_overrides_where_the_secrets_are(tmp_path):
@@ -359,13 +362,13 @@ def test_one_file_is_read_in_one_way(tmp_path, other):
 
 
 def test_what_decides_the_measurement_is_declared_and_the_rest_is_not(tmp_path):
-    one = declared(read(tmp_path, REPLAY).streams[0])
+    one = read(tmp_path, REPLAY).streams[0].declared
     same = [("9d/s", "max"), ("embedded:./state", "redis://elsewhere/1")]
     other = [("bin: 1h", "bin: 30m"), ("365d", "73d"), ("epsilon: 1.0", "epsilon: 0.9"), ("2014", "2015")]
     for written, instead in same:
-        assert declared(read(tmp_path, REPLAY.replace(written, instead)).streams[0]) == one
+        assert read(tmp_path, REPLAY.replace(written, instead)).streams[0].declared == one
     for written, instead in other:
-        assert declared(read(tmp_path, REPLAY.replace(written, instead)).streams[0]) != one
+        assert read(tmp_path, REPLAY.replace(written, instead)).streams[0].declared != one
 
 
 def test_every_key_is_documented_and_every_documented_key_exists():
@@ -388,15 +391,15 @@ def test_options_of_a_mechanism_are_declared_where_they_are_written(tmp_path):
             "departures:", written.replace(", options: {partition_share: 0.2, merge: true}", ""), 1
         ),
     )
-    assert one.window.options == {"merge": True, "partition_share": "1/5"}
-    told = declared(one)["keys"]
+    assert one.declared.keys.options == {"merge": True, "partition_share": "1/5"}
+    told = one.declared.plain()["keys"]
     assert told.pop("options") == {"merge": True, "partition_share": "1/5"}
     # A stream of before options could be set has none declared, and goes on.
-    assert told == declared(plain.streams[0])["keys"]
+    assert told == plain.streams[0].declared.plain()["keys"]
     assert planned(one).hash != planned(plain.streams[0]).hash
     windows = planned(one).kind.windows
     assert windows is not None
-    assert windows.options == one.window.options
+    assert windows.options == one.declared.keys.options
     same = written.replace("0.2", "1/5")
     assert (
         planned(read(tmp_path, REPLAY.replace("departures:", same, 1)).streams[0]).hash == planned(one).hash

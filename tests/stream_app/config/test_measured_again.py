@@ -50,7 +50,7 @@ def refused_by_the_ledger(streams) -> bool:
         entry = first_measurement(one, NOW_US)
         before = [other for other in entries if other.source == entry.source]
         try:
-            check_measurement(before, entry, one.privacy.accept)
+            check_measurement(before, entry, one.accept)
         except ValueError:
             return True
         entries.append(entry)

@@ -123,8 +123,8 @@ def test_a_share_or_budget_in_text_is_plain_too(text: str) -> None:
     ],
 )
 def test_ordinary_numbers_are_read_exactly(text: str, value: Fraction) -> None:
-    assert visits(EPSILON=text).privacy.epsilon == value
-    values = visits(HIGH=text).value
+    assert visits(EPSILON=text).declared.privacy.epsilon == value
+    values = visits(HIGH=text).declared.value
     assert values is not None
     assert values.high == value
 
@@ -151,7 +151,7 @@ def test_ordinary_numbers_are_read_exactly(text: str, value: Fraction) -> None:
     ],
 )
 def test_key_is_the_text_as_written(key: str) -> None:
-    keys = visits(KEYS=f"{key}, '{key}!'").keys
+    keys = visits(KEYS=f"{key}, '{key}!'").declared.keys
     assert keys is not None
     assert keys.names == (key, f"{key}!")
 

@@ -3,45 +3,51 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from dphist.epochs.levels import EpochLevels
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from stream_app.config import StreamSettings, load
 from stream_app.config.plans import planned
-from stream_app.config.settings import KeySettings, UserSettings, ValueSettings, WindowSettings
+from stream_app.core.bounding import PerUser
+from stream_app.core.cells import Buckets, KeyList
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from tests.simulator.given_noise import Draw, RememberedNoise, drawn_together
+from tests.stream_app.declared import changed_stream
 
 (FLIGHTS,) = load(Path(__file__).parents[3] / "examples" / "flights.yaml", {}).streams
 
 
 def test_the_plan_spends_no_more_than_epsilon_and_covers_the_epoch():
-    design = planned(replace(FLIGHTS, tree=replace(FLIGHTS.tree, shares="level"))).design
+    design = planned(changed_stream(FLIGHTS, tree={"shares": "level"})).design
     assert isinstance(design, TreeDesign)
     assert design.horizon == 8_760 <= design.shape.capacity
     assert sum(design.level_epsilons) <= 1
 
 
 def test_a_tree_that_does_not_hold_the_epoch_is_refused_by_its_key():
-    small = replace(FLIGHTS, tree=replace(FLIGHTS.tree, branching=(24, 364)))
+    small = changed_stream(FLIGHTS, tree={"branching": (24, 364)})
     with pytest.raises(OperatorError, match=r"streams\.departures\.tree: "):
         planned(small)
 
 
+def windows_of(window_us: int, mechanism: str, share: Fraction) -> dict[str, Any]:
+    return {"mode": "window", "window_us": window_us, "mechanism": mechanism, "share": share}
+
+
 def over_carriers(keys: int, buckets: int, epoch_bins: int) -> StreamSettings:
-    return replace(
+    return changed_stream(
         FLIGHTS,
-        time=replace(FLIGHTS.time, epoch_bins=epoch_bins),
-        keys=KeySettings("carrier", tuple(f"C{number}" for number in range(keys)), False, False),
-        value=ValueSettings("delay", Fraction(0), Fraction(1), buckets),
+        time={"epoch_bins": epoch_bins},
+        keys=KeyList("carrier", tuple(f"C{number}" for number in range(keys)), False, False),
+        value=Buckets("delay", Fraction(0), Fraction(1), buckets),
     )
 
 
@@ -60,39 +66,38 @@ def test_keys_and_values_are_anticipating_as_long_as_their_noise_can_be_drawn_ah
 
 def test_noise_that_takes_longer_to_draw_than_to_use_is_refused():
     fast = over_carriers(200, 256, 100)
-    fast = replace(fast, time=replace(fast.time, bin_us=500_000))
+    fast = changed_stream(fast, time={"bin_us": 500_000})
     with pytest.raises(OperatorError, match="fewer keys or buckets, or longer bins"):
         planned(fast)
 
 
 def test_windows_take_their_share_and_the_tree_the_rest():
-    window = WindowSettings(24 * FLIGHTS.time.bin_us, "dawa", Fraction(3, 4))
-    value = ValueSettings("delay", Fraction(0), Fraction(1), 10, window)
-    keys = KeySettings("carrier", ("AA", "UA"), True, False)
-    over_values = planned(replace(FLIGHTS, keys=keys, value=value))
+    window = windows_of(24 * FLIGHTS.declared.time.bin_us, "dawa", Fraction(3, 4))
+    value = Buckets("delay", Fraction(0), Fraction(1), 10, **window)
+    keys = KeyList("carrier", ("AA", "UA"), True, False)
+    over_values = planned(changed_stream(FLIGHTS, keys=keys, value=value))
     assert over_values.kind.windows is not None
     assert (over_values.kind.windows.histograms, over_values.kind.windows.buckets, over_values.width) == (
         3,
         10,
         30,
     )
-    assert over_values.kind.windows.epsilon == FLIGHTS.privacy.epsilon * Fraction(3, 4)
-    assert over_values.design.epsilon == FLIGHTS.privacy.epsilon
+    assert over_values.kind.windows.epsilon == FLIGHTS.declared.privacy.epsilon * Fraction(3, 4)
+    assert over_values.design.epsilon == FLIGHTS.declared.privacy.epsilon
     assert sum(over_values.design.shares) <= Fraction(1, 4)
-    over_keys = planned(replace(FLIGHTS, keys=replace(keys, window=window)))
+    over_keys = planned(changed_stream(FLIGHTS, keys=structs.replace(keys, **window)))
     assert over_keys.kind.windows is not None
     assert (over_keys.kind.windows.histograms, over_keys.kind.windows.buckets) == (1, 3)
 
 
 def test_windows_that_take_longer_to_release_than_half_a_bin_are_refused():
     """The noise of 30 x 1,024 buckets by DAWA alone takes 2.8 s, whatever the machine computes besides."""
-    keys = KeySettings("carrier", tuple(f"C{i}" for i in range(29)), True, False)
+    keys = KeyList("carrier", tuple(f"C{i}" for i in range(29)), True, False)
 
     def seconds(bin_s: int, mechanism: str) -> StreamSettings:
-        window = WindowSettings(bin_s * 1_000_000, mechanism, Fraction(4, 5))
-        value = ValueSettings("delay", Fraction(0), Fraction(1), 1024, window)
-        time = replace(FLIGHTS.time, bin_us=bin_s * 1_000_000)
-        return replace(FLIGHTS, time=time, keys=keys, value=value)
+        window = windows_of(bin_s * 1_000_000, mechanism, Fraction(4, 5))
+        value = Buckets("delay", Fraction(0), Fraction(1), 1024, **window)
+        return changed_stream(FLIGHTS, time={"bin_us": bin_s * 1_000_000}, keys=keys, value=value)
 
     with pytest.raises(OperatorError, match=r"streams.departures: .* s of a bin of 1 s; .*another mechanism"):
         planned(seconds(1, "dawa"))
@@ -102,7 +107,7 @@ def test_windows_that_take_longer_to_release_than_half_a_bin_are_refused():
 
 @pytest.mark.parametrize("tree", [{}, {"release": "causal"}, {"branching": (24, 365)}, {"shares": "level"}])
 def test_every_new_stream_has_a_share_for_every_level(tree: dict[str, Any]) -> None:
-    strategy = planned(replace(FLIGHTS, tree=replace(FLIGHTS.tree, **tree)))
+    strategy = planned(changed_stream(FLIGHTS, tree=tree))
     assert len(strategy.design.shares) == strategy.design.shape.height
     again = Strategy.from_json(strategy.to_json())
     assert (again, again.hash, again.to_json()) == (strategy, strategy.hash, strategy.to_json())
@@ -120,7 +125,11 @@ def test_a_stored_path_that_adds_up_to_more_than_one_is_refused() -> None:
 def test_strategies_of_before_keep_their_text() -> None:
     """Running streams are known by this hash."""
     text = (
-        b'{"declared":{"late":"next_bin"},"design":"{\\"branching\\":[2,2],\\"epsilon\\":\\"1/1\\",\\"horizon\\":4,'
+        b'{"declared":{"late":"next_bin","privacy":{"epsilon":"1","neighbours":"add_remove","private":true,'
+        b'"unit":"event"},"source":{"format":"ndjson","name":"log","replay":null},"time":{"bin_us":10,'
+        b'"epoch_bins":4,"field":"at","first_us":null,"format":"us","grace_us":0,"max_ahead_bins":1,'
+        b'"timezone":null},"tree":{"branching":null,"release":"anticipating","shares":null,'
+        b'"workload":"prefix"}},"design":"{\\"branching\\":[2,2],\\"epsilon\\":\\"1/1\\",\\"horizon\\":4,'
         b'\\"neighbours\\":\\"add_remove\\",\\"release\\":\\"anticipating\\",\\"sensitivity\\":1,\\"shares\\":'
         b'[\\"1/2\\",\\"1/2\\"]}","source":"log","stream":"s","v":1,"width":1}'
     )
@@ -147,30 +156,28 @@ def test_every_path_of_drawn_noise_costs_at_most_epsilon() -> None:
     assert Fraction(999, 1000) < largest <= design.epsilon
 
 
-WEEKS = replace(FLIGHTS, time=replace(FLIGHTS.time, epoch_bins=168), tree=replace(FLIGHTS.tree, epochs=16))
+WEEKS = changed_stream(FLIGHTS, time={"epoch_bins": 168}, tree={"epochs": 16})
 
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
 def test_levels_over_epochs_take_their_part_and_the_epoch_the_rest(release: Release) -> None:
-    strategy = planned(replace(WEEKS, tree=replace(WEEKS.tree, release=release)))
+    strategy = planned(changed_stream(WEEKS, tree={"release": release}))
     levels = strategy.kind.levels
     assert levels is not None
     assert levels.epoch == strategy.design
-    assert strategy.epsilon == FLIGHTS.privacy.epsilon
+    assert strategy.epsilon == FLIGHTS.declared.privacy.epsilon
     assert strategy.design.epsilon + sum(levels.epsilons) <= strategy.epsilon
     assert Strategy.from_json(strategy.to_json()) == strategy
-    assert strategy.declared["tree"]["epochs"] == 16
-    alone = planned(replace(WEEKS, tree=replace(WEEKS.tree, release=release, epochs=None)))
+    assert strategy.declared.tree.epochs == 16
+    alone = planned(changed_stream(WEEKS, tree={"release": release, "epochs": None}))
     assert alone.kind.levels is None
-    assert "epochs" not in alone.declared["tree"]
     added = EpochLevels(alone.design, alone.epsilon)
     assert levels.mean_squared_error(16) < 0.6 * added.mean_squared_error(16)
 
 
 def test_levels_over_epochs_are_for_events_without_axes() -> None:
-    keys = KeySettings("carrier", ("AA", "UA"), True, False)
+    keys = KeyList("carrier", ("AA", "UA"), True, False)
     with pytest.raises(OperatorError, match=r"departures\.tree\.epochs: .*keys and values"):
-        planned(replace(WEEKS, keys=keys))
-    of_users = replace(WEEKS.privacy, unit=UserSettings("user", 3))
+        planned(changed_stream(WEEKS, keys=keys))
     with pytest.raises(OperatorError, match=r"departures\.tree\.epochs: is for the event unit"):
-        planned(replace(WEEKS, privacy=of_users))
+        planned(changed_stream(WEEKS, privacy={"unit": PerUser("user", 3)}))

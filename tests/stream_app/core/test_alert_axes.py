@@ -181,7 +181,7 @@ def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bo
     one = rule(text.format(w=bins(4)), confidence=0.95)
     product = strategy.kind.axes
     assert product is not None
-    columns = columns_asked(one.condition, product, strategy.cells)
+    columns = columns_asked(one.condition, product, strategy.declared.cells)
     found = forecast(one, product.time, BIN_US, SeededNoise(7), columns=columns)
     assert found.paths * found.bins > 10_000
     assert found.false_alarm_rate == pytest.approx(0.05, abs=0.02)
@@ -196,7 +196,7 @@ def test_a_distance_is_forecast_for_so_many_events(release: Release) -> None:
     product = strategy.kind.axes
     assert product is not None
     one = rule(f"ks({STREAM}, {bins(4)}, {bins(8)}) > 0.2", confidence=0.9)
-    keys = places_of(one.condition, strategy.cells)
+    keys = places_of(one.condition, strategy.declared.cells)
     few, many = (
         forecast_distance(one, product, keys, BIN_US, events, SeededNoise(3), 3.0) for events in (1e3, 1e6)
     )

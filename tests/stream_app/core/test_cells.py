@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stream_app.core.cells import Buckets, Cells, KeyList
 from stream_app.core.records import Reason
 
-CELLS = Cells(KeyList("k", ("UA", "7", "true"), False), Buckets("v", Fraction(-1), Fraction(2), 6))
+CELLS = Cells(KeyList("k", ("UA", "7", "true"), False, False), Buckets("v", Fraction(-1), Fraction(2), 6))
 keys = st.sampled_from(["UA", "7", 7, True, "true", "AA", None, 7.0, ["UA"], {"a": 1}, ""])
 values = st.sampled_from(
     [-5, -1, -0.5, 0, 0.25, 1.9999, 2, 10**400, -(10**400), None, True, "0.5", "x", "1e1", "nan", [1]]
@@ -50,7 +50,7 @@ def test_cells_are_those_of_the_declaration(events: list[tuple[Any, Any]], data:
 
 
 def test_other_takes_what_is_not_on_the_list() -> None:
-    listed = KeyList("k", ("a",), True)
+    listed = KeyList("k", ("a",), True, False)
     assert listed.labels == ("a", "other")
     assert listed.places(["a", "other", None, {"b": 1}]).tolist() == [0, 1, 1, 1]
 

@@ -265,7 +265,8 @@ class Replay:
     async def run(self, store: Any = None) -> None:
         """Run a worker to the replay's end."""
         store = store or self.store
-        first_us, until_us = FIRST_BIN * BIN_US, self.strategy.declared["source"]["replay"]["to_us"]
+        first_us, until_us = FIRST_BIN * BIN_US, self.strategy.declared.until_us
+        assert until_us is not None
         clock = ReplayClock(first_us, until_us, None, 4 * BIN_US)
         source = ReplaySource.open(self.path, "ndjson", AT, self.directory / "order", clock.reached_us)
         witness = WitnessFile(self.directory / "witness")

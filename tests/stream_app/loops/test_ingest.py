@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from stream_app.core.records import Apply, Reason, Reply
 from stream_app.ports import OperatorError, Store
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
-from tests.stream_app.declared import BIN_US, STREAM, strategy_of
+from tests.stream_app.declared import BIN_US, STREAM, changed, strategy_of
 from tests.stream_app.files import event_line
 from tests.stream_app.one_source import OneSource, eventually
 
@@ -78,8 +79,7 @@ def test_a_late_event_falls_into_the_first_bin_that_is_not_cut(one: OneSource) -
 @pytest.mark.parametrize(("late", "letters"), [("drop", []), ("dead_letter", ["late"])])
 def test_late_events_can_be_refused(one: OneSource, late: str, letters: list[str]) -> None:
     strategy = strategy_of()
-    strategy.declared["late"] = late  # type: ignore[index]
-    one.strategies = (strategy,)
+    one.strategies = (replace(strategy, declared=changed(strategy.declared, late=late)),)
 
     async def count() -> None:
         await one.closer().open()

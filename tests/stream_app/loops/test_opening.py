@@ -19,7 +19,7 @@ from stream_app.core.ledger import ACCEPTED
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore
-from tests.stream_app.declared import design_of, strategy_of
+from tests.stream_app.declared import changed, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
 
 
@@ -180,10 +180,7 @@ def test_another_declaration_is_refused_by_its_key(one: OneSource, changed: Stra
 def read_from(state_id: str | None) -> Strategy:
     """Return the strategy of a stream whose file a state directory remembers."""
     strategy = strategy_of()
-    source = dict(strategy.declared["source"])
-    if state_id is not None:
-        source["state_id"] = state_id
-    return replace(strategy, declared={**strategy.declared, "source": source})
+    return replace(strategy, declared=changed(strategy.declared, source={"state_id": state_id}))
 
 
 @pytest.mark.parametrize("began", ["here", None])

@@ -29,7 +29,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.ports import OperatorError
 from tests.stream_app.api.client import SHARED
-from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, design_of
+from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, changed, design_of
 from tests.stream_app.product_stream import (
     BUCKETS,
     CARRIERS,
@@ -62,8 +62,7 @@ def window_strategy(
     plain = product_strategy(epsilon, value=not over_keys)
     if options:
         axis = "keys" if over_keys else "value"
-        told = {**plain.declared[axis], "options": options}
-        plain = replace(plain, declared={**plain.declared, axis: told})
+        plain = replace(plain, declared=changed(plain.declared, **{axis: {"options": options}}))
     return replace(plain, kind=kind_of(design))
 
 

@@ -29,7 +29,11 @@ OPTIONS: dict[str, Any] = {
 def test_options_become_one_replay_over_one_epoch():
     settings = replay_settings(Path("events.csv"), **OPTIONS)
     (stream,) = settings.streams
-    assert (stream.name, stream.time.epoch_bins, str(stream.privacy.epsilon)) == ("clicks", 48, "1/2")
+    assert (stream.name, stream.declared.time.epoch_bins, str(stream.declared.privacy.epsilon)) == (
+        "clicks",
+        48,
+        "1/2",
+    )
     assert isinstance(stream.source, SourceSettings)
     assert stream.source.file == Path("events.csv").absolute()
     assert settings.state_dir == Path("state/replay").absolute()
@@ -90,5 +94,5 @@ def test_a_wrong_option_is_one_line(option, value, said):
 
 def test_a_factor_is_a_speed():
     (stream,) = replay_settings(Path("events.csv"), **(OPTIONS | {"speed": "60"})).streams
-    assert stream.source.replay is not None
-    assert stream.source.replay.speed == 60
+    assert isinstance(stream.source, SourceSettings)
+    assert stream.source.speed == 60

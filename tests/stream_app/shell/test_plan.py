@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from dphist.tree.design import Release
 from stream_app.config import StreamSettings, load
 from stream_app.config.plans import planned
 from stream_app.shell.commands import main
+from tests.stream_app.declared import changed_stream
 
 pytestmark = pytest.mark.slow  # many designs: left to make test
 
@@ -187,7 +187,7 @@ def test_every_kind_of_stream_has_a_smallest_epsilon(tmp_path: Path, name: str) 
     assert ("in the count of one bucket of one key" in said) == (name == "cells")
 
     def error(epsilon: Fraction) -> float:
-        stream = replace(streams[name], privacy=replace(streams[name].privacy, epsilon=epsilon))
+        stream = changed_stream(streams[name], privacy={"epsilon": epsilon})
         branching = planned(stream).design.branching
         release = planned(stream).design.release
         tree = plan_tree(24, epsilon_of_a_tree(stream), "ranges", release, branching=branching)

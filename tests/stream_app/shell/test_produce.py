@@ -13,7 +13,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from rich.console import Console
 
-from stream_app.config.settings import TimeFormat
+from stream_app.core.declaration import TimeFormat
 from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.produce import LiveTimes, Production, live_pace, produce

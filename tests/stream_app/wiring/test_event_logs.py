@@ -14,7 +14,7 @@ from stream_app.durable import secret_directory
 from stream_app.ports import OperatorError
 from stream_app.sources.file import FileSource
 from stream_app.wiring.event_logs import check_file, named_by
-from tests.stream_app.declared import strategy_of
+from tests.stream_app.declared import changed_stream, strategy_of
 
 TEXT = """
 state: {dir: ./state}
@@ -45,7 +45,7 @@ def test_another_file_under_a_stream_that_has_begun_is_refused(tmp_path: Path) -
         OperatorError, match=r"^streams\.clicks\.source\.file: .*edited.ndjson is not the file"
     ):
         check_file(edited, state)
-    other_field = replace(stream, time=replace(stream.time, field="seen"))
+    other_field = changed_stream(stream, time={"field": "seen"})
     with pytest.raises(OperatorError, match="read in another way"):
         check_file(other_field, state)
 
@@ -57,7 +57,7 @@ def test_a_state_directory_is_known_wherever_it_is_moved_to(tmp_path: Path) -> N
 
     def named(state: Path) -> Any:
         state.mkdir(exist_ok=True)
-        return named_by(source, strategy_of(), state).declared["source"]["state_id"]
+        return named_by(source, strategy_of(), state).declared.source.state_id
 
     (tmp_path / "there").mkdir()
     first = named(tmp_path / "state")
