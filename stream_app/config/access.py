@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
-from typing import Any
 
 from stream_app.config import values
 from stream_app.config.document import Section
@@ -90,27 +89,27 @@ def _limits(section: Section) -> LimitSettings:
     return limits
 
 
-def _how_many(value: Any) -> int:
+def _how_many(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_CONNECTIONS:
         return value
     raise ValueError(f"must be a whole number from 1 to {_MOST_CONNECTIONS}")
 
 
-def _patience_us(value: Any) -> int:
+def _patience_us(value: object) -> int:
     us = values.duration_us(value)
     if not _LEAST_PATIENCE_US <= us <= _MOST_PATIENCE_US:
         raise ValueError("must be from 1s to 1h")
     return us
 
 
-def _hosts(value: Any) -> frozenset[str]:
+def _hosts(value: object) -> frozenset[str]:
     names = value if isinstance(value, list) else []
     if names and all(isinstance(name, str) and _HOST.fullmatch(name) for name in names):
         return frozenset(name.lower() for name in names)
     raise ValueError("must be a list of names without ports, for example [counts.example.org]")
 
 
-def _addresses(value: Any) -> tuple[str, ...]:
+def _addresses(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise ValueError("must be a list of addresses, for example [10.0.0.7]")
     try:
@@ -119,7 +118,7 @@ def _addresses(value: Any) -> tuple[str, ...]:
         raise ValueError("must be a list of addresses, for example [10.0.0.7]; names are not") from None
 
 
-def _header(value: Any) -> str:
+def _header(value: object) -> str:
     name = values.text(value)
     if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
         raise ValueError("is no name of a header; write one such as X-Forwarded-User")
@@ -131,13 +130,13 @@ def _header(value: Any) -> str:
     return name
 
 
-def _origins(value: Any) -> tuple[str, ...]:
+def _origins(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(map(_is_origin, value)):
         raise ValueError("must be a list of origins, for example [https://charts.example.org], without paths")
     return tuple(origin.rstrip("/") for origin in value)
 
 
-def _is_origin(value: Any) -> bool:
+def _is_origin(value: object) -> bool:
     try:
         parts = values.url(value, ("http", "https"))
     except ValueError:
@@ -146,7 +145,7 @@ def _is_origin(value: Any) -> bool:
     return not rest and "*" not in parts.netloc and not str(value).endswith(("?", "#", "//"))
 
 
-def _rate(value: Any) -> float:
+def _rate(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
         return float(value)
     raise ValueError("must be a number above zero")

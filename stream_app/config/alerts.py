@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from dphist.product.distance import LARGEST_DISTANCE_CONFIDENCE
 from stream_app.config import values
@@ -186,20 +185,19 @@ def _check_whole_bins(condition: Condition, stream: StreamSettings, part: str, l
         raise condition.error(part, line)
 
 
-def _confidence(value: Any) -> float:
-    number = isinstance(value, float | int) and not isinstance(value, bool)
-    if number and LEAST_CONFIDENCE <= value <= GREATEST_CONFIDENCE:
-        return float(value)
+def _confidence(value: object) -> float:
+    if isinstance(value, float | int) and LEAST_CONFIDENCE <= value <= GREATEST_CONFIDENCE:
+        return float(value)  # neither true nor false lies between these two
     raise ValueError(f"must be a number from {LEAST_CONFIDENCE} to {GREATEST_CONFIDENCE}, for example 0.99")
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     if isinstance(value, float | int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
         return float(value)
     raise ValueError("must be a finite number")
 
 
-def _labels(value: Any) -> dict[str, str]:
+def _labels(value: object) -> dict[str, str]:
     if isinstance(value, dict) and all(
         isinstance(name, str) and name.isidentifier() and isinstance(label, str)
         for name, label in value.items()
@@ -211,7 +209,7 @@ def _labels(value: Any) -> dict[str, str]:
     raise ValueError("must be names with words, for example {severity: page}")
 
 
-def _urls(value: Any) -> tuple[str, ...]:
+def _urls(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError("must be a list of URLs")
     for url in value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import partial
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 from dphist.privacy import is_plain
 from dphist.product.axis import LARGEST_BUCKETS, LARGEST_KEYS
@@ -124,13 +124,13 @@ def check_axes(section: Section, stream: StreamSettings) -> None:
             raise section.error(key, f'"{axis.field}" is where time.field reads; name another field')
 
 
-def _options(mechanism: str, value: Any) -> dict[str, Any]:
+def _options(mechanism: str, value: object) -> dict[str, Option]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise ValueError(f"must hold options of {mechanism}: {', '.join(known_options(mechanism)) or 'none'}")
     return checked_options(mechanism, value)
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _names(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise ValueError("must be a list of keys, for example [UA, AA, DL]")
     for key in value:
@@ -142,7 +142,7 @@ def _names(value: Any) -> tuple[str, ...]:
     return names
 
 
-def _end(value: Any) -> Fraction:
+def _end(value: object) -> Fraction:
     if isinstance(value, int | float | str) and not isinstance(value, bool) and is_plain(str(value), 40):
         try:
             end = Fraction(str(value))
@@ -154,7 +154,7 @@ def _end(value: Any) -> Fraction:
     raise ValueError("must be a number, for example -60 or 0.5")
 
 
-def _buckets(value: Any) -> int:
+def _buckets(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= LARGEST_BUCKETS:
         raise ValueError(f"must be a whole number from 2 to {LARGEST_BUCKETS}")
     return value

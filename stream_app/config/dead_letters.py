@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from stream_app.config import values
 from stream_app.config.document import Section
@@ -26,14 +25,14 @@ def read_dead_letters(section: Section) -> DeadLetterSettings:
     return settings
 
 
-def _keep_us(value: Any) -> int:
+def _keep_us(value: object) -> int:
     keep_us = values.positive_duration_us(value)
     if keep_us < _LEAST_KEEP_US:
         raise ValueError("is too short to be looked at; write at least 1m, or content: false")
     return keep_us
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     """Read a size as bytes.
 
     >>> _size("100MB")

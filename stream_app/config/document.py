@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import yaml
 
@@ -63,14 +63,14 @@ class Section:
                 raise self.error(key, "is written twice; keep one", line=_line(key_node))
             self._nodes[key] = value_node
 
-    def take(self, key: str, parse: Callable[[Any], T], default: T | _Required = REQUIRED) -> T:
+    def take(self, key: str, parse: Callable[[object], T], default: T | _Required = REQUIRED) -> T:
         """Return the parsed value of a key, or its default.
 
         Raises: ConfigError if it is missing without a default, or ``parse`` raises ValueError.
         """
         return self._take(key, parse, default, construct)
 
-    def take_written(self, key: str, parse: Callable[[Any], T], default: T | _Required = REQUIRED) -> T:
+    def take_written(self, key: str, parse: Callable[[object], T], default: T | _Required = REQUIRED) -> T:
         """As ``take``, but keep words and numbers as the file's text: for names and passwords."""
         return self._take(key, parse, default, as_written)
 
@@ -123,7 +123,11 @@ class Section:
         return f"{self.path}.{key}" if self.path else key
 
     def _take(
-        self, key: str, parse: Callable[[Any], T], default: T | _Required, read: Callable[[yaml.Node], Any]
+        self,
+        key: str,
+        parse: Callable[[object], T],
+        default: T | _Required,
+        read: Callable[[yaml.Node], object],
     ) -> T:
         self._ask(key)
         node = self._nodes.get(key)
@@ -229,7 +233,7 @@ def _shown_node(node: yaml.Node) -> str:
         return str(refusal)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Return a short text of a value for a message, without the password of a URL."""
     text = f'"{value}"' if isinstance(value, str) else f"{value}"
     text = re.sub(r"://[^@/]*@", "://***@", text)

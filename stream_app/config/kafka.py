@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from stream_app.config import values
 from stream_app.config.document import ConfigError, Section
@@ -86,7 +86,7 @@ def read_topic(section: Section, path: Path) -> TopicSettings:
     return settings
 
 
-def read_outputs(value: Any) -> tuple[OutputSettings, ...]:
+def read_outputs(value: object) -> tuple[OutputSettings, ...]:
     """Read the list ``outputs``."""
     if not isinstance(value, list):
         raise ValueError("must be a list, for example [{stream: clicks, topic: clicks.private}]")
@@ -96,7 +96,7 @@ def read_outputs(value: Any) -> tuple[OutputSettings, ...]:
     return outputs
 
 
-def _output(item: Any) -> OutputSettings:
+def _output(item: object) -> OutputSettings:
     if not isinstance(item, dict) or item.keys() != {"stream", "topic"}:
         raise ValueError("each must have a stream and a topic, and nothing else")
     return OutputSettings(values.text(item["stream"]), topic_name(item["topic"]))
@@ -109,7 +109,7 @@ def _servers_around(environment: Mapping[str, str]) -> str | None:
         raise ConfigError(f"environment: {KAFKA_SERVERS}: {refusal}") from None
 
 
-def _servers(value: Any) -> str:
+def _servers(value: object) -> str:
     servers = [server.strip() for server in values.text(value).split(",")]
     if not all(map(_is_server, servers)):
         raise ValueError("must be host:port, several separated by commas, for example localhost:9092")
@@ -122,7 +122,7 @@ def _is_server(server: str) -> bool:
     return is_port and bool(re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host))
 
 
-def topic_name(value: Any) -> str:
+def topic_name(value: object) -> str:
     """Read the name of a topic."""
     name = values.text(value)
     if name in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
@@ -130,7 +130,7 @@ def topic_name(value: Any) -> str:
     return name
 
 
-def _registry(value: Any) -> str:
+def _registry(value: object) -> str:
     try:
         parts = values.url(value, ("http", "https"))
     except ValueError:
@@ -140,7 +140,7 @@ def _registry(value: Any) -> str:
     return str(value).rstrip("/")
 
 
-def _start(value: Any) -> Literal["earliest", "latest"] | int:
+def _start(value: object) -> Literal["earliest", "latest"] | int:
     if value == "earliest" or value == "latest":
         return "earliest" if value == "earliest" else "latest"
     try:
@@ -149,20 +149,20 @@ def _start(value: Any) -> Literal["earliest", "latest"] | int:
         raise ValueError("must be earliest, latest, or an instant such as 2024-01-01T00:00:00Z") from None
 
 
-def _columns(value: Any) -> tuple[str, ...]:
+def _columns(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or len(set(map(str, value))) < len(value):
         raise ValueError("must be a list of different names, for example [id, at]")
     return tuple(values.text(name) for name in value)
 
 
-def _lower(*words: str) -> Any:
-    def read(value: Any) -> str:
+def _lower(*words: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
         return values.one_of(*words)(value.lower() if isinstance(value, str) else value)
 
     return read
 
 
-def _secret(value: Any) -> str:
+def _secret(value: object) -> str:
     if value is None:
         raise ValueError("is empty; write it, in quotes if it is that word, or take it out")
     return str(value)  # any value, because an error message would repeat the secret

@@ -8,7 +8,6 @@ false are truth values, and everything else is text, which the setting's reader 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
@@ -40,15 +39,16 @@ class Loader(yaml.SafeLoader):
         return node
 
 
-def construct(node: yaml.Node) -> Any:
+def construct(node: yaml.Node) -> object:
     """Return the value of a node. Raises: ValueError for a bad tag or bad keys."""
     try:
-        return Loader("").construct_object(node, deep=True)
+        value: object = Loader("").construct_object(node, deep=True)
+        return value
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError):
         raise ValueError("cannot be read; write a plain value, without a tag") from None
 
 
-def as_written(node: yaml.Node) -> Any:
+def as_written(node: yaml.Node) -> object:
     """Return a word or number as its text (``1.50`` stays 1.50), or a list of these; else the node's value.
 
     Raises: as ``construct``.
@@ -58,7 +58,7 @@ def as_written(node: yaml.Node) -> Any:
     return _text(node)
 
 
-def _text(node: yaml.Node) -> Any:
+def _text(node: yaml.Node) -> object:
     if isinstance(node, yaml.ScalarNode) and node.tag != f"{_TAG}null":
         return str(node.value)
     return construct(node)

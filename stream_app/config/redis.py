@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from stream_app.config import values
@@ -40,7 +39,7 @@ def read_redis(section: Section, path: Path, environment: Mapping[str, str]) -> 
     return RedisSettings(None, None, directory, accept, largest_clock_skew_us=skew_us)
 
 
-def _redis_url(value: Any) -> str:
+def _redis_url(value: object) -> str:
     url = values.text(value)
     if url.startswith(EMBEDDED) and len(url) > len(EMBEDDED):
         return url

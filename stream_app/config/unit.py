@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from stream_app.config import values
 from stream_app.config.document import Section
@@ -36,13 +36,13 @@ def check_unit(section: Section, stream: StreamSettings) -> None:
         )
 
 
-def _event(value: Any) -> Literal["event"]:
+def _event(value: object) -> Literal["event"]:
     if value != "event":
         raise ValueError("must be event, or {user: the field that names the user, max_events: 4}")
     return "event"
 
 
-def _max_events(value: Any) -> int:
+def _max_events(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_EVENTS:
         raise ValueError(
             f"must be a whole number from 1 to {MOST_EVENTS}: a user's events of an epoch that count"

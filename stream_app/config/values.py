@@ -6,12 +6,12 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo
 
 from dphist.privacy import exact
-from dphist.workloads import Workload
+from dphist.workloads import Workload, WorkloadText
 from stream_app.core.instants import parse_instant
 
 Word = TypeVar("Word", bound=str)
@@ -32,38 +32,38 @@ _PART = re.compile(r"(\d+)(us|ms|s|m|h|d|w)")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """Read a non-empty word."""
     if not isinstance(value, str) or not value:
         raise ValueError("must be a word")
     return value
 
 
-def flag(value: Any) -> bool:
+def flag(value: object) -> bool:
     """Read true or false."""
     if not isinstance(value, bool):
         raise ValueError("must be true or false")
     return value
 
 
-def name(value: Any) -> str:
+def name(value: object) -> str:
     """Read the name of a stream or a group: it becomes part of keys, files and addresses."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError("is not a name; use a-z, 0-9, - and _, at most 63, a letter or digit first")
     return value
 
 
-def port(value: Any) -> int:
+def port(value: object) -> int:
     """Read a TCP port."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 65_535:
         raise ValueError("must be a port from 1 to 65535")
     return value
 
 
-def one_of(*words: Word) -> Callable[[Any], Word]:
+def one_of(*words: Word) -> Callable[[object], Word]:
     """Return a reader that accepts the listed words only."""
 
-    def read(value: Any) -> Word:
+    def read(value: object) -> Word:
         for word in words:
             if value == word:
                 return word
@@ -72,7 +72,7 @@ def one_of(*words: Word) -> Callable[[Any], Word]:
     return read
 
 
-def duration_us(value: Any) -> int:
+def duration_us(value: object) -> int:
     """Read a duration as microseconds.
 
     >>> duration_us("1h30m"), duration_us("500ms"), duration_us("0s")
@@ -86,11 +86,11 @@ def duration_us(value: Any) -> int:
     return us
 
 
-def duration_between(least: str, most: str, why: str) -> Callable[[Any], int]:
+def duration_between(least: str, most: str, why: str) -> Callable[[object], int]:
     """Return a reader of durations from ``least`` to ``most``. Args: why, the reason, for the error."""
     least_us, most_us = duration_us(least), duration_us(most)
 
-    def read(value: Any) -> int:
+    def read(value: object) -> int:
         us = duration_us(value)
         if not least_us <= us <= most_us:
             raise ValueError(f"must be from {least} to {most}: {why}")
@@ -99,7 +99,7 @@ def duration_between(least: str, most: str, why: str) -> Callable[[Any], int]:
     return read
 
 
-def positive_duration_us(value: Any) -> int:
+def positive_duration_us(value: object) -> int:
     """Read a duration above zero as microseconds."""
     us = duration_us(value)
     if us == 0:
@@ -107,14 +107,14 @@ def positive_duration_us(value: Any) -> int:
     return us
 
 
-def instant_us(value: Any) -> int:
+def instant_us(value: object) -> int:
     """Read an RFC 3339 instant as microseconds since 1970 UTC."""
     if not isinstance(value, str):
         raise ValueError("must be an instant with its offset, for example 2013-01-01T05:00:00Z")
     return parse_instant(value)
 
 
-def speed(value: Any) -> float | None:
+def speed(value: object) -> float | None:
     """Read the speed of a replay: None for as fast as possible, else log seconds per second.
 
     >>> speed("max"), speed(60), speed("9d/s")
@@ -129,7 +129,7 @@ def speed(value: Any) -> float | None:
     raise ValueError("must be max, a factor such as 60, or log time a second such as 9d/s")
 
 
-def positive_fraction(value: Any) -> Fraction:
+def positive_fraction(value: object) -> Fraction:
     """Read a number above zero, exactly as written: 0.1 is 1/10.
 
     >>> positive_fraction(0.1), positive_fraction("1/3"), positive_fraction("1e9")
@@ -143,14 +143,14 @@ def positive_fraction(value: Any) -> Fraction:
     raise ValueError("must be a number above zero, for example 1.0 or 1/2")
 
 
-def fractions(value: Any) -> tuple[Fraction, ...]:
+def fractions(value: object) -> tuple[Fraction, ...]:
     """Read a list of numbers above zero."""
     if not isinstance(value, list) or not value:
         raise ValueError("must be a list of numbers, for example [0.5, 0.5]")
     return tuple(positive_fraction(item) for item in value)
 
 
-def shares(value: Any) -> tuple[Fraction, ...] | Literal["level"]:
+def shares(value: object) -> tuple[Fraction, ...] | Literal["level"]:
     """Read the shares of the levels, or the word "level" for planned shares."""
     if value == "level":
         return "level"
@@ -161,26 +161,26 @@ def shares(value: Any) -> tuple[Fraction, ...] | Literal["level"]:
     return fractions(value)
 
 
-def workload(value: Any) -> Workload:
+def workload(value: object) -> Workload:
     """Read the workload of a tree: a kind of question, or weights of several.
 
     >>> str(workload("sliding(24)")), str(workload({"prefix": 0.7, "bins": 0.3}))
     ('sliding(24)', '7/10 prefix + 3/10 bins')
     """
     try:
-        return Workload.of(value)
+        return Workload.of(cast("WorkloadText", value))  # which refuses anything else
     except ValueError as refusal:
         raise ValueError(f"is no workload ({str(refusal).removeprefix('workload: ')})") from None
 
 
-def epochs(value: Any) -> int:
+def epochs(value: object) -> int:
     """Read the number of epochs for which levels over epochs are planned."""
     if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= 2**20:
         raise ValueError("must be a whole number of epochs from 2 to 1048576, for example 64")
     return value
 
 
-def branching(value: Any) -> tuple[int, ...]:
+def branching(value: object) -> tuple[int, ...]:
     """Read the numbers of children per level, from the root down."""
     if not isinstance(value, list) or not value or any(type(item) is not int or item < 2 for item in value):
         raise ValueError("must be a list of whole numbers of at least 2, for example [24, 365]")
@@ -189,7 +189,7 @@ def branching(value: Any) -> tuple[int, ...]:
     return tuple(value)
 
 
-def url(value: Any, schemes: Sequence[str]) -> SplitResult:
+def url(value: object, schemes: Sequence[str]) -> SplitResult:
     """Read a URL with a host and optionally a port. Raises: ValueError, whose text omits the URL."""
     text_of_url = text(value)
     wanted = " or ".join(f"{scheme}://" for scheme in schemes)
@@ -205,7 +205,7 @@ def url(value: Any, schemes: Sequence[str]) -> SplitResult:
     return parts
 
 
-def timezone(value: Any) -> str:
+def timezone(value: object) -> str:
     """Read the name of a time zone of the tz database."""
     try:
         return ZoneInfo(text(value)).key

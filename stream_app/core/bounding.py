@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -68,7 +68,7 @@ class PerUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
     field: str
     max_events: int
 
-    def without_user(self, column: NDArray[Any]) -> NDArray[np.bool_]:
+    def without_user(self, column: NDArray[np.object_]) -> NDArray[np.bool_]:
         """Return which records name no user. They are refused: counted together they would have no cap.
 
         Args: column, the users as read; only texts and whole numbers name a user.

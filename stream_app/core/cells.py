@@ -166,13 +166,13 @@ class Cells:
         return cells * good, refused
 
 
-def _as_text(key: Any) -> str:
+def _as_text(key: object) -> str:
     if isinstance(key, bool):
         return "true" if key else "false"
     return str(key) if isinstance(key, str | int) else ""
 
 
-def _as_number(value: Any) -> float:
+def _as_number(value: object) -> float:
     """Return the value as a number, NaN if it is not a number."""
     if isinstance(value, bool) or value is None:
         return np.nan

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -130,7 +130,7 @@ def _blocks(kind: Kind, bin: int, data: bytes) -> Iterator[Block]:
         raise ValueError("more bytes than values")
 
 
-def _vouched(kind: Kind, bin: int, blocks: Sequence[Block], message: dict[str, Any]) -> bool:
+def _vouched(kind: Kind, bin: int, blocks: Sequence[Block], message: Mapping[str, object]) -> bool:
     """Return whether the row's hashes and totals match these values."""
     running = np.array([message["published"]], np.int64)
     published = next(block.values for block in blocks if block.table == PUBLISHED)
