@@ -12,8 +12,8 @@ from itertools import chain
 from stream_app.config.document import ConfigError
 from stream_app.config.settings import StreamSettings
 from stream_app.config.source import by_log
-from stream_app.core.ledger import check_measurement
-from stream_app.core.records import LedgerEntry
+from stream_app.core.ledger import check_measurement, entry_of
+from stream_app.core.records import EpochRecord, LedgerEntry
 
 
 def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:
@@ -21,22 +21,9 @@ def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:
 
     Args: now_us, when the stream first starts.
     """
-    declared, binning = stream.declared, stream.declared.time.binning
-    first_bin, privacy = declared.first_bin(now_us), declared.privacy
-    return LedgerEntry(
-        source=stream.source.identity,
-        stream=stream.name,
-        epoch=0,
-        start_us=binning.start_us(first_bin),
-        end_us=binning.start_us(first_bin + declared.time.epoch_bins),
-        epsilon=str(privacy.epsilon),
-        unit="event" if privacy.per_user is None else "user",
-        strategy_hash="",
-        private=privacy.private,
-        neighbours=privacy.neighbours,
-        until_us=declared.until_us,
-        user=None if privacy.per_user is None else privacy.per_user.field,
-    )
+    declared = stream.declared
+    record = EpochRecord(0, declared.first_bin(now_us), declared.time.epoch_bins, 1, "")
+    return entry_of(declared, stream.name, record)
 
 
 def check_measurements(

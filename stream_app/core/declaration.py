@@ -148,8 +148,12 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @classmethod
     def of(cls, plain: object) -> Declaration:
-        """Return the declaration that ``plain`` wrote. Raises: ValueError for anything else."""
-        return msgspec.convert(plain, cls, dec_hook=_fraction)
+        """Return the declaration that ``plain`` wrote. Raises: ValueError, one line, for anything else."""
+        try:
+            return msgspec.convert(plain, cls, dec_hook=_fraction)
+        except msgspec.ValidationError as refusal:
+            line = f"its declaration is not known here ({refusal}); use the release that wrote it"
+            raise ValueError(line) from None
 
     def plain(self) -> dict[str, object]:
         """Return JSON values; their canonical text is stored and hashed."""

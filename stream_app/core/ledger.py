@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import chain
 
+from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
-from stream_app.core.records import LedgerEntry
+from stream_app.core.records import EpochRecord, LedgerEntry
 from stream_app.core.strategy import canonical_json
 
 # A larger epsilon protects nobody: an answer at 20 shifts the odds of an event by up to 500 million.
@@ -78,6 +79,25 @@ _CHANGES = {
     ("user", "add_remove"): "Whether or not all events of any one user of {source} exist",
     ("user", "substitute"): "Putting any other events in the place of all those of any one user of {source}",
 }
+
+
+def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerEntry:
+    """Return the entry of an epoch of a stream."""
+    binning, privacy = declared.time.binning, declared.privacy
+    return LedgerEntry(
+        source=declared.source.name,
+        stream=stream,
+        epoch=record.epoch,
+        start_us=binning.start_us(record.first_bin),
+        end_us=binning.start_us(record.first_bin + record.bins),
+        epsilon=str(privacy.epsilon),
+        unit="event" if privacy.per_user is None else "user",
+        strategy_hash=record.strategy_hash,
+        private=privacy.private,
+        neighbours=privacy.neighbours,
+        until_us=declared.until_us,
+        user=None if privacy.per_user is None else privacy.per_user.field,
+    )
 
 
 def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:

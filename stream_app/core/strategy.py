@@ -99,8 +99,8 @@ def _parsed(text: bytes | str) -> Strategy:
         )
     if "share_parts" in json.loads(fields["design"]):
         raise ValueError("it began with a share of epsilon per node, which is no longer supported")
-    declared = Declaration.of(fields["declared"])
-    strategy = Strategy(fields["stream"], fields["source"], declared, kind_from(fields, fields["width"]))
+    kind = kind_from(fields, fields["width"])
+    strategy = Strategy(fields["stream"], fields["source"], Declaration.of(fields["declared"]), kind)
     if strategy.to_json() != (text if isinstance(text, bytes) else text.encode()):
-        raise ValueError("it says what is not known here; use the release that wrote it")
+        raise ValueError("it holds facts that are not known here; use the release that wrote it")
     return strategy

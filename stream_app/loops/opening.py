@@ -19,6 +19,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from stream_app.core.declaration import Log
+from stream_app.core.ledger import entry_of
 from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, Reply, StreamState
 from stream_app.core.release import RowLink
 from stream_app.core.restored import epochs_of
@@ -303,19 +304,7 @@ def _as_reserved(
 
 
 def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
-    declared = strategy.declared
-    binning, per_user = declared.time.binning, declared.privacy.per_user
-    return LedgerEntry(
-        source=strategy.source,
-        stream=strategy.stream,
-        epoch=record.epoch,
-        start_us=binning.start_us(record.first_bin),
-        end_us=binning.start_us(record.first_bin + record.bins),
-        epsilon=str(strategy.epsilon),
-        unit="event" if per_user is None else "user",
-        strategy_hash=record.strategy_hash,
-        private=declared.privacy.private,
-        neighbours=strategy.design.neighbours,
-        until_us=declared.until_us,
-        user=None if per_user is None else per_user.field,
-    )
+    """Return the entry of an epoch; what the noise is really drawn for decides its cost."""
+    entry = entry_of(strategy.declared, strategy.stream, record)
+    epsilon, neighbours = str(strategy.epsilon), strategy.design.neighbours
+    return replace(entry, source=strategy.source, epsilon=epsilon, neighbours=neighbours)

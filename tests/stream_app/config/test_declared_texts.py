@@ -227,3 +227,26 @@ def test_a_stored_strategy_is_read_and_written_byte_for_byte(
     text = canonical_json(stored)
     again = Strategy.from_json(text)
     assert (again.to_json(), again.hash) == (text, hashlib.sha256(text).hexdigest())
+
+
+@pytest.mark.parametrize(
+    ("part", "fact", "said"),
+    [
+        (("declared",), "household", "unknown field `household`"),
+        (("declared", "privacy"), "delta", "unknown field `delta` - at `$.privacy`"),
+        ((), "sketch", "it holds facts that are not known here"),
+    ],
+)
+def test_a_strategy_of_a_later_version_is_refused_in_one_line(
+    part: tuple[str, ...], fact: str, said: str
+) -> None:
+    """Ignored, the fact would change answers or costs under the same hash."""
+    stored = json.loads(planned_of("tree").to_json())
+    place = stored
+    for name in part:
+        place = place[name]
+    place[fact] = 1
+    with pytest.raises(ValueError, match="use the release that wrote it") as refused:
+        Strategy.from_json(canonical_json(stored))
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
