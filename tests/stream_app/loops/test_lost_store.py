@@ -67,7 +67,7 @@ class Departures(ProductSource):
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[OneSource]:
     """Yield a service with one noisy stream, its first bin 100 and six bins in an epoch."""
     monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
-    kind = OneSource if request.param.cells.width == 1 else Departures
+    kind = OneSource if request.param.declared.cells.width == 1 else Departures
     with closing(kind(tmp_path, request.param)) as one:
         yield one
 
