@@ -10,8 +10,8 @@ from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.settings import ApiSettings, LimitSettings, TlsSettings
 
-_MOST_CONNECTIONS = 100_000
-_LEAST_PATIENCE_US, _MOST_PATIENCE_US = 1_000_000, 3_600_000_000
+_HOW_MANY = values.whole(1, 100_000)
+_PATIENCE = values.duration_between("1s", "1h")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 EVERYBODY = "everybody who reaches it may read"
 # Headers that any client may send, so a proxy cannot use them to name the reader it authenticated.
@@ -79,27 +79,14 @@ def _tls(section: Section, directory: Path) -> TlsSettings:
 def _limits(section: Section) -> LimitSettings:
     defaults = LimitSettings()
     limits = LimitSettings(
-        connections=section.take("connections", _how_many, defaults.connections),
-        per_address=section.take("connections_per_address", _how_many, defaults.per_address),
-        followers=section.take("followers", _how_many, defaults.followers),
-        idle_us=section.take("idle", _patience_us, defaults.idle_us),
-        slow_us=section.take("slow", _patience_us, defaults.slow_us),
+        connections=section.take("connections", _HOW_MANY, defaults.connections),
+        per_address=section.take("connections_per_address", _HOW_MANY, defaults.per_address),
+        followers=section.take("followers", _HOW_MANY, defaults.followers),
+        idle_us=section.take("idle", _PATIENCE, defaults.idle_us),
+        slow_us=section.take("slow", _PATIENCE, defaults.slow_us),
     )
     section.finish()
     return limits
-
-
-def _how_many(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_CONNECTIONS:
-        return value
-    raise ValueError(f"must be a whole number from 1 to {_MOST_CONNECTIONS}")
-
-
-def _patience_us(value: object) -> int:
-    us = values.duration_us(value)
-    if not _LEAST_PATIENCE_US <= us <= _MOST_PATIENCE_US:
-        raise ValueError("must be from 1s to 1h")
-    return us
 
 
 def _hosts(value: object) -> frozenset[str]:

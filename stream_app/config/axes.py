@@ -18,6 +18,7 @@ from stream_app.core.cells import OTHER, Buckets, KeyList, Option
 WINDOW_SHARE = Fraction(4, 5)  # of epsilon; the rest counts all events over time
 _LONGEST_KEY = 200
 _LARGEST_END = Fraction(10**15)
+_BUCKETS = values.whole(2, LARGEST_BUCKETS)
 
 
 def read_keys(section: Section) -> KeyList | None:
@@ -51,7 +52,7 @@ def read_value(section: Section) -> Buckets | None:
         field=section.take("field", values.text),
         low=section.take("min", _end),
         high=section.take("max", _end),
-        count=section.take("buckets", _buckets),
+        count=section.take("buckets", _BUCKETS),
         **_read_windows(section, "dawa"),
     )
     section.finish()
@@ -112,16 +113,19 @@ def _check_windows(section: Section, stream: StreamSettings) -> None:
 
 
 def check_axes(section: Section, stream: StreamSettings) -> None:
-    """Refuse axes that read the time's field, and windows that do not fit. Raises: ConfigError."""
+    """Refuse axes and users that read the time's field, and windows that do not fit. Raises: ConfigError."""
     _check_windows(section, stream)
     declared, time = stream.declared, stream.declared.time.field
     if time == "@timestamp" and declared.cell_fields:
         raise section.error("time.field", "@timestamp is not built yet beside keys or value; name a field")
-    for key, axis in (("keys.field", declared.keys), ("value.field", declared.value)):
-        if axis is None:
-            continue
-        if axis.field == time or axis.field.startswith(f"{time}.") or time.startswith(f"{axis.field}."):
-            raise section.error(key, f'"{axis.field}" is where time.field reads; name another field')
+    for key, reader in (
+        ("keys.field", declared.keys),
+        ("value.field", declared.value),
+        ("privacy.unit.user", declared.privacy.per_user),
+    ):
+        field = reader.field if reader else ""
+        if field and (f"{field}.".startswith(f"{time}.") or time.startswith(f"{field}.")):
+            raise section.error(key, f'"{field}" is where time.field reads; name another field')
 
 
 def _options(mechanism: str, value: object) -> dict[str, Option]:
@@ -152,9 +156,3 @@ def _end(value: object) -> Fraction:
             if abs(end) <= _LARGEST_END:
                 return end
     raise ValueError("must be a number, for example -60 or 0.5")
-
-
-def _buckets(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= LARGEST_BUCKETS:
-        raise ValueError(f"must be a whole number from 2 to {LARGEST_BUCKETS}")
-    return value

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 from dphist.workloads import PREFIX
@@ -19,6 +18,7 @@ from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.kafka import read_kafka, read_outputs
 from stream_app.config.ledger import check_ledger, read_ledger
 from stream_app.config.operator import read_operator
+from stream_app.config.privacy import read_privacy
 from stream_app.config.redis import read_redis
 from stream_app.config.settings import (
     DAY_US,
@@ -28,11 +28,9 @@ from stream_app.config.settings import (
     TopicSettings,
 )
 from stream_app.config.source import declared_log, log_of, read_source
-from stream_app.config.unit import check_unit, read_unit
 from stream_app.core.bins import Binning
-from stream_app.core.declaration import Declaration, Privacy, Time, TimeFormat, Tree
+from stream_app.core.declaration import Declaration, Time, TimeFormat, Tree
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON
 
 _BIN = values.duration_between("100ms", "36500d", "each bin is closed, noised and stored by itself")
 _PUBLIC_INSTANTS = values.duration_between(
@@ -177,7 +175,7 @@ def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
     section = streams.section(name)
     source = read_source(section.section("source"), path)
     time = _time(section.section("time"), source)
-    privacy, accept = _privacy(section.section("privacy"))
+    privacy, accept = read_privacy(section.section("privacy"))
     declared = Declaration(
         source=declared_log(source),
         time=time,
@@ -191,7 +189,6 @@ def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
     stream = StreamSettings(name, source, declared, accept, where, privacy_where)
     section.finish()
     check_axes(section, stream)
-    check_unit(section, stream)
     _check_start(section, stream)
     edges = {"time.first": time.first_us}
     if isinstance(source, SourceSettings) and source.replay is not None:
@@ -264,32 +261,6 @@ def _check_edge(section: Section, key: str, at_us: int | None, binning: Binning)
     if at_us != start_us:
         near = f"{format_instant(start_us)} or {format_instant(end_us)}"
         raise section.error(key, f"{format_instant(at_us)} is inside a bin; write {near}")
-
-
-def _privacy(section: Section) -> tuple[Privacy, str | None]:
-    """Return the promise, and the text that accepts a second measurement."""
-    epsilon = section.take("epsilon", values.positive_fraction)
-    privacy = Privacy(
-        epsilon=epsilon,
-        unit=read_unit(section),
-        neighbours=section.take("neighbours", values.one_of("add_remove", "substitute"), "add_remove"),
-        private=not section.take("not_private", values.flag, False),
-    )
-    accept = section.take("accept", values.one_of(ACCEPTED), None)
-    section.finish()
-    if privacy.private and epsilon > LARGEST_PRIVATE_EPSILON:
-        raise section.error(
-            "epsilon",
-            f"{_decimal(epsilon)} protects nobody; use at most {LARGEST_PRIVATE_EPSILON}, "
-            "or say not_private: true and every answer will say so too",
-        )
-    if not privacy.private and epsilon <= LARGEST_PRIVATE_EPSILON:
-        raise section.error("not_private", f"is for epsilon above {LARGEST_PRIVATE_EPSILON}; take it out")
-    return privacy, accept
-
-
-def _decimal(number: Fraction) -> str:
-    return str(number) if number.denominator == 1 else f"{float(number):g}"
 
 
 def _tree(section: Section) -> Tree:

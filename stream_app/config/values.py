@@ -53,6 +53,20 @@ def name(value: object) -> str:
     return value
 
 
+def whole(least: int, most: int, of: str = "", like: str = "") -> Callable[[object], int]:
+    """Return a reader of whole numbers from ``least`` to ``most``. Args: of and like, for the error."""
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"must be a whole number{of} from {least} to {most}{like}")
+        return value
+
+    return read
+
+
+epochs = whole(2, 2**20, of=" of epochs", like=", for example 64")
+
+
 def port(value: object) -> int:
     """Read a TCP port."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 65_535:
@@ -86,14 +100,14 @@ def duration_us(value: object) -> int:
     return us
 
 
-def duration_between(least: str, most: str, why: str) -> Callable[[object], int]:
+def duration_between(least: str, most: str, why: str = "") -> Callable[[object], int]:
     """Return a reader of durations from ``least`` to ``most``. Args: why, the reason, for the error."""
     least_us, most_us = duration_us(least), duration_us(most)
 
     def read(value: object) -> int:
         us = duration_us(value)
         if not least_us <= us <= most_us:
-            raise ValueError(f"must be from {least} to {most}: {why}")
+            raise ValueError(f"must be from {least} to {most}{why and f': {why}'}")
         return us
 
     return read
@@ -171,13 +185,6 @@ def workload(value: object) -> Workload:
         return Workload.of(cast("WorkloadText", value))  # which refuses anything else
     except ValueError as refusal:
         raise ValueError(f"is no workload ({str(refusal).removeprefix('workload: ')})") from None
-
-
-def epochs(value: object) -> int:
-    """Read the number of epochs for which levels over epochs are planned."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= 2**20:
-        raise ValueError("must be a whole number of epochs from 2 to 1048576, for example 64")
-    return value
 
 
 def branching(value: object) -> tuple[int, ...]:
