@@ -53,8 +53,7 @@ def state_directory(key: str, path: Path) -> Path:
                 "cannot change; name a directory inside it, which is then made with mode 700"
             ) from None
         log.warning(
-            "%s: others could enter %s (mode %o), which holds secrets; its mode is %o now, and what they "
-            "copied before is theirs",
+            "%s: others could enter %s (mode %o), which holds secrets; its mode is %o now, and X",
             key,
             path,
             mode,
@@ -70,7 +69,7 @@ def check_directory(key: str, path: Path) -> None:
     """
     nearest = next(above for above in (path, *path.parents) if above.exists() or above.is_symlink())
     if not nearest.is_dir():
-        raise OperatorError(f"{key}: {nearest} is no directory; name another place, or move the file away")
+        raise OperatorError(f"{key}: {nearest} is not a directory; name another place, or move the file away")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise OperatorError(f"{key}: {nearest} cannot be written by this user; name another place")
 

@@ -123,7 +123,7 @@ async def reach(cluster: Cluster) -> None:
     for server in cluster.bootstrap_servers.split(","):
         host, _, port = server.strip().rpartition(":")
         if not port.isdigit():
-            raise OperatorError(f"kafka: {server.strip()} is no address; write host:port")
+            raise OperatorError(f"kafka: {server.strip()} is not an address; write host:port")
         try:
             connection = await create_conn(host.strip("[]"), int(port), **security)
         except SSLCertVerificationError as refusal:

@@ -56,7 +56,7 @@ class EpochLevels:
         if any(not isinstance(epsilon, Fraction) or epsilon <= 0 for epsilon in self.epsilons):
             raise ValueError("epsilons: every level's is a fraction above zero; use privacy.exact")
         if any(scale > LARGEST_SCALE for scale in self.scales):
-            raise ValueError("epsilons: a level needs noise beyond 2^38 a node; leave that level out")
+            raise ValueError("epsilons: a level needs noise beyond 2^38 per node; leave that level out")
         spent = self.epoch.epsilon + path_epsilon(self.scales, self.epoch.sensitivity)
         if spent > self.epsilon:
             raise ValueError(

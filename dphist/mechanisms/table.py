@@ -169,7 +169,7 @@ TABLE: tuple[Mechanism, ...] = (
     Mechanism(
         "adaptive_tree",
         "dphist.mechanisms.adaptive.mechanism:adaptive_tree",
-        "look coarsely, then closer, then measure a tree over what differs: the one to start with",
+        "measure coarsely, then finely, then a tree over unlike parts: the one to start with",
         {
             "blocks": whole("how many equal runs of bins the first look has, at most", 1),
             "blocks_share": share("share of epsilon for the first look"),
@@ -273,7 +273,7 @@ TABLE: tuple[Mechanism, ...] = (
     Mechanism(
         "dpcube",
         "dphist.mechanisms.plane.dpcube:dpcube",
-        "nearly uniform parts of noisy blocks, measured afresh",
+        "nearly uniform parts of noisy blocks, measured again",
         {
             "blocks_across": whole(
                 "blocks along the longer axis; None chooses from the noisy total and epsilon", 1, or_none=True

@@ -109,7 +109,7 @@ def planning_rate(epsilon: Fraction, sensitivity: int) -> float:
     """
     if epsilon * LARGEST_SCALE < sensitivity:
         raise ValueError(
-            f"epsilon: {float(epsilon):g} needs noise beyond 2^38 a node; choose a larger epsilon"
+            f"epsilon: {float(epsilon):g} needs noise beyond 2^38 per node; choose a larger epsilon"
         )
     return float(min(epsilon, Fraction(_LARGEST_PLANNED_EPSILON)) / sensitivity)
 

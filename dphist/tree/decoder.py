@@ -181,5 +181,7 @@ def _check_noise(design: TreeDesign, noise: Sequence[Int64Array]) -> None:
 
 def _checked(scale: float, design: TreeDesign) -> float:
     if scale > LARGEST_DECODED_SCALE:
-        raise ValueError(f"epsilon: {design.epsilon} needs noise beyond 2^32 a node; choose a larger epsilon")
+        raise ValueError(
+            f"epsilon: {design.epsilon} needs noise beyond 2^32 per node; choose a larger epsilon"
+        )
     return scale

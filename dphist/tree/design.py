@@ -79,7 +79,7 @@ class TreeDesign:
             )
         if max(self.scales) > LARGEST_SCALE:
             raise ValueError(
-                f"epsilon: {self.epsilon} needs noise beyond 2^38 a node; choose a larger epsilon"
+                f"epsilon: {self.epsilon} needs noise beyond 2^38 per node; choose a larger epsilon"
             )
         if path_epsilon(self.scales, self.sensitivity) > self.epsilon:
             raise AssertionError("scales rounded up cannot cost more than epsilon; dphist.noise is wrong")

@@ -48,22 +48,22 @@ _CONSISTENT = (
 MOST_NUMBERS = 100_000  # in one answer of /nodes
 LARGEST_EXPONENT = 20  # for larger epsilons "the odds change by a factor of" has no meaning
 PROTECTED = [
-    "Whether any one event happened: all that is shown together shifts the odds of that by the factor below.",
-    "Against everyone who reads this, with whatever else they know, however long they watch.",
-    "Quiet times too: bins close by the clock, and an empty bin is released like any other.",
+    "Whether any one event happened: everything shown changes these odds by at most the factor below.",
+    "Against everybody who reads this, whatever else they know and however long they watch.",
+    "Quiet times: bins close by the clock, and an empty bin is released like any other.",
 ]
 NOT_PROTECTED = [
     "A person with many events: with k events the protection is k times weaker.",
-    "What many events have in common: totals and trends are what is shown here.",
+    "What many events have in common: totals and trends are shown here.",
     "That the stream exists, how long its bins are and how it is configured.",
     "Events from whoever can read the worker's machine: it holds exact counts of open bins.",
 ]
 PROTECTED_USERS = [
-    "Whether any one user was there, with however many events: all that is shown shifts its odds as below.",
+    "Whether any one user was there: everything shown changes these odds by at most the factor below.",
     *PROTECTED[1:],
 ]
 NOT_PROTECTED_USERS = [
-    "A user for ever: each epoch costs its epsilon again, and the sum over the epochs is what is stated.",
+    "A user for ever: each epoch costs its epsilon again, and the stated sum is over all epochs.",
     "People with several user names: with k names the protection is k times weaker.",
     *NOT_PROTECTED[1:],
 ]
@@ -107,7 +107,7 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
     if query.view == "consistent":
         return _consistent(view, query)
     if query.method is not None:
-        raise QueryError("method: is for view=consistent; write it beside, or leave method out", "method")
+        raise QueryError("method: needs view=consistent; add that, or leave method out", "method")
     if bool(query.window) != (query.kind == "window"):
         raise QueryError("window: say how many bins with kind=window, and leave it out otherwise", "window")
     kept = query.key is None or view.strategy.kind.keys_as_first_published

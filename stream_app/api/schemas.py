@@ -218,7 +218,7 @@ class AxesAnswer(BaseModel):
     """The axes besides time: keys and values."""
 
     keys: list[str] | None
-    edges: list[float] | None = Field(description="of the buckets of the value; one more than there are")
+    edges: list[float] | None = Field(description="edges of the buckets of the value; one more than buckets")
     value_field: str | None = Field(description="name of the value's field; null without a value")
     value_branching: list[int]
     value_shares: list[str]

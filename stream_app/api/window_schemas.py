@@ -45,10 +45,10 @@ class WindowAnswer(Released):
     earlier: str | None = Field(description="end of the window before; null for the first")
     later: str | None = Field(description="end of the next complete window; null for the last")
     windows: int = Field(description="complete windows so far")
-    sorted: bool = Field(description="true: counts in rising order, without saying whose they are")
+    sorted: bool = Field(description="true: counts in rising order, without their keys")
     low: float | None = Field(description="start of the first bucket of the value; null for other counts")
     upto: list[float] | None = Field(description="end of each bucket of the value; null for other counts")
-    keys: list[str] | None = Field(description="whose the counts are, where they are of keys")
+    keys: list[str] | None = Field(description="key of each count, if the counts are of keys")
     count: list[float]
     stderr: list[float] | None = Field(description="null where the error depends on the data")
     count_lower: list[float] | None = Field(description="a band around all counts at once")

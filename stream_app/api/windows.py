@@ -29,7 +29,7 @@ Calibrated = dict[_ErrorKey, WindowError | None]
 _errors: Calibrated = {}
 
 _KNOWN = "The error does not depend on the data. Each band holds all counts of its curve at once."
-_UNKNOWN = "What this mechanism errs by depends on the data, so no error is stated."
+_UNKNOWN = "The error of this mechanism depends on the data, so none is stated."
 
 
 def described(view: StreamView) -> WindowsAnswer | None:
@@ -87,7 +87,7 @@ def window(view: StreamView, query: WindowQuery, calibrated: Calibrated) -> Wind
     assert design is not None
     key, buckets = _error_key(design, query.confidence), view.strategy.declared.cells.buckets
     if key not in calibrated:
-        raise QueryError("the stream has begun anew with other windows; ask again", "stream")
+        raise QueryError("the stream has begun again with other windows; ask again", "stream")
     error = calibrated[key]
     counts = found.counts[_histogram(view, design, query.key)]
     cumulative = counts.cumsum()

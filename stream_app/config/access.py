@@ -49,7 +49,7 @@ def read_api(section: Section, directory: Path) -> ApiSettings:
     if not (asks or accept or is_loopback(settings.host)):
         raise section.error(
             "host",
-            f"{settings.host} is not loopback and nobody is asked for a key; name a keys file or a proxy, "
+            f"{settings.host} is not loopback and no key is required; name a keys file or a proxy, "
             f'or write accept: "{EVERYBODY}"',
         )
     return settings
@@ -108,7 +108,7 @@ def _addresses(value: object) -> tuple[str, ...]:
 def _header(value: object) -> str:
     name = values.text(value)
     if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
-        raise ValueError("is no name of a header; write one such as X-Forwarded-User")
+        raise ValueError("is not a header name; write one such as X-Forwarded-User")
     if name.lower() in OF_EVERY_CLIENT:
         raise ValueError(
             "is sent by every client, so it does not say whom the proxy let in; name a header that the proxy "

@@ -94,7 +94,7 @@ def _check_options(section: Section, rule: Rule, stream: StreamSettings) -> None
     if condition.measure == "no_data":
         for key in ("confidence", "for", "clear"):
             if key in section.names():
-                raise section.error(key, "means nothing for no_data, which knows no noise; take it out")
+                raise section.error(key, "does not apply to no_data, which has no noise; take it out")
         return
     if condition.measure == "ks" and rule.confidence > LARGEST_DISTANCE_CONFIDENCE:
         most = f"{LARGEST_DISTANCE_CONFIDENCE:.3f}"

@@ -38,9 +38,9 @@ def read_keys(section: Section) -> KeyList | None:
             "list", f'holds "{OTHER}", which is the key of all others; take it out of the list'
         )
     if len(settings.names) + settings.other > LARGEST_KEYS:
-        raise section.error("list", f"is longer than {LARGEST_KEYS} keys; count fewer apart")
+        raise section.error("list", f"is longer than {LARGEST_KEYS} keys; count fewer keys separately")
     if settings.total and len(settings.names) + settings.other == 1:
-        raise section.error("total", "of one key is that key; take it out")
+        raise section.error("total", "is not needed for one key, which is its own total; take it out")
     return settings
 
 
@@ -105,7 +105,9 @@ def _check_windows(section: Section, stream: StreamSettings) -> None:
     key = "value.window" if window is declared.value else "keys.window"
     bins, rest = divmod(window.window_us, time.bin_us)
     if rest or time.epoch_bins % max(bins, 1):
-        raise section.error(key, "must be whole bins, and time.epoch whole windows; change one of them")
+        raise section.error(
+            key, "must be a whole number of bins, and time.epoch of windows; change one of them"
+        )
     if declared.value is not None and declared.keys is not None and declared.keys.mode == "window":
         raise section.error("keys.mode", "is for keys without a value; with one, write value.mode: window")
     if declared.keys is not None and declared.keys.total:

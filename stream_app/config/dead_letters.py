@@ -28,7 +28,7 @@ def read_dead_letters(section: Section) -> DeadLetterSettings:
 def _keep_us(value: object) -> int:
     keep_us = values.positive_duration_us(value)
     if keep_us < _LEAST_KEEP_US:
-        raise ValueError("is too short to be looked at; write at least 1m, or content: false")
+        raise ValueError("is too short; write at least 1m, or content: false")
     return keep_us
 
 

@@ -107,7 +107,7 @@ class Section:
         if key not in self._nodes:
             unread = [written for written in self._nodes if written not in self._asked]
             for written in difflib.get_close_matches(key, unread, n=1, cutoff=0.75):
-                text, line = f"{text}; is {written} meant to be it?", _line(self._nodes[written])
+                text, line = f"{text}; is {written} a misspelling of it?", _line(self._nodes[written])
         at = line or (_line(self._nodes[key]) if key in self._nodes else self.line)
         return ConfigError(f"{self._at(at)}: {self._join(key)} {text}")
 

@@ -74,7 +74,7 @@ def read_topic(section: Section, path: Path) -> TopicSettings:
     )
     section.not_built(("replay",), instead="a topic is followed live; replay a file")
     if "file" in section.names():
-        raise section.error("file", "stands beside topic; keep one")
+        raise section.error("file", "is given beside topic; keep one")
     section.finish()
     if (form == "csv") != bool(columns):
         raise section.error("columns", "name the values of csv records, in order; they belong to format: csv")
@@ -126,7 +126,7 @@ def topic_name(value: object) -> str:
     """Read the name of a topic."""
     name = values.text(value)
     if name in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
-        raise ValueError("is no name of a topic; use letters, digits, dots, - and _")
+        raise ValueError("is not a topic name; use letters, digits, dots, - and _")
     return name
 
 

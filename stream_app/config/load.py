@@ -32,7 +32,7 @@ from stream_app.core.bins import Binning
 from stream_app.core.declaration import Declaration, Time, TimeFormat, Tree
 from stream_app.core.instants import format_instant
 
-_BIN = values.duration_between("100ms", "36500d", "each bin is closed, noised and stored by itself")
+_BIN = values.duration_between("100ms", "36500d", "each bin is closed, gets noise and is stored separately")
 _PUBLIC_INSTANTS = values.duration_between(
     "250ms", "1d", "more often, a busy moment would show; more rarely, releases would seem to have stopped"
 )
@@ -218,7 +218,7 @@ def _time(section: Section, source: SourceSettings | TopicSettings) -> Time:
     if zone is not None and bin_us != DAY_US:
         raise section.error("timezone", "belongs to calendar days; write bin: 1d, or take timezone out")
     if grace_us is None:
-        raise section.error("grace", "is missing; say how long late events are waited for, for example 5m")
+        raise section.error("grace", "is missing; say how long to wait for late events, for example 5m")
     epoch_bins, rest = divmod(epoch_us, bin_us)
     if rest or not 1 <= epoch_bins <= MOST_BINS:
         whole = values.format_duration(bin_us)

@@ -150,7 +150,7 @@ def window_load(design: WindowDesign) -> WindowLoad:
 
 def _check_decodable(release: Release, scales: Iterable[Fraction]) -> None:
     if release == "anticipating" and max(scales) > LARGEST_DECODED_SCALE:
-        raise ValueError("epsilon needs noise beyond 2^32 a node; use a larger one, or release: causal")
+        raise ValueError("epsilon needs noise beyond 2^32 per node; use a larger one, or release: causal")
 
 
 def _planned_over_axes(declared: Declaration, release: Release) -> ProductDesign:

@@ -140,7 +140,7 @@ def speed(value: object) -> float | None:
         return positive_duration_us(value.removesuffix("/s")) / 1_000_000
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
         return float(value)
-    raise ValueError("must be max, a factor such as 60, or log time a second such as 9d/s")
+    raise ValueError("must be max, a factor such as 60, or log time per second such as 9d/s")
 
 
 def positive_fraction(value: object) -> Fraction:

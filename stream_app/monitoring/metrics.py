@@ -36,11 +36,11 @@ class Metrics:
         self.release_delay = self._histogram(
             "release_delay_seconds", "From a release's last closing instant until it is durable", stream
         )
-        self.releases = self._counter("releases", "Releases that the store took", stream)
+        self.releases = self._counter("releases", "Releases that the store accepted", stream)
         self.epochs_ended = self._counter(
             "epochs_ended", "Epochs that ended before their last bin", ["stream", "reason"]
         )
-        self.bins_skipped = self._counter("bins_skipped", "Bins that nobody will count", stream)
+        self.bins_skipped = self._counter("bins_skipped", "Bins that will never be counted", stream)
         self.refused = self._counter(
             "refused_records", "Records not counted in their bin", ["stream", "reason"]
         )

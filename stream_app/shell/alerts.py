@@ -33,7 +33,7 @@ FIRING = "private_counts_alert_firing"
     type=Finite(min=0, min_open=True),
     default=3.0,
     show_default=True,
-    help="How far the truth moves, in standard errors.",
+    help="How far the true value moves, in standard errors.",
 )
 @click.option("--events", type=Finite(min=1), help="Events in a window, for ks rules.")
 @refusals_in_one_line
@@ -75,7 +75,7 @@ def plan_alert(config: Path, name: str | None, shift: float, events: float | Non
         Console().print(table)
     for rule in rules:
         if rule.condition.measure == "no_data":
-            click.echo(f"{rule.name}: looks at the clock only; noise has no part in it")
+            click.echo(f"{rule.name}: uses the clock only, so noise does not matter")
     return 0
 
 
@@ -160,11 +160,14 @@ def export_alerts(config: Path) -> int:
     type=click.Path(path_type=Path),
     default=Path("api-keys.ndjson"),
     show_default=True,
-    help="Where its hash goes: the file that api.keys names.",
+    help="The file for its hash, which api.keys names.",
 )
 @click.option("--name", required=True, help="Whose key it is.")
 @click.option(
-    "--stream", "streams", multiple=True, help="A stream that it opens; may be repeated.  [default: all]"
+    "--stream",
+    "streams",
+    multiple=True,
+    help="A stream that the key may read; may be repeated.  [default: all]",
 )
 @refusals_in_one_line
 def api_key(file: Path, name: str, streams: tuple[str, ...]) -> int:

@@ -276,7 +276,7 @@ def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
 @click.option("--from", "start", required=True, help="Start of the first bin, RFC 3339.")
 @click.option("--to", "end", required=True, help="End of the last bin, RFC 3339.")
 @click.option("--bin", "bin_length", default="1h", show_default=True, help="Length of a bin.")
-@click.option("--epsilon", default="1", show_default=True, help="The promise, for each event.")
+@click.option("--epsilon", default="1", show_default=True, help="The privacy budget for each event.")
 @click.option("--name", default="replay", show_default=True, help="The stream's name.")
 @click.option("--state", default="state/replay", show_default=True, help="Directory for the state.")
 @click.option("--speed", default="max", show_default=True, help="max, a factor, or log time a second: 9d/s.")
@@ -310,7 +310,7 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
     "--config",
     "-c",
     type=click.Path(path_type=Path),
-    help="Configuration file whose section kafka says where the cluster is and how to be let in.",
+    help="Configuration file whose section kafka has the cluster's address and credentials.",
 )
 @click.option(
     "--partitions",
@@ -323,7 +323,7 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
 @click.option(
     "--limit", type=click.IntRange(min=0), help="Send at most this many lines; 0 only creates the topic."
 )
-@click.option("--rate", type=Finite(min=0, min_open=True), help="Records a second at most.")
+@click.option("--rate", type=Finite(min=0, min_open=True), help="Largest number of records per second.")
 @click.option(
     "--compression", type=click.Choice(["gzip", "lz4", "zstd", "snappy"]), help="Of record batches."
 )
@@ -334,7 +334,7 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
     type=click.Choice(["s", "ms", "us", "ns", "iso8601"]),
     default="iso8601",
     show_default=True,
-    help="With --as-live: how it is written.",
+    help="With --as-live: the format of the time.",
 )
 @refusals_in_one_line
 def produce(

@@ -154,7 +154,7 @@ async def until_stopped(
         failure = results[0]
         if isinstance(failure, asyncio.CancelledError):
             if ended:
-                raise RuntimeError("the work was cancelled, and nobody had asked for it")
+                raise RuntimeError("the work was cancelled without a request")
         elif isinstance(failure, BaseException):
             raise failure
         return ended
@@ -165,7 +165,7 @@ def _leave_after(seconds: float, work: asyncio.Future[None]) -> None:
 
     def leave() -> None:
         log.warning(
-            "not everything came to its end within %g s; leaving: nothing is lost or counted twice", seconds
+            "not everything ended within %g s; leaving anyway: nothing is lost or counted twice", seconds
         )
         status = CRASHED
         try:

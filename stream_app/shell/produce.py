@@ -93,7 +93,7 @@ def produce(what: Production, console: Console | None = None) -> Tally:
     Cost: about 20,000 records a second (one Python thread).
     """
     if not what.file.is_file():
-        raise OperatorError(f"produce: {what.file} is not there; name a file of one event a line")
+        raise OperatorError(f"produce: {what.file} does not exist; name a file with one event per line")
     tally, began_s = Tally(), time.monotonic()
     with _one_line(what):
         _find_topic(what)

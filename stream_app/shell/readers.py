@@ -50,7 +50,7 @@ def _service(url: str, api_key: str | None) -> Iterator[Client]:
 @click.option("--key", help="One key of the stream's list.  [default: all keys]")
 @click.option("--cdf", is_flag=True, help="The distribution of the value.")
 @click.option("--quantile", "levels", type=Finite(0, 1), multiple=True, help="A quantile; may be repeated.")
-@click.option("--histogram", is_flag=True, help="The last tumbling window, or that which ends at --end.")
+@click.option("--histogram", is_flag=True, help="The last tumbling window, or the one that ends at --end.")
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table")
 @refusals_in_one_line
 def query(
@@ -82,7 +82,7 @@ def query(
     if sum((series is not None, cdf, bool(levels or histogram))) > 1:
         raise OperatorError("--series, --cdf and --quantile or --histogram: ask for one of them at a time")
     if histogram and start is not None:
-        raise OperatorError("--start: a window has its own; name its --end, or leave both out")
+        raise OperatorError("--start: a window has its own start; name its --end, or leave both out")
     with _service(url, api_key) as client:
         zone = client.timezone(stream) if form == "table" else None  # other formats use UTC
         if histogram:

@@ -152,7 +152,7 @@ async def _say_what_happens(settings: Settings, reader: PublicReader, report: Re
         report.say(f"page and API: {address(settings.api)}    (Ctrl-C ends it)")
     if door.is_open and settings.api.keys is None and settings.api.proxy_header is None:
         whose = "everybody on this machine" if is_loopback(settings.api.host) else "EVERYBODY WHO REACHES IT"
-        report.say(f"no API keys are asked for: {whose} may read the released values")
+        report.say(f"no API key is required: {whose} may read the released values")
     for stream in settings.streams:
         now = await _progress(stream, reader)
         if now.until_us is None:

@@ -85,7 +85,7 @@ class LedgerFile:
 def missing(name: str) -> str:
     """Return the error for a ledger that does not exist."""
     return (
-        f"{name} does not exist, so nobody knows what was measured before; restore it, or, before the very "
+        f"{name} does not exist, so it is unknown what was measured before; restore it, or, before the very "
         "first start with it, make it with stream-app new-ledger"
     )
 

@@ -63,7 +63,7 @@ class WitnessTopic:
             policy = facts.cleanup_policy or "that this user may not see"
             raise OperatorError(
                 f"outputs: topic {topic} has cleanup.policy {policy}, so releases would be forgotten and "
-                "noised again; set it to compact, or name another topic"
+                "get noise again; set it to compact, or name another topic"
             )
         if facts.partitions != 1:
             raise OperatorError(

@@ -260,7 +260,7 @@ class KafkaSource:
     def _foreign(self) -> OperatorError:
         return OperatorError(
             f"topic {self._topic}: it no longer holds the records that come next; they were deleted before "
-            "they were counted, or it was created anew: give the stream another name"
+            "they were counted, or it was created again: give the stream another name"
         )
 
 

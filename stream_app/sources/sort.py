@@ -81,7 +81,7 @@ def _check_note(path: Path, directory: Path, content: Mapping[str, str]) -> None
     note = directory / "replay.json"
     noted = json.loads(note.read_bytes()) if note.exists() else {}
     if any(noted.get(key, value) != value for key, value in content.items()):
-        raise OperatorError(f"{path}: it is not the file whose replay began; put that back, or start anew")
+        raise OperatorError(f"{path}: it is not the file whose replay began; put that back, or start again")
     if "order" in content and noted != content:
         write_durably(note, [json.dumps(content).encode()])
 

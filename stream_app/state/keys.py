@@ -70,7 +70,7 @@ TABLE = (
 GLOBAL_TABLE = (
     KeyKind("pub:ledger", "hash", "reserve", "the source's", "stream:epoch: 'number entry'; tag: the source"),
     KeyKind("pub:names", "set", "open_epoch", "the store's", "names of streams; tag: streams"),
-    KeyKind("pub:states", "hash", "decide_alerts", "the store's", "rule: where it stands; tag: !alerts"),
+    KeyKind("pub:states", "hash", "decide_alerts", "the store's", "rule: its state; tag: !alerts"),
     KeyKind("pub:decided", "hash", "decide_alerts", "the store's", "stream: seq decided on; tag: !alerts"),
     KeyKind("pub:outbox", "stream", "decide_alerts", "the last 10,000", "transitions; tag: !alerts"),
     KeyKind("pub:transitions:<stream>", "stream", "decide_alerts", "the last 1,000",

@@ -96,7 +96,7 @@ def _losses(info: Mapping[str, Any], settings: Mapping[str, str]) -> Iterator[st
         yield "has appendonly no, so a crash loses releases; set appendonly yes and appendfsync always"
     appendfsync = settings.get("appendfsync")
     if appendfsync is None:
-        yield "does not tell its appendfsync; grant CONFIG GET to this user"
+        yield "does not show its appendfsync; grant CONFIG GET to this user"
     elif appendfsync != "always":
         yield f"has appendfsync {appendfsync}, so a crash loses releases; set appendfsync always"
     if settings.get("no-appendfsync-on-rewrite") == "yes":

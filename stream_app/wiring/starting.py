@@ -83,7 +83,7 @@ def _noted(stream: str, settings: Settings) -> bool:
 def _warn_of_first(unknown: Sequence[str]) -> None:
     log.warning(
         "%s: neither the store nor the witness nor state.dir knows of an earlier start, so counting begins; "
-        "if there was one, stop now and restore them, or what was released is noised again (the key ledger "
+        "if there was one, stop now and restore them, or the same counts get noise again (the key ledger "
         "keeps a record elsewhere, by which a start notices it)",
         ", ".join(unknown),
     )

@@ -59,7 +59,9 @@ def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for path in ("file", "file/state", "dangling"):
         for use in (state_directory, check_directory):
-            with pytest.raises(OperatorError, match=r"^state\.dir: .* is no directory; name another place"):
+            with pytest.raises(
+                OperatorError, match=r"^state\.dir: .* is not a directory; name another place"
+            ):
                 use("state.dir", tmp_path / path)
     check_directory("state.dir", tmp_path / "new" / "state")
     assert not (tmp_path / "new").exists()

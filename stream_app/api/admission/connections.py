@@ -265,6 +265,6 @@ class _Wire(h11.Connection):
         """Return the next event. Raises: h11.RemoteProtocolError for bad requests, or body without length."""
         event = super().next_event()
         if isinstance(event, h11.Request) and any(name == b"transfer-encoding" for name, _ in event.headers):
-            self.complaint = "Transfer-Encoding is not taken; send the body with its Content-Length"
+            self.complaint = "Transfer-Encoding is not accepted; send the body with its Content-Length"
             raise h11.RemoteProtocolError(self.complaint, HTTPStatus.LENGTH_REQUIRED)
         return event

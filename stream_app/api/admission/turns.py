@@ -89,7 +89,7 @@ class LongTurns:
         queue = self._waiting.setdefault(reader, deque())
         if len(queue) >= self._most_waiting:
             raise TooManyError(
-                f"{len(queue)} of your questions wait already, the most that may; ask again later"
+                f"{len(queue)} of your questions are waiting already, which is the limit; ask again later"
             )
         turn = asyncio.get_running_loop().create_future()
         queue.append(turn)
@@ -146,11 +146,11 @@ class Places:
         """Take a place. Args: reader, None to count only in the total. Raises: TooManyError."""
         if self.held >= self._together:
             raise TooManyError(
-                f"{self._together} {self._what} are open, the most ({self._keys[0]}); try again later"
+                f"{self._together} {self._what} are open, the limit ({self._keys[0]}); try again later"
             )
         if reader is not None and self._held[reader] >= self._each:
             raise TooManyError(
-                f"{self._each} {self._what} of yours are open, the most ({self._keys[1]}); close some"
+                f"{self._each} {self._what} of yours are open, the limit ({self._keys[1]}); close some"
             )
         self._held[reader or ""] += 1
 

@@ -43,7 +43,7 @@ class KeysQuery(SlicesQuery):
 class HeatQuery(SlicesQuery):
     """A value over time."""
 
-    rows: Annotated[int, Field(ge=2, le=256, description="at most so many ranges of the value")] = 32
+    rows: Annotated[int, Field(ge=2, le=256, description="the largest number of ranges of the value")] = 32
 
 
 class QuantileSlicesQuery(SlicesQuery):
@@ -129,7 +129,7 @@ class HeatAnswer(Released):
     key: str | None
     start: list[float] = Field(description="of each slice, seconds since 1970")
     end: list[float]
-    edges: list[float] = Field(description="of the ranges of the value; one more than there are")
+    edges: list[float] = Field(description="edges of the ranges of the value; one more than ranges")
     counts: list[list[float]]
     stderr: list[list[float]]
     note: str
@@ -219,7 +219,7 @@ class AlertTransitions(Released):
     """The last changes of the rules over a stream, oldest first."""
 
     transitions: list[AlertTransition]
-    kept: int = Field(description="at most so many are kept; older ones are forgotten")
+    kept: int = Field(description="the largest number that is kept; older ones are deleted")
 
 
 class AlertMarks(Released):

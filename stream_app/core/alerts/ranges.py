@@ -103,7 +103,7 @@ def edge_of(buckets: Buckets, point: float) -> int:
         return nearest
     inner = edges[1:-1]
     near = " and ".join(f"{edge:g}" for edge in np.sort(inner[np.abs(inner - point).argsort()[:2]]))
-    raise ValueError(f"{point:g} is no edge between two buckets; the nearest are {near}")
+    raise ValueError(f"{point:g} is not an edge between two buckets; the nearest are {near}")
 
 
 def places_of(condition: Condition, cells: Cells) -> Places:

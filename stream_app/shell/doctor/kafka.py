@@ -72,7 +72,7 @@ async def _topic(
     except OperatorError as refusal:
         yield Finding(what, "fail", str(refusal))
     if not facts.cleanup_policy:
-        said = "settings may not be described by this user; see yourself that it has cleanup.policy=delete"
+        said = "settings may not be described by this user; check yourself that it has cleanup.policy=delete"
         yield Finding(what, "warn", f"{source.topic}: its {said}")
     records = await _newest(cluster, source.topic, facts)
     if not records:

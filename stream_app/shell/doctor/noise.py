@@ -55,7 +55,9 @@ async def _running_epoch(store: RedisStore, keys: NoiseKeys, url: str, stream: S
     if isinstance(stream.source, TopicSettings) and await _is_closed_by_a_worker(url, stream.name):
         said = "another worker closes it, and this one has no keys of its stored noise: it would be refused"
         return Finding(what, "fail", f"{said}; give all workers one secrets.key_file")
-    said = "the keys of the running epoch are not here: closed from here it would end where it stands"
+    said = (
+        "the keys of the running epoch are not on this machine: if this worker closed it, it would end early"
+    )
     remedy = "start with the state.dir or secrets.key_file that it began with"
     return Finding(what, "warn", f"{said}; {remedy}")
 

@@ -67,7 +67,7 @@ def check_tls(files: TlsSettings) -> None:
         )
     except (OSError, ValueError):  # ssl.SSLError is an OSError
         raise OperatorError(
-            f"api.tls: {files.certificate} and {files.key} are no certificate with its key in PEM, or the "
+            f"api.tls: {files.certificate} and {files.key} are not a certificate and its key in PEM, or the "
             "key has a password; correct them"
         ) from None
 

@@ -30,9 +30,11 @@ async def redis_findings(settings: Settings) -> list[Finding]:
     except OperatorError as refusal:
         return [Finding("redis.url", "fail", str(refusal).removeprefix("redis.url: "))]
     if settings.redis.accept is None:
-        first = Finding("redis.url", "ok", "keeps what it acknowledges, evicts nothing")
+        first = Finding("redis.url", "ok", "keeps acknowledged writes, evicts nothing")
     else:
-        first = Finding("redis.accept", "warn", "may lose what it acknowledged; a lost release is made twice")
+        first = Finding(
+            "redis.accept", "warn", "may lose acknowledged writes; a lost release would be made twice"
+        )
     found = [first, await _clock(url)]
     found += [finding async for finding in _readers(settings, url)]
     if settings.alerts.rules:
@@ -49,7 +51,7 @@ async def _clock(url: str) -> Finding:
         seconds, microseconds = await execute(redis, "TIME")
         skew_s = int(seconds) + int(microseconds) / 1e6 - (before_s + time.time()) / 2
     except (RedisError, OSError) as failure:
-        return Finding("redis clock", "fail", f"it does not tell the time ({failure}); grant +time")
+        return Finding("redis clock", "fail", f"its clock cannot be read ({failure}); grant +time")
     finally:
         await redis.aclose()
     said = f"the store's clock is {abs(skew_s):.2f} s {'ahead of' if skew_s > 0 else 'behind'} this machine's"

@@ -69,8 +69,8 @@ def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[
         cell = Counted.by(stream).cell
         of = f" in the count of {cell}" if cell else " within an epoch" if stream.declared.tree.epochs else ""
         yield (
-            f"{stream.name}: epsilon {in_decimals(epsilon)} is the smallest that errs at most {error:g} "
-            f"events{of} ({stream.declared.tree.workload}, root mean square); "
+            f"{stream.name}: epsilon {in_decimals(epsilon)} is the smallest with an error of at most "
+            f"{error:g} events{of} ({stream.declared.tree.workload}, root mean square); "
             f"it is {in_decimals(stream.declared.privacy.epsilon)} now"
         )
 

@@ -295,7 +295,9 @@ def test_one_address_has_so_many_connections_and_no_more() -> None:
             await asyncio.sleep(0.1)
             answer = await said(port, GET % b"/healthz")
             assert answer.startswith(b"HTTP/1.1 429")
-            assert b"8 connections of yours are open, the most (api.limits.connections_per_address)" in answer
+            assert (
+                b"8 connections of yours are open, the limit (api.limits.connections_per_address)" in answer
+            )
             async with asyncio.timeout(20):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
                 writer.write(GET % b"/healthz")
@@ -322,7 +324,7 @@ def test_a_reader_follows_so_many_streams_and_no_more() -> None:
             for path in (b"/v1/streams/departures/events", b"/v1/overview/events"):
                 answer = await said(port, GET % path)
                 assert answer.startswith(b"HTTP/1.1 429")
-                assert b"3 streams of events of yours are open, the most (api.limits.followers)" in answer
+                assert b"3 streams of events of yours are open, the limit (api.limits.followers)" in answer
             held[0].close()
             await asyncio.sleep(0.3)
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

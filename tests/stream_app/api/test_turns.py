@@ -57,7 +57,7 @@ def test_readers_take_turns_for_what_takes_long() -> None:
         one = asyncio.create_task(work("one"))
         await asyncio.sleep(0)
         assert order == ["many", "one"]  # one of each at once
-        with pytest.raises(TooManyError, match="3 of your questions wait already"):
+        with pytest.raises(TooManyError, match="3 of your questions are waiting already"):
             await work("many")
         third = asyncio.create_task(work("third"))
         await asyncio.sleep(0)
@@ -116,7 +116,7 @@ def test_places_are_limited_in_all_and_for_each() -> None:
     ):
         places.take("a")
     places.take(None)  # of a proxy
-    with pytest.raises(TooManyError, match=r"3 connections are open, the most \(api.limits.connections\)"):
+    with pytest.raises(TooManyError, match=r"3 connections are open, the limit \(api.limits.connections\)"):
         places.take("b")
     places.give_back("a")
     places.take("b")

@@ -109,7 +109,7 @@ def test_both_clients_and_the_terminal_give_the_same_exact_answers() -> None:
 def check_blocking(url: str, bins: dict[str, np.ndarray]) -> None:
     with Client(url) as client:
         found = client.series("departures", kind="bin", step=2)
-        with pytest.raises(ClientError, match="method: is for view=consistent"):
+        with pytest.raises(ClientError, match="method: needs view=consistent"):
             client.series("departures", method="isotonic")
         assert all((column == bins[name]).all() for name, column in found.columns().items())
         assert [one.seq for one in (next(client.follow("departures", after)) for after in (None, 0, 3))] == [

@@ -146,7 +146,7 @@ def test_the_environment_names_another_cluster() -> None:
         ("group: counts", "grup: counts", "kafka.grup is not a known key; did you mean group?"),
         ("group: counts", "security.protocol: tls", 'security.protocol "tls": must be one of plaintext, ssl'),
         ("group: counts", "security.protocol: sasl_ssl", "kafka.sasl.username is missing; security.protocol"),
-        ("web.clicks", "web/clicks", 'source.topic "web/clicks": is no name of a topic'),
+        ("web.clicks", "web/clicks", 'source.topic "web/clicks": is not a topic name'),
         ("start: latest", "start: now", 'source.start "now": must be earliest, latest, or an instant'),
         (
             "start: latest}\n    time: {",
@@ -157,7 +157,7 @@ def test_the_environment_names_another_cluster() -> None:
         ("start: latest", "format: csv", "source.columns name the values of csv records"),
         ("start: latest", "columns: [at]", "source.columns name the values of csv records"),
         ("start: latest", "format: csv, columns: [at, at]", "must be a list of different names"),
-        ("start: latest", "file: a.ndjson", "source.file stands beside topic; keep one"),
+        ("start: latest", "file: a.ndjson", "source.file is given beside topic; keep one"),
         ("grace: 30s, ", "", "time.grace is missing"),
     ],
 )

@@ -92,12 +92,12 @@ WINDOWED = "keys: {field: c, list: [a], mode: window, window: 1h}"
         (
             "epsilon: 1.0",
             "epsilom: 1.0",
-            "app.yaml:9: streams.departures.privacy.epsilon is missing; add it; is epsilom meant to be it?",
+            "app.yaml:9: streams.departures.privacy.epsilon is missing; add it; is epsilom a misspelling",
         ),
         (
             "streams:",
             "strams:",
-            "app.yaml:4: streams names no stream; add one under it; is strams meant to be it?",
+            "app.yaml:4: streams names no stream; add one under it; is strams a misspelling of it?",
         ),
         ("epsilon: 1.0", "epsilon: 1.0, unti: event", "privacy.unti is not a known key; did you mean unit?"),
         ("epsilon: 1.0", "epsilon: -1", "privacy.epsilon -1: must be a number above zero"),
@@ -158,7 +158,7 @@ WINDOWED = "keys: {field: c, list: [a], mode: window, window: 1h}"
         (
             "departures:",
             "departures:\n    keys: {field: c, list: [a], other: false, total: true}",
-            "keys.total of one key is that key",
+            "keys.total is not needed for one key",
         ),
         (
             "departures:",
@@ -189,7 +189,7 @@ WINDOWED = "keys: {field: c, list: [a], mode: window, window: 1h}"
         (
             "departures:",
             "departures:\n    value: {field: d, min: 0, max: 1, buckets: 2, mode: window, window: 7h}",
-            "value.window must be whole bins, and time.epoch whole windows",
+            "value.window must be a whole number of bins, and time.epoch of windows",
         ),
         (
             "departures:",
@@ -296,7 +296,7 @@ def test_a_wrong_key_or_value_is_one_line_with_its_remedy(tmp_path, written, ins
 
 
 def test_a_live_stream_must_say_its_grace(tmp_path):
-    assert "time.grace is missing; say how long late events" in refusal(
+    assert "time.grace is missing; say how long to wait for late events" in refusal(
         tmp_path, LIVE.replace("grace: 90s, ", "")
     )
 

@@ -101,7 +101,7 @@ class TestOverABroker:
         monkeypatch.setattr(KafkaAdminClient, "describe_configs", settings_untold)
         found = examined(tmp_path, bootstrap_servers, [GOOD])
         assert [state for state, _ in found] == ["ok", "warn", "ok"]
-        assert "see yourself that it has cleanup.policy=delete" in found[1][1]
+        assert "check yourself that it has cleanup.policy=delete" in found[1][1]
 
     @pytest.mark.parametrize(
         ("partitions", "policy", "state"),

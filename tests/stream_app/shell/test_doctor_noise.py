@@ -107,7 +107,7 @@ class TestOnARealStore:
     def test_keys_of_a_machine_that_is_gone(self, tmp_path: Path, url: str) -> None:
         opened(tmp_path, url, "gone", KeyFiles(tmp_path / "elsewhere"))
         ending = examined(tmp_path, url, "gone", TOPIC)
-        assert (ending.state, "would end where it stands" in ending.said) == ("warn", True)
+        assert (ending.state, "it would end early" in ending.said) == ("warn", True)
 
     def test_a_causal_stream_has_no_keys(self, tmp_path: Path, url: str) -> None:
         opened(tmp_path, url, "causal", KeyFiles(tmp_path / "elsewhere"), "causal", lease_s=60)

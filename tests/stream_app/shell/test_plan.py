@@ -211,7 +211,7 @@ def test_smallest_epsilon_is_printed(tmp_path: Path) -> None:
     assert shown.exit_code == 0
     lines = shown.output.splitlines()
     assert [line.split(":")[0] for line in lines] == ["clicks", "visits"]
-    assert all("is the smallest that errs at most 15 events" in line for line in lines)
+    assert all("is the smallest with an error of at most 15 events" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_levels_over_epochs_are_set_beside_added_totals(tmp_path: Path) -> None:
     asked = ["plan", "--config", str(config), "--stream", "clicks", "--target-rmse", "20"]
     answered = CliRunner().invoke(main, asked)
     assert answered.exit_code == 0
-    assert "errs at most 20 events within an epoch (prefix" in answered.output
+    assert "an error of at most 20 events within an epoch (prefix" in answered.output
     assert "Over epochs" not in plan(tmp_path).output
 
 

@@ -78,7 +78,7 @@ def test_what_cannot_be_moved_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(OperatorError, match=r"e\.ndjson is not there"):
+    with pytest.raises(OperatorError, match=r"e\.ndjson does not exist"):
         produce(Production(tmp_path / "e.ndjson", "t", "127.0.0.1:1"))
 
 
@@ -86,7 +86,7 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     ("servers", "line"),
     [
         ("127.0.0.1:1", "^produce: topic t on 127.0.0.1:1: .*`make kafka` starts a broker"),
-        ("127.0.0.1:1,nowhere", "^kafka: nowhere is no address; write host:port"),
+        ("127.0.0.1:1,nowhere", "^kafka: nowhere is not an address; write host:port"),
     ],
 )
 def test_no_broker_is_one_line_with_the_remedy(tmp_path: Path, servers: str, line: str) -> None:

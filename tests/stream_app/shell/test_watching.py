@@ -58,7 +58,7 @@ def test_a_distance_is_planned_for_so_many_events(config: list[str]) -> None:
     assert "alerts.rules.moved: " in said.output
     assert "add --events NUMBER" in said.output
     clock = CliRunner().invoke(main, ["plan-alert", *config, "--rule", "silent"])
-    assert clock.output.startswith("silent: looks at the clock")
+    assert clock.output.startswith("silent: uses the clock")
     assert len(clock.output.splitlines()) == 1
     said = CliRunner().invoke(main, ["plan-alert", *config, "--rule", "nothing"])
     assert "it has busy, one, each, tail, share, moved, silent" in said.output

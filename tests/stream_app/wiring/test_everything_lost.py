@@ -65,7 +65,7 @@ def test_with_a_ledger_elsewhere_the_same_file_is_not_noised_again_without_a_wor
         text = f"kafka: {{bootstrap_servers: '{servers}'}}\nledger: {{topic: ledger-{uuid4().hex[:8]}}}"
     directory = tmp_path / "service"
     config = configured(directory, text)
-    with pytest.raises(OperatorError, match=rf"^ledger\.{kind}: .* nobody knows what was measured before"):
+    with pytest.raises(OperatorError, match=rf"^ledger\.{kind}: .* it is unknown what was measured before"):
         count(config)
     asyncio.run(new_ledger(load(config)))
     with caplog.at_level(logging.WARNING):
