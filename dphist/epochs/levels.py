@@ -10,7 +10,6 @@ running count of the open epoch. Its predicted error is exact.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -201,25 +200,3 @@ class EpochLevels:
             return published_law(design, 0, design.horizon), decoder_weights(design).rounding_units
         law, rounding = live_error(design, design.horizon)
         return law, rounding * UNITS_PER_COUNT
-
-
-def range_weights_of_epochs(design: EpochLevels, epochs: int, inside: Sequence[float]) -> list[FloatArray]:
-    """Return the weights of the best linear unbiased estimate of a weighted sum of complete epochs' counts.
-
-    Args: epochs, how many are complete; inside (epochs,), the weight of each epoch's count (1 in a range).
-    Returns: weights on the epochs' published totals (epochs,), then on the nodes' own values of each level.
-    Cost: O(epochs).
-    """
-    alphas: list[FloatArray] = [np.asarray(inside, np.float64)]
-    for k in design.branching:
-        # All nodes of a level have equal variances, so a correction is divided evenly among the children.
-        nodes = len(alphas[-1]) // k
-        alphas.append(alphas[-1][: nodes * k].reshape(nodes, k).mean(axis=1))
-    reach, own = alphas[-1], []
-    for level in range(len(design.branching) - 1, -1, -1):
-        passed = reach * (design.children_weights[level] / (1 << WEIGHT_BITS))
-        own.append(reach - passed)
-        k, below = design.branching[level], alphas[level].copy()
-        below[: len(reach) * k] += np.repeat(passed - alphas[level + 1], k)
-        reach = below
-    return [reach, *own[::-1]]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dphist import AnticipatingCounter, Estimate, SeededNoise, TreeCounter, plan_tree
 from dphist.epochs.counter import EpochLevelsCounter, EpochLevelsSnapshot
-from dphist.epochs.levels import EpochLevels, range_weights_of_epochs
+from dphist.epochs.levels import EpochLevels
 from dphist.laws.law import WeightedNoise, discrete_laplace_variance
 from dphist.planning.epochs import plan_epoch_levels
 from dphist.privacy import path_epsilon
@@ -71,19 +71,6 @@ def test_the_count_of_complete_epochs_is_the_best_linear_estimate(
     assert found.value == pytest.approx(float(weights @ values), abs=1e-3 + found.rounding)
     assert found.variance == pytest.approx(variance, rel=1e-5)
     assert float(design.complete_variance(epochs)) == pytest.approx(variance, rel=1e-9)
-
-
-@examples(40)
-@given(levels(), st.integers(1, 19), st.data())
-def test_any_range_of_epochs_has_its_dense_weights(
-    design: EpochLevels, epochs: int, data: st.DataObject
-) -> None:
-    a = data.draw(st.integers(0, epochs - 1))
-    b = data.draw(st.integers(a + 1, epochs))
-    expected, _ = least_squares_estimate(*dense(design, epochs), a, b)
-    inside = [float(a <= epoch < b) for epoch in range(epochs)]
-    found = np.concatenate(range_weights_of_epochs(design, epochs, inside))
-    assert found == pytest.approx(expected, abs=1e-5)
 
 
 @examples(30)
