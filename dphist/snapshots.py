@@ -35,13 +35,13 @@ class FirstVersion:
     header: str
     forms: Callable[..., dict[str, Form]]
 
-    def read(self, data: bytes) -> tuple[dict[str, Form], bytes]:
-        """Return the list of parts, and the contents. Raises: ValueError for a header that is cut off."""
+    def read(self, data: bytes) -> tuple[dict[str, Form], int]:
+        """Return the list of parts, and where the contents begin. Raises: ValueError for a short header."""
         header = struct.Struct(self.header)
         stop = len(self.start) + header.size
         if len(data) < stop:
             raise ValueError("the header is cut off")
-        return self.forms(len(data) - stop, *header.unpack_from(data, len(self.start))), data[stop:]
+        return self.forms(len(data) - stop, *header.unpack_from(data, len(self.start))), stop
 
 
 @dataclass(frozen=True)
@@ -91,31 +91,31 @@ class Snapshot:
             )
         known = {field.name for field in fields(cls)}
         try:
-            parts = _parts(*(cls.first_version.read(data) if first else _read(data)))
+            parts = _parts(data, *(cls.first_version.read(data) if first else _read(data)))
             return cls(**{name: part for name, part in parts.items() if name in known})
         except (AttributeError, KeyError, TypeError, ValueError):
             raise ValueError(f"{cls.noun}: the stored bytes are damaged") from None
 
 
-def _read(data: bytes) -> tuple[dict[str, Form], bytes]:
-    """Return the list of parts, and the contents."""
-    line, _, contents = data[_START.size :].partition(b"\n")
-    return json.loads(line), contents
+def _read(data: bytes) -> tuple[dict[str, Form], int]:
+    """Return the list of parts, and where the contents begin. Raises: ValueError if the line does not end."""
+    end = data.index(b"\n")
+    return json.loads(data[_START.size : end]), end + 1
 
 
-def _parts(forms: Mapping[str, Form], contents: bytes) -> dict[str, Any]:
+def _parts(data: bytes, forms: Mapping[str, Form], start: int) -> dict[str, Any]:
     """Return the parts by name. Raises: ValueError for contents of another size than the forms say."""
-    parts, start = dict[str, Any](), 0
+    parts = dict[str, Any]()
     for name, form in forms.items():
         if isinstance(form, int):
             parts[name] = form
         elif isinstance(form, dict):
-            parts[name] = contents[start : start + form["bytes"]]
+            parts[name] = data[start : start + form["bytes"]]
             start += form["bytes"]
         else:
-            values = np.frombuffer(contents, "<i8", math.prod(form), start)
+            values = np.frombuffer(data, "<i8", math.prod(form), start)
             parts[name] = values.astype(np.int64).reshape(form)
             start += values.nbytes
-    if start != len(contents):
+    if start != len(data):
         raise ValueError("contents of another size")
     return parts
