@@ -95,7 +95,7 @@ class SourceLedger:
         """Return the entry with its log's name, or as an older version reserved it, without newer fields."""
         entry = replace(entry, log=next(iter(self._logs), None))
         for known in await self._store.ledger(entry.source):
-            if replace(known, user=entry.user, log=entry.log) == entry:
+            if replace(known, user=entry.user, log=entry.log, time=entry.time) == entry:
                 return known
         return entry
 

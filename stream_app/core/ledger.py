@@ -97,6 +97,7 @@ def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerE
         neighbours=privacy.neighbours,
         until_us=declared.until_us,
         user=None if privacy.per_user is None else privacy.per_user.field,
+        time=f"{declared.time.field} {declared.time.format}",
     )
 
 
@@ -158,6 +159,8 @@ def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[L
     """Return the first entry of every other stream or strategy that counts events which ``new`` will count.
 
     Each entry's period reaches as far as its stream will ever count, not only to the end of the open epochs.
+    Periods can be disjoint only if both streams read the same time from an event: an order of January may be
+    paid in February. Of an entry without its time field nobody knows that.
 
     >>> live = LedgerEntry("file:a", "s", 0, 0, 10, "1", "event", "h")
     >>> later = LedgerEntry("file:a", "t", 0, 10, 20, "1", "event", "h")
@@ -169,7 +172,7 @@ def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[L
     return tuple(
         min(epochs, key=lambda entry: entry.start_us)
         for epochs in before.values()
-        if _overlap(_period(epochs), _period([new]))
+        if new.time is None or _time(epochs) != new.time or _overlap(_period(epochs), _period([new]))
     )
 
 
@@ -184,6 +187,11 @@ def _period(epochs: Sequence[LedgerEntry]) -> tuple[int, int | None]:
     """Return the start and the end of the period that a stream with these epochs counts; None: no end."""
     ends = [entry.until_us for entry in epochs if entry.until_us is not None]
     return min(entry.start_us for entry in epochs), max(ends) if len(ends) == len(epochs) else None
+
+
+def _time(epochs: Sequence[LedgerEntry]) -> str | None:
+    """Return the time that a stream reads from an event; older entries of the same strategy may lack it."""
+    return next((entry.time for entry in epochs if entry.time is not None), None)
 
 
 def _overlap(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool:
@@ -240,6 +248,7 @@ def entry_to_json(entry: LedgerEntry) -> bytes:
         "lost": False,
         "user": None,
         "log": None,
+        "time": None,
     }  # entries written before these fields existed keep their text
     return canonical_json({k: v for k, v in asdict(entry).items() if not (k in newer and v == newer[k])})
 

@@ -248,6 +248,7 @@ class LedgerEntry:
         lost: whether only the ledger outside the store knew the entry when a worker started.
         user: the field that names the user; None for the unit event, and in entries of older versions.
         log: the log's own name if the source is a group: the log then has a ledger under this name as well.
+        time: the field that holds an event's time, and its format; None in entries of older versions.
     """
 
     source: str
@@ -264,6 +265,7 @@ class LedgerEntry:
     lost: bool = False
     user: str | None = None
     log: str | None = None
+    time: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ def entry(
         strategy,
         neighbours=neighbours,
         until_us=until_us,
+        time="ts iso8601",
     )
 
 
@@ -127,6 +128,31 @@ def test_streams_that_will_ever_count_one_event_measure_it_again(
     later = replace(before, epoch=7, start_us=before.start_us + 70, end_us=before.start_us + 80)
     assert bool(measured_before([before, later], new)) == is_again
     assert bool(measured_before([later, before], new)) == is_again
+
+
+@pytest.mark.parametrize(
+    ("before", "later", "is_again"),
+    [
+        ("ordered_at iso8601", "ordered_at iso8601", False),
+        ("ordered_at iso8601", "paid_at iso8601", True),  # an order of January may be paid in February
+        ("at s", "at ms", True),  # one number is two instants
+        (None, "ordered_at iso8601", True),  # an older version did not write which time it read
+        ("ordered_at iso8601", None, True),
+        (None, None, True),
+    ],
+)
+def test_periods_are_disjoint_only_if_both_streams_read_the_same_time(
+    before: str | None, later: str | None, is_again: bool
+) -> None:
+    january = replace(replay("a", 0, 31), time=before)
+    february = replace(replay("b", 31, 59), time=later)
+    assert bool(measured_before([january], february)) == is_again
+
+
+def test_a_stream_that_began_in_an_older_version_has_the_time_of_its_newer_epochs() -> None:
+    old = replace(replay("a", 0, 31), time=None)
+    new = replace(replay("a", 0, 31), epoch=1, start_us=10, end_us=20)
+    assert measured_before([old, new], replay("b", 31, 59)) == ()
 
 
 def test_epochs_of_one_stream_are_never_a_second_measurement() -> None:
