@@ -120,7 +120,7 @@ def _check(condition: Condition, streams: Mapping[str, StreamSettings]) -> None:
         line = f"names the stream {condition.stream}, which is not here; known: {known}"
         raise condition.error("stream", line)
     if condition.measure == "no_data":
-        if stream.source.replay is not None:
+        if stream.declared.source.replay is not None:
             raise condition.error(
                 "stream", f"no_data is for live streams; {stream.name} replays the past, take it out"
             )

@@ -10,6 +10,7 @@ from typing import Literal
 from stream_app.config import values
 from stream_app.config.document import ConfigError, Section
 from stream_app.config.settings import KafkaSettings, OutputSettings, TopicSettings
+from stream_app.core.declaration import Log, LogFormat
 
 KAFKA_SERVERS = "STREAM_APP_KAFKA_BOOTSTRAP_SERVERS"
 KAFKA_PASSWORD = "STREAM_APP_KAFKA_SASL_PASSWORD"
@@ -55,19 +56,15 @@ def _security(section: Section, path: Path) -> dict[str, str]:
     return {key: value for key, value in given.items() if value is not None}
 
 
-def read_topic(section: Section, path: Path) -> TopicSettings:
-    """Read a source that names a topic."""
+def read_topic(section: Section, path: Path) -> tuple[Log, TopicSettings]:
+    """Read a source that names a topic: its public part, and how it is read."""
     topic = section.take("topic", topic_name)
-    form: Literal["json", "csv", "avro"] = section.take(
-        "format", values.one_of("json", "csv", "avro"), "json"
-    )
+    form: LogFormat = section.take("format", values.one_of("json", "csv", "avro"), "json")
     columns: tuple[str, ...] = section.take("columns", _columns, ())
     authority = section.take(REGISTRY_CA, values.text, None)
+    name = section.take("group", values.name, "") or f"topic:{topic}"
     settings = TopicSettings(
-        identity=section.take("group", values.name, "") or f"topic:{topic}",
         topic=topic,
-        format=form,
-        columns=columns,
         start=section.take("start", _start, "earliest"),
         schema_registry=section.take("schema_registry", _registry, None),
         schema_registry_ca=None if authority is None else (path.parent / authority).absolute(),
@@ -83,7 +80,7 @@ def read_topic(section: Section, path: Path) -> TopicSettings:
         raise section.error("schema_registry", said)
     if authority is not None and not (settings.schema_registry or "").startswith("https:"):
         raise section.error(REGISTRY_CA, "belongs to a registry of https://; correct one of them")
-    return settings
+    return Log(name, form, None, topic=topic, columns=columns), settings
 
 
 def read_outputs(value: object) -> tuple[OutputSettings, ...]:

@@ -27,9 +27,9 @@ from stream_app.config.settings import (
     StreamSettings,
     TopicSettings,
 )
-from stream_app.config.source import declared_log, log_of, read_source
+from stream_app.config.source import log_of, read_source
 from stream_app.core.bins import Binning
-from stream_app.core.declaration import Declaration, Time, TimeFormat, Tree
+from stream_app.core.declaration import Declaration, Log, Time, TimeFormat, Tree
 from stream_app.core.instants import format_instant
 
 _BIN = values.duration_between("100ms", "36500d", "each bin is closed, gets noise and is stored separately")
@@ -164,7 +164,7 @@ def _reading(stream: StreamSettings) -> tuple[object, ...]:
     source, time = stream.source, stream.declared.time
     if isinstance(source, SourceSettings):
         source = replace(source, file=source.file.resolve())
-    return source, time.field, time.format
+    return stream.declared.source, source, time.field, time.format
 
 
 def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
@@ -173,11 +173,11 @@ def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
     except ValueError as refusal:
         raise streams.error(name, str(refusal)) from None
     section = streams.section(name)
-    source = read_source(section.section("source"), path)
-    time = _time(section.section("time"), source)
+    log, source = read_source(section.section("source"), path)
+    time = _time(section.section("time"), log)
     privacy, accept = read_privacy(section.section("privacy"))
     declared = Declaration(
-        source=declared_log(source),
+        source=log,
         time=time,
         privacy=privacy,
         tree=_tree(section.section("tree")),
@@ -191,8 +191,8 @@ def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
     check_axes(section, stream)
     _check_start(section, stream)
     edges = {"time.first": time.first_us}
-    if isinstance(source, SourceSettings) and source.replay is not None:
-        edges = {"source.replay.from": source.replay.from_us, "source.replay.to": source.replay.to_us}
+    if log.replay is not None:
+        edges = {"source.replay.from": log.replay.from_us, "source.replay.to": log.replay.to_us}
     for key, edge_us in edges.items():
         _check_edge(
             section, key, edge_us, Binning(stream.declared.time.bin_us, stream.declared.time.timezone)
@@ -200,11 +200,11 @@ def _stream(streams: Section, name: str, path: Path) -> StreamSettings:
     return stream
 
 
-def _time(section: Section, source: SourceSettings | TopicSettings) -> Time:
-    replay = source.replay
+def _time(section: Section, log: Log) -> Time:
+    replay = log.replay
     field = section.take("field", values.text)
     form: TimeFormat
-    if isinstance(source, TopicSettings) and field == "@timestamp":
+    if log.topic is not None and field == "@timestamp":
         form = section.take("format", values.one_of("ms"), "ms")
     else:
         form = section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))

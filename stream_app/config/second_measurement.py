@@ -42,7 +42,7 @@ def check_measurements(
     """
     known = {source: list(entries) for source, entries in (ledgers or {}).items()}
     for stream in chain.from_iterable(by_log(streams)):
-        ledger = known.setdefault(stream.source.identity, [])
+        ledger = known.setdefault(stream.declared.source.name, [])
         if stream.name in begun or any(entry.stream == stream.name for entry in ledger):
             continue
         entry = first_measurement(stream, now_us)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from stream_app.core.alerts.rules import Rule
-from stream_app.core.declaration import Declaration, Replay
+from stream_app.core.declaration import Declaration
 
 EMBEDDED = "embedded:"  # prefix of a redis.url that starts the service's own server in a directory
 DAY_US = 86_400_000_000
@@ -98,51 +98,34 @@ class OperatorSettings:
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """A file as an event log.
+    """How a file is read as an event log; its public part is the stream's declared ``Log``.
 
     Args:
-        identity: the source's name in the ledger, which adds up its measurements: its group, or its path.
         file: its path.
-        format: "ndjson" or "csv".
         start: "earliest" or "latest": where a live stream begins in a file that already has events.
-        replay: a virtual clock over the past; None follows the file live.
-        speed: of the replay, in log seconds per second; None is as fast as possible.
+        speed: of a replay, in log seconds per second; None is as fast as possible.
     """
 
-    identity: str
     file: Path
-    format: Literal["ndjson", "csv"]
     start: Literal["earliest", "latest"]
-    replay: Replay | None
     speed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A Kafka topic as an event log.
+    """How a Kafka topic is read as an event log; its public part is the stream's declared ``Log``.
 
     Args:
-        identity: the source's name in the ledger, which adds up its measurements: its group, or the topic.
         topic: its name.
-        format: of a record's value, "json", "csv" or "avro".
-        columns: column names of a CSV topic, whose records have no header line; else empty.
         start: "earliest", "latest", or an instant in microseconds since 1970: the first record written then.
         schema_registry: of an Avro topic, the URL of its registry. SECRET where it holds a password.
         schema_registry_ca: PEM file of certificates to trust for the registry; None for the well-known ones.
     """
 
-    identity: str
     topic: str
-    format: Literal["json", "csv", "avro"]
-    columns: tuple[str, ...]
     start: Literal["earliest", "latest"] | int
     schema_registry: str | None = field(default=None, repr=False)
     schema_registry_ca: Path | None = None
-
-    @property
-    def replay(self) -> None:
-        """None: a topic is always followed live."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,36 +6,32 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-
-from msgspec import structs
+from typing import Literal
 
 from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.kafka import read_topic
 from stream_app.config.settings import SourceSettings, StreamSettings, TopicSettings
-from stream_app.core.declaration import Log, Replay
+from stream_app.core.declaration import Log, LogFormat, Replay
 
 
-def read_source(section: Section, path: Path) -> SourceSettings | TopicSettings:
-    """Read the section ``source`` of a stream."""
+def read_source(section: Section, path: Path) -> tuple[Log, SourceSettings | TopicSettings]:
+    """Read the section ``source`` of a stream: its public part, and how it is read."""
     if "topic" in section.names():
         return read_topic(section, path)
     if "file" not in section.names():
         raise section.error("file", "is missing; name a file, or a topic of Kafka")
     file = (path.parent / section.take("file", values.text)).absolute()
-    replay, speed = _replay(section.section("replay"))
-    settings = SourceSettings(
-        identity=section.take("group", values.name, "") or file_identity(file, path.parent),
-        file=file,
-        format=section.take("format", values.one_of("ndjson", "csv"), "ndjson"),
-        start=section.take("start", values.one_of("earliest", "latest"), "earliest"),
-        replay=replay,
-        speed=speed,
+    name = section.take("group", values.name, "") or file_identity(file, path.parent)
+    form: LogFormat = section.take("format", values.one_of("ndjson", "csv"), "ndjson")
+    start: Literal["earliest", "latest"] = section.take(
+        "start", values.one_of("earliest", "latest"), "earliest"
     )
-    if settings.replay and "start" in section.names():
+    replay, speed = _replay(section.section("replay"))
+    if replay and "start" in section.names():
         raise section.error("start", "is for a live stream; a replay starts at replay.from, take one out")
     section.finish()
-    return settings
+    return Log(name, form, replay), SourceSettings(file, start, speed)
 
 
 def file_identity(file: Path, directory: Path) -> str:
@@ -51,17 +47,16 @@ def log_of(source: SourceSettings | TopicSettings) -> str:
     return f"topic:{source.topic}" if isinstance(source, TopicSettings) else f"file:{source.file.resolve()}"
 
 
-def ledgers_of(source: SourceSettings | TopicSettings, directory: Path) -> tuple[str, ...]:
-    """Return the names of a source's ledgers: its identity, and the log's own name if it is in a group.
+def ledgers_of(stream: StreamSettings, directory: Path) -> tuple[str, ...]:
+    """Return the names of a source's ledgers: the declared one, and the log's own name if it is in a group.
 
     Args: directory, of the configuration.
     """
-    if isinstance(source, TopicSettings):
-        own = f"topic:{source.topic}"
-    else:
-        own = file_identity(source.file, directory)
-    is_group = ":" not in source.identity  # no name of a group holds one
-    return (source.identity, own) if is_group else (source.identity,)
+    name, source = stream.declared.source.name, stream.source
+    if ":" in name:  # no name of a group holds one
+        return (name,)
+    own = log_of(source) if isinstance(source, TopicSettings) else file_identity(source.file, directory)
+    return name, own
 
 
 def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:
@@ -70,14 +65,6 @@ def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:
     for stream in streams:
         groups[log_of(stream.source)].append(stream)
     return list(groups.values())
-
-
-def declared_log(source: SourceSettings | TopicSettings) -> Log:
-    """Return the public part of a source's settings: not where it is, nor how fast it is replayed."""
-    log = Log(source.identity, source.format, source.replay)
-    if isinstance(source, TopicSettings):
-        return structs.replace(log, topic=source.topic, columns=source.columns)
-    return log
 
 
 def _replay(section: Section) -> tuple[Replay | None, float | None]:

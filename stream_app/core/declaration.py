@@ -23,6 +23,7 @@ from stream_app.core.closing import Closing
 from stream_app.core.kinds.kind import Asked
 from stream_app.core.records import EpochRecord
 
+LogFormat = Literal["ndjson", "json", "csv", "avro"]
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
 
 
@@ -38,7 +39,7 @@ class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     Args:
         name: the source's name in the ledger, which adds up its measurements.
-        format: of a record.
+        format: of a record; a file has ndjson or csv, a topic json, csv or avro.
         replay: None for a live stream.
         topic, columns: of a topic; its name, and the names of its columns if it is CSV.
         state_id: of a file, once a worker has opened it: the id of the state directory that reads the file.
@@ -46,7 +47,7 @@ class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     """
 
     name: str
-    format: str
+    format: LogFormat
     replay: Replay | None
     topic: str | None = None
     columns: tuple[str, ...] | None = None

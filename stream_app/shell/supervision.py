@@ -168,7 +168,7 @@ async def _say_what_happens(settings: Settings, reader: PublicReader, report: Re
 
 def _begins(stream: StreamSettings) -> str:
     """Return a text on where counting begins, so that nobody waits for old events that are refused."""
-    if stream.source.replay is not None:
+    if stream.declared.source.replay is not None:
         return "starting"
     first_us = stream.declared.time.first_us
     if first_us is not None:
@@ -189,7 +189,7 @@ async def _show(settings: Settings, reader: PublicReader, report: Report) -> Non
 
 async def _progress(stream: StreamSettings, reader: PublicReader) -> StreamProgress:
     """Return a stream's progress, from public values only."""
-    replay, of_bins = stream.source.replay, None
+    replay, of_bins = stream.declared.source.replay, None
     if replay is not None:
         first, last = stream.declared.time.binning.bin_of([replay.from_us, replay.to_us])
         of_bins = int(last - first)

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from msgspec import structs
 
@@ -22,8 +23,9 @@ from stream_app.ports import Clock, OperatorError, Source
 from stream_app.sources.decode import PlainField, TimeField
 from stream_app.sources.file import FileSource
 from stream_app.sources.kafka import KafkaSource
+from stream_app.sources.lines import FileFormat
 from stream_app.sources.replay import ReplaySource
-from stream_app.sources.topic_records import TopicDecoder, topic_decoder
+from stream_app.sources.topic_records import TopicDecoder, TopicFormat, topic_decoder
 
 
 def cluster_of(kafka: KafkaSettings) -> Cluster:
@@ -36,11 +38,12 @@ def decoder_of(source: TopicSettings, streams: Sequence[StreamSettings]) -> Topi
 
     Raises: OperatorError, one line, for settings that no decoder fits.
     """
+    log = streams[0].declared.source
     return topic_decoder(
-        source.format,
-        _time_field(streams[0]),
-        source.columns,
-        _others(streams),
+        cast("TopicFormat", log.format),
+        time_field(streams[0]),
+        log.columns or (),
+        other_fields(streams),
         source.schema_registry,
         source.schema_registry_ca,
     )
@@ -123,15 +126,20 @@ def _open_file(
     streams: Sequence[StreamSettings], source: SourceSettings, state_dir: Path, clock: Clock
 ) -> Source:
     """Return the open source over a file, with a separate directory for the facts to remember about it."""
-    stream, others = streams[0], _others(streams)
+    stream, others, form = streams[0], other_fields(streams), file_format(streams[0])
     directory = secret_directory(state_dir / "sources" / _reading(stream, source, state_dir))
     if isinstance(clock, ReplayClock):
-        field = _time_field(stream)
-        return ReplaySource.open(source.file, source.format, field, directory, clock.reached_us, others)
-    return FileSource(source.file, source.format, [_time_field(stream), *others], directory)
+        field = time_field(stream)
+        return ReplaySource.open(source.file, form, field, directory, clock.reached_us, others)
+    return FileSource(source.file, form, [time_field(stream), *others], directory)
 
 
-def _others(streams: Sequence[StreamSettings]) -> list[PlainField]:
+def file_format(stream: StreamSettings) -> FileFormat:
+    """Return the format of a stream's file; the configuration reads no other for a file."""
+    return cast("FileFormat", stream.declared.source.format)
+
+
+def other_fields(streams: Sequence[StreamSettings]) -> list[PlainField]:
     """Return the fields other than the time that any of the streams uses."""
     return [
         PlainField(path)
@@ -139,7 +147,8 @@ def _others(streams: Sequence[StreamSettings]) -> list[PlainField]:
     ]
 
 
-def _time_field(stream: StreamSettings) -> TimeField:
+def time_field(stream: StreamSettings) -> TimeField:
+    """Return the field that holds an event's time."""
     return TimeField(stream.declared.time.field, stream.declared.time.format)
 
 
@@ -151,5 +160,5 @@ def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) ->
     file = source.file.resolve()
     seen_from_state = os.path.relpath(file, state_dir.resolve())
     time = stream.declared.time
-    facts = (seen_from_state, source.format, time.field, time.format)
+    facts = (seen_from_state, stream.declared.source.format, time.field, time.format)
     return f"{file.stem}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"

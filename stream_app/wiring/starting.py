@@ -30,7 +30,7 @@ def ledger_of(
     stream: StreamSettings, settings: Settings, store: Store, outside: OutsideLedger | None
 ) -> SourceLedger:
     """Return the ledger of a stream's source."""
-    _, *logs = ledgers_of(stream.source, settings.file.parent)
+    _, *logs = ledgers_of(stream, settings.file.parent)
     return SourceLedger(store, stream.accept, logs, outside)
 
 
@@ -47,7 +47,7 @@ async def check_start(
     OperatorError.
     """
     sources = dict.fromkeys(
-        name for stream in settings.streams for name in ledgers_of(stream.source, settings.file.parent)
+        name for stream in settings.streams for name in ledgers_of(stream, settings.file.parent)
     )
     if outside is not None:
         kept = await outside.entries()
@@ -56,7 +56,7 @@ async def check_start(
     begun, unknown = set[str](), list[str]()
     for stream in settings.streams:
         witnessed = await witnesses[stream.name].head(stream.name)
-        known = await store.ledger(stream.source.identity)
+        known = await store.ledger(stream.declared.source.name)
         _check_not_lost(stream, known, None if witnessed is None else RowLink.of(witnessed[1]).epoch, outside)
         if witnessed is not None:
             begun.add(stream.name)
@@ -67,7 +67,7 @@ async def check_start(
             unknown.append(stream.name)
     logs: dict[str, list[str]] = defaultdict(list)
     for stream in settings.streams:
-        identity, *own = ledgers_of(stream.source, settings.file.parent)
+        identity, *own = ledgers_of(stream, settings.file.parent)
         logs[identity] += own
     ledgers = {source: await measured(store, source, names) for source, names in logs.items()}
     check_measurements(settings.streams, now_us, ledgers, begun)

@@ -291,7 +291,7 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
         Keeping(kept.keep_us / 1e6, kept.most_bytes, kept.content),
     )
     adapters.resources.callback(letters.close)
-    identity = streams[0].source.identity
+    identity = streams[0].declared.source.name
     source = watch_source(log, identity, adapters.metrics)
     dead_letters = watch_dead_letters(letters, identity, adapters.metrics)
     strategies = [named_by(log, planned(stream), settings.state_dir) for stream in streams]
@@ -362,17 +362,17 @@ async def _close(close: Callable[[], Awaitable[None]]) -> None:
 
 def _live_closings(settings: Settings) -> dict[str, Closing]:
     """Return the closing instants of live streams; a replay's bins are in the past and never overdue."""
-    live = [stream for stream in settings.streams if stream.source.replay is None]
+    live = [stream for stream in settings.streams if stream.declared.source.replay is None]
     return {stream.name: stream.declared.time.closing for stream in live}
 
 
 def _clock(streams: Sequence[StreamSettings], wall: Clock) -> Clock:
-    source = streams[0].source
-    if isinstance(source, TopicSettings) or source.replay is None:
+    replay, source = streams[0].declared.source.replay, streams[0].source
+    if replay is None or isinstance(source, TopicSettings):
         return wall
     return ReplayClock(
-        source.replay.from_us,
-        source.replay.to_us + max(stream.declared.time.grace_us for stream in streams),
+        replay.from_us,
+        replay.to_us + max(stream.declared.time.grace_us for stream in streams),
         source.speed,
         REPLAY_STRIDE_BINS * max(stream.declared.time.bin_us for stream in streams),
     )

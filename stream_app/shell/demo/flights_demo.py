@@ -56,7 +56,6 @@ def _moved(settings: Settings, state: Path) -> Settings:
 
 def _paced(stream: StreamSettings, pace: float | None) -> StreamSettings:
     source = _replayed(stream)
-    assert source.replay is not None
     return replace(stream, source=replace(source, speed=pace))
 
 

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from stream_app.config import ConfigError, Settings, file_identity, load_text
 from stream_app.config.load import MOST_BINS
 from stream_app.config.values import format_duration, positive_duration_us
@@ -113,9 +115,9 @@ def replay_settings(
         raise OperatorError(_of_options(str(refusal), name)) from None
     (stream,) = settings.streams
     # The ledger is in the state directory, so a file's name is relative to it, not to the working directory.
-    identity = file_identity(file, Path(state))
-    source = replace(stream.source, identity=identity)
-    return replace(settings, streams=(replace(stream, source=source),))
+    log = structs.replace(stream.declared.source, name=file_identity(file, Path(state)))
+    declared = structs.replace(stream.declared, source=log)
+    return replace(settings, streams=(replace(stream, declared=declared),))
 
 
 def _read(option: str, text: str, parse: Callable[[str], int]) -> int:

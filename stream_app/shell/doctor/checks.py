@@ -19,9 +19,8 @@ from stream_app.shell.doctor.kafka import kafka_findings
 from stream_app.shell.doctor.noise import key_file_findings
 from stream_app.shell.doctor.redis import redis_findings
 from stream_app.shell.supervision import family
-from stream_app.sources.decode import PlainField, TimeField
 from stream_app.sources.lines import open_lines
-from stream_app.wiring.event_logs import why_unreadable
+from stream_app.wiring.event_logs import file_format, other_fields, time_field, why_unreadable
 from stream_app.wiring.workers import outside_ledger
 
 MIB = 1 << 20
@@ -78,9 +77,9 @@ def _file(stream: StreamSettings, source: SourceSettings) -> Iterator[Finding]:
     yield Finding(what, "ok", f"{file} can be read")
     if not file.stat().st_size:
         return
-    at = TimeField(stream.declared.time.field, stream.declared.time.format)
+    at = time_field(stream)
     try:
-        with open_lines(file, source.format, [at, *map(PlainField, stream.declared.cell_fields)]) as lines:
+        with open_lines(file, file_format(stream), [at, *other_fields([stream])]) as lines:
             start = lines.first_position
             batch = lines.read(start, lines.after_last_line(start))
     except OperatorError as refusal:

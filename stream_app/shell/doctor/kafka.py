@@ -13,7 +13,7 @@ from stream_app.kafka_cluster import Cluster, TopicFacts, answers, check_keeps_r
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor.findings import Finding, sampled
 from stream_app.sources.decode import Decoded, TimeField
-from stream_app.wiring.event_logs import decoder_of
+from stream_app.wiring.event_logs import decoder_of, time_field
 
 SAMPLE_RECORDS = 100
 AHEAD_S = 5.0
@@ -78,7 +78,7 @@ async def _topic(
     if not records:
         yield Finding(what, "ok", f"{source.topic} has no events yet")
         return
-    field = TimeField(stream.declared.time.field, stream.declared.time.format)
+    field = time_field(stream)
     try:
         [ready] = await decoder.prepare([[record.value for record in records]])
     except OSError as failure:

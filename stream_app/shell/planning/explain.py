@@ -66,8 +66,8 @@ def promises(settings: Settings, now_us: int) -> Iterator[str]:
     It assumes that each stream runs one epoch, live streams from now. Earlier measurements are in the store's
     ledger, which the API shows under /v1/streams/NAME/privacy.
     """
-    for source in dict.fromkeys(stream.source.identity for stream in settings.streams):
-        streams = [stream for stream in settings.streams if stream.source.identity == source]
+    for source in dict.fromkeys(stream.declared.source.name for stream in settings.streams):
+        streams = [stream for stream in settings.streams if stream.declared.source.name == source]
         yield from statement(source, [_entry(stream, now_us) for stream in streams]).sentences()
         for stream in streams:
             yield _neighbours(stream)

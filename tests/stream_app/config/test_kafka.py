@@ -40,8 +40,7 @@ def refusal(written: str, instead: str) -> str:
 def test_a_topic_is_read_with_its_defaults() -> None:
     settings = read()
     assert settings.kafka == KafkaSettings("one:9092,two:9092", "counts", {})
-    assert settings.streams[0].source == TopicSettings("topic:web.clicks", "web.clicks", "json", (), "latest")
-    assert settings.streams[0].source.replay is None
+    assert settings.streams[0].source == TopicSettings("web.clicks", "latest")
 
 
 def test_what_is_declared_names_the_topic_and_no_server() -> None:
@@ -58,8 +57,9 @@ def test_what_is_declared_names_the_topic_and_no_server() -> None:
 
 def test_csv_records_and_a_start_at_an_instant() -> None:
     text = TEXT.replace("start: latest", "format: csv, columns: [id, at], start: 1970-01-01T00:00:02Z")
-    source = read(text).streams[0].source
-    assert source == TopicSettings("topic:web.clicks", "web.clicks", "csv", ("id", "at"), 2_000_000)
+    [stream] = read(text).streams
+    assert stream.source == TopicSettings("web.clicks", 2_000_000)
+    assert (stream.declared.source.format, stream.declared.source.columns) == ("csv", ("id", "at"))
 
 
 def test_avro_records_need_a_registry_whose_password_is_shown_nowhere() -> None:
@@ -67,7 +67,8 @@ def test_avro_records_need_a_registry_whose_password_is_shown_nowhere() -> None:
     settings = read(TEXT.replace("start: latest", f'format: avro, schema_registry: "{url}"'))
     source = settings.streams[0].source
     assert isinstance(source, TopicSettings)
-    assert (source.format, source.schema_registry) == ("avro", url.rstrip("/"))
+    assert settings.streams[0].declared.source.format == "avro"
+    assert source.schema_registry == url.rstrip("/")
     assert "hunter2" not in repr(settings) + str(settings.streams[0].declared)
     assert "schema_registry" in refusal("start: latest", "format: avro")
     assert "belongs to format: avro" in refusal("start: latest", "schema_registry: http://registry:8081")

@@ -57,9 +57,10 @@ def test_a_replay_is_read_exactly(tmp_path):
     assert stream.name == "departures"
     assert stream.source.file == tmp_path / "flights.ndjson"
     assert stream.source.speed == 9 * 86_400
-    assert (stream.source.replay.to_us - stream.source.replay.from_us) // stream.declared.time.bin_us == 8_760
+    replay, time = stream.declared.source.replay, stream.declared.time
+    assert (replay.to_us - replay.from_us) // time.bin_us == 8_760
     assert (stream.declared.time.epoch_bins, stream.declared.time.grace_us) == (8_760, 0)
-    assert stream.declared.time.first_us == stream.source.replay.from_us
+    assert time.first_us == replay.from_us
     assert stream.declared.privacy.epsilon == 1
     assert stream.declared.privacy.private
     assert (stream.declared.tree.release, stream.declared.late) == ("anticipating", "next_bin")
@@ -340,12 +341,12 @@ def test_one_file_has_one_identity_however_it_is_spelled(tmp_path):
     (tmp_path / "alias.ndjson").symlink_to(tmp_path / "flights.ndjson")
     spellings = ["flights.ndjson", "./x/../flights.ndjson", str(tmp_path / "flights.ndjson"), "alias.ndjson"]
     read_all = [read(tmp_path, REPLAY.replace("flights.ndjson", spelling)) for spelling in spellings]
-    assert {settings.streams[0].source.identity for settings in read_all} == {"file:flights.ndjson"}
+    assert {settings.streams[0].declared.source.name for settings in read_all} == {"file:flights.ndjson"}
 
 
 def test_sources_about_the_same_people_share_a_ledger_by_their_group(tmp_path):
     text = LIVE.replace("start: latest", "start: latest, group: visitors")
-    assert read(tmp_path, text).streams[0].source.identity == "visitors"
+    assert read(tmp_path, text).streams[0].declared.source.name == "visitors"
 
 
 @pytest.mark.parametrize(

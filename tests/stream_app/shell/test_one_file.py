@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stream_app.config.plans import planned
 from stream_app.config.settings import SourceSettings
 from stream_app.ports import OperatorError
 from stream_app.shell.demo.one_file import replay_settings
@@ -52,7 +53,7 @@ def test_a_file_has_one_name_in_the_ledger_wherever_the_command_is_given(tmp_pat
         (stream,) = replay_settings(Path(file), **options).streams
         assert isinstance(stream.source, SourceSettings)
         assert stream.source.file.resolve() == tmp_path.resolve() / "data/events.csv"
-        names.add(stream.source.identity)
+        names |= {stream.declared.source.name, planned(stream).source}
     assert names == {"file:../data/events.csv"}
 
 
