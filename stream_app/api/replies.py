@@ -43,7 +43,7 @@ async def long_turn(request: Request) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def making_turn(request: Request) -> AsyncIterator[None]:
-    """Hold the turn for a cached computation of seconds: one runs at a time, and readers take turns.
+    """Hold the turn for a computation that takes seconds and is then cached; the turns are one by one.
 
     Raises: as ``long_turn``.
     """

@@ -40,37 +40,39 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ApiPort:
     """Whether to serve the API, and the configuration key that errors should name for the port."""
 
     port_key: str = "api.port"
     is_open: bool = True
 
 
-_DOOR = Door()
+_API_PORT = ApiPort()
 
 
-async def run_service(settings: Settings, report: Report, ending: Ending, door: Door = _DOOR) -> int:
+async def run_service(
+    settings: Settings, report: Report, ending: Ending, api_port: ApiPort = _API_PORT
+) -> int:
     """Run worker and API in separate processes with separate Redis users; return the exit status.
 
-    Args: door; if it is closed, nobody is served and no port is used.
+    Args: api_port; if it is not open, the API does not run and no port is used.
     Returns: 0 after Ctrl-C, the requested end, or a completed replay; 2 after an operator's error.
     Raises: OperatorError, one line, if it cannot start.
     """
     check_files(settings.streams)
     check_operator(settings.operator)
-    if door.is_open:
-        await check_port(settings.api, door.port_key)
+    if api_port.is_open:
+        await check_port(settings.api, api_port.port_key)
     status = COMPLETE
 
     async def work() -> None:
         nonlocal status
         async with redis_server(settings) as connected, open_reader(connected) as reader:
             try:
-                await _say_what_happens(settings, reader, report, door)
+                await _say_what_happens(settings, reader, report, api_port)
             except OSError as failure:
                 raise OperatorError(f"redis.api_url: {failure}") from None
-            status = await _watch(connected, reader, report, ending, door)
+            status = await _watch(connected, reader, report, ending, api_port)
 
     try:
         async with asyncio.timeout(ending.seconds):
@@ -80,7 +82,7 @@ async def run_service(settings: Settings, report: Report, ending: Ending, door: 
     return status
 
 
-async def check_port(api: ApiSettings, key: str = _DOOR.port_key) -> None:
+async def check_port(api: ApiSettings, key: str = _API_PORT.port_key) -> None:
     """Check that the API can listen on its port, before anything is measured.
 
     Args: key, the name of the port in errors.
@@ -104,7 +106,9 @@ def family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-async def _watch(settings: Settings, reader: PublicReader, report: Report, ending: Ending, door: Door) -> int:
+async def _watch(
+    settings: Settings, reader: PublicReader, report: Report, ending: Ending, api_port: ApiPort
+) -> int:
     """Run the children and show progress until one refuses to run or the requested work is done."""
     # The API and alerts get no access to the store's secret half, to metrics or to events.
     public = replace(settings.redis, url=None, accept=None)
@@ -114,7 +118,7 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, endin
     api_only = replace(alerts_only, redis=api_redis, kafka=None, alerts=AlertSettings())
     worker = asyncio.ensure_future(run_child(Role("worker", settings), report.say))
     progress = asyncio.ensure_future(_follow(settings, reader, report))
-    reading = [Role("api", api_only)] if door.is_open else []
+    reading = [Role("api", api_only)] if api_port.is_open else []
     watching = [Role("alerts", alerts_only)] if settings.alerts.rules else []
     apis = [asyncio.ensure_future(run_child(role, report.say)) for role in reading]
     alerts = [asyncio.ensure_future(run_child(role, report.say)) for role in watching]
@@ -146,11 +150,13 @@ def address(api: ApiSettings) -> str:
     return f"http{'s' if api.tls else ''}://{host}:{api.port}/"
 
 
-async def _say_what_happens(settings: Settings, reader: PublicReader, report: Report, door: Door) -> None:
+async def _say_what_happens(
+    settings: Settings, reader: PublicReader, report: Report, api_port: ApiPort
+) -> None:
     """Print who is served, and how this start continues from earlier state."""
-    if door.is_open:
+    if api_port.is_open:
         report.say(f"page and API: {address(settings.api)}    (Ctrl-C ends it)")
-    if door.is_open and settings.api.keys is None and settings.api.proxy_header is None:
+    if api_port.is_open and settings.api.keys is None and settings.api.proxy_header is None:
         whose = "everybody on this machine" if is_loopback(settings.api.host) else "EVERYBODY WHO REACHES IT"
         report.say(f"no API key is required: {whose} may read the released values")
     for stream in settings.streams:

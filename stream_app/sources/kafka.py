@@ -265,7 +265,7 @@ class KafkaSource:
 
 
 class _Records(NamedTuple):
-    """Records with a value as columns, the refused records, and where records that wait begin."""
+    """Records of one read: those with a value as columns, and the refused ones."""
 
     offsets: Int64Array
     timestamps_ms: list[int]

@@ -13,7 +13,7 @@ from stream_app.shell.demo.flights import write_flights
 from stream_app.shell.demo.progress import Report, open_report
 from stream_app.shell.examples import example
 from stream_app.shell.options import read_pace
-from stream_app.shell.supervision import Door, Ending, run_service
+from stream_app.shell.supervision import ApiPort, Ending, run_service
 from stream_app.wiring.public import open_reader
 from stream_app.wiring.workers import redis_server
 
@@ -27,7 +27,7 @@ def run(seconds: float | None, speed: str | None, port: int | None, state: Path 
     try:
         _make_events(_replayed(settings.streams[0]).file, report)
         settings = asyncio.run(_measurement(settings, fresh, report))
-        return asyncio.run(run_service(settings, report, Ending(seconds), Door("--port")))
+        return asyncio.run(run_service(settings, report, Ending(seconds), ApiPort("--port")))
     finally:
         report.close()
 

@@ -16,7 +16,7 @@ from stream_app.shell.demo.flights import write_flights
 from stream_app.shell.demo.progress import Report, open_report
 from stream_app.shell.examples import example
 from stream_app.shell.options import read_pace
-from stream_app.shell.supervision import Door, Ending, run_service
+from stream_app.shell.supervision import ApiPort, Ending, run_service
 
 STATE = Path("state/demo-kafka")
 PACE = "3h/s"
@@ -54,7 +54,7 @@ async def _run(settings: Settings, file: Path, pace: str, ending: Ending, report
     topic, servers = stream.source.topic, settings.kafka.bootstrap_servers
     async with _producing(servers, topic, file, pace):
         report.say(f"topic {topic} on {servers}: the departures of 2013 at {pace}, their times moved to now")
-        return await run_service(settings, report, ending, Door("--port"))
+        return await run_service(settings, report, ending, ApiPort("--port"))
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from stream_app.ports import OperatorError
 from stream_app.shell.demo.progress import open_report
 from stream_app.shell.ending import COMPLETE
 from stream_app.shell.options import read_pace
-from stream_app.shell.supervision import Door, Ending, run_service
+from stream_app.shell.supervision import ApiPort, Ending, run_service
 from stream_app.wiring.event_logs import why_unreadable
 
 # Configuration keys and the options that set them, for error messages.
@@ -46,8 +46,8 @@ def run_replay(file: Path, serve: bool, **options: Any) -> int:
         raise OperatorError(f"FILE: {why}")
     report = open_report()
     try:
-        ending, door = Ending(when_complete=not serve), Door("--port", is_open=serve)
-        status = asyncio.run(run_service(settings, report, ending, door))
+        ending, api_port = Ending(when_complete=not serve), ApiPort("--port", is_open=serve)
+        status = asyncio.run(run_service(settings, report, ending, api_port))
         if status == COMPLETE and not serve:
             report.say(
                 f"what was released stays in {options['state']}; --serve beside the same options serves it"

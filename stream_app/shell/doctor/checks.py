@@ -42,7 +42,7 @@ async def examine(settings: Settings) -> list[Finding]:
     findings += _measurements(settings)
     findings += key_file_findings(settings)
     findings += await _ledger(settings)
-    findings += _doors(settings)
+    findings += _ports(settings)
     findings += await redis_findings(settings)
     findings += await kafka_findings(settings)
     return findings
@@ -125,8 +125,8 @@ def _nearest(directory: Path) -> Path:
     return directory
 
 
-def _doors(settings: Settings) -> Iterator[Finding]:
-    yield _door("api.port", settings.api.host, settings.api.port, "/healthz", '"status"')
+def _ports(settings: Settings) -> Iterator[Finding]:
+    yield _port("api.port", settings.api.host, settings.api.port, "/healthz", '"status"')
     if settings.operator is None:
         yield Finding("operator.port", "ok", "closed: nobody can scrape lag and late records")
         return
@@ -135,10 +135,10 @@ def _doors(settings: Settings) -> Iterator[Finding]:
         check_operator(settings.operator)
     except OperatorError as refusal:
         yield Finding("operator.host", "fail", str(refusal).removeprefix("operator.host: "))
-    yield _door("operator.port", host, port, "/metrics", "stream_app_", settings.operator.token)
+    yield _port("operator.port", host, port, "/metrics", "stream_app_", settings.operator.token)
 
 
-def _door(what: str, host: str, port: int, path: str, sign: str, token: str | None = None) -> Finding:
+def _port(what: str, host: str, port: int, path: str, sign: str, token: str | None = None) -> Finding:
     """Return whether a port is free or already served by this service."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:

@@ -139,7 +139,7 @@ def test_a_key_that_is_taken_out_opens_nothing_more_and_ends_what_it_opened() ->
         async def nothing() -> Message:
             return {"type": "http.request", "body": b"", "more_body": False}
 
-        door = Access(follower, rules)
+        access = Access(follower, rules)
         said = {"Host": "localhost"} | bearer("k-one")
         headers = [(name.lower().encode(), value.encode()) for name, value in said.items()]
         scope = {
@@ -148,17 +148,17 @@ def test_a_key_that_is_taken_out_opens_nothing_more_and_ends_what_it_opened() ->
             "headers": headers,
             "client": ("::1", 1),
         }
-        following = asyncio.create_task(door(scope, nothing, collect))
+        following = asyncio.create_task(access(scope, nothing, collect))
         await read.wait()
         rules.keys = (KEYS[0], ApiKey("one", digest_of("k-one"), frozenset({"views"})))
         gone.set()
         await following
         assert [message.get("body") for message in sent] == [None, b"first", b""]
         assert sent[-1]["more_body"] is False
-        for left in (KEYS[:1], ()):  # no key at all is not a door without keys
+        for left in (KEYS[:1], ()):  # an empty list of keys is not access without keys
             rules.keys = left
             sent.clear()
-            await door(scope, nothing, collect)
+            await access(scope, nothing, collect)
             assert sent[0]["status"] == 401
 
     asyncio.run(run())

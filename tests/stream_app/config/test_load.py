@@ -412,10 +412,10 @@ def test_options_of_a_mechanism_are_declared_where_they_are_written(tmp_path):
         planned(read(tmp_path, REPLAY.replace("departures:", unfit, 1)).streams[0])
 
 
-def test_the_operators_door_is_closed_unless_its_port_is_written(tmp_path):
+def test_the_operators_endpoint_is_closed_unless_its_port_is_written(tmp_path):
     assert read(tmp_path, LIVE).operator is None
-    door = read(tmp_path, LIVE + "operator: {port: 9464}\n").operator
-    assert (door.host, door.port) == ("127.0.0.1", 9464)
+    operator = read(tmp_path, LIVE + "operator: {port: 9464}\n").operator
+    assert (operator.host, operator.port) == ("127.0.0.1", 9464)
     assert "operator.port is missing" in refusal(tmp_path, LIVE + "operator: {host: 0.0.0.0}\n")
 
 

@@ -29,18 +29,18 @@ EXACT = strategy_of(design_of((2, 3)))
 
 
 class OneWriter(MemoryWitness):
-    """A witness that listens to the worker that claimed it last, as a topic does."""
+    """A witness that accepts rows only from the worker that claimed it last, as a topic does."""
 
     def __init__(self) -> None:
         super().__init__()
         self.claims = 0
 
-    def seen_by_a_worker(self) -> _Door:
-        """Return one worker's way to it."""
-        return _Door(self)
+    def seen_by_a_worker(self) -> _WorkersWitness:
+        """Return the witness as one worker uses it."""
+        return _WorkersWitness(self)
 
 
-class _Door:
+class _WorkersWitness:
     def __init__(self, witness: OneWriter) -> None:
         self._witness = witness
         self._claim = 0
