@@ -151,7 +151,7 @@ def test_files_commands_symbols_and_links_of_a_document_are_there(document: str)
     assert broken_links(document) == []
 
 
-def test_what_is_not_there_is_found() -> None:
+def test_missing_files_commands_and_symbols_are_found() -> None:
     text = (
         "`core/nowhere.py`, `stream_app/{core,nowhere}/`, `make nothing`, `stream-app count`, "
         "`stream-app run --nothing`, `dphist.TreeShape`, `dphist.Nothing`, `python -m nowhere`\n"

@@ -45,7 +45,7 @@ async def refused(stores: Stores) -> tuple[int, list[int]]:
     return number, await stores.store.refused_ahead(stores.stream, "0")
 
 
-async def test_what_is_set_aside_holds_no_position_and_counts_nowhere_yet(stores: Stores) -> None:
+async def test_a_record_set_aside_delays_no_position_and_is_in_no_cell_yet(stores: Stores) -> None:
     await set_aside(stores)
     assert (await loaded(stores)).partitions["0"].position == 8
     assert await refused(stores) == (0, [])
@@ -65,7 +65,7 @@ async def test_a_late_cut_accepts_what_its_open_bin_allows(stores: Stores) -> No
     assert await counts(stores, FIRST_BIN + 9) == {FIRST_BIN + 3: [2, 0, 0], FIRST_BIN + 4: [0, 1, 0]}
 
 
-async def test_it_is_decided_once(stores: Stores) -> None:
+async def test_a_record_set_aside_is_decided_once(stores: Stores) -> None:
     await set_aside(stores)
     assert [await cut(stores, 2), await cut(stores, 2)] == [Reply.DONE, Reply.ALREADY]
     again = setting_aside(0, 8, FAR, PLACES)

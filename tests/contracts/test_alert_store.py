@@ -115,7 +115,7 @@ def test_readers_see_the_last_transitions_of_a_stream_and_not_when_they_were_dec
 
 
 @pytest.mark.parametrize("server_name", SERVERS)
-def test_what_readers_see_is_numbered_and_not_dated(servers: Servers, server_name: str) -> None:
+def test_transitions_for_readers_are_numbered_and_not_dated(servers: Servers, server_name: str) -> None:
     """A stream's ids are instants where the server makes them."""
 
     async def inside() -> None:

@@ -320,7 +320,7 @@ async def test_users_of_windows_that_are_jumped_over_are_forgotten(
     assert sorted(int(name.split(":")[0]) for name in await untallied(stores)) == bins
 
 
-async def test_what_a_user_used_up_of_a_window_stays_where_its_epoch_ends_early(stores: Stores) -> None:
+async def test_a_users_number_in_a_window_stays_if_its_epoch_ends_early(stores: Stores) -> None:
     await opened(stores)
     await stores.store.apply(stores.stream, of_users(0, 2, [(FIRST_BIN, 0, "ann"), (LAST, 0, "ann")]))
     state = await release(stores, 1)

@@ -265,7 +265,7 @@ def test_a_strategy_is_read_back_with_its_kind(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("name", AS_STORED_BEFORE)
-def test_everything_that_is_stored_is_as_it_was(name: str) -> None:
+def test_everything_stored_has_the_pinned_hash(name: str) -> None:
     """States have a hash of their own: version 2 of their format changed their bytes and nothing else."""
     kind = KINDS[name]
     strategy, noise = strategy_of(kind), SeededNoise(5)

@@ -152,7 +152,7 @@ MUTANTS = {
         "take_cuts",
         "redis.call('UNLINK', ahead, ahead_places)",
         "",
-        ahead.test_it_is_decided_once,
+        ahead.test_a_record_set_aside_is_decided_once,
     ),
     "a late cut looks at all that is set aside in one scan": Mutant(
         "scan_ahead",

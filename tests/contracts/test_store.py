@@ -223,7 +223,7 @@ class TestNoise:
             with pytest.raises(ValueError, match="write_noise"):
                 await store.write_noise(stream, nonce, page, data)
 
-    async def test_what_no_epoch_uses_is_discarded(self, stores: Stores) -> None:
+    async def test_noise_that_no_epoch_uses_is_discarded(self, stores: Stores) -> None:
         store, stream = stores.store, stores.stream
         own = self.NOISE.nonce
         places = [(nonce, page) for nonce in (own, "kept", "left") for page in range(2)]

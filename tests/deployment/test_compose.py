@@ -35,7 +35,7 @@ def validate(file: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_it_is_valid_by_the_specification_and_a_misspelt_one_is_not(tmp_path: Path) -> None:
+def test_the_compose_file_is_valid_and_a_misspelt_one_is_not(tmp_path: Path) -> None:
     good = validate(DEPLOY / "compose.yaml")
     assert good.returncode == 0, good.stdout + good.stderr
     for number, (right, wrong) in enumerate(

@@ -52,7 +52,7 @@ def _client(servers: str, process: subprocess.Popen[bytes]) -> KafkaAdminClient:
 
 @pytest.mark.kafka
 @pytest.mark.slow
-def test_it_starts_over_an_empty_folder_and_again_with_its_topics(tmp_path: Path) -> None:
+def test_the_broker_starts_in_an_empty_folder_and_again_with_its_topics(tmp_path: Path) -> None:
     compose: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     given = compose["services"]["kafka"]["environment"]
     loopback = {
@@ -93,7 +93,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
         (["--", "sh", "-c", "echo runs; exec sleep 600"], signal.SIGTERM, -signal.SIGTERM % 256),
     ],
 )
-def test_what_ends_the_command_ends_the_broker(
+def test_ending_the_command_ends_the_broker(
     stopped: tuple[Path, int], command: list[str], ending: signal.Signals, status: int
 ) -> None:
     folder, port = stopped

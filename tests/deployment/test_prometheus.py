@@ -54,7 +54,7 @@ def test_prometheus_reads_the_scrape_configuration_beside_rules_and_token(tmp_pa
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_it_scrapes_every_worker_with_the_token_under_the_name_that_the_rules_ask_for() -> None:
+def test_prometheus_scrapes_every_worker_with_the_token_under_the_rules_job_name() -> None:
     (job,) = yaml.safe_load(SCRAPING.read_text())["scrape_configs"]
     assert f'up{{job="{job["job_name"]}"}}' in RULES.read_text()
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]

@@ -116,7 +116,9 @@ def filled(server: DeployedRedis) -> list[str]:
         return sorted(key.decode() for key in client.scan_iter("*"))
 
 
-def test_it_keeps_what_it_acknowledges_and_the_worker_can_see_that(server: DeployedRedis) -> None:
+def test_the_deployed_redis_keeps_acknowledged_writes_and_the_worker_can_check_it(
+    server: DeployedRedis,
+) -> None:
     asyncio.run(check_safety(server.worker_url))
 
 

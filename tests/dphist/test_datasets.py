@@ -24,7 +24,7 @@ def test_counts_and_half_open_workloads(folder):
     assert datasets.workload("square").tolist() == [[0, 2, 2, 4]]
 
 
-def test_what_is_missing_is_named(folder, monkeypatch):
+def test_a_missing_folder_or_histogram_is_named(folder, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"no histogram 'huge'.*tiny"):
         datasets.counts("huge")
     with pytest.raises(FileNotFoundError, match="no workload 'huge'"):

@@ -57,7 +57,7 @@ def test_a_number_is_what_its_text_says(value: object, fraction: Fraction) -> No
         "1/2/3",
     ],
 )
-def test_what_is_no_positive_number_is_refused_in_one_line(value: object) -> None:
+def test_an_epsilon_that_is_not_positive_is_refused_in_one_line(value: object) -> None:
     with pytest.raises(
         ValueError, match=r"^budget: [^\n]{1,120} is not a finite number above zero"
     ) as refused:

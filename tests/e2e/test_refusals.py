@@ -69,7 +69,7 @@ def test_an_unreachable_redis(tmp_path, text):
     assert "hunter2" not in line
 
 
-def test_a_redis_that_may_lose_acknowledged_writes(tmp_path, text):
+def test_a_redis_that_may_lose_acknowledged_writes_is_refused(tmp_path, text):
     port = free_port()
     options = ["--port", str(port), "--save", "", "--appendonly", "no", "--dir", str(tmp_path)]
     server = subprocess.Popen([find_server(), *options], stdout=subprocess.DEVNULL)
@@ -146,7 +146,7 @@ def _await_port(port: int) -> None:
     ("command", "words"),
     [("api", "no stream is known yet"), ("alerts", "redis.alerts_url: redis: no answer")],
 )
-def test_readers_name_a_redis_that_is_away_and_wait_for_it(tmp_path, text, command, words):
+def test_readers_name_an_unreachable_redis_and_wait_for_it(tmp_path, text, command, words):
     port = free_port()
     rules = 'alerts: {rules: {busy: {when: "count(departures) > 5"}}}\n'
     away = text.replace("embedded:./redis", f"redis://:hunter2@127.0.0.1:{port}/0") + rules

@@ -162,7 +162,7 @@ def test_a_client_with_a_key_reads_and_follows_over_tls(door: Door) -> None:
         assert refused.value.status == 401
 
 
-def test_a_key_is_given_and_taken_back_while_the_service_runs(door: Door) -> None:
+def test_a_key_is_granted_and_revoked_while_the_service_runs(door: Door) -> None:
     def until(status: int) -> None:
         deadline = time.monotonic() + 90
         while door.ask("/v1/streams", "tom").status_code != status:
@@ -197,7 +197,7 @@ def test_browsers_of_one_origin_may_ask(door: Door) -> None:
         assert then.status_code == 200
 
 
-def test_whoever_asks_too_much_waits_and_nobody_else_does(door: Door) -> None:
+def test_only_a_reader_beyond_its_rate_waits(door: Door) -> None:
     transport = httpx.HTTPTransport(verify=door.trust)
     headers = {"Authorization": f"Bearer {door.keys['eve']}"}
     with httpx.Client(base_url=door.url, transport=transport, headers=headers, timeout=60) as eve:

@@ -71,7 +71,7 @@ def test_after_kill_9_releases_go_on_once_the_broker_has_missed_the_dead_worker(
     assert time.monotonic() - stopped_s < 6  # a process leaves after three
 
 
-def test_a_worker_waits_for_a_redis_that_is_away_as_it_starts(cell: Cell) -> None:
+def test_a_worker_that_starts_waits_for_an_unreachable_redis(cell: Cell) -> None:
     cell.kill_redis()
     worker = cell.start("stream_app", "worker", "--config", "app.yaml")
     cell.send(10)

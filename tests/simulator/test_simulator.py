@@ -39,7 +39,7 @@ def test_every_rule_holds_in_many_schedules(first: int) -> None:
         930,  # an epoch that nobody had seen, opened again by a restored store, was held to its first noise
     ],
 )
-def test_seeds_that_once_failed(seed: int) -> None:
+def test_schedules_that_failed_in_the_past_pass(seed: int) -> None:
     run_schedule(seed)
 
 
@@ -97,7 +97,7 @@ def test_time_jumps_and_order_is_drawn() -> None:
     assert simulate(3, order()) == simulate(3, order())
 
 
-def test_waiting_for_nothing_is_found() -> None:
+def test_a_task_that_waits_for_ever_is_a_deadlock() -> None:
     async def forever() -> None:
         await asyncio.get_running_loop().create_future()
 

@@ -77,7 +77,7 @@ def test_an_orphan_leaves_the_address_to_its_successor() -> None:
     asyncio.run(run())
 
 
-def test_what_is_really_taken_is_refused_after_the_patience_and_other_failures_at_once() -> None:
+def test_an_address_in_use_is_refused_after_the_patience_and_other_failures_at_once() -> None:
     tries: list[int] = []
 
     def take(failure: int) -> None:

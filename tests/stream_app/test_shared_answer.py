@@ -35,7 +35,7 @@ class Oracle:
         return number
 
 
-def test_who_asks_while_the_question_is_under_way_gets_a_later_answer() -> None:
+def test_a_caller_during_a_question_gets_the_next_answer() -> None:
     async def run() -> None:
         oracle = Oracle()
         ask = SharedAnswer(oracle)

@@ -16,7 +16,7 @@ def mode_of(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_a_new_one_is_for_its_owner_only_whatever_the_umask(tmp_path: Path) -> None:
+def test_a_new_directory_is_for_its_owner_only_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         made = state_directory("state.dir", tmp_path / "above" / "state")
@@ -26,7 +26,7 @@ def test_a_new_one_is_for_its_owner_only_whatever_the_umask(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o711, 0o707])
-def test_one_that_others_may_enter_is_taken_from_them_and_it_says_so(
+def test_a_directory_that_others_may_enter_is_closed_to_them_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
 ) -> None:
     state = tmp_path / "state"
@@ -40,7 +40,7 @@ def test_one_that_others_may_enter_is_taken_from_them_and_it_says_so(
     assert line.startswith(f"state.dir: others could enter {state} (mode {mode:o}), which holds secrets")
 
 
-def test_one_that_cannot_be_taken_from_others_is_refused(
+def test_a_directory_that_cannot_be_closed_to_others_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root may change every mode, so the refusal of the system is played."""

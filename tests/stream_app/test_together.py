@@ -50,7 +50,7 @@ class Endless:
                 raise self._last
 
 
-def test_it_returns_when_all_loops_have_ended_or_when_one_has() -> None:
+def test_loops_are_awaited_until_all_or_until_one_has_ended() -> None:
     other = Endless()
     asyncio.run(until_all_end(returns_soon(), returns_soon()))
     asyncio.run(until_one_ends(other.run(), returns_soon()))
@@ -82,7 +82,7 @@ def test_the_operators_line_comes_before_what_else_fails_as_loops_end() -> None:
         asyncio.run(until_all_end(breaks(), Endless(REFUSAL).run()))
 
 
-def test_whoever_waits_is_not_marked_as_cancelled_by_a_failure() -> None:
+def test_the_waiting_task_is_not_marked_as_cancelled_by_a_failure() -> None:
     """asyncio.TaskGroup leaves its parent marked before Python 3.13; what cleans up afterwards then fails."""
 
     async def run() -> int:

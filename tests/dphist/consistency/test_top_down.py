@@ -80,7 +80,7 @@ def test_every_family_is_the_closest_to_its_estimates(branching: tuple[int, ...]
         assert found.sum() == pytest.approx(total)
 
 
-def test_what_is_consistent_already_does_not_change() -> None:
+def test_consistent_leaves_do_not_change() -> None:
     counts = np.random.default_rng(4).integers(0, 9, 50).astype(float)
     for spread in (0.0, 3.0):
         variances = [np.full(5, spread), np.full(50, spread)]
@@ -117,6 +117,6 @@ def test_sparse_counts_get_nearer_and_their_sums_do_not_grow() -> None:
         (lambda: top_down([1.0] * 3, 1.0, (4,), [[1.0] * 2]), "3 leaves"),
     ],
 )
-def test_what_does_not_fit_is_refused(call, said) -> None:
+def test_arguments_that_do_not_fit_are_refused(call, said) -> None:
     with pytest.raises(ValueError, match=said):
         call()

@@ -111,7 +111,7 @@ def test_the_data_are_measured_three_times_and_never_chosen_by(transcript):
     assert steps[1][1].size > 250  # dense blocks are cut into bins
 
 
-def test_it_looks_closer_only_where_there_is_something():
+def test_blocks_are_cut_only_where_there_are_events():
     counts = np.zeros(1024, dtype=np.int64)
     counts[700] = 50_000
     made = release("adaptive_tree", counts, 1, noise=SeededNoise(3))

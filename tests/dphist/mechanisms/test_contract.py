@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_same_release_and_another_seed_another(name):
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize(("size", "epsilon"), [(1, 1e-6), (1, 1), (1, 1e6), (2, 1), (3, 1e-6), (17, 1)])
-def test_any_size(name, size, epsilon):
+def test_a_histogram_of_any_size_has_finite_answers(name, size, epsilon):
     made = release(name, example_counts(name, size), epsilon, noise=SeededNoise(6))
     assert np.isfinite(made.counts).all()
     assert np.isfinite(made.answer(example_ranges(name, size))).all()

@@ -46,7 +46,7 @@ def test_the_fit_is_dense_least_squares_over_the_buckets_that_are_left(buckets, 
     np.testing.assert_allclose(runs.solve(), covariance @ model.T @ (precision * counts), atol=1e-7)
 
 
-def test_it_asks_nothing_of_the_data_and_leaves_real_differences(transcript):
+def test_merging_reads_no_data_and_keeps_real_differences(transcript):
     counts = np.repeat([0, 9000, 300, 40_000], [128, 4, 60, 64])
     plain, merged = (transcript("dawa", counts, 1, merge=merge) for merge in (False, True))
     assert [step[0] for step in plain] == [step[0] for step in merged]

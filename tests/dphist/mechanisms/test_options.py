@@ -213,7 +213,7 @@ def test_a_value_is_given_to_the_mechanism_in_the_type_that_it_computes_with(nam
         ("adaptive_tree", {"blocks_share": 0.5, "pieces_share": 0.5}, "leave something for the tree"),
     ],
 )
-def test_what_is_said(name, options, said):
+def test_a_wrong_option_is_refused_with_its_rule(name, options, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         release(name, counts_for(name), 1, noise=SeededNoise(1), **options)
 

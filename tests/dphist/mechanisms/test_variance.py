@@ -67,7 +67,7 @@ RECTANGLES = np.array([[0, 6, 0, 7], [1, 5, 2, 6], [3, 4, 3, 4], [2, 2, 0, 7], [
         ("uniform_grid", 1, {"known_total": True, "constant": 100.0}),
     ],
 )
-def test_on_a_grid(name, vectors, options):
+def test_stated_variance_on_a_grid_is_that_of_the_draws(name, vectors, options):
     counts = np.random.default_rng(5).integers(0, 40, (6, 7))
     stated, found = variance_by_draws(name, counts, RECTANGLES, vectors, options)
     assert (found[[0, 1, 2, 4, 5]] > 0).all()
@@ -86,7 +86,7 @@ def test_on_a_grid(name, vectors, options):
         ("cdf_refined", 2, {"branching": (4, 4), "neighbours": "substitute"}),
     ],
 )
-def test_on_a_line(name, vectors, options):
+def test_stated_variance_on_a_line_is_that_of_the_draws(name, vectors, options):
     counts = np.random.default_rng(5).integers(0, 40, 14)
     ranges = np.array([[0, 14], [0, 5], [3, 9], [7, 8], [4, 4], [6, 14]])
     stated, found = variance_by_draws(name, counts, ranges, vectors, options)
@@ -100,5 +100,5 @@ def test_on_a_line(name, vectors, options):
 @pytest.mark.parametrize(
     ("name", "options"), [("p_hp", {"nonnegative": True}), ("cdf_refined", {"consistent": "squared"})]
 )
-def test_what_is_not_linear_states_none(name, options):
+def test_mechanisms_that_are_not_linear_state_no_variance(name, options):
     assert release(name, np.arange(14), 1, noise=SeededNoise(1), **options).variance([[0, 4]]) is None

@@ -88,7 +88,7 @@ def test_pushes_add_the_error_of_their_own_bin() -> None:
         counter.push(1)
 
 
-def test_what_no_tree_has_is_refused() -> None:
+def test_impossible_reference_trees_are_refused() -> None:
     with pytest.raises(ValueError, match="odd"):
         SubtractionCounter(20, 1, 4, NONE)
     with pytest.raises(ValueError, match="too small"):

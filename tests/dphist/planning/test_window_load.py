@@ -57,7 +57,7 @@ def test_draws_are_those_of_a_release(mechanism: str) -> None:
     assert three.released_bytes == 2 * 3 * 64 * 8
 
 
-def test_what_looks_at_the_counts_is_tried_on_the_hard_ones() -> None:
+def test_mechanisms_that_look_at_counts_are_tried_on_the_slowest_ones() -> None:
     for mechanism in ("mwem", "adaptive_tree", "structure_first"):
         easy, hard = WindowLoad.of(design_of(mechanism, buckets=256), standing).window_draws
         assert hard > 1.3 * easy, mechanism
@@ -87,7 +87,7 @@ def test_more_than_half_a_bin_is_refused_and_what_to_change_is_said() -> None:
         load.check(4_000_000)
 
 
-def test_what_a_mechanism_cannot_do_is_known_before_anything_is_counted() -> None:
+def test_a_mechanisms_limits_are_known_before_anything_is_counted() -> None:
     WindowLoad.of(design_of("dawa", buckets=4096), standing)
     with pytest.raises(ValueError, match=r"^mechanism: dawa_all: "):
         WindowLoad.of(design_of("dawa_all", histograms=1, buckets=2**14), standing)

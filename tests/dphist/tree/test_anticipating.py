@@ -168,7 +168,7 @@ def test_true_counts_come_back_where_nothing_is_private() -> None:
     assert np.array_equal(counter.push_many(counts).published, 2**16 * counts.cumsum(axis=0))
 
 
-def test_what_is_wrong_is_refused_without_a_trace() -> None:
+def test_wrong_arguments_are_refused_and_change_nothing() -> None:
     counter = AnticipatingCounter(plan_tree(5, 1, release="anticipating"), SeededNoise(0))
     counter.push(3)
     before = counter.snapshot().to_bytes()

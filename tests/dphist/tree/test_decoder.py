@@ -131,7 +131,7 @@ def test_a_shift_of_the_stream_moves_every_value_exactly(
 
 @examples(60)
 @given(anticipating_designs(), st.integers(0, 10**6), st.sampled_from([5, 2**20, 2**37]))
-def test_it_is_the_plain_decoder(design: TreeDesign, seed: int, spread: int) -> None:
+def test_the_decoder_equals_a_plain_one(design: TreeDesign, seed: int, spread: int) -> None:
     noise = random_noise(design, seed, spread)
     assert decode_noise(design, noise)[:, 0].tolist() == plain_decode(design, noise, halves_up, int)
 
@@ -196,7 +196,9 @@ class Dense:
 
 @examples(40)
 @given(anticipating_designs(most=40), st.data())
-def test_it_is_weighted_least_squares_and_its_variance(design: TreeDesign, data: st.DataObject) -> None:
+def test_the_decoder_is_weighted_least_squares_with_its_variance(
+    design: TreeDesign, data: st.DataObject
+) -> None:
     dense = Dense(design)
     a = data.draw(st.integers(0, design.horizon - 1))
     b = data.draw(st.integers(a + 1, design.horizon))

@@ -70,7 +70,7 @@ def test_a_bad_branching_is_refused_in_one_line(branching: tuple[int, ...]) -> N
         TreeShape(branching)
 
 
-def test_what_is_outside_the_tree_is_refused() -> None:
+def test_nodes_and_bins_outside_the_tree_are_refused() -> None:
     shape = TreeShape((2, 3))
     for call in (
         lambda: shape.span(0, 0),

@@ -59,7 +59,7 @@ def test_inputs_are_not_changed() -> None:
         ([[1.0], [[1.0], [2.0]]], (2,), (1, 1)),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_arguments_that_do_not_fit_are_refused(
     levels: list[ArrayLike], branching: tuple[int, ...], variances: tuple[float, ...]
 ) -> None:
     with pytest.raises(ValueError, match=r"^(levels|variances): [^\n]+$"):

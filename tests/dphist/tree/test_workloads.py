@@ -145,7 +145,9 @@ WITH_THE_EPOCH = [
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
 @pytest.mark.parametrize(("text", "at_most"), WITH_THE_EPOCH)
-def test_who_asks_for_the_epoch_gets_a_root(release: Release, text: WorkloadText, at_most: float) -> None:
+def test_a_workload_with_the_whole_epoch_gets_a_root(
+    release: Release, text: WorkloadText, at_most: float
+) -> None:
     workload = Workload.of(text)
     design = plan_tree(24, 1, workload, release)
     error = dense_error(design, workload)
@@ -163,7 +165,7 @@ def test_who_asks_for_the_epoch_gets_a_root(release: Release, text: WorkloadText
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
 @pytest.mark.parametrize("workload", ["prefix", "bins", "ranges", "sliding(24)"])
-def test_who_does_not_gets_none(release: Release, workload: str) -> None:
+def test_a_workload_without_the_whole_epoch_gets_no_root(release: Release, workload: str) -> None:
     design = plan_tree(720, 1, workload, release)
     assert design.shape.widths[1] < 720
 

@@ -58,9 +58,7 @@ def good() -> list[tuple[str, str, Any]]:
 
 
 @pytest.mark.parametrize(("mechanism", "option", "value"), good())
-def test_what_may_be_set_reaches_the_mechanism_at_the_same_cost(
-    mechanism: str, option: str, value: Any
-) -> None:
+def test_an_option_reaches_the_mechanism_at_the_same_cost(mechanism: str, option: str, value: Any) -> None:
     design = replace(design_of(mechanism), options=checked_options(mechanism, {option: value}))
     WindowLoad.of(design, float)
     assert WindowDesign.from_json(design.to_json(), design.time) == design
@@ -149,7 +147,7 @@ def test_bad_options_are_named_with_value_and_remedy(
         ("structure_first", {"buckets": 9}),
     ],
 )
-def test_what_does_not_fit_a_histogram_is_known_before_anything_is_counted(
+def test_an_option_that_does_not_fit_the_histogram_is_refused_before_anything_is_counted(
     mechanism: str, options: dict[str, Any]
 ) -> None:
     design = replace(design_of(mechanism), options=checked_options(mechanism, options))

@@ -196,7 +196,7 @@ def test_keys_are_read_again_when_their_file_changes(
     asyncio.run(asyncio.wait_for(run(), 120))
 
 
-def test_what_others_spend_on_a_source_is_shown_without_their_names() -> None:
+def test_the_epsilon_of_other_streams_of_a_source_is_shown_without_their_names() -> None:
     async def run() -> None:
         async with asking(AccessRules(keys=KEYS), source="events.ndjson") as client:
             names = []

@@ -85,7 +85,7 @@ def test_thousands_of_bins_at_once_cost_few_redraws(browser: Browser, backstage:
         assert 2 <= len(asked) <= 6 + 3 * (time.monotonic() - began_s)
 
 
-def test_a_quiet_stream_is_left_in_peace(browser: Browser, backstage: Backstage) -> None:
+def test_a_page_of_a_quiet_stream_sends_few_requests(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([5] * 50)
     with opened(browser, backstage.start() + PAGE) as page:
         shows_seq(page, 50)
@@ -200,7 +200,7 @@ def test_the_promise_is_on_the_page(browser: Browser, backstage: Backstage) -> N
         assert "/streams/departures%20again" in page.url
 
 
-def test_what_protects_nobody_is_marked(browser: Browser, backstage: Backstage) -> None:
+def test_a_page_marks_a_stream_that_is_not_private(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([5] * 30, epsilon="1000000000")
     with opened(browser, backstage.start() + PAGE) as page:
         expect(page.locator("#not-private")).to_contain_text("not private")
@@ -261,7 +261,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_looks(browser: Browser, backstage: Backstage, look: str) -> None:
+def test_the_page_fits_in_each_theme_and_size(browser: Browser, backstage: Backstage, look: str) -> None:
     backstage.stream(day_and_night(24 * 30), epoch_bins=24 * 60)
     with opened(browser, backstage.start() + PAGE, **LOOKS[look]) as page:
         shows_seq(page, 24 * 30)

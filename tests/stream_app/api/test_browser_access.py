@@ -74,7 +74,7 @@ def show_everything(page: Page) -> None:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_nothing_grave_is_found(browser: Browser, site: str, look: str) -> None:
+def test_no_page_has_a_serious_accessibility_fault(browser: Browser, site: str, look: str) -> None:
     found = []
     for path in PAGES:
         with opened(browser, site + path, **LOOKS[look]) as page:

@@ -43,7 +43,7 @@ def test_every_stream_shows_its_number_with_its_error(browser: Browser, backstag
         expect(page.locator("#stream-name")).to_have_text("departures")
 
 
-def test_it_follows_streams_and_new_ones(browser: Browser, backstage: Backstage) -> None:
+def test_the_overview_follows_streams_and_shows_new_ones(browser: Browser, backstage: Backstage) -> None:
     stream = backstage.stream([40] * 10)
     with opened(browser, backstage.start()) as page:
         number = card(page, "departures").get_by_test_id("value")

@@ -87,7 +87,7 @@ def test_no_place_says_private_once_a_sibling_is_in_the_ledger(epsilon: str) -> 
     asyncio.run(run())
 
 
-def test_a_sibling_is_in_the_statement_before_its_rows_are_shown() -> None:
+def test_another_stream_over_the_source_is_in_the_statement_before_its_rows_are_shown() -> None:
     async def run() -> None:
         async with one_of_epsilon_15() as (api, store):
             bare = Published(store, name="bare", epsilon=EXACT)

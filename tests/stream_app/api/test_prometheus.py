@@ -81,7 +81,7 @@ async def test_a_point_is_the_count_of_the_api_with_its_interval(api: Api) -> No
 
 
 @with_api(COUNTS)
-async def test_what_grafana_asks_first_is_answered(api: Api) -> None:
+async def test_grafanas_first_requests_are_answered(api: Api) -> None:
     """Its health check, its build info, its variables and its label browser, as forms and addresses."""
     assert (await ask(api, "query", query="1+1", time=5))["result"] == [5.0, "2.0"]
     posted = await api.client.post("/api/v1/query", data={"query": "1 + 1", "time": "5"})
@@ -153,7 +153,7 @@ async def test_refusals_say_what_where_and_the_remedy(api: Api) -> None:
         "x" * 3000,
     ],
 )
-def test_nothing_else_is_understood(query: str) -> None:
+def test_other_promql_is_refused_in_one_line(query: str) -> None:
     with pytest.raises(PromQLError) as refusal:
         parse(query)
     assert "\n" not in str(refusal.value)

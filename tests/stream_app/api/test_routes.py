@@ -198,7 +198,7 @@ ADDRESSES = ("", "count", "series", "nodes", "privacy", "/v1/streams", "/metrics
 
 
 @with_api(COUNTS[:10])
-async def test_what_is_released_but_not_visible_changes_no_byte(api: Api) -> None:
+async def test_releases_that_are_not_visible_change_no_byte(api: Api) -> None:
     before = [(await api.get(path)).content for path in ADDRESSES]
     await api.stream.close([1000] * 5, show=False)
     await api.refresh()
@@ -210,7 +210,7 @@ async def test_what_is_released_but_not_visible_changes_no_byte(api: Api) -> Non
 
 
 @with_api(COUNTS, epsilon=EXACT)
-async def test_what_protects_nobody_says_so_everywhere(api: Api) -> None:
+async def test_every_answer_says_that_a_stream_is_not_private(api: Api) -> None:
     for path in ("", "count", "series", "nodes", "privacy"):
         assert (await api.json(path))["private"] is False
     privacy = await api.json("privacy")

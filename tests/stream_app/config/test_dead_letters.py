@@ -27,7 +27,7 @@ def test_by_default_a_week_and_no_content() -> None:
     assert read("") == DeadLetterSettings(7 * DAY_US, 100_000_000, content=False)
 
 
-def test_what_is_written_is_kept() -> None:
+def test_all_settings_are_read() -> None:
     settings = read("dead_letters: {keep: 36h, max_size: 2GB, content: true}")
     assert settings == DeadLetterSettings(36 * 3_600_000_000, 2_000_000_000, content=True)
 
@@ -44,7 +44,7 @@ def test_what_is_written_is_kept() -> None:
         ("retention: 7d", "retention is not a known key"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_in_one_line(section: str, said: str) -> None:
+def test_a_wrong_setting_is_refused_in_one_line(section: str, said: str) -> None:
     with pytest.raises(ConfigError) as refused:
         read(f"dead_letters: {{{section}}}")
     assert str(refused.value).startswith(f"app.yaml:1: dead_letters.{said}")

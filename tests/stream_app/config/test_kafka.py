@@ -43,7 +43,7 @@ def test_a_topic_is_read_with_its_defaults() -> None:
     assert settings.streams[0].source == TopicSettings("web.clicks", "latest")
 
 
-def test_what_is_declared_names_the_topic_and_no_server() -> None:
+def test_the_declaration_names_the_topic_and_no_server() -> None:
     told = read().streams[0].declared.plain()
     assert told["source"] == {
         "name": "topic:web.clicks",
@@ -162,7 +162,7 @@ def test_the_environment_names_another_cluster() -> None:
         ("grace: 30s, ", "", "time.grace is missing"),
     ],
 )
-def test_what_is_wrong_is_one_line_with_its_remedy(written: str, instead: str, expected: str) -> None:
+def test_a_wrong_value_is_one_line_with_its_remedy(written: str, instead: str, expected: str) -> None:
     assert expected in refusal(written, instead)
 
 

@@ -303,7 +303,7 @@ def test_a_live_stream_must_say_its_grace(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "a: b: c", "- a"])
-def test_what_is_not_a_mapping_is_refused_in_one_line(tmp_path, text):
+def test_a_section_that_is_not_a_mapping_is_refused_in_one_line(tmp_path, text):
     assert refusal(tmp_path, text).startswith(str(tmp_path / "app.yaml"))
 
 
@@ -362,7 +362,7 @@ def test_one_file_is_read_in_one_way(tmp_path, other):
     assert "streams.again reads the same log as clicks; give both the same source" in message
 
 
-def test_what_decides_the_measurement_is_declared_and_the_rest_is_not(tmp_path):
+def test_only_keys_that_decide_the_measurement_are_declared(tmp_path):
     one = read(tmp_path, REPLAY).streams[0].declared
     same = [("9d/s", "max"), ("embedded:./state", "redis://elsewhere/1")]
     other = [("bin: 1h", "bin: 30m"), ("365d", "73d"), ("epsilon: 1.0", "epsilon: 0.9"), ("2014", "2015")]

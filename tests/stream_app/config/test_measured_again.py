@@ -104,7 +104,7 @@ def test_the_line_says_where_what_and_what_to_write():
     )
 
 
-def test_what_has_begun_was_accepted_then_and_what_has_not_is_asked():
+def test_a_stream_that_has_begun_is_not_asked_again_and_a_new_one_is():
     streams = settings(A, B).streams
     entries = [first_measurement(one, NOW_US) for one in streams]
     source = entries[0].source
@@ -120,7 +120,7 @@ def test_what_has_begun_was_accepted_then_and_what_has_not_is_asked():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["check-config", "plan", "privacy", "doctor"])
-def test_who_only_looks_at_a_configuration_refuses_it_too(tmp_path, command):
+def test_commands_that_only_read_a_configuration_refuse_it_too(tmp_path, command):
     (tmp_path / "events.ndjson").touch()
     config = tmp_path / "app.yaml"
     config.write_text("redis: {url: embedded:./redis}\nstreams:" + A + B)

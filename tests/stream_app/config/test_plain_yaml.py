@@ -157,7 +157,7 @@ def test_key_is_the_text_as_written(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["~", "null", "''", "[a]", "{a: b}", f"'{'a' * 201}'"])
-def test_what_is_no_text_is_no_key(key: str) -> None:
+def test_a_key_that_is_not_text_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=r"app\.yaml:8: streams\.visits\.keys\.list .*is not a key"):
         visits(KEYS=f"a, {key}")
 

@@ -175,7 +175,7 @@ def test_beyond_loopback_somebody_is_asked_or_it_was_accepted() -> None:
         ("tls: {certificate: c.pem}", "api.tls.key is missing"),
     ],
 )
-def test_a_wrong_door_is_one_line(api: str, expected: str) -> None:
+def test_a_wrong_api_section_is_refused_in_one_line(api: str, expected: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         read(f"api: {{{api}}}\n")
     assert expected in str(refusal.value)

@@ -162,7 +162,7 @@ def test_ranges_that_are_not_released_are_not_judged(counted: tuple[StreamView, 
         assert readings([rule(text)], view) == [None]
 
 
-def test_clear_is_a_value_of_its_own(counted: tuple[StreamView, TABLE]) -> None:
+def test_clear_is_compared_with_its_own_value(counted: tuple[StreamView, TABLE]) -> None:
     view, table = counted
     below = table[BINS - 3 :].sum(axis=(0, 1)).cumsum()
     bucket = int(np.argmax(below >= 0.6003 * below[-1]))

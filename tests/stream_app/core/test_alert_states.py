@@ -86,7 +86,7 @@ def test_the_running_count_is_a_measure() -> None:
     assert transitions(rule("count(departures) > 10"), [5, 5, 1]) == [(3, "firing")]
 
 
-def test_silence_is_data_too() -> None:
+def test_no_data_fires_after_silence_and_resolves_with_a_release() -> None:
     one = rule("no_data(departures, 2h)")
     moment = Moment("departures", 5, 10 * HOUR_US, 12 * HOUR_US, True)
     assert watch_silence([one], {}, moment).transitions == []

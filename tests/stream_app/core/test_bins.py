@@ -104,7 +104,9 @@ def test_one_more_record_changes_one_cell_by_one(
 
 
 @given(records, partition_states(), all_rules, st.integers(0, 30))
-def test_batches_do_not_matter(own: list[int], state: PartitionState, rules: BinRules, edge: int) -> None:
+def test_the_size_of_batches_does_not_change_a_bin(
+    own: list[int], state: PartitionState, rules: BinRules, edge: int
+) -> None:
     whole = outcomes(own, state, rules)
     assert outcomes(own[:edge], state, rules) == whole[:edge]
     assert outcomes(own[edge:], state, rules, first_position=edge) == whole[edge:]

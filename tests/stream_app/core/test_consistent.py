@@ -49,7 +49,7 @@ def test_the_closest_rising_whole_numbers(points: list[tuple[float, float]], see
         assert cost <= float((weights * (rival - values) ** 2).sum()) + 1e-6 * cost + 1e-9
 
 
-def test_a_surer_value_moves_less() -> None:
+def test_a_value_of_smaller_variance_moves_less() -> None:
     assert closest_rising(np.array([10.0, 4.0]), np.array([1.0, 9.0])).tolist() == [9, 9]
     assert closest_rising(np.array([10.0, 4.0]), np.array([9.0, 1.0])).tolist() == [5, 5]
     assert closest_rising(np.array([0.0, -3.0, 2.0]), np.zeros(3)).tolist() == [0, 0, 2]

@@ -84,7 +84,7 @@ def test_a_sum_that_protects_nobody_is_not_called_private() -> None:
 
 
 @pytest.mark.parametrize("foreign", [{"source": "file:b"}, {"unit": "household"}])
-def test_what_the_rules_do_not_cover_is_refused(foreign: dict[str, str]) -> None:
+def test_entries_that_the_rules_do_not_cover_are_refused(foreign: dict[str, str]) -> None:
     facts = {"source": "file:a", "unit": "event"} | foreign
     with pytest.raises(ValueError, match="cannot be composed"):
         statement("file:a", [LedgerEntry(facts["source"], "s", 0, 0, 1, "1", facts["unit"], "h")])

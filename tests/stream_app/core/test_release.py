@@ -93,7 +93,9 @@ def _up_to(steps: list[int], total: int) -> list[int]:
 
 @few
 @given(counts_of, cut_up)
-def test_steps_do_not_matter(counts: np.ndarray, steps: list[int]) -> None:
+def test_the_number_of_bins_per_release_does_not_change_the_rows(
+    counts: np.ndarray, steps: list[int]
+) -> None:
     """However many bins share a step, each row is the same to the last bit, and so is the counter's state."""
     parts = in_steps(NOISY, counts, steps)
     [whole] = in_steps(NOISY, counts, [sum(steps)])

@@ -22,7 +22,7 @@ def stored(tiles: dict[TileKey, bytes], width: int, first: int, count: int) -> n
 
 
 @given(width=widths, steps=st.lists(st.integers(0, 40), max_size=3), data=st.data())
-def test_what_is_appended_is_read_back(width: int, steps: list[int], data: st.DataObject) -> None:
+def test_appended_rows_are_read_back(width: int, steps: list[int], data: st.DataObject) -> None:
     total = sum(steps)
     values = np.arange(total * width, dtype=np.int64).reshape(total, width) * -(2**41) + 7
     tiles: dict[TileKey, bytes] = {}

@@ -69,7 +69,7 @@ def test_steps_restarts_and_catching_up_decide_the_same(epsilon: str) -> None:
     asyncio.run(run())
 
 
-def test_rules_begin_with_the_present() -> None:
+def test_a_new_rule_says_nothing_about_earlier_releases() -> None:
     async def run() -> None:
         stream = Published(MemoryStore(), epsilon=EXACT)
         await stream.open()

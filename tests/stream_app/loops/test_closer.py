@@ -128,7 +128,7 @@ def test_a_missed_public_instant_waits_for_the_next(one: OneSource, late_us: lis
     assert asyncio.run(publish()) == shown
 
 
-def test_what_is_visible_was_witnessed_before(one: OneSource) -> None:
+def test_a_visible_row_was_witnessed_before(one: OneSource) -> None:
     """The witness's disk is full: bins are released, and nobody sees them."""
 
     class Full:
@@ -210,7 +210,7 @@ def test_a_bin_waits_for_every_partition(one: OneSource) -> None:
     asyncio.run(close())
 
 
-def test_a_set_back_under_a_running_closer_is_noticed(one: OneSource) -> None:
+def test_a_running_closer_notices_a_store_that_was_set_back(one: OneSource) -> None:
     async def close() -> None:
         closer = one.closer()
         await closer.open()

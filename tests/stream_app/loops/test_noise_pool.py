@@ -70,7 +70,7 @@ def test_closing_a_bin_takes_what_is_ready_and_nothing_twice() -> None:
         assert fill(pool) == sum(len(level.values) for level in releases.levels) * len(DESIGN.groups)
 
 
-def test_what_is_not_ready_is_drawn_at_once() -> None:
+def test_noise_that_is_not_ready_is_drawn_at_once() -> None:
     source = Kept()
     pool = NoisePool(source, kind_of(DESIGN).vectors())
     scale = DESIGN.groups[0].design.scales[0]

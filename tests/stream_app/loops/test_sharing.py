@@ -140,7 +140,7 @@ def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: SharedSource) 
     asyncio.run(run())
 
 
-def test_who_does_not_close_waits_until_the_one_who_does_has_ended_the_epoch(one: SharedSource) -> None:
+def test_a_second_worker_waits_until_the_closing_one_has_ended_the_epoch(one: SharedSource) -> None:
     """A store that was set back must not be counted into before its epoch is ended."""
 
     async def run() -> None:
@@ -268,7 +268,7 @@ def test_a_worker_with_the_same_keys_may_follow(ahead: SharedSource, tmp_path: P
     asyncio.run(run())
 
 
-def test_who_lacks_the_keys_of_a_worker_that_is_gone_takes_over_and_ends_its_epoch(
+def test_a_successor_without_the_keys_takes_over_and_ends_the_epoch(
     ahead: SharedSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is nobody to agree with: the noise is lost, and the epoch's record says so."""

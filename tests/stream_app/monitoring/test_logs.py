@@ -110,7 +110,7 @@ def test_a_framework_that_configures_logging_writes_the_same_lines(
     assert SENTINEL not in said.getvalue()
 
 
-def test_words_for_the_operator_stay(written: io.StringIO) -> None:
+def test_an_operator_error_is_logged_with_its_message(written: io.StringIO) -> None:
     try:
         raise OperatorError("state.dir: it is full; make room")
     except OperatorError as refusal:
@@ -177,7 +177,7 @@ count("{SENTINEL}")
 
 
 @pytest.mark.parametrize(("guarded", "shown"), [(True, False), (False, True)])
-def test_last_words_of_a_crash(guarded: bool, shown: bool) -> None:
+def test_the_traceback_of_a_crash_shows_no_value(guarded: bool, shown: bool) -> None:
     """Python's own words show the value: the guard is what keeps it out."""
     command = [sys.executable, "-c", CRASH.format(guarded=guarded)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

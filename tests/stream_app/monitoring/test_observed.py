@@ -183,7 +183,7 @@ def test_dead_letters_are_counted_per_stream_and_repeats_are_not(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_door_serves_the_figures_and_a_taken_one_is_refused() -> None:
+def test_the_endpoint_serves_the_metrics_and_a_taken_port_is_refused() -> None:
     metrics, port = Metrics(), free_port()
     metrics.lag.labels("topic:clicks", "0").set(12)
 

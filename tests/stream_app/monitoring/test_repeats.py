@@ -37,7 +37,7 @@ def test_outage_of_an_hour_is_logged_at_growing_intervals() -> None:
     assert [at_s for at_s, _ in told[6:]] == [1_600, 2_200, 2_800, 3_400]
 
 
-def test_what_was_not_said_for_a_while_is_news() -> None:
+def test_a_line_that_was_not_logged_for_a_while_is_logged_at_once() -> None:
     assert told_at([0, 1, 2, 3 + NEWS_AFTER_S, 4 + NEWS_AFTER_S]) == [(0, 0), (3 + NEWS_AFTER_S, 2)]
 
 
@@ -71,7 +71,7 @@ def test_other_texts_other_loops_and_errors_with_a_place_are_logged() -> None:
     assert repeats.filter(info)
 
 
-def test_a_library_is_heard_once_a_kind() -> None:
+def test_a_librarys_line_is_logged_once_per_kind() -> None:
     repeats = Repeats("aiokafka")
     lines = [record(node / 100, "Unable connect to node with id %s", "aiokafka") for node in range(100)]
     for node, line in enumerate(lines):

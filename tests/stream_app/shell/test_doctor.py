@@ -64,7 +64,7 @@ def bad(found: dict[str, list[Finding]]) -> dict[str, str]:
     return {what: f.state for what, findings in found.items() for f in findings if f.state != "ok"}
 
 
-def test_a_good_place_is_good(folder: Path) -> None:
+def test_doctor_finds_nothing_in_a_good_installation(folder: Path) -> None:
     found = examined(folder)
     assert bad(found) == {}
     assert {"streams.clicks.source.file", "state.dir", "redis.url", "api.port", "operator.port"} == set(found)
@@ -146,7 +146,7 @@ def test_a_taken_port_fails_unless_it_is_the_service_itself(folder: Path) -> Non
     assert "running service" in found["operator.port"][0].said
 
 
-def test_an_operators_door_that_is_open_to_others(folder: Path) -> None:
+def test_doctor_finds_an_operator_endpoint_that_is_open_to_others(folder: Path) -> None:
     found = examined(folder, more=f"operator: {{host: 0.0.0.0, port: {free_port()}}}")
     assert bad(found) == {"operator.host": "fail"}
     assert "0.0.0.0 is not loopback, and a worker's metrics are secret" in found["operator.host"][0].said
@@ -213,7 +213,7 @@ class TestOverAServer:
             process.wait()
 
 
-def test_it_is_shown_as_lines_and_on_a_terminal_as_a_table() -> None:
+def test_findings_are_shown_as_lines_and_on_a_terminal_as_a_table() -> None:
     findings = [Finding("api.port", "ok", "is [free]"), Finding("redis.url", "fail", "start it")]
     lines, screen = io.StringIO(), io.StringIO()
     show(findings, Console(file=lines))

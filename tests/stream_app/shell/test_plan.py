@@ -221,7 +221,7 @@ def test_smallest_epsilon_is_printed(tmp_path: Path) -> None:
         (("--plot", "x.png"), "--plot: a figure shows one stream"),
     ],
 )
-def test_what_cannot_be_planned_is_refused_in_one_line(
+def test_a_stream_without_a_plan_is_refused_in_one_line(
     tmp_path: Path, options: tuple[str, ...], said: str
 ) -> None:
     refused = plan(tmp_path, *options)

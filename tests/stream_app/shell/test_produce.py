@@ -66,7 +66,7 @@ def test_times_that_are_numbers_stay_numbers(tmp_path: Path, format: TimeFormat,
     assert [json.loads(line)["meta"]["at"] // ticks for line in lines] == [1_700_000_000, 1_700_000_002]
 
 
-def test_what_cannot_be_moved_is_refused(tmp_path: Path) -> None:
+def test_events_whose_times_cannot_be_moved_are_refused(tmp_path: Path) -> None:
     past = Production(tmp_path / "e.csv", "t", "", as_live=2.0, time_field="at")
     with pytest.raises(OperatorError, match="send CSV as it is"):
         LiveTimes(past)

@@ -66,7 +66,7 @@ def test_unreachable_cluster_is_tried_again() -> None:
 
 
 @pytest.mark.kafka
-def test_what_waits_is_sent_in_order_and_once(bootstrap_servers: str) -> None:
+def test_waiting_transitions_are_sent_in_order_and_once(bootstrap_servers: str) -> None:
     topic = asyncio.run(Topic.create(bootstrap_servers))
 
     async def run() -> None:

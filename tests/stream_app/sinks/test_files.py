@@ -180,7 +180,7 @@ def test_a_letter_is_written_once_per_stream_and_again_only_after_a_restart(tmp_
     assert places == [*once, (0, "visits")]  # the same place and stream: known to be a repeat
 
 
-def test_what_was_refused_last_is_remembered_however_many_letters_there_were(
+def test_the_last_letters_are_remembered_however_many_there_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letter_file, "_REMEMBERED", 5)

@@ -90,7 +90,7 @@ async def test_between_faults_the_writer_reads_nothing(bootstrap_servers: str) -
         assert (await witness.head("a")) == row(11)[:2]
 
 
-async def test_who_resigns_looks_again(bootstrap_servers: str) -> None:
+async def test_a_writer_that_resigned_reads_the_head_again(bootstrap_servers: str) -> None:
     topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
     async with opened(topic, "a") as first:
         await first.append("a", [row(1)])

@@ -118,7 +118,7 @@ def test_texts_are_times_of_iso8601_only(registry: Registry) -> None:
     assert decoded(decoder_of(registry), values).kept.tolist() == [2]
 
 
-def test_what_cannot_be_counted_is_told_apart(registry: Registry) -> None:
+def test_each_kind_of_uncountable_record_has_its_reason(registry: Registry) -> None:
     local = of_time({"type": "long", "logicalType": "local-timestamp-millis"})
     millis = of_time({"type": "long", "logicalType": "timestamp-millis"})
     registry.register(7, CLICK)
@@ -397,7 +397,7 @@ def test_which_branch_of_a_union_wrote_the_bytes_decides(registry: Registry) -> 
         {"type": "bytes", "logicalType": "big-decimal"},
     ],
 )
-def test_what_is_no_decimal_stays_bytes_and_costs_no_record(registry: Registry, kind: Any) -> None:
+def test_bytes_that_are_not_decimals_stay_bytes_and_cost_no_record(registry: Registry, kind: Any) -> None:
     """As the specification wants it: a logical type that is none is as if it were not written."""
     plain = {**kind, "logicalType": "none"} if isinstance(kind, dict) else kind
     registry.register(1, paid(kind))

@@ -99,7 +99,7 @@ def test_ndjson_as_the_json_module_reads_it(lines: list[bytes]) -> None:
 
 
 @given(records)
-def test_what_becomes_of_a_record_depends_on_it_alone(lines: list[bytes]) -> None:
+def test_the_outcome_of_a_record_depends_on_it_alone(lines: list[bytes]) -> None:
     decoder = NdjsonDecoder([AT])
     assert outcomes(decoder, lines, ["at"]) == [outcomes(decoder, [line], ["at"])[0] for line in lines]
 
@@ -129,7 +129,7 @@ def test_the_reasons_of_a_refusal(record: bytes, reason: Reason) -> None:
         (b'{"user": {}}', Reason.MISSING_FIELD),
     ],
 )
-def test_the_reasons_on_a_path(record: bytes, reason: Reason) -> None:
+def test_each_fault_on_a_nested_path_has_its_reason(record: bytes, reason: Reason) -> None:
     assert outcomes(NdjsonDecoder([NESTED]), [record], ["user.seen"]) == [reason]
 
 

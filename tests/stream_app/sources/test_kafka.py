@@ -89,7 +89,7 @@ async def test_every_codec_is_read_from_any_position(bootstrap_servers: str, cod
         assert await source.read({"0": 500}, 0.05) == []
 
 
-async def test_what_cannot_be_counted_is_told_apart(bootstrap_servers: str) -> None:
+async def test_each_kind_of_uncountable_record_has_its_reason(bootstrap_servers: str) -> None:
     topic = await Topic.create(bootstrap_servers)
     await topic.send([event(5), None, b"not json", b'{"at": null}', b"{}", None, event(6)])
     async with opened(topic) as source:

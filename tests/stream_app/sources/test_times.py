@@ -92,7 +92,7 @@ def test_iso8601_as_the_standard_library_reads_it(texts: list[str]) -> None:
         "2013-01-01T00:00:00Z" + " " * 60,
     ],
 )
-def test_what_is_no_time(text: str) -> None:
+def test_texts_that_are_not_times_are_refused(text: str) -> None:
     assert read([text, "2013-01-01T00:00:00Z"], "iso8601") == [None, 1_356_998_400_000_000]
 
 

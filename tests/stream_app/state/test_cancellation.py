@@ -41,7 +41,7 @@ async def _for_ever(store: RedisStore) -> None:
         await store.load("none")
 
 
-def test_what_cleans_up_after_a_cancellation_may_call_the_store(tmp_path):
+def test_clean_up_after_a_cancellation_may_call_the_store(tmp_path):
     async def clean_up(store: RedisStore) -> str:
         try:
             await asyncio.Event().wait()

@@ -51,7 +51,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         yield sizes
 
 
-def test_what_is_asked_in_one_turn_is_sent_together(
+def test_commands_of_one_turn_of_the_loop_are_sent_together(
     server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(redis: RoundTrips) -> None:

@@ -88,7 +88,7 @@ def test_with_a_ledger_elsewhere_the_same_file_is_not_noised_again_without_a_wor
     assert released(directory, "again") == 48
 
 
-def test_without_one_a_start_that_nothing_knows_of_says_so_in_one_line(
+def test_without_a_ledger_a_start_that_nothing_knows_of_logs_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = configured(tmp_path, "")

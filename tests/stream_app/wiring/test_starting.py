@@ -154,7 +154,7 @@ def test_another_measurement_in_the_same_place_is_refused(world: World) -> None:
         world.start("a")
 
 
-def test_what_the_witness_knows_is_in_the_ledger_before_a_new_stream_is_asked_about(world: World) -> None:
+def test_the_witness_is_entered_in_the_ledger_before_a_new_stream_is_asked_about(world: World) -> None:
     """The store is lost: without the witness's epochs, a stream that is opened first would find nothing."""
     world.outside = None
     world.lived("b", 2)

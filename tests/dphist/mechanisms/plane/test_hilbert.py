@@ -43,7 +43,7 @@ def test_runs_make_up_exactly_the_rectangle_and_cannot_be_joined(rows, columns, 
     assert (runs[1:, 0] > runs[:-1, 1]).all()
 
 
-def test_it_is_dawa_on_the_line_and_spends_as_dawa_does():
+def test_dawa_hilbert_is_dawa_on_the_line_and_spends_as_dawa_does():
     counts = np.random.default_rng(5).integers(0, 40, (8, 8))
     order = hilbert_order(8, 8)
     runs = curve_runs(np.array([[0, 3, 2, 8], [1, 8, 1, 4]]), order, (8, 8))

@@ -42,7 +42,7 @@ def towns():
         ("mwem_plane", 0.75),
     ],
 )
-def test_what_looks_at_the_data_is_far_below_identity_where_counts_are_few(towns, name, most):
+def test_adaptive_mechanisms_are_far_below_identity_where_counts_are_few(towns, name, most):
     ranges = named_workload("ranges", towns.shape)[::4]
     identity = mean_error("identity_plane", towns, ranges, 0.005, 5)
     assert mean_error(name, towns, ranges, 0.005, 3) < most * identity

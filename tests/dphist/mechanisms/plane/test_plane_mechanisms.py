@@ -57,7 +57,7 @@ def test_with_a_known_total_a_moved_event_loses_at_most_epsilon(name, data, priv
 
 
 @pytest.mark.parametrize("name", ["identity_plane", "quadtree", "hybridtree"])
-def test_the_unbiased_ones_are_exact_without_noise(name):
+def test_unbiased_mechanisms_are_exact_without_noise(name):
     counts = np.random.default_rng(1).integers(0, 50, (9, 14))
     np.testing.assert_allclose(released(name, counts, 1e7).counts, counts, atol=0.01)
 
