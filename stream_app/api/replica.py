@@ -11,14 +11,17 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from operator import itemgetter
 
+from dphist.arrays import Int64Array
 from stream_app.core.alerts.states import State
+from stream_app.core.answered import Missing
 from stream_app.core.ledger import Statement, statement
 from stream_app.core.query import StreamView
-from stream_app.core.records import LedgerEntry
+from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.outage import Outage
 from stream_app.ports import PublicReader
 from stream_app.shared_answer import SharedAnswer
@@ -72,7 +75,7 @@ class StreamReplica:
             self._recent.clear()
         wanted = view.missing(state)
         width = view.strategy.kind.tables
-        tiles, rows = await asyncio.gather(
+        tables, rows = await asyncio.gather(
             asyncio.gather(
                 *(self._reader.tile_rows(self.stream, *want, width[want.table]) for want in wanted)
             ),
@@ -80,10 +83,46 @@ class StreamReplica:
         )
         if stated is not None:
             view.state(await stated(view.strategy.source))
-        view.extend(state, zip(wanted, tiles, strict=True))
+        self._show(view, state, zip(wanted, tables, strict=True), rows)
+
+    async def read_news(self, seq: int, stated: Stated) -> None:
+        """Read the releases up to a visible seq: in one round trip, if nothing else has changed.
+
+        Args and raises: as ``refresh``.
+        """
+        view = self.view
+        if view is not None and self._last_seq <= view.visible_seq < seq <= self._last_seq + _ROWS_A_READ:
+            state = replace(view.shown, visible_seq=seq)
+            wanted = view.missing(state)
+            # Both questions follow the one that found the seq visible, so the ledger covers its release.
+            news, told = await asyncio.gather(
+                self._reader.news(self.stream, state, self._last_seq, wanted), stated(view.strategy.source)
+            )
+            if news is not None and self.view is view:
+                view.state(told)
+                self._show(view, state, zip(wanted, news.tables, strict=True), news.rows)
+                return
+        await self.refresh(stated)
+
+    def _show(
+        self,
+        view: StreamView,
+        state: PublicState,
+        blocks: Iterable[tuple[Missing, Int64Array]],
+        rows: Iterable[tuple[int, bytes]],
+    ) -> None:
+        """Show a state, all at once, and pass its new rows to followers."""
+        view.extend(state, blocks)
         self.view = view
         self.answers.clear()
-        self._hand_on(state.visible_seq, rows)
+        self._recent.extend(rows)
+        self.seq = state.visible_seq
+        self._wake()
+
+    @property
+    def _last_seq(self) -> int:
+        """The seq of the last row in memory; 0 if there is none."""
+        return self._recent[-1][0] if self._recent else 0
 
     def state(self, statement: Statement) -> None:
         """Update the source's privacy statement; answers that differ from it are computed again."""
@@ -97,12 +136,6 @@ class StreamReplica:
     def private(self) -> bool:
         """Return whether the stream is known to be private."""
         return self.view is not None and self.view.private
-
-    def _hand_on(self, seq: int, rows: Iterable[tuple[int, bytes]]) -> None:
-        """Pass new rows to followers."""
-        self._recent.extend(rows)
-        self.seq = seq
-        self._wake()
 
     async def rows_after(self, seq: int) -> list[tuple[int, bytes]]:
         """Return the next visible rows after ``seq``, from memory if they are recent."""
@@ -141,7 +174,7 @@ class StreamReplica:
         _wake_some(list(waiting))
 
     async def _new_rows(self, visible_seq: int) -> list[tuple[int, bytes]]:
-        last = self._recent[-1][0] if self._recent else 0
+        last = self._last_seq
         after = max(last, visible_seq - RECENT_ROWS)
         if after > last:
             self._recent.clear()
@@ -193,7 +226,7 @@ class Replicas:
         for name in names:
             if name not in self.by_name:
                 self.by_name[name] = StreamReplica(self._reader, name)
-        await self._refresh(names)
+        await each_to_its_end(*(self.by_name[name].refresh(self.stated) for name in names))
         for gone in set(self.by_name) - set(names):
             self.by_name.pop(gone).close()
         sources = {one.view.strategy.source for one in self.by_name.values() if one.view}
@@ -203,9 +236,6 @@ class Replicas:
             del self.ledgers[gone], self._statements[gone], self._asked[gone]
         self.alerts, self.transitions = alerts, self.transitions | transitions
         self._fresh_at = time.monotonic()
-
-    async def _refresh(self, names: Iterable[str]) -> None:
-        await each_to_its_end(*(self.by_name[name].refresh(self.stated) for name in names))
 
     async def stated(self, source: str) -> Statement:
         """Return the current statement of a source's ledger, after updating all streams over the source."""
@@ -258,7 +288,8 @@ class Replicas:
             try:
                 visible = await self._reader.visible_seqs(names)
                 pairs = zip(names, visible, strict=True)
-                await self._refresh([name for name, seq in pairs if self.by_name[name].seq != seq])
+                news = [(self.by_name[name], seq) for name, seq in pairs if self.by_name[name].seq != seq]
+                await each_to_its_end(*(replica.read_news(seq, self.stated) for replica, seq in news))
             except Exception:
                 return  # the next full refresh reports the error
 

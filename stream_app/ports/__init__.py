@@ -8,9 +8,10 @@ neither doubles nor loses a count: a repeated call answers ``already``, and a st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dphist.arrays import Int64Array
+from stream_app.core.answered import Missing
 from stream_app.core.records import (
     Apply,
     Cut,
@@ -220,6 +221,16 @@ class Store(Protocol):
         ...
 
 
+class News(NamedTuple):
+    """Rows of a stream that a reader lacked.
+
+    Args: rows, of the chain, with their seqs; tables, the wanted rows of each table.
+    """
+
+    rows: list[tuple[int, bytes]]
+    tables: list[Int64Array]
+
+
 class PublicReader(Protocol):
     """What the API may read: visible releases only."""
 
@@ -243,6 +254,16 @@ class PublicReader(Protocol):
         self, stream: str, epoch: int, table: str, first: int, count: int, width: int
     ) -> Int64Array:
         """Return ``count`` rows of a table, starting at row ``first``, shape (count, width)."""
+        ...
+
+    async def news(
+        self, stream: str, state: PublicState, after_seq: int, wanted: Sequence[Missing]
+    ) -> News | None:
+        """Return rows after ``after_seq`` and rows of tables, up to what a state shows, read in one step.
+
+        Returns: None if the stream has another strategy or other epochs by now, or shows less.
+        Raises: ValueError for rows of tables that the state does not show.
+        """
         ...
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:

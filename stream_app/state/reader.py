@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dphist.arrays import Int64Array
+from stream_app.core.answered import Missing
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.strategy import Strategy
-from stream_app.core.tiles import TileGeometry, join_slices
+from stream_app.core.tiles import TileGeometry, TileSlice, join_slices
 from stream_app.core.visible import visible_epochs, visible_rows
+from stream_app.ports import News
 from stream_app.state.codec import decode_epochs, decode_ledger, decode_rows
 from stream_app.state.connection import batch, connect, transaction
 from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, ledger_key, transitions_key
+from stream_app.state.round_trips import Command
 
 
 class RedisReader:
@@ -41,9 +44,7 @@ class RedisReader:
     async def public_state(self, stream: str) -> PublicState | None:
         """Return strategy, epochs and the visible seq, read in one step; None for an unknown stream."""
         keys = StreamKeys(stream)
-        strategy, epochs, visible = await transaction(
-            self._redis, [("GET", keys.strategy), ("HGETALL", keys.epochs), ("GET", keys.visible)]
-        )
+        strategy, epochs, visible = await transaction(self._redis, _state_of(keys))
         if strategy is None:
             return None
         visible_seq = int(visible or 0)
@@ -77,25 +78,55 @@ class RedisReader:
         state = await self.public_state(stream)
         if state is None:
             raise LookupError(f"stream {stream!r} was never opened")
-        visible = self._visible_rows(state, epoch, table)
-        if first + count > visible:
-            raise ValueError(f"rows {first} to {first + count} of table {table}: {visible} are visible")
+        self._check_visible(state, Missing(epoch, table, first, count))
         pieces = list(TileGeometry(width).slices(epoch, table, first, count))
         if not pieces:
             return join_slices(count, width, iter(()))
-        key = StreamKeys(stream).tile
-        ranges = [
-            ("GETRANGE", key(p.key), p.offset_bytes, p.offset_bytes + p.length_bytes - 1) for p in pieces
-        ]
+        ranges = [_range_of(StreamKeys(stream), piece) for piece in pieces]
         return join_slices(count, width, zip(pieces, await batch(self._redis, ranges), strict=True))
 
-    def _visible_rows(self, state: PublicState, epoch: int, table: str) -> int:
-        record = next((record for record in state.epochs if record.epoch == epoch), None)
-        if record is None:
-            return 0
-        if state.strategy not in self._strategies:
-            self._strategies[state.strategy] = Strategy.from_json(state.strategy)
-        return visible_rows(self._strategies[state.strategy], record, state.visible_seq, table)
+    async def news(
+        self, stream: str, state: PublicState, after_seq: int, wanted: Sequence[Missing]
+    ) -> News | None:
+        """Return rows after ``after_seq`` and rows of tables, up to what a state shows, read in one step.
+
+        Returns: None if the stream has another strategy or other epochs by now, or shows less.
+        Raises: ValueError for rows of tables that the state does not show.
+        """
+        keys, widths = StreamKeys(stream), self._strategy(state.strategy).kind.tables
+        for want in wanted:
+            self._check_visible(state, want)
+        pieces = [list(TileGeometry(widths[one.table]).slices(*one)) for one in wanted]
+        strategy, epochs, visible, entries, *held = await transaction(
+            self._redis,
+            [
+                *_state_of(keys),
+                ("XRANGE", keys.chain, f"{after_seq + 1}-0", f"{state.visible_seq}-0"),
+                *(_range_of(keys, piece) for of_table in pieces for piece in of_table),
+            ],
+        )
+        shown = visible_epochs(decode_epochs(epochs), state.visible_seq)
+        if strategy != state.strategy or shown != state.epochs or int(visible or 0) < state.visible_seq:
+            return None
+        data = iter(held)
+        tables = [
+            join_slices(one.rows, widths[one.table], ((piece, next(data)) for piece in of_table))
+            for one, of_table in zip(wanted, pieces, strict=True)
+        ]
+        return News(decode_rows(entries), tables)
+
+    def _check_visible(self, state: PublicState, want: Missing) -> None:
+        record = next((record for record in state.epochs if record.epoch == want.epoch), None)
+        strategy = self._strategy(state.strategy)
+        visible = visible_rows(strategy, record, state.visible_seq, want.table) if record else 0
+        end = want.first + want.rows
+        if end > visible:
+            raise ValueError(f"rows {want.first} to {end} of table {want.table}: {visible} are visible")
+
+    def _strategy(self, text: bytes) -> Strategy:
+        if text not in self._strategies:
+            self._strategies[text] = Strategy.from_json(text)
+        return self._strategies[text]
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return every measurement of a source, oldest first."""
@@ -115,3 +146,12 @@ class RedisReader:
     async def ping(self) -> None:
         """Raise OSError if Redis cannot be read."""
         await batch(self._redis, [("PING",)])
+
+
+def _state_of(keys: StreamKeys) -> list[Command]:
+    return [("GET", keys.strategy), ("HGETALL", keys.epochs), ("GET", keys.visible)]
+
+
+def _range_of(keys: StreamKeys, piece: TileSlice) -> Command:
+    start = piece.offset_bytes
+    return "GETRANGE", keys.tile(piece.key), start, start + piece.length_bytes - 1

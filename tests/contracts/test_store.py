@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stream_app.core.answered import Missing
 from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.records import GENESIS, Apply, Cut, PartitionState, Reply, StoredNoise, StreamState
 from tests.contracts.conftest import Stores
@@ -496,6 +497,44 @@ class TestReader:
                 assert held.tolist() == expected_rows(0, level, 0, nodes)
                 with pytest.raises(ValueError, match=f"{nodes} are visible"):
                     await stores.reader.tile_rows(stores.stream, 0, table, 0, nodes + 1, WIDTH)
+
+    async def test_news_are_what_rows_and_tables_show(self, stores: Stores) -> None:
+        await opened(stores)
+        state = await release(stores, 1)
+        await cut_and_seal(stores, FIRST_BIN + BINS - 1)
+        await stores.store.release(stores.stream, release_of(state, BINS - 1))
+        await stores.store.publish(stores.stream, BINS - 1)
+        public = await stores.reader.public_state(stores.stream)
+        assert public is not None
+        wanted = [Missing(0, PUBLISHED, 1, BINS - 2), Missing(0, node_table(1), 0, 1)]
+        found = await stores.reader.news(stores.stream, public, 2, wanted)
+        assert found is not None
+        assert found.rows == await stores.reader.rows(stores.stream, 2, 99)
+        for one, rows in zip(wanted, found.tables, strict=True):
+            expected = await stores.reader.tile_rows(stores.stream, *one, WIDTH)
+            assert rows.tolist() == expected.tolist()
+        earlier = replace(public, visible_seq=1)  # what follows it stays unread
+        found = await stores.reader.news(stores.stream, earlier, 0, [Missing(0, PUBLISHED, 0, 1)])
+        assert found is not None
+        assert [seq for seq, _ in found.rows] == [1]
+        with pytest.raises(ValueError, match="1 are visible"):
+            await stores.reader.news(stores.stream, earlier, 0, [Missing(0, PUBLISHED, 0, 2)])
+
+    async def test_there_are_no_news_of_a_state_that_the_stream_is_not_in(self, stores: Stores) -> None:
+        await opened(stores)
+        await release(stores, 1)
+        await stores.store.publish(stores.stream, 1)
+        public = await stores.reader.public_state(stores.stream)
+        assert public is not None
+        [epoch] = public.epochs
+        ended = replace(epoch, last_bin=epoch.first_bin, end_reason="operator")
+        for other in (
+            replace(public, visible_seq=2),  # released, or not, but not visible
+            replace(public, epochs=(ended,)),
+            replace(public, epochs=()),
+        ):
+            assert await stores.reader.news(stores.stream, other, 0, []) is None
+        assert await stores.reader.news("another", public, 0, []) is None
 
     async def test_visible_never_goes_back_nor_beyond_released(self, stores: Stores) -> None:
         await opened(stores)

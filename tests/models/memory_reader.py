@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from dphist.arrays import Int64Array
+from stream_app.core.answered import Missing
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry, join_slices
 from stream_app.core.visible import visible_epochs, visible_rows
+from stream_app.ports import News
 from tests.models.memory_stream import MemoryStream
 
 
@@ -68,6 +70,28 @@ class MemoryReader:
                 for p in pieces
             ),
         )
+
+    async def news(
+        self, stream: str, state: PublicState, after_seq: int, wanted: Sequence[Missing]
+    ) -> News | None:
+        """Return rows after ``after_seq`` and rows of tables; None if the state is another by now."""
+        now = self._streams.get(stream)
+        if now is None or now.visible_seq < state.visible_seq:
+            return None
+        if (
+            PublicState(now.strategy, visible_epochs(now.epochs, state.visible_seq), state.visible_seq)
+            != state
+        ):
+            return None
+        strategy = Strategy.from_json(state.strategy)
+        for one in wanted:
+            record = next((epoch for epoch in state.epochs if epoch.epoch == one.epoch), None)
+            visible = visible_rows(strategy, record, state.visible_seq, one.table) if record else 0
+            if (end := one.first + one.rows) > visible:
+                raise ValueError(f"rows {one.first} to {end} of table {one.table}: {visible} are visible")
+        tables = [await self.tile_rows(stream, *one, strategy.kind.tables[one.table]) for one in wanted]
+        rows = await self.rows(stream, after_seq, state.visible_seq - after_seq)
+        return News([row for row in rows if row[0] <= state.visible_seq], tables)
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return every measurement of a source, oldest first."""

@@ -220,6 +220,51 @@ def test_a_view_grows_in_one_step_whatever_is_read_between() -> None:
     asyncio.run(run())
 
 
+class Counted:
+    """A reader that notes which questions it is asked."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
+        return getattr(self._reader, name)
+
+
+def test_news_of_a_stream_are_read_in_one_question_unless_an_epoch_ends() -> None:
+    async def run() -> None:
+        store = MemoryStore()
+        stream = Published(store, epoch_bins=4)
+        await stream.open()
+        await stream.close([7])
+        reader = Counted(store.reader())
+        replicas = Replicas(reader)
+        await replicas.refresh()
+        replica = replicas.by_name["departures"]
+        for seq in range(2, 8):
+            if seq == 5:
+                await stream.open(1, stream.first_bin + 4)
+            await stream.close([7])
+            reader.asked.clear()
+            await replica.read_news(seq, replicas.stated)
+            if seq in (4, 5):  # the end of an epoch, and the first release of the next one
+                assert "public_state" in reader.asked
+            else:
+                assert reader.asked == ["news", "ledger"]
+            fresh = StreamReplica(store.reader(), "departures")
+            await fresh.refresh()
+            assert fresh.view is not None
+            assert replica.view is not None
+            assert replica.view.shown == fresh.view.shown
+            for one, other in zip(replica.view.epochs, fresh.view.epochs, strict=True):
+                for table in replica.view.strategy.kind.tables:
+                    assert one.rows(table).tolist() == other.rows(table).tolist()
+            assert await replica.rows_after(0) == await store.reader().rows("departures", 0, 99)
+
+    asyncio.run(run())
+
+
 async def _state(store: MemoryStore) -> PublicState:
     state = await store.reader().public_state("departures")
     assert state is not None
