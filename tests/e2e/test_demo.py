@@ -34,7 +34,10 @@ def test_the_first_start_serves_while_it_replays_and_ends_on_time(tmp_path):
         assert len(series["value"]) >= 50
         assert get(port, "/v1/streams/departures/privacy")["source_epsilon"] == "1"
         assert get(port, "/v1/streams/departures/nodes", epoch=0, level=4)["values"]
-        assert "text/html" in httpx.get(f"http://127.0.0.1:{port}/", timeout=60).headers["content-type"]
+        assert (
+            "text/html"
+            in httpx.get(f"http://127.0.0.1:{port}/", timeout=60, verify=False).headers["content-type"]
+        )
         for path in ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"):
             assert answers(port, path), path
         follower.close()

@@ -55,7 +55,9 @@ def test_operator_sees_figures_and_no_output_shows_an_event(tmp_path: Path) -> N
         scraped += _scrape(operator_port)
         assert service.kill_child("redis-server")
         service.until("the embedded Redis ended")
-        public = [httpx.get(f"http://127.0.0.1:{port}{path}", timeout=60).text for path in _PUBLIC]
+        public = [
+            httpx.get(f"http://127.0.0.1:{port}{path}", timeout=60, verify=False).text for path in _PUBLIC
+        ]
         assert service.interrupt() == 0
 
     letters = _letters(tmp_path)
@@ -90,7 +92,9 @@ def test_no_event_of_a_topic_shows_either(tmp_path: Path, bootstrap_servers: str
             lambda: _figure(operator_port, "undecodable") == UNDECODABLE, "the bad records are counted", 60
         )
         scraped = _scrape(operator_port)
-        public = [httpx.get(f"http://127.0.0.1:{port}{path}", timeout=60).text for path in _PUBLIC]
+        public = [
+            httpx.get(f"http://127.0.0.1:{port}{path}", timeout=60, verify=False).text for path in _PUBLIC
+        ]
         assert service.interrupt() == 0
     assert SENTINEL in _letters(tmp_path)
     for shown in (service.output, scraped, *public):
@@ -137,7 +141,7 @@ def _events() -> list[bytes]:
 
 def _scrape(port: int) -> str:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5).text
+        return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5, verify=False).text
     except httpx.HTTPError:
         return ""
 

@@ -50,7 +50,7 @@ class Weather:
 
     def draw(self, method: str) -> Fault:
         """Draw what happens to the next call: polls are many and say little, so they go wrong less often."""
-        if asyncio.get_running_loop().time() < self.cut_off_until_s:
+        if self.cut_off_until_s and asyncio.get_running_loop().time() < self.cut_off_until_s:
             return Fault.LOST_REPLY
         if self.struck and method not in self.struck:
             return Fault.NONE
@@ -153,6 +153,7 @@ class FaultyPort:
         async def call(*args: Any) -> Any:
             return await self._call(method, target, args)
 
+        setattr(self, method, call)  # found without a search the next time
         return call
 
     async def _call(self, method: str, target: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
@@ -167,8 +168,9 @@ class FaultyPort:
         if stall_s := self._stalls.draw(method):
             self._trace(f"{self._life.name}: stalled {when} {self._port}.{method} for {stall_s:.3f} s")
             self._life.stand_still(stall_s)
-        await self._life.going()
-        self._must_live()
+        if self._life.still_until_s:
+            await self._life.going()
+            self._must_live()
 
     async def _weathered(
         self, method: str, target: Callable[..., Awaitable[Any]], args: tuple[Any, ...]

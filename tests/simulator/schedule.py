@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -107,7 +108,7 @@ class Schedule:
         """Return how the log is drawn."""
         return LogPlan(START_US, BIN_US, self.bins, self.partitions, self.events_per_bin)
 
-    @property
+    @cached_property
     def design(self) -> TreeDesign:
         """Return the stream's tree; every level has another scale."""
         shape, epsilon = TreeShape(self.branching), self.epsilon * self.part_of_epochs
@@ -126,7 +127,7 @@ class Schedule:
         """Return whether there are levels over epochs: they are for streams without axes."""
         return self.over_epochs and self.width == 1
 
-    @property
+    @cached_property
     def levels(self) -> EpochLevels | None:
         """Return the levels over epochs; no level has the scale of another one."""
         if not self.has_levels:
@@ -134,7 +135,7 @@ class Schedule:
         epsilons = (self.epsilon * Fraction(4, 17), self.epsilon * Fraction(3, 17))
         return EpochLevels(self.design, self.epsilon, (2, 2), epsilons)
 
-    @property
+    @cached_property
     def product(self) -> ProductDesign | None:
         """Return the shares of all axes where there are keys or values; no two groups share a scale."""
         if self.keys == self.buckets == 1 or self.window:
@@ -150,7 +151,7 @@ class Schedule:
         """Return the number of cells in a bin."""
         return self.keys * self.buckets
 
-    @property
+    @cached_property
     def strategy(self) -> Strategy:
         """Return what the stream measures."""
         keys = KeyList("key", KEYS[: self.keys], False, self.total)
