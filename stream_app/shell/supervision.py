@@ -20,7 +20,7 @@ from stream_app.shell.ending import COMPLETE
 from stream_app.shell.processes import Role, run_child, until_stopped
 from stream_app.wiring.event_logs import check_files
 from stream_app.wiring.public import open_reader
-from stream_app.wiring.workers import redis_server
+from stream_app.wiring.redis_server import redis_server
 
 _LOOK_EVERY_S = 0.25
 _PREDECESSOR_S = 3.0  # report an occupied port soon; the API itself waits longer

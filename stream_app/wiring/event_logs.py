@@ -14,23 +14,16 @@ from typing import cast
 
 from msgspec import structs
 
-from stream_app.config import KafkaSettings, Settings, SourceSettings, StreamSettings, TopicSettings
+from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory, write_durably
-from stream_app.kafka_cluster import Cluster
 from stream_app.loops.clocks import ReplayClock
 from stream_app.ports import Clock, OperatorError, Source
 from stream_app.sources.decode import PlainField, TimeField
 from stream_app.sources.file import FileSource
-from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.lines import FileFormat
 from stream_app.sources.replay import ReplaySource
 from stream_app.sources.topic_records import TopicDecoder, TopicFormat, topic_decoder
-
-
-def cluster_of(kafka: KafkaSettings) -> Cluster:
-    """Return the configured cluster."""
-    return Cluster(kafka.bootstrap_servers, kafka.security)
 
 
 def decoder_of(source: TopicSettings, streams: Sequence[StreamSettings]) -> TopicDecoder:
@@ -56,11 +49,9 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
     """
     first = streams[0]
     if isinstance(first.source, TopicSettings):
-        assert settings.kafka is not None  # the configuration was refused without it
-        decoder = decoder_of(first.source, streams)
-        return await KafkaSource.open(
-            cluster_of(settings.kafka), first.source.topic, settings.kafka.group, decoder
-        )
+        from stream_app.wiring.topics import open_topic
+
+        return await open_topic(first.source, settings, decoder_of(first.source, streams))
     for stream in streams:
         check_file(stream, settings.state_dir)
     return await asyncio.to_thread(_open_file, streams, first.source, settings.state_dir, clock)
@@ -69,14 +60,15 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
 def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
     """Return the strategy with its log's identity declared, so that it is refused for another log.
 
-    A topic is identified by its cluster and id; a recreated topic has a new id. A file is identified by the
-    state directory, which records how far it was read: for two workers, the same path may be two files.
+    A topic is identified by its cluster and id. A file is identified by the state directory, which records
+    how far it was read: for two workers, the same path may be two files.
     """
-    if isinstance(source, KafkaSource):
-        facts = source.facts
-        place = {"cluster_id": facts.cluster_id, "topic_id": facts.topic_id}
-    else:
+    if isinstance(source, FileSource | ReplaySource):
         place = {"state_id": _id_of(state_dir)}
+    else:
+        from stream_app.wiring.topics import place_of
+
+        place = place_of(source)
     log = structs.replace(strategy.declared.source, **place)
     return replace(strategy, declared=structs.replace(strategy.declared, source=log))
 

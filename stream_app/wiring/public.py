@@ -24,7 +24,6 @@ from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.reader import RedisReader
 from stream_app.state.safety import Unreachable, check_reading
 from stream_app.together import until_all_end
-from stream_app.wiring.event_logs import cluster_of
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +129,6 @@ async def run_alerts(settings: Settings) -> None:
     import httpx  # imported here because the API needs no client
 
     from stream_app.sinks.alert_targets import AlertmanagerTarget, LogTarget, WebhookTarget
-    from stream_app.sinks.alert_topic import TopicTarget
 
     if settings.redis.alerts_url is None:
         raise OperatorError("redis.alerts_url: it is missing; name the store that keeps the alerts' states")
@@ -146,8 +144,10 @@ async def run_alerts(settings: Settings) -> None:
             *(AlertmanagerTarget(url, client) for url in alerts.alertmanagers),
         ]
         if alerts.topic is not None:
-            assert settings.kafka is not None  # the configuration was refused without it
-            topic = TopicTarget(cluster_of(settings.kafka), alerts.topic)
+            from stream_app.sinks.alert_topic import TopicTarget
+            from stream_app.wiring.topics import cluster_of
+
+            topic = TopicTarget(cluster_of(settings), alerts.topic)
             resources.push_async_callback(topic.close)
             targets.append(topic)
         await _begin_telling(store, targets)

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -37,21 +37,18 @@ from stream_app.monitoring.observed import watch_dead_letters, watch_source, wat
 from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, OutsideLedger, Source, Witness
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.sinks.ledger_file import LedgerFile
-from stream_app.sinks.ledger_topic import LedgerTopic
 from stream_app.sinks.retention import expiring_letters
 from stream_app.sinks.witness_file import WitnessFile
-from stream_app.sinks.witness_topic import WitnessTopic
-from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
-from stream_app.state.safety import Unreachable, check_safety
+from stream_app.state.safety import Unreachable
 from stream_app.together import until_all_end, until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
-from stream_app.wiring.event_logs import check_files, cluster_of, named_by, open_source
+from stream_app.wiring.event_logs import check_files, named_by, open_source
+from stream_app.wiring.redis_server import redis_server
 from stream_app.wiring.starting import check_start, ledger_of
 
 PREDECESSOR_S = 20.0
-REDIS_LOOK_EVERY_S = 0.2
 START_AGAIN_S = 1.0
 CLOSE_S = 1.0
 REPLAY_STRIDE_BINS = 256  # at full speed: bins that are cut, sealed and released in one step
@@ -100,45 +97,6 @@ class Adapters:
         store = watch_store(RedisStore(self.url), self.metrics, _live_closings(self.settings))
         self.resources.push_async_callback(_close, store.close)
         return store
-
-
-@asynccontextmanager
-async def redis_server(settings: Settings) -> AsyncIterator[Settings]:
-    """Yield settings whose Redis is reachable; an embedded Redis runs as long as this context is open.
-
-    Raises: OperatorError if it cannot be started or used, or may lose acknowledged writes.
-    """
-    if settings.redis.embedded is None:
-        if settings.redis.url is not None:
-            await check_safety(settings.redis.url, settings.redis.accept)
-        yield settings
-        return
-    with EmbeddedRedis(settings.redis.embedded) as server:
-        await check_safety(server.worker_url, settings.redis.accept)
-        reached = replace(
-            settings.redis,
-            url=server.worker_url,
-            api_url=server.api_url,
-            alerts_url=server.alerts_url,
-            embedded=None,
-        )
-        watching = asyncio.create_task(_keep_running(server))
-        try:
-            yield replace(settings, redis=reached)
-        finally:
-            watching.cancel()
-
-
-async def _keep_running(server: EmbeddedRedis) -> None:
-    """Start the server again if it dies; all its acknowledged writes are in its file."""
-    while True:
-        await asyncio.sleep(REDIS_LOOK_EVERY_S)
-        if not server.running:
-            log.warning("the embedded Redis ended; starting it again")
-            try:
-                server.restart()
-            except OperatorError as refusal:
-                log.error("%s", refusal)
 
 
 async def run_worker(settings: Settings) -> None:
@@ -234,16 +192,16 @@ def _locked(lock: IO[bytes]) -> bool:
 
 async def _open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict[str, Witness]:
     """Return each stream's witness: a topic, or a file on this machine."""
-    topics: dict[str, WitnessTopic] = {}
-    for output in settings.outputs:
-        assert settings.kafka is not None  # the configuration was refused without it
-        if output.topic not in topics:
-            topics[output.topic] = await WitnessTopic.open(cluster_of(settings.kafka), output.topic)
-            resources.push_async_callback(_close, topics[output.topic].close)
+    opened: dict[str, Witness] = {}
+    for topic in dict.fromkeys(output.topic for output in settings.outputs):
+        from stream_app.wiring.topics import open_witness
+
+        opened[topic] = witness = await open_witness(topic, settings)
+        resources.push_async_callback(_close, witness.close)
     file = WitnessFile(settings.state_dir / "witness")
     resources.callback(file.close)
     witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
-    return witnesses | {output.stream: topics[output.topic] for output in settings.outputs}
+    return witnesses | {output.stream: opened[output.topic] for output in settings.outputs}
 
 
 def outside_ledger(settings: Settings) -> OutsideLedger | None:
@@ -252,9 +210,10 @@ def outside_ledger(settings: Settings) -> OutsideLedger | None:
         return None
     if settings.ledger.file is not None:
         return LedgerFile(settings.ledger.file)
-    assert settings.kafka is not None  # the configuration was refused without it
+    from stream_app.wiring.topics import ledger_in
+
     assert settings.ledger.topic is not None  # either is written
-    return LedgerTopic(cluster_of(settings.kafka), settings.ledger.topic)
+    return ledger_in(settings.ledger.topic, settings)
 
 
 async def new_ledger(settings: Settings) -> str:
@@ -268,10 +227,11 @@ async def new_ledger(settings: Settings) -> str:
         )
     if settings.ledger.file is not None:
         return LedgerFile.create(settings.ledger.file).name
-    assert settings.kafka is not None  # the configuration was refused without it
+    from stream_app.wiring.topics import create_ledger
+
     assert settings.ledger.topic is not None  # either is written
     try:
-        return (await LedgerTopic.create(cluster_of(settings.kafka), settings.ledger.topic)).name
+        return (await create_ledger(settings.ledger.topic, settings)).name
     except OSError as failure:
         raise OperatorError(f"ledger.topic: {failure}") from None
 

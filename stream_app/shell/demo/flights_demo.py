@@ -15,7 +15,7 @@ from stream_app.shell.examples import example
 from stream_app.shell.options import read_pace
 from stream_app.shell.supervision import ApiPort, Ending, run_service
 from stream_app.wiring.public import open_reader
-from stream_app.wiring.workers import redis_server
+from stream_app.wiring.redis_server import redis_server
 
 STATE = Path("state/demo")
 

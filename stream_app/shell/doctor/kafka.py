@@ -14,6 +14,7 @@ from stream_app.ports import OperatorError
 from stream_app.shell.doctor.findings import Finding, sampled
 from stream_app.sources.decode import Decoded, TimeField
 from stream_app.wiring.event_logs import decoder_of, time_field
+from stream_app.wiring.topics import cluster_of
 
 SAMPLE_RECORDS = 100
 AHEAD_S = 5.0
@@ -24,7 +25,7 @@ async def kafka_findings(settings: Settings) -> list[Finding]:
     """Return findings about the cluster and every topic that is read or written."""
     if settings.kafka is None:
         return []
-    cluster = Cluster(settings.kafka.bootstrap_servers, settings.kafka.security)
+    cluster = cluster_of(settings)
     found = []
     topics: dict[str, TopicFacts | None] = {}
     try:

@@ -15,7 +15,8 @@ from stream_app.config.settings import TlsSettings
 from stream_app.durable import check_directory
 from stream_app.ports import OperatorError
 from stream_app.sinks.ledger_file import LedgerFile
-from stream_app.wiring.event_logs import check_files, cluster_of, decoder_of
+from stream_app.wiring.event_logs import check_files, decoder_of
+from stream_app.wiring.topics import cluster_of
 from stream_app.wiring.workers import noise_keys, outside_ledger
 
 
@@ -46,7 +47,7 @@ def _check_files(settings: Settings) -> None:
     noise_keys(settings)
     check_operator(settings.operator)
     if settings.kafka is not None:
-        cluster_of(settings.kafka).ssl_context()
+        cluster_of(settings).ssl_context()
     if settings.api.keys is not None:
         read_keys(settings.api.keys)
     if settings.api.tls is not None:

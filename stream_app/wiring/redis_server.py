@@ -1,0 +1,57 @@
+"""Makes the configured Redis reachable: it starts the embedded one, and starts it again if it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from stream_app.config import Settings
+from stream_app.ports import OperatorError
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.safety import check_safety
+
+LOOK_EVERY_S = 0.2
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def redis_server(settings: Settings) -> AsyncIterator[Settings]:
+    """Yield settings whose Redis is reachable; an embedded Redis runs as long as this context is open.
+
+    Raises: OperatorError if it cannot be started or used, or may lose acknowledged writes.
+    """
+    if settings.redis.embedded is None:
+        if settings.redis.url is not None:
+            await check_safety(settings.redis.url, settings.redis.accept)
+        yield settings
+        return
+    with EmbeddedRedis(settings.redis.embedded) as server:
+        await check_safety(server.worker_url, settings.redis.accept)
+        reached = replace(
+            settings.redis,
+            url=server.worker_url,
+            api_url=server.api_url,
+            alerts_url=server.alerts_url,
+            embedded=None,
+        )
+        watching = asyncio.create_task(_keep_running(server))
+        try:
+            yield replace(settings, redis=reached)
+        finally:
+            watching.cancel()
+
+
+async def _keep_running(server: EmbeddedRedis) -> None:
+    """Start the server again if it dies; all its acknowledged writes are in its file."""
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        if not server.running:
+            log.warning("the embedded Redis ended; starting it again")
+            try:
+                server.restart()
+            except OperatorError as refusal:
+                log.error("%s", refusal)
