@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stream_app.core.records import Cut, Reason, Refusal, Reply
-from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, check_strategy
+from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source, check_strategy
 from stream_app.outage import Outage
 from stream_app.ports import Clock, DeadLetters, Source, Store
 
@@ -71,7 +71,7 @@ class Cutter:
                 outage.over()
             except OSError as failure:
                 outage.failed(failure)
-                self._views.forget()
+                self._views.doubt(failure)
                 await asyncio.sleep(RETRY_S)
 
     async def take_due(self, partitions: Sequence[str]) -> None:
@@ -107,7 +107,8 @@ class Cutter:
         """Ask once where the logs end, and store the resulting cuts of every stream."""
         partitions = sorted({one.partition for one in due})
         instants_us = sorted({instant_us for one in due for _, instant_us in one.bins})
-        ends = await self._source.positions_at(partitions, instants_us)
+        with asking_source():
+            ends = await self._source.positions_at(partitions, instants_us)
         answered_us = await self._clock.now_us()
         cuts = [_cuts(one, instants_us, ends[one.partition], answered_us) for one in due]
         # Concurrently: setting records aside in one partition must not delay the cut of another.

@@ -25,7 +25,7 @@ from stream_app.core.bins import Assignment, BinRules, aggregate, assign, refusi
 from stream_app.core.bounding import UserRecords
 from stream_app.core.records import Ahead, Apply, PartitionState, Reason, RecordBatch, Refusal, Reply, Users
 from stream_app.loops.cutting import Cutter
-from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, check_strategy
+from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source, check_strategy
 from stream_app.outage import Outage
 from stream_app.ports import Clock, DeadLetters, Source, Store
 from stream_app.together import each_to_its_end
@@ -99,7 +99,7 @@ class Ingest:
                     await self._pause()
             except OSError as failure:
                 outage.failed(failure)
-                self._views.forget()
+                self._views.doubt(failure)
                 await asyncio.sleep(RETRY_S)
 
     async def _pause(self) -> None:
@@ -123,7 +123,8 @@ class Ingest:
         streams = await self._views.complete(self._store)
         streams = [await self._with_partitions(stream, partitions) for stream in streams]
         self._owned = partitions
-        batches = await self._source.read(_positions(streams, partitions), READ_TIMEOUT_S)
+        with asking_source():
+            batches = await self._source.read(_positions(streams, partitions), READ_TIMEOUT_S)
         if self._clock.virtual:
             await self._cutter.take_due(partitions)
         for batch in batches:
@@ -140,9 +141,11 @@ class Ingest:
         # worker that starts the stream starts all partitions, including those of other workers.
         start: Start = "earliest" if stream.partitions else self._begins(stream)
         if new and not stream.partitions:
-            new = list(await self._source.partitions())
+            with asking_source():
+                new = list(await self._source.partitions())
         for partition in new:
-            position = await self._start_position(stream, partition, start)
+            with asking_source():
+                position = await self._start_position(stream, partition, start)
             reply = await self._store.start_partition(stream.name, stream.strategy.hash, partition, position)
             check_strategy(stream.name, reply)
         return await self._views.load(stream.name, self._store) if new else stream

@@ -7,8 +7,8 @@ view is dropped and loaded again, because only the store is right.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from stream_app.core.bins import BinRules
@@ -38,6 +38,19 @@ class LoadedStream:
     def declared(self) -> Declaration:
         """What the stream promises to count, and how."""
         return self.strategy.declared
+
+
+class SourceFailure(OSError):
+    """The source did not answer. This says nothing about the store."""
+
+
+@contextmanager
+def asking_source() -> Iterator[None]:
+    """Raise each OSError of the calls inside as a ``SourceFailure``."""
+    try:
+        yield
+    except OSError as failure:
+        raise SourceFailure(str(failure)) from failure
 
 
 class LoadedStreams:
@@ -79,6 +92,15 @@ class LoadedStreams:
     def forget(self) -> None:
         """Drop the view of all streams; ``complete`` loads it again. Both loops may call it at any await."""
         self._views.clear()
+
+    def doubt(self, failure: OSError) -> None:
+        """Drop the view after a failure, because the store may be a different one, or be set back.
+
+        A failure of the source keeps the view. Otherwise one record that cannot be decoded now would make the
+        cutter wait until store and witness agree again about every stream.
+        """
+        if not isinstance(failure, SourceFailure):
+            self.forget()
 
     async def complete(self, store: Store) -> list[LoadedStream]:
         """Return all streams; load the missing ones once store and witness agree about them."""
