@@ -9,7 +9,9 @@ A cut proves two facts about arrival; each rests on one reading of the clock.
    that bin closes, so how far ahead they are dated is measured from that bin.
 The process may pause for any time between the two readings; both facts still hold.
 
-The loop never waits for reading, decoding or applying: the time of a cut must not depend on records.
+The time of a cut must not depend on records. So the loop waits for no reading, decoding, applying or dead
+letter, nor until a cut is stored, which takes long if many records were set aside before it. Only the next
+cut of the same stream and partition waits for that.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from stream_app.core.records import Cut, Reason, Refusal, Reply
+from stream_app.core.records import Cut, Reply
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source, check_strategy
+from stream_app.loops.refused_ahead import RefusedAhead
 from stream_app.outage import Outage
 from stream_app.ports import Clock, DeadLetters, Source, Store
+from stream_app.together import each_to_its_end, until_one_ends
 
 RETRY_S = 0.5
 # Partitions move between workers; a worker that gets one looks for its due cuts within this time.
@@ -40,6 +45,11 @@ class _Due:
     last_cut_bin: int
     bins: Sequence[tuple[int, int]]  # (bin, closing instant)
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return the stream and the partition."""
+        return self.view.name, self.partition
+
 
 class Cutter:
     """Take the cuts of one source for all its streams.
@@ -54,92 +64,131 @@ class Cutter:
         self._source = source
         self._store = store
         self._clock = clock
-        self._dead_letters = dead_letters
         self._views = views
+        self._letters = RefusedAhead(store, dead_letters, views)
+        self._outage = Outage(log, "cuts")
         self._one_at_a_time = asyncio.Lock()
+        self._storing: dict[tuple[str, str], asyncio.Task[None]] = {}  # by stream and partition
+        self._until_us = 0  # the instant for which ``run`` waits
+        self._wake = asyncio.Event()
 
     async def run(self) -> None:
         """Take each cut at its instant until cancelled; cancelling is safe at any await.
 
         Under a virtual clock this does nothing: the reader asks for cuts before it applies, and time waits.
         """
-        outage = Outage(log, "cuts")
-        while not self._clock.virtual:
-            try:
-                await self._wait_until_due()
-                await self.take_due(await self._source.owned())
-                outage.over()
-            except OSError as failure:
-                outage.failed(failure)
-                self._views.doubt(failure)
-                await asyncio.sleep(RETRY_S)
+        if not self._clock.virtual:
+            await until_one_ends(self._keep_cutting(), self._letters.run())
 
     async def take_due(self, partitions: Sequence[str]) -> None:
-        """Store a cut for every bin whose closing instant has passed by now."""
+        """Store a cut for every bin whose closing instant has passed by now, then write their dead letters.
+
+        For virtual clocks only, where time waits until it returns.
+        """
         async with self._one_at_a_time:
             while due := await self._due(partitions, now_us := await self._clock.now_us()):
-                await self._take(due)
+                await each_to_its_end(*(self._store_cuts(one, cuts) for one, cuts in await self._taken(due)))
                 if all(one.bins[-1][0] >= _last_due_bin(one.view, now_us) for one in due):
                     break  # bins that closed meanwhile wait for the next call; this loop must end
+            await self._letters.write()
 
-    async def _wait_until_due(self) -> None:
-        views = await self._views.complete(self._store)
-        owned = await self._source.owned()
+    async def _keep_cutting(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._start_due_or_wait()
+                except OSError as failure:
+                    self._outage.failed(failure)
+                    self._views.doubt(failure)
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            left = self._storing.values()
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+    async def _start_due_or_wait(self) -> None:
+        """Take the cuts that are due and start to store them; if none is due, wait for one."""
+        partitions = await self._source.owned()
         now_us = await self._clock.now_us()
-        instants = [
-            view.declared.time.closing.instant_us(view.partitions[partition].last_cut_bin + 1)
+        if due := await self._due(partitions, now_us):
+            for one, cuts in await self._taken(due):
+                self._storing[one.place] = asyncio.create_task(self._store_apart(one, cuts))
+            return
+        self._until_us = min(await self._instants(partitions), default=now_us + LONGEST_WAIT_US)
+        self._until_us = min(self._until_us, now_us + LONGEST_WAIT_US)
+        with suppress(TimeoutError):
+            async with asyncio.timeout((self._until_us - now_us) / 1e6):
+                await self._wake.wait()
+        self._wake.clear()
+
+    def _drop_stored(self) -> None:
+        """Drop the tasks that have ended. Raises: the OperatorError of one."""
+        for place in [place for place, task in self._storing.items() if task.done()]:
+            self._storing.pop(place).result()
+
+    async def _idle(self, partitions: Sequence[str]) -> list[tuple[LoadedStream, str]]:
+        """Return the streams and partitions for which no cut is being stored."""
+        views = await self._views.complete(self._store)
+        self._drop_stored()
+        return [
+            (view, partition)
             for view in views
-            for partition in owned
-            if partition in view.partitions
+            for partition in partitions
+            if partition in view.partitions and (view.name, partition) not in self._storing
         ]
-        await self._clock.sleep_until_us(min([*instants, now_us + LONGEST_WAIT_US]))
+
+    async def _instants(self, partitions: Sequence[str]) -> list[int]:
+        """Return when the next bin of each stream and partition closes."""
+        return [_next_instant_us(view, partition) for view, partition in await self._idle(partitions)]
 
     async def _due(self, partitions: Sequence[str], now_us: int) -> list[_Due]:
         found = []
-        for view in await self._views.complete(self._store):
-            for partition in partitions:
-                state = view.partitions.get(partition)
-                if state is not None and (bins := view.declared.time.closing.due(state.last_cut_bin, now_us)):
-                    found.append(_Due(view, partition, state.last_cut_bin, bins))
+        for view, partition in await self._idle(partitions):
+            last_cut_bin = view.partitions[partition].last_cut_bin
+            if bins := view.declared.time.closing.due(last_cut_bin, now_us):
+                found.append(_Due(view, partition, last_cut_bin, bins))
         return found
 
-    async def _take(self, due: Sequence[_Due]) -> None:
-        """Ask once where the logs end, and store the resulting cuts of every stream."""
+    async def _taken(self, due: Sequence[_Due]) -> list[tuple[_Due, list[Cut]]]:
+        """Ask once where the logs end, and return the resulting cuts of every stream and partition."""
         partitions = sorted({one.partition for one in due})
         instants_us = sorted({instant_us for one in due for _, instant_us in one.bins})
         with asking_source():
             ends = await self._source.positions_at(partitions, instants_us)
         answered_us = await self._clock.now_us()
-        cuts = [_cuts(one, instants_us, ends[one.partition], answered_us) for one in due]
-        # Concurrently: setting records aside in one partition must not delay the cut of another.
-        stored = await asyncio.gather(*map(self._store_cuts, due, cuts), return_exceptions=True)
-        self._views.tell_cuts()
-        for failure in filter(None, stored):
-            raise failure
-        for one in due:
-            await self._write_letters(one.view, one.partition)
+        return [(one, _cuts(one, instants_us, ends[one.partition], answered_us)) for one in due]
+
+    async def _store_apart(self, due: _Due, cuts: Sequence[Cut]) -> None:
+        """Store cuts while other cuts are taken; a failure delays no other stream or partition."""
+        try:
+            await self._store_cuts(due, cuts)
+            self._outage.over()
+        except OSError as failure:
+            self._outage.failed(failure)
+            self._views.doubt(failure)
+            await asyncio.sleep(RETRY_S)
+        finally:
+            if _next_instant_us(due.view, due.partition) < self._until_us:
+                self._wake.set()
 
     async def _store_cuts(self, due: _Due, cuts: Sequence[Cut]) -> None:
         view, partition = due.view, due.partition
+        has_aside = partition in view.aside
+        # A record that is set aside after this cut is marked again: the store refuses its apply until the
+        # reader knows the cut.
+        view.aside.discard(partition)
         reply = await self._store.take_cuts(
             view.name, view.strategy.hash, partition, due.last_cut_bin, cuts, view.rules.max_ahead_bins
         )
+        if has_aside:
+            self._letters.expect(due.place)
         check_strategy(view.name, reply)
         if reply is Reply.DONE:
             view.partitions[partition] = view.partitions[partition].with_cuts(cuts)
         else:
             await self._views.load(view.name, self._store)
-
-    async def _write_letters(self, view: LoadedStream, partition: str) -> None:
-        """Write a dead letter for each known record that a cut refused because it is dated too far ahead."""
-        if partition not in view.aside:
-            return
-        positions = await self._store.refused_ahead(view.name, partition)
-        if positions:
-            letters = [Refusal(partition, position, Reason.FUTURE, b"") for position in positions]
-            await self._dead_letters.write(letters, view.name)
-            await self._store.forget_refused(view.name, partition, len(positions))
-        view.aside.discard(partition)
+        self._views.tell_cuts()
 
 
 def _cuts(due: _Due, instants_us: Sequence[int], ends: Sequence[int], answered_us: int) -> list[Cut]:
@@ -151,6 +200,11 @@ def _cuts(due: _Due, instants_us: Sequence[int], ends: Sequence[int], answered_u
     # Only the last answer can be late: the earlier ones belong to past instants of a replay.
     overdue = max(_last_due_bin(due.view, answered_us) - last.bin, 0)
     return [*cuts[:-1], Cut(last.bin, last.position, overdue)]
+
+
+def _next_instant_us(view: LoadedStream, partition: str) -> int:
+    """Return when the first bin without a cut closes."""
+    return view.declared.time.closing.instant_us(view.partitions[partition].last_cut_bin + 1)
 
 
 def _last_due_bin(view: LoadedStream, now_us: int) -> int:

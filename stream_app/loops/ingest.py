@@ -199,11 +199,15 @@ class Ingest:
         Returns: whether the view has a newer cut than the slice was binned against.
         """
         partition, known_bin = part.batch.partition, part.state.last_cut_bin
+
+        def newer() -> bool:
+            return stream.partitions[partition].last_cut_bin != known_bin
+
         if self._clock.virtual:
             await self._cutter.take_due([partition])
-        elif stream.partitions[partition].last_cut_bin == known_bin:
-            await self._views.cuts_within(CUT_WAIT_S)
-        return stream.partitions[partition].last_cut_bin != known_bin
+        elif not newer():
+            await self._views.cuts_within(CUT_WAIT_S, newer)
+        return newer()
 
     def _binned(self, stream: LoadedStream, batch: RecordBatch, state: PartitionState) -> _Slice:
         first = int(np.searchsorted(batch.positions, state.position))

@@ -30,8 +30,8 @@ class LoadedStream:
     windows: Windows
     sealed_bin: int
     partitions: dict[str, PartitionState]
-    # Partitions that may have records set aside, or refused records without a dead letter yet. Every loaded
-    # view of the stream shares this set.
+    # Partitions whose next cut may refuse records that were set aside, or follows a cut whose refused records
+    # have no dead letters yet. Every loaded view of the stream shares this set.
     aside: set[str]
 
     @property
@@ -78,11 +78,13 @@ class LoadedStreams:
         self._cut.set()
         self._cut.clear()
 
-    async def cuts_within(self, longest_s: float) -> None:
-        """Return when cuts were taken, or after ``longest_s`` seconds."""
+    async def cuts_within(self, longest_s: float, awaited: Callable[[], bool] = lambda: True) -> None:
+        """Return when cuts were taken and ``awaited`` holds, or after ``longest_s`` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(longest_s):
                 await self._cut.wait()
+                while not awaited():
+                    await self._cut.wait()
 
     def reached_cuts(self, partitions: Sequence[str]) -> bool:
         """Return whether no known bin waits for records of these partitions."""

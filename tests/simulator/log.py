@@ -183,6 +183,10 @@ class LogSource:
         """Return the start of the log."""
         return 0
 
+    async def kept_since_us(self) -> int | None:
+        """Return None: no record is ever removed."""
+        return None
+
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:

@@ -7,11 +7,14 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from stream_app.core.records import GENESIS, Cut, EpochRecord, Reply
+import pytest
+
+from stream_app.core.records import GENESIS, Cut, EpochRecord, Reason, Refusal, Reply
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.ingest import Ingest
 from stream_app.loops.loaded_streams import LoadedStreams
+from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore
 from tests.simulator.log import Entry, Kind, Log, LogSource
 from tests.simulator.loop import simulate
@@ -34,7 +37,7 @@ class Live:
         loop = asyncio.get_running_loop()
         self.store = Store(lambda: START_US + round(loop.time() * 1e6))
         self.source = LogSource(log, self.store.now, random.Random(1), largest_batch=100, exact_cuts=False)
-        self.letters = MemoryDeadLetters()
+        self.letters = SlowLetters()
         self.streams = streams
         self.views = LoadedStreams(streams, agree)
 
@@ -56,6 +59,17 @@ class Live:
         await asyncio.gather(*loops, return_exceptions=True)
         for ended in done:
             ended.result()
+
+
+class SlowLetters(MemoryDeadLetters):
+    """Dead letters on a disk that takes some time over each write."""
+
+    takes_s = 0.0
+
+    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
+        """Keep them after a while."""
+        await asyncio.sleep(self.takes_s)
+        return await super().write(refusals, stream)
 
 
 class Store(MemoryStore):
@@ -179,3 +193,70 @@ def test_a_store_that_fails_is_asked_anew_once_it_agrees_with_the_witness() -> N
 
     assert simulate(1, run()) == [500, 0]
     assert agreed == [STREAM] * 2
+
+
+def test_letters_of_records_from_the_future_delay_no_cut() -> None:
+    """A record that is refused must not put a late record of somebody else into another bin."""
+
+    def counted(*more: Entry) -> tuple[dict[int, int], int]:
+        async def run() -> tuple[dict[int, int], int]:
+            live = Live(
+                log_of(p0=sorted([event(0.5, 0.5), event(6.5, 1.5), *more], key=lambda e: e.arrival_us))
+            )
+            live.letters.takes_s = 1.7 * BIN_S
+            await live.run(9)
+            cells = live.store._streams[STREAM].cells
+            return {bin: sum(cells[bin].values()) for bin in cells if cells[bin]}, len(live.letters.kept)
+
+        return simulate(1, run())
+
+    assert counted() == ({FIRST_BIN: 1, FIRST_BIN + 6: 1}, 0)
+    assert counted(event(4.5, 900)) == ({FIRST_BIN: 1, FIRST_BIN + 6: 1}, 1)
+
+
+def test_each_record_that_is_refused_while_letters_are_written_gets_its_letter() -> None:
+    async def run() -> Live:
+        future = [event(bin + 0.5, 900) for bin in range(6)]
+        live = Live(log_of(p0=future, p1=future))
+        live.letters.takes_s = 1.3 * BIN_S
+        await live.run(14)
+        return live
+
+    live = simulate(1, run())
+    assert live.letters.kept == {
+        (STREAM, partition, position): Reason.FUTURE for partition in ("p0", "p1") for position in range(6)
+    }
+    assert all(live.store._streams[STREAM].partitions[name].refused_ahead == [] for name in ("p0", "p1"))
+
+
+def test_a_cut_that_takes_long_to_store_delays_cuts_of_its_stream_and_partition_only() -> None:
+    """Records that are set aside before a cut make it take longer to store."""
+    streams = (STREAM, "second")
+
+    async def run() -> Store:
+        log = log_of(p0=[event(0.5, 0.5)], p1=[event(0.5, 0.5)])
+        live = Live(log, streams)
+        live.store.slow[STREAM, "p0"] = 2.25 * BIN_S
+        await live.run(8.5)
+        return live.store
+
+    store = simulate(1, run())
+    for place in ((STREAM, "p1"), ("second", "p0"), ("second", "p1")):
+        assert store.late_of(place[1], place[0]) == [0] * 8
+    # Its own cuts wait for one another; bins that closed meanwhile have one cut.
+    assert store.late_of("p0") == [0, 12_500, 2_500, 15_000, 5_000, 17_500, 7_500]
+    assert store.most == 1
+
+
+def test_an_error_of_the_operator_s_ends_the_cutter() -> None:
+    async def run() -> None:
+        live = Live(log_of(p0=[event(0.5, 0.5)], p1=[event(0.5, 0.5)]))
+
+        async def another(*cuts: object) -> Reply:
+            return Reply.STRATEGY
+
+        live.store.take_cuts = another  # type: ignore[method-assign, assignment]
+        await live.run(8.5)
+
+    with pytest.raises(OperatorError, match="another strategy"):
+        simulate(1, run())

@@ -1,0 +1,70 @@
+"""Dead letters of records that were set aside and then refused, because they are dated too far ahead.
+
+The store keeps the positions of these records until their letters are written. So no cut waits for letters,
+and a crash loses none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from stream_app.core.records import Reason, Refusal
+from stream_app.loops.loaded_streams import LoadedStreams
+from stream_app.outage import Outage
+from stream_app.ports import DeadLetters, Store
+
+RETRY_S = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class RefusedAhead:
+    """Writes a dead letter for each known record that a cut refused.
+
+    Args: the loaded streams, which are loaded again after a failure of the store.
+    """
+
+    def __init__(self, store: Store, dead_letters: DeadLetters, views: LoadedStreams) -> None:
+        self._store = store
+        self._dead_letters = dead_letters
+        self._views = views
+        self._expected: dict[tuple[str, str], None] = {}  # streams and partitions, the oldest first
+        self._more = asyncio.Event()
+
+    def expect(self, place: tuple[str, str]) -> None:
+        """Have letters written for a stream and a partition whose cut may have refused records."""
+        self._expected[place] = None
+        self._more.set()
+
+    async def run(self) -> None:
+        """Write letters as they are expected, until cancelled; cancelling is safe at any await."""
+        outage = Outage(log, "dead letters")
+        while True:
+            await self._more.wait()
+            try:
+                await self.write()
+                outage.over()
+            except OSError as failure:
+                outage.failed(failure)
+                self._views.doubt(failure)
+                await asyncio.sleep(RETRY_S)
+
+    async def write(self) -> None:
+        """Write the letters that are expected now. Raises: OSError; a further call repeats what it left."""
+        while self._expected:
+            place = next(iter(self._expected))
+            del self._expected[place]  # a cut that is stored meanwhile expects letters anew
+            try:
+                await self._write(*place)
+            except BaseException:
+                self.expect(place)
+                raise
+        self._more.clear()
+
+    async def _write(self, stream: str, partition: str) -> None:
+        positions = await self._store.refused_ahead(stream, partition)
+        if positions:
+            letters = [Refusal(partition, position, Reason.FUTURE, b"") for position in positions]
+            await self._dead_letters.write(letters, stream)
+            await self._store.forget_refused(stream, partition, len(positions))
