@@ -15,6 +15,7 @@ from stream_app.outage import Outage
 from stream_app.ports import DeadLetters, Store
 
 RETRY_S = 0.5
+MOST_LETTERS = 1_000  # per write
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +64,7 @@ class RefusedAhead:
         self._more.clear()
 
     async def _write(self, stream: str, partition: str) -> None:
-        positions = await self._store.refused_ahead(stream, partition)
-        if positions:
+        while positions := await self._store.refused_ahead(stream, partition, MOST_LETTERS):
             letters = [Refusal(partition, position, Reason.FUTURE, b"") for position in positions]
             await self._dead_letters.write(letters, stream)
-            await self._store.forget_refused(stream, partition, len(positions))
+            await self._store.forget_refused(stream, partition, positions)

@@ -140,12 +140,12 @@ class Store(Protocol):
         """
         ...
 
-    async def refused_ahead(self, stream: str, partition: str) -> list[int]:
-        """Return the positions of records set aside and then refused, until ``forget_refused``. SECRET."""
+    async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:
+        """Return the first positions of records refused after they were set aside. SECRET."""
         ...
 
-    async def forget_refused(self, stream: str, partition: str, positions: int) -> None:
-        """Forget the first ``positions`` of these positions; their dead letters are written."""
+    async def forget_refused(self, stream: str, partition: str, positions: Sequence[int]) -> None:
+        """Forget these positions, whose dead letters are written. A repeated call forgets no other one."""
         ...
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:

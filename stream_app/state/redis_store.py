@@ -234,14 +234,15 @@ class RedisStore:
             if cursor == "0":
                 return int(records or 0), sorted(names)
 
-    async def refused_ahead(self, stream: str, partition: str) -> list[int]:
-        """Return the positions of records that were set aside and then refused. SECRET."""
-        [positions] = await batch(self._redis, [("LRANGE", StreamKeys(stream).ahead(partition)[2], 0, -1)])
+    async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:
+        """Return the first positions of records that were set aside and then refused. SECRET."""
+        key = StreamKeys(stream).ahead(partition)[2]
+        [positions] = await batch(self._redis, [("LRANGE", key, 0, limit - 1)])
         return [int(position) for position in positions]
 
-    async def forget_refused(self, stream: str, partition: str, positions: int) -> None:
-        """Forget the first of these positions."""
-        await batch(self._redis, [("LTRIM", StreamKeys(stream).ahead(partition)[2], positions, -1)])
+    async def forget_refused(self, stream: str, partition: str, positions: Sequence[int]) -> None:
+        """Forget positions that ``refused_ahead`` returned. A repeated call forgets no other position."""
+        await self._reply("forget_refused", [StreamKeys(stream).ahead(partition)[2]], list(positions))
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
         """Create a partition's state at a start position, once."""

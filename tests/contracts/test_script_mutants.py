@@ -160,6 +160,12 @@ MUTANTS = {
         "'COUNT', 10000000",
         far_ahead.test_a_late_cut_looks_at_few_names_in_each_script,
     ),
+    "a worker forgets refused records that another one reads": Mutant(
+        "forget_refused",
+        "if not written[position] then",
+        "if false then",
+        ahead.test_refused_places_stay_until_their_letters_are_written,
+    ),
     "a late cut reads all that is set aside": Mutant(
         "take_cuts",
         "local counted, future, before = {}, records, 0",

@@ -181,7 +181,7 @@ class StoresAgree(RuleBasedStateMachine):
             bin, position = bin + bins_on, position + records_on
             cuts.append(Cut(bin, position, overdue))
         self.both(lambda store, stream: store.take_cuts(stream, HASH, partition, last, cuts, 1))
-        self.both(lambda store, stream: store.refused_ahead(stream, partition))
+        self.both(lambda store, stream: store.refused_ahead(stream, partition, 100))
         self.both(lambda store, stream: store.operator_counts(stream))
 
     @rule(

@@ -271,14 +271,16 @@ class MemoryStore:
         state.partitions[partition] = known
         return Reply.DONE
 
-    async def refused_ahead(self, stream: str, partition: str) -> list[int]:
-        """Return positions of records that were set aside and refused. SECRET."""
+    async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:
+        """Return the first positions of records that were set aside and then refused."""
         known = self._opened(stream).partitions.get(partition)
-        return list(known.refused_ahead) if known else []
+        return known.refused_ahead[:limit] if known else []
 
-    async def forget_refused(self, stream: str, partition: str, positions: int) -> None:
-        """Forget the first of these positions."""
-        del self._opened(stream).partitions[partition].refused_ahead[:positions]
+    async def forget_refused(self, stream: str, partition: str, positions: Sequence[int]) -> None:
+        """Forget positions that ``refused_ahead`` returned. A repeated call forgets no other position."""
+        refused = self._opened(stream).partitions[partition].refused_ahead
+        first = len(positions)
+        refused[:first] = [position for position in refused[:first] if position not in positions]
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
         """Create a partition's state at a start position, once."""
