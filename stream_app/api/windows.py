@@ -21,7 +21,7 @@ from stream_app.core.answered import QueryError
 from stream_app.core.cells import Buckets
 from stream_app.core.ledger import in_words
 from stream_app.core.query import StreamView
-from stream_app.core.window_view import Window, window_ending, window_until
+from stream_app.core.window_view import Window, window_ending, window_until, windows_of
 
 _ErrorKey = tuple[str, int, Fraction, float, tuple[tuple[str, Any], ...]]
 Calibrated = dict[_ErrorKey, WindowError | None]
@@ -53,39 +53,33 @@ def described(view: StreamView) -> WindowsAnswer | None:
 def check(view: StreamView, query: WindowQuery) -> None:
     """Check quickly that a question has an answer. Raises: QueryError."""
     _asked(view, query)
-    design = view.strategy.kind.windows
-    assert design is not None
+    design = windows_of(view)
     _histogram(view, design, query.key)
     _check_quantiles(view, design, query.q)
 
 
 def is_calibrated(view: StreamView, query: WindowQuery) -> bool:
     """Return whether the errors that an answer needs are cached."""
-    design = view.strategy.kind.windows
-    return design is None or _error_key(design, query.confidence) in _errors
+    return _error_key(view, query) in _errors
 
 
 async def calibrate(view: StreamView, query: WindowQuery, apart: Apart) -> None:
     """Compute and cache the errors that an answer needs, which takes seconds the first time."""
-    design = view.strategy.kind.windows
-    if design is not None:
-        await apart.fill(_errors, window_error, _error_key(design, query.confidence))
+    await apart.fill(_errors, window_error, _error_key(view, query))
 
 
 def calibrated(view: StreamView, query: WindowQuery) -> Calibrated:
     """Return the errors that an answer needs, after ``calibrate`` has returned."""
-    design = view.strategy.kind.windows
-    keys = () if design is None else (_error_key(design, query.confidence),)
-    return {key: _errors[key] for key in keys if key in _errors}
+    key = _error_key(view, query)
+    return {key: _errors[key]} if key in _errors else {}
 
 
 def window(view: StreamView, query: WindowQuery, calibrated: Calibrated) -> WindowAnswer:
     """Return one window of one key. Raises: QueryError."""
     check(view, query)
     found = _asked(view, query)
-    design = view.strategy.kind.windows
-    assert design is not None
-    key, buckets = _error_key(design, query.confidence), view.strategy.declared.cells.buckets
+    design = windows_of(view)
+    key, buckets = _error_key(view, query), view.strategy.declared.cells.buckets
     if key not in calibrated:
         raise QueryError("the stream has begun again with other windows; ask again", "stream")
     error = calibrated[key]
@@ -136,8 +130,9 @@ def _asked(view: StreamView, query: WindowQuery) -> Window:
     return window_until(view, until_us)
 
 
-def _error_key(design: WindowDesign, confidence: float) -> _ErrorKey:
-    return design.mechanism, design.buckets, design.epsilon, confidence, design.arguments
+def _error_key(view: StreamView, query: WindowQuery) -> _ErrorKey:
+    design = windows_of(view)
+    return design.mechanism, design.buckets, design.epsilon, query.confidence, design.arguments
 
 
 def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.units import UNITS_PER_COUNT
+from dphist.windows.design import WindowDesign
 from stream_app.core.answered import QueryError
 from stream_app.core.kinds.tables import WINDOWS, Span
 from stream_app.core.query import StreamView
@@ -25,6 +26,14 @@ class Window(NamedTuple):
     earlier: int | None
     later: int | None
     available: int
+
+
+def windows_of(view: StreamView) -> WindowDesign:
+    """Return the design of a stream's windows. Raises: QueryError if it has none."""
+    design = view.strategy.kind.windows
+    if design is None:
+        raise QueryError("this stream has no windows; write mode: window, and start another stream", "stream")
+    return design
 
 
 def window_ending(view: StreamView, end_us: int | None) -> Window:
@@ -62,9 +71,7 @@ def window_until(view: StreamView, until_us: int) -> Window:
 
 def _ends(view: StreamView) -> Int64Array:
     """Return the first bin after each complete window. Raises: QueryError if there is no such window."""
-    design = view.strategy.kind.windows
-    if design is None:
-        raise QueryError("this stream has no windows; write mode: window, and start another stream", "stream")
+    design = windows_of(view)
     ends = np.concatenate(
         [
             epoch.record.first_bin + design.bins * np.arange(1, epoch.held(WINDOWS) + 1)
@@ -78,8 +85,7 @@ def _ends(view: StreamView) -> Int64Array:
 
 
 def _window(view: StreamView, ends: Int64Array, place: int) -> Window:
-    design, stop = view.strategy.kind.windows, int(ends[place])
-    assert design is not None
+    design, stop = windows_of(view), int(ends[place])
     earlier = int(ends[place - 1]) if place else None
     later = int(ends[place + 1]) if place + 1 < len(ends) else None
     for epoch in view.epochs:
