@@ -29,7 +29,7 @@ Calibrated = dict[_ErrorKey, WindowError | None]
 _errors: Calibrated = {}
 
 _KNOWN = "The error does not depend on the data. Each band holds all counts of its curve at once."
-_UNKNOWN = "The error of this mechanism depends on the data, so none is stated."
+_UNKNOWN = "The error of this mechanism depends on the data, so no error is stated."
 
 
 def described(view: StreamView) -> WindowsAnswer | None:
