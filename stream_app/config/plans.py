@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from time import thread_time
 
 from dphist import plan_product, plan_tree
@@ -26,6 +26,7 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.kinds import Kind, kind_of
 from stream_app.core.kinds.pages import LARGEST_DRAWS, LARGEST_PAGE_BYTES
 from stream_app.core.kinds.tables import PUBLISHED
+from stream_app.core.row_values import may_be_too_large
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 
@@ -54,7 +55,19 @@ def planned(stream: StreamSettings) -> Strategy:
                 stream.name,
                 LARGEST_DRAWS,
             )
+    if may_be_too_large(kind):
+        _tell_of_width(stream.name, sum(kind.tables.values()))
     return Strategy(stream.name, declared.source.name, declared, kind)
+
+
+@cache
+def _tell_of_width(stream: str, values: int) -> None:
+    """Log once that the history of a stream with so many values in a bin could not be put back."""
+    log.warning(
+        "stream %s: a bin may release %d values, more than the witness keeps: if Redis is lost, its history "
+        "cannot be put back; use fewer keys or buckets, or keep backups of Redis",
+        *(stream, values),
+    )
 
 
 def planned_for_one_epoch(stream: StreamSettings) -> TreeDesign:

@@ -15,7 +15,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.kinds import Kind
-from stream_app.core.kinds.tables import PUBLISHED, Block, Closed
+from stream_app.core.kinds.tables import PUBLISHED, WINDOWS, Block, Closed
 from stream_app.core.records import EpochRecord, WitnessRow
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry, TileSlice, join_slices
@@ -95,6 +95,17 @@ def packed(tables: Sequence[Int64Array]) -> bytes:
         parts.append(bytes([int(size[-1])]) + values.astype(size).tobytes())
     data = zlib.compress(b"".join(parts), _EFFORT)
     return data if len(data) <= LARGEST_BYTES else b""
+
+
+def may_be_too_large(kind: Kind) -> bool:
+    """Return whether the values of a bin may be larger, when packed, than the witness keeps beside a row.
+
+    Estimated: a published value takes up to 4 bytes, because noise hardly compresses, and a node's count 2.
+    """
+    if kind.rows_hold_values:
+        return False
+    sizes = {table: 4 if table in (PUBLISHED, WINDOWS) else 2 for table in kind.tables}
+    return sum(sizes[table] * width for table, width in kind.tables.items()) > LARGEST_BYTES
 
 
 def _fits(values: Int64Array, size: str) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec import structs
 
@@ -17,6 +20,8 @@ from stream_app.config import StreamSettings, load
 from stream_app.config.plans import planned
 from stream_app.core.bounding import PerUser
 from stream_app.core.cells import Buckets, KeyList
+from stream_app.core.kinds.tables import PUBLISHED
+from stream_app.core.row_values import may_be_too_large, packed
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from tests.simulator.given_noise import Draw, RememberedNoise, drawn_together
@@ -62,6 +67,38 @@ def test_keys_and_values_are_anticipating_as_long_as_their_noise_can_be_drawn_ah
     assert wide.kind.axes is not None
     assert wide.design.release == wide.kind.axes.time.release == "causal"
     assert "released causally" in caplog.text
+
+
+def told_of_width(records: list[logging.LogRecord]) -> list[str]:
+    """Return the warnings about rows that are too wide for the witness."""
+    told = [record.getMessage() for record in records]
+    return [message for message in told if "more than the witness keeps" in message]
+
+
+@pytest.mark.parametrize(("keys", "told"), [(20, 0), (300, 1)])
+def test_rows_too_wide_for_the_witness_are_told_of_once(
+    keys: int, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every start, ``plan`` and ``check-config`` plan the streams."""
+    wide = replace(over_carriers(keys, 1_000, 720), name=f"over {keys} keys")
+    for _ in range(2):
+        planned(wide)
+    messages = told_of_width(caplog.records)
+    assert len(messages) == told
+    for message in messages:
+        assert message.startswith(f"stream over {keys} keys: a bin may release ")
+        assert "fewer keys or buckets, or keep backups of Redis" in message
+
+
+@pytest.mark.parametrize(("keys", "too_large"), [(100, False), (1_000, True)])
+def test_width_that_is_told_of_is_one_that_the_witness_refuses(keys: int, too_large: bool) -> None:
+    """Nodes whose noise has a standard error of 1,000 events, or running counts in units of 2^-16 events."""
+    kind = planned(replace(over_carriers(keys, 1_000, 2), name=f"{keys} keys")).kind
+    rng = np.random.default_rng(1)
+    units = {table: 2**16 if table == PUBLISHED else 1 for table in kind.tables}
+    rows = [rng.normal(0, 1_000 * units[table], (1, width)) for table, width in kind.tables.items()]
+    assert may_be_too_large(kind) == too_large
+    assert (packed([row.astype(np.int64) for row in rows]) == b"") == too_large
 
 
 def test_noise_that_takes_longer_to_draw_than_to_use_is_refused():
