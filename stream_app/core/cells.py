@@ -41,6 +41,13 @@ class Axis(
     share: Fraction = _NOTHING
     options: dict[str, Option] = {}
 
+    def __post_init__(self) -> None:
+        """Make equal defaults the same objects: the text omits a default only if it is the same object."""
+        if self.mode == "tree":
+            msgspec.structs.force_setattr(self, "mode", "tree")
+        if self.share == _NOTHING:
+            msgspec.structs.force_setattr(self, "share", _NOTHING)
+
 
 class KeyList(Axis, frozen=True, rename={"names": "list"}):
     """The keys that are counted separately.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -250,3 +251,11 @@ def test_a_strategy_of_a_later_version_is_refused_in_one_line(
         Strategy.from_json(canonical_json(stored))
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_settings_of_another_process_declare_the_same_text() -> None:
+    """``stream-app run`` hands its settings to the worker pickled; a default is then another object."""
+    for seed in range(PER_BLOCK):
+        stream = configured(random.Random(seed))
+        copied = pickle.loads(pickle.dumps(stream))
+        assert text_of(copied) == text_of(stream)
