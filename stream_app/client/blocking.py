@@ -154,10 +154,10 @@ class Client:
         levels: Levels = (),
         key: str | None = None,
     ) -> Window:
-        """Return one tumbling window of a stream with ``mode: window``.
+        """Return one tumbling window of a stream with ``mode: window``; by default the last complete one.
 
-        Args: end, that of a window; until, any instant, for the last window that ended by then; neither, for
-            the last one; levels of quantiles of the value; key, where each has a histogram.
+        Args: end, the end of a window; until, any instant, for the last window that ended by then; levels of
+            quantiles of the value; key, if each key has a histogram.
         """
         asked = questions.window(stream, end, until, levels, confidence, key)
         return Window.of(questions.body_of(self._get(*asked)))

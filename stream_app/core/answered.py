@@ -36,7 +36,7 @@ class QueryError(ValueError):
         self.nearest_us = tuple(nearest_us)
 
     def __reduce__(self) -> tuple[type[QueryError], tuple[object, ...]]:
-        """Return how to make it again in another process."""
+        """Return what pickle needs to create the error again in another process."""
         return type(self), (str(self), self.parameter, self.nearest_us)
 
 

@@ -46,7 +46,7 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
 
 
 def plan(strategy: bytes, epsilon: float) -> None:
-    """Plan ahead for ``preview``, which finds the plan in this process. Raises: as ``replanned``."""
+    """Make the plan that ``preview`` needs, and cache it in this process. Raises: as ``replanned``."""
     replanned(Strategy.from_json(strategy), epsilon)
 
 
