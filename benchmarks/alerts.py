@@ -213,7 +213,7 @@ def axes_strategy(keys: int, buckets: int, epsilon: str = "1") -> Strategy:
         "keys": KeyList("k", names, False, False),
         "value": Buckets("v", Fraction(0), Fraction(buckets), buckets),
     }
-    return Strategy("delays", "f", declared(epsilon, **axes), kind_of(product))
+    return Strategy("delays", declared(epsilon, **axes), kind_of(product))
 
 
 def axes_view(

@@ -66,7 +66,7 @@ def strategy_of(design: ProductDesign) -> Strategy:
     names = tuple(f"key {place}" for place in range(design.keys.keys))
     keys = KeyList("key", names, False, False)
     declared = declared_of(source="bench", epsilon=design.epsilon, bin_us=HOUR_US, first_us=0, keys=keys)
-    return Strategy("bench", "bench", declared, kind_of(design))
+    return Strategy("bench", declared, kind_of(design))
 
 
 class Opened(NamedTuple):

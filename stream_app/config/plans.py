@@ -57,7 +57,7 @@ def planned(stream: StreamSettings) -> Strategy:
             )
     if may_be_too_large(kind):
         _tell_of_width(stream.name, sum(kind.tables.values()))
-    return Strategy(stream.name, declared.source.name, declared, kind)
+    return Strategy(stream.name, declared, kind)
 
 
 @cache

@@ -31,15 +31,18 @@ class Strategy:
 
     Args:
         stream: the stream's name.
-        source: the name under which the ledger adds up costs (topic or file).
         declared: what the stream promises to count, and how.
         kind: how bins are released; the horizon of its tree over time is the epoch in bins.
     """
 
     stream: str
-    source: str
     declared: Declaration
     kind: Kind
+
+    @property
+    def source(self) -> str:
+        """The name under which the ledger adds up costs: a topic, a file, or a group of logs."""
+        return self.declared.source.name
 
     @property
     def design(self) -> TreeDesign:
@@ -100,7 +103,7 @@ def _parsed(text: bytes | str) -> Strategy:
     if "share_parts" in json.loads(fields["design"]):
         raise ValueError("it began with a share of epsilon per node, which is no longer supported")
     kind = kind_from(fields, fields["width"])
-    strategy = Strategy(fields["stream"], fields["source"], Declaration.of(fields["declared"]), kind)
+    strategy = Strategy(fields["stream"], Declaration.of(fields["declared"]), kind)
     if strategy.to_json() != (text if isinstance(text, bytes) else text.encode()):
         raise ValueError("it holds facts that are not known here; use the release that wrote it")
     return strategy

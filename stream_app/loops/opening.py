@@ -306,5 +306,4 @@ def _as_reserved(
 def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
     """Return the entry of an epoch; what the noise is really drawn for decides its cost."""
     entry = entry_of(strategy.declared, strategy.stream, record)
-    epsilon, neighbours = str(strategy.epsilon), strategy.design.neighbours
-    return replace(entry, source=strategy.source, epsilon=epsilon, neighbours=neighbours)
+    return replace(entry, epsilon=str(strategy.epsilon), neighbours=strategy.design.neighbours)

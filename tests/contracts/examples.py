@@ -27,7 +27,6 @@ FIRST_BIN = 10
 SHAPE = TreeShape((2, 2))
 STRATEGY = Strategy(
     stream="departures",
-    source="flights",
     declared=declared_of(source="flights", epoch_bins=BINS),
     kind=kind_of(TreeDesign(SHAPE, BINS, Fraction(1), (Fraction(1, 2), Fraction(1, 2))), WIDTH),
 )

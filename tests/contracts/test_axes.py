@@ -25,7 +25,7 @@ BINS = 4
 # More columns than a tile holds beside one another, so each row lies in three tiles.
 PRODUCT = plan_product(BINS, 1, keys=600, buckets=4, release="anticipating", branching=(2, 2))
 PLAIN = strategy_of(PRODUCT.time)
-STRATEGY = Strategy(PLAIN.stream, PLAIN.source, PLAIN.declared, kind_of(PRODUCT))
+STRATEGY = Strategy(PLAIN.stream, PLAIN.declared, kind_of(PRODUCT))
 EPOCH = EpochRecord(0, FIRST_BIN, BINS, 1, STRATEGY.hash)
 
 

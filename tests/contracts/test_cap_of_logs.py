@@ -33,6 +33,7 @@ from tests.models.memory import MemoryStore
 from tests.simulator.cap_mutants import FirstAppliedStore
 from tests.simulator.memory_sinks import MemoryDeadLetters, MemoryKeys, MemoryWitness
 from tests.simulator.schedule import BIN_US, FIRST_BIN, KEYS, Schedule
+from tests.stream_app.declared import changed
 
 MOST = 1
 BINS = 5  # in which records arrive; a window has four
@@ -167,7 +168,11 @@ async def counts_of(inner: Any, log: Sequence[Event], day: int) -> Counter[Cell]
     """Let a log arrive, be counted and released; return its exact counts, without the empty ones."""
     rng = random.Random(day)
     source, clock, witness, keys = PartitionedLog.of(log, rng), HandClock(), MemoryWitness(), MemoryKeys()
-    strategy: Strategy = replace(STRATEGY, stream=f"visits {uuid4().hex}", source=uuid4().hex)
+    strategy: Strategy = replace(
+        STRATEGY,
+        stream=f"visits {uuid4().hex}",
+        declared=changed(STRATEGY.declared, source={"name": uuid4().hex}),
+    )
     store = Troubled(inner, rng, rate=0.0)
 
     def closer() -> Closer:

@@ -37,17 +37,17 @@ from tests.examples import examples
 from tests.stream_app.declared import declared_of
 
 FIRST_BIN = 100
-DECLARED = declared_of(bin_us=1000, epoch_bins=BINS)
+DECLARED = declared_of(source="file:a", bin_us=1000, epoch_bins=BINS)
 # Strategy, pages of noise, rows (without floats) and tiles of the version before kinds had files.
 AS_STORED_BEFORE = {
-    "tree causal": "03f3b761bfecafd7a58288b19eb0f32bb53818e4c0b82095799fc03242c691f0",
-    "tree anticipating": "3956811c2159c8d4619233c9a59fc3c18209308c47329c90349d66a43cc6c84c",
-    "axes causal": "c5f434df1f86b0a0c3a38f46465d6f7b64639c4d47cc34a898dbc8ef5c9faf52",
-    "axes anticipating": "8ad56a9ee85b60e0cdf556c4e589d642c1913197b6ab688c0b3ece645d7df7e8",
-    "windows causal": "542705a1985b287ec379bd3cf59415d563ac4c4e00c4f075cc0ed94a6bec08b2",
-    "windows anticipating": "11def63fa5073ef3ef90b6ba13d5f15f56d20cf1653f7ace763dd1e7e2801c3f",
-    "over epochs causal": "022ab1b6b15c061658ec32a92d0b078fda46403ad286192776fd0f59bf08cd4f",
-    "over epochs anticipating": "e1532d2bbaa0a35bf6ef14eec9719430b2559e5162936c9051ed7052e3ef7b61",
+    "tree causal": "b376e99e119ed6389f7979f6e36ef83cec28f77e1423717f6a3c809d627e4eb3",
+    "tree anticipating": "5757bdb9dfcacd38be7a2f3c06ce0329fea8fafaf4d2caad920e6781e821e36d",
+    "axes causal": "9f456f9f39492e1ebce84a0a34f6b5aac9b0c4e249c816845fc8d01c67959350",
+    "axes anticipating": "f67f3be11932e861cc4b5b8fe50c5b86e241ae9aba987cddf71d875ba424b9ea",
+    "windows causal": "bdd92b97270d2b7cb31f776af1f4235540bd1142542369318d95b926378159a2",
+    "windows anticipating": "7f40dffda951986f1a7b732dd40059d62d67c96256c171458eddff906e99e1c6",
+    "over epochs causal": "356f44bcd0b38ce76c34921c3446a62dbd2f81c8b5c13835bdcad6bd8838cf2f",
+    "over epochs anticipating": "20b8f456fd684366d16db105ecd13c7d6359f10e01ab7151b06a9eb3ef276df2",
 }
 # Secret states in version 2 of their format.
 STATES = {
@@ -90,7 +90,7 @@ class Impulse:
 
 def strategy_of(kind: Kind) -> Strategy:
     """Return a stream of a kind."""
-    return Strategy("visits", "file:a", DECLARED, kind)
+    return Strategy("visits", DECLARED, kind)
 
 
 def drawn(kind: Kind, noise: Any) -> BinsNoise | None:

@@ -41,7 +41,7 @@ class Death:
 
 def strategy(stream: str) -> Strategy:
     """Return the stream's strategy, over a source of its own and a past range: real clocks do not matter."""
-    return replace(strategy_of(DESIGN, stream=stream, bins=BINS), source=f"file:{stream}")
+    return strategy_of(DESIGN, stream=stream, bins=BINS, source=f"file:{stream}")
 
 
 class RecordedNoise:

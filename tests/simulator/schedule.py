@@ -173,7 +173,7 @@ class Schedule:
         if self.window:
             window = WindowDesign(self.design, self.window, self.keys, self.buckets, "identity", WINDOW_SHARE)
         kind = kind_of(window or self.product or self.levels or self.design)
-        return Strategy(self.name, SOURCE, declared, kind)
+        return Strategy(self.name, declared, kind)
 
     def without_trouble(self) -> Schedule:
         """Return the same stream and log on a calm day, without a sibling."""

@@ -99,4 +99,4 @@ def strategy_of(
         user=None if max_events is None else PerUser("user", max_events),
         **{"first_us": first_us, "epoch_bins": design.horizon} | facts,
     )
-    return Strategy(stream, SOURCE, declared, kind_of(design))
+    return Strategy(stream, declared, kind_of(design))

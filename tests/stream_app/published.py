@@ -33,17 +33,16 @@ HOUR_US = 3_600_000_000
 FIRST_BIN = 376_944  # 2013-01-01T00:00:00Z in hours
 
 
-def declared(epsilon: str, bin_us: int = HOUR_US, timezone: str | None = None, **axes: Any) -> Declaration:
+def declared(epsilon: str, bin_us: int = HOUR_US, timezone: str | None = None, **others: Any) -> Declaration:
     """Return what the configuration of a stream over a file declares."""
     return declared_of(
-        source="flights.ndjson",
         epsilon=epsilon,
         private=float(epsilon) <= 20,
         field="scheduled",
         bin_us=bin_us,
         timezone=timezone,
         max_ahead_bins=24,
-        **axes,
+        **{"source": "flights.ndjson"} | others,
     )
 
 
@@ -66,15 +65,15 @@ class Published:
 
     def __post_init__(self) -> None:
         design = plan_tree(self.epoch_bins, self.epsilon, branching=self.branching, release=self.release)
-        self.strategy = Strategy(
-            self.name,
-            self.source,
-            declared(self.epsilon, self.bin_us, self.timezone, epoch_bins=self.epoch_bins),
-            kind_of(design),
-        )
+        self.strategy = Strategy(self.name, self.declared(), kind_of(design))
         self.noise = SeededNoise(self.seed)
         self.position = 0
         self.drawn: dict[int, tuple[EpochNoise, Int64Array]] = {}
+
+    def declared(self, **axes: Any) -> Declaration:
+        """Return what the stream declares."""
+        own = {"source": self.source, "epoch_bins": self.epoch_bins}
+        return declared(self.epsilon, self.bin_us, self.timezone, **own, **axes)
 
     async def open(self, epoch: int = 0, first_bin: int | None = None) -> None:
         """Open an epoch after reserving it in the ledger."""

@@ -14,7 +14,7 @@ from stream_app.core.kinds import kind_of
 from stream_app.core.records import Apply, Cut, Reply
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
-from tests.stream_app.published import Published, declared
+from tests.stream_app.published import Published
 
 
 @dataclass
@@ -36,11 +36,9 @@ class PublishedAxes(Published):
             branching=self.branching,
         )
         keys, value = self.axes()
-        said = declared(
-            self.epsilon, self.bin_us, self.timezone, epoch_bins=self.epoch_bins, keys=keys, value=value
-        )
+        said = self.declared(keys=keys, value=value)
         super().__post_init__()
-        self.strategy = Strategy(self.name, self.source, said, kind_of(product))
+        self.strategy = Strategy(self.name, said, kind_of(product))
 
     def axes(self) -> tuple[KeyList, Buckets]:
         """Return what is declared of keys and value."""

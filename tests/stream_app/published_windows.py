@@ -16,7 +16,6 @@ from dphist.windows.design import WindowDesign
 from stream_app.core.cells import Axis
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
-from tests.stream_app.published import declared
 from tests.stream_app.published_axes import PublishedAxes
 
 SHARE = Fraction(4, 5)
@@ -45,13 +44,13 @@ class PublishedWindows(PublishedAxes):
             axes = {"keys": structs.replace(keys, **window)}
         else:
             axes["value"] = structs.replace(value, **window)
-        said = declared(self.epsilon, self.bin_us, self.timezone, epoch_bins=self.epoch_bins, **axes)
+        said = self.declared(**axes)
         whole = plan_tree(self.epoch_bins, self.epsilon, branching=self.branching)
         assert isinstance(whole, TreeDesign)
         time = replace(whole, shares=tuple(share * (1 - SHARE) for share in whole.shares))
         histograms, buckets = (1, self.keys) if self.over_keys else (self.keys, self.buckets)
         design = WindowDesign(time, self.window_bins, histograms, buckets, self.mechanism, SHARE)
-        self.strategy = Strategy(self.name, self.source, said, kind_of(design))
+        self.strategy = Strategy(self.name, said, kind_of(design))
 
     async def close_cells(self, cells: Int64Array) -> None:
         """Count, seal and release the next bins. Args: cells, shape (bins, keys, buckets)."""

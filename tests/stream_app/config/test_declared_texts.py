@@ -224,7 +224,8 @@ def test_a_stored_strategy_is_read_and_written_byte_for_byte(
     seed: int, place: dict[str, str], name: str
 ) -> None:
     said = json.loads(text_of(configured(random.Random(f"any {seed}"))))
-    stored = json.loads(planned_of(name).to_json()) | {"declared": said | {"source": said["source"] | place}}
+    said["source"] |= place
+    stored = json.loads(planned_of(name).to_json()) | {"source": said["source"]["name"], "declared": said}
     text = canonical_json(stored)
     again = Strategy.from_json(text)
     assert (again.to_json(), again.hash) == (text, hashlib.sha256(text).hexdigest())

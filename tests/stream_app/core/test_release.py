@@ -201,7 +201,7 @@ def test_the_public_half_depends_on_counts_through_noisy_nodes_only(
 
 
 def test_wide_rows_have_a_value_a_cell() -> None:
-    strategy = Strategy("visits", "file:a", NOISY.declared, kind_of(NOISY.design, width=3))
+    strategy = Strategy("visits", NOISY.declared, kind_of(NOISY.design, width=3))
     counts = np.arange(36).reshape(12, 3)
     silence = dict.fromkeys(node_noise(strategy), np.zeros(3, np.int64))
     [release] = in_steps(strategy, counts, [12], silence, width=3)

@@ -222,7 +222,7 @@ def test_spent_pages_are_gone_from_store_and_keys(one: OneSource) -> None:
 
 
 def test_pages_together_are_the_whole_drawing() -> None:
-    strategy = Strategy(STREAM, "file:a", ANTICIPATING.declared, kind_of(DESIGN, width=3))
+    strategy = Strategy(STREAM, ANTICIPATING.declared, kind_of(DESIGN, width=3))
     noise, geometry = Remembering(), strategy.kind.page_geometry()
     pages = [read_page(geometry, number, data) for number, data in enumerate(strategy.kind.draw_pages(noise))]
     assert len(pages) == geometry.pages == 1

@@ -157,14 +157,8 @@ def test_an_interrupted_opening_is_taken_up(one: OneSource) -> None:
         (strategy_of(design_of(epsilon=Fraction(2))), 'privacy.epsilon was "1000000000" when'),
         (strategy_of(grace_us=5), "time.grace_us was 0 when the stream began and is 5 now"),
         (strategy_of(bins=3), "source.replay was null when"),
-        (
-            Strategy("visits", "elsewhere", strategy_of().declared, kind_of(design_of())),
-            'ledger was "file:visits',
-        ),
-        (
-            Strategy("visits", "file:visits.ndjson", strategy_of().declared, kind_of(design_of(), 2)),
-            "width was 1",
-        ),
+        (strategy_of(source="elsewhere"), 'ledger was "file:visits'),
+        (Strategy("visits", strategy_of().declared, kind_of(design_of(), 2)), "width was 1"),
     ],
 )
 def test_another_declaration_is_refused_by_its_key(one: OneSource, changed: Strategy, named: str) -> None:

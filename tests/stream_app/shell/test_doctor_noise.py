@@ -66,7 +66,7 @@ def opened(
 ) -> None:
     """Open a stream somewhere else; keep its lease for so long."""
     design = replace(design_of((2, 3)), release=release)
-    strategy = replace(strategy_of(design, stream=stream), source=f"file:{stream}")
+    strategy = strategy_of(design, stream=stream, source=f"file:{stream}")
 
     async def run(one: OneSource) -> None:
         store = RedisStore(url)
