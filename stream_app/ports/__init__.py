@@ -1,8 +1,10 @@
-"""What the loops need from the world: store, source, clock, witness, dead letters.
+"""ports: what the loops need from the world: store, source, clock, witness, dead letters.
 
-``loops`` use only these protocols and those of ``alerts.py``; ``wiring`` chooses the adapters behind them.
-Every write is a compare-and-set that may be repeated. A lost reply, a retry, a stale worker or a rebalance
-neither doubles nor loses a count: a repeated call answers ``already``, and a stale call is refused.
+May import: core, dphist. ``wiring`` chooses the adapters behind these protocols.
+Start at: ``Store``, then ``Source``, ``Clock`` and ``Witness``; ``alerts.py`` has the ports of alert rules.
+Must stay true: every write that decides what is counted, released or shown compares first and may be
+repeated. A lost reply, a retry, a stale worker or a rebalance neither doubles nor loses a count: a repeated
+call answers ``already``, and a stale call is refused. Only ``count_for_operator`` does not compare.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class ClockDoubt(OSError):
 
 
 class Store(Protocol):
-    """The durable state of all streams, secrets included. Every method is atomic and safe to repeat.
+    """The durable state of all streams, secrets included.
+
+    Every method is atomic. Every method except ``count_for_operator`` is safe to repeat.
 
     Raises: OSError if it is unknown whether a call took effect (repeat it or load); ValueError for
         arguments that no state could accept. No message contains a count, a position or a cut.
@@ -204,7 +208,10 @@ class Store(Protocol):
         ...
 
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
-        """Add to a secret operator counter (late, before_first_bin, undecodable, future), never public."""
+        """Add to a secret operator counter (late, before_first_bin, undecodable, future), never public.
+
+        A repeated call counts twice; no decision depends on these counters.
+        """
         ...
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:

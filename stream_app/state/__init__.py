@@ -2,5 +2,6 @@
 
 May import: core, ports, redis; not the loops or the other adapters.
 Start at: ``keys.py`` (every key), then ``redis_store.py`` and ``lua/`` (the atomic scripts).
-Must stay true: every write is a compare-and-set that may be repeated; secrets stay under secret keys.
+Must stay true: every write that decides what is counted, released or shown compares first and may be
+repeated; secrets stay under secret keys.
 """
