@@ -162,7 +162,7 @@ def export_alerts(config: Path) -> int:
     show_default=True,
     help="The file for its hash, which api.keys names.",
 )
-@click.option("--name", required=True, help="Whose key it is.")
+@click.option("--name", required=True, help="Name of the key's holder.")
 @click.option(
     "--stream",
     "streams",

@@ -232,13 +232,15 @@ def doctor(config: Path) -> int:
 
 @main.command()
 @click.option("--seconds", type=Finite(min=0), default=0, help="End with status 0 after this long.")
-@click.option("--speed", help="Pace of the replay: max, a factor, or log time a second.  [default: 9d/s]")
+@click.option("--speed", help="Pace of the replay: max, a factor, or log time per second.  [default: 9d/s]")
 @click.option("--port", type=click.IntRange(1, 65_535), help="Port of the page.  [default: 8088]")
 @click.option(
-    "--state", type=click.Path(path_type=Path), help="Directory for everything.  [default: state/demo]"
+    "--state",
+    type=click.Path(path_type=Path),
+    help="Directory for the events and the state.  [default: state/demo]",
 )
-@click.option("--fresh", is_flag=True, help="Measure the year once more; the cost is explained below.")
-@click.option("--kafka", is_flag=True, help="Through a topic, as if it happened now; see below.")
+@click.option("--fresh", is_flag=True, help="Measure the year once more; the cost is explained above.")
+@click.option("--kafka", is_flag=True, help="Through a topic, as if it happened now; see above.")
 @refusals_in_one_line
 def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
     """Replay a year of real departures and serve the live page on 127.0.0.1:8088.
@@ -247,7 +249,7 @@ def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
     was, or serves what it released. --fresh measures the same events again under another name. Each
     measurement costs its epsilon, and a reader of two learns more than from one; the page shows the sum.
 
-    --kafka sends the events to a topic with their times moved to now, three hours of 2013 a second, and
+    --kafka sends the events to a topic with their times moved to now, three hours of 2013 per second, and
     counts them live in bins of a second. Another start begins the year again. It needs a broker: `make
     demo-kafka` starts one, STREAM_APP_KAFKA_BOOTSTRAP_SERVERS names another.
 
@@ -270,7 +272,7 @@ def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
 
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--field", required=True, help="The event's time; dots go into objects.")
+@click.option("--field", required=True, help="Field with the event's time; dots name nested fields.")
 @click.option("--time-format", default="iso8601", show_default=True, help="s, ms, us, ns or iso8601.")
 @click.option("--format", "file_format", default="ndjson", show_default=True, help="ndjson or csv.")
 @click.option("--from", "start", required=True, help="Start of the first bin, RFC 3339.")
@@ -279,7 +281,9 @@ def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
 @click.option("--epsilon", default="1", show_default=True, help="The privacy budget for each event.")
 @click.option("--name", default="replay", show_default=True, help="The stream's name.")
 @click.option("--state", default="state/replay", show_default=True, help="Directory for the state.")
-@click.option("--speed", default="max", show_default=True, help="max, a factor, or log time a second: 9d/s.")
+@click.option(
+    "--speed", default="max", show_default=True, help="max, a factor, or log time per second: 9d/s."
+)
 @click.option("--port", default=8088, show_default=True, help="With --serve: port of the page.")
 @click.option("--serve", is_flag=True, help="Stay and serve when the replay is complete.")
 @refusals_in_one_line
@@ -318,17 +322,23 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
     help="If the topic does not exist, create it with this many partitions.",
 )
 @click.option(
-    "--key", metavar="FIELD", help="Field whose value becomes the record's key; dots go into objects."
+    "--key", metavar="FIELD", help="Field whose value becomes the record's key; dots name nested fields."
 )
 @click.option(
     "--limit", type=click.IntRange(min=0), help="Send at most this many lines; 0 only creates the topic."
 )
 @click.option("--rate", type=Finite(min=0, min_open=True), help="Largest number of records per second.")
 @click.option(
-    "--compression", type=click.Choice(["gzip", "lz4", "zstd", "snappy"]), help="Of record batches."
+    "--compression",
+    type=click.Choice(["gzip", "lz4", "zstd", "snappy"]),
+    help="Compression of record batches.",
 )
-@click.option("--as-live", metavar="PACE", help="Send the past as if it were now: a factor, or 3h/s.")
-@click.option("--time-field", metavar="FIELD", help="With --as-live: the event's time, which is rewritten.")
+@click.option(
+    "--as-live", metavar="PACE", help="Move the events' times to now, at this pace: a factor, or 3h/s."
+)
+@click.option(
+    "--time-field", metavar="FIELD", help="With --as-live: field with the event's time, which is rewritten."
+)
 @click.option(
     "--time-format",
     type=click.Choice(["s", "ms", "us", "ns", "iso8601"]),

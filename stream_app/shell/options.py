@@ -56,7 +56,7 @@ def config_option(command: Callable[..., None]) -> Callable[..., None]:
 def service_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name a running service."""
     url = click.option("--url", default="http://127.0.0.1:8088", show_default=True, help="The service.")
-    key = click.option("--api-key", envvar=API_KEY, help=f"Better in {API_KEY} than here.")
+    key = click.option("--api-key", envvar=API_KEY, help=f"The API key; better in {API_KEY}.")
     return url(key(command))
 
 
