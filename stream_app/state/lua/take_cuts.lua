@@ -64,10 +64,14 @@ local function decided()
   if open_bin <= tonumber(expected) + 2 then return {}, records, 0 end
   if records ~= seen then return nil end
   local counted, future, before = {}, records, 0
+  local numbers, marks = get_counts(ahead, candidates, 1, #candidates), {}
   for _, name in ipairs(candidates) do
     local bin, window, target, field = parsed(name)
-    local number = tonumber(redis.call('HGET', ahead, name))
-    local mark = window and redis.call('HGET', targets[target][2], 'key mark')
+    local number = numbers[name]
+    if window and marks[window] == nil then
+      marks[window] = redis.call('HGET', targets[target][2], 'key mark')
+    end
+    local mark = window and marks[window]
     if tonumber(bin) <= tonumber(held[2]) then
       before = before + number
       future = future - number
@@ -79,15 +83,23 @@ local function decided()
   return counted, future, before
 end
 
+local function open(bin, window, target)
+  redis.call('ZADD', open_bins, bin, bin)
+  if window then
+    list_shard(untallied, bin, target, targets[target][1])
+    redis.call('ZADD', open_windows, window, window)
+    redis.call('HSETNX', targets[target][2], 'key mark', ahead_mark)
+  end
+end
+
 local function count(counted)
+  local opened = {}
   for _, one in ipairs(counted) do
     local bin, window, target, field, number = unpack(one, 1, 5)
     redis.call('HINCRBY', targets[target][1], field, number)
-    redis.call('ZADD', open_bins, bin, bin)
-    if window then
-      list_shard(untallied, bin, target, targets[target][1])
-      redis.call('ZADD', open_windows, window, window)
-      redis.call('HSETNX', targets[target][2], 'key mark', ahead_mark)
+    if not opened[target] then
+      open(bin, window, target)
+      opened[target] = true
     end
   end
 end
