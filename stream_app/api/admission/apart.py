@@ -22,7 +22,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from stream_app.core.copies import Growth, growth
+from stream_app.api.admission.copies import Growth, growth
 from stream_app.core.query import StreamView
 from stream_app.core.records import PublicState
 

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
-from stream_app.core.copies import grown
+from stream_app.api.admission.copies import grown
 from stream_app.core.query import StreamView
 
 _NICE = 10

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dphist.noise import SeededNoise
-from stream_app.core.copies import grown, growth
+from stream_app.api.admission.copies import grown, growth
 from stream_app.core.kinds.kind import Kind
 from stream_app.core.ledger import Statement, statement
 from stream_app.core.query import StreamView
