@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from stream_app.api.prometheus.bin_samples import BinSeries, bin_at, reading_us, selected, values_of
-from stream_app.api.prometheus.promql import Selector
+from stream_app.api.prometheus.promql import Selector, parse_selector
 from stream_app.api.schemas import MAX_POINTS
 from stream_app.core.instants import format_instant
 from stream_app.core.query import StreamView
@@ -43,30 +43,36 @@ class Extent(NamedTuple):
     us: float
 
 
-def listing_us(view: StreamView, selectors: Sequence[Selector]) -> float:
+def listing_us(view: StreamView, selectors: int) -> float:
     """Return an estimate of the work to list a stream's series."""
     keys = view.strategy.axes.keys
     labels = _OWN_LABELS + (0 if keys is None else len(keys.labels))
-    return _LABEL_US * labels * max(1, len(selectors))
+    return _LABEL_US * labels * max(1, selectors)
 
 
-def labels_of(view: StreamView, selectors: Sequence[Selector]) -> tuple[int, bytes]:
+def labels_of(view: StreamView, matching: Sequence[str]) -> tuple[int, bytes]:
     """Return how many series are selected, up to one more than ``MOST_VALUES``, and their labels.
 
     The labels are JSON: the items of a list.
+    Args: matching, the texts of selectors. Reading patterns takes longer than sending them.
+    Raises: PromQLError.
     """
-    found = [one.labels for one in islice(selected(view, selectors), MOST_VALUES + 1)]
+    found = [one.labels for one in islice(_matching(view, matching), MOST_VALUES + 1)]
     return len(found), _items(found)
 
 
-def label_names(view: StreamView, selectors: Sequence[Selector]) -> set[str]:
-    """Return the names of the selected series' labels."""
-    return {name for one in selected(view, selectors) for name in one.labels}
+def label_names(view: StreamView, matching: Sequence[str]) -> set[str]:
+    """Return the names of the selected series' labels. Args and raises: as ``labels_of``."""
+    return {name for one in _matching(view, matching) for name in one.labels}
 
 
-def label_values(view: StreamView, selectors: Sequence[Selector], name: str) -> set[str]:
-    """Return the values of one label of the selected series."""
-    return {one.labels[name] for one in selected(view, selectors) if name in one.labels}
+def label_values(view: StreamView, matching: Sequence[str], name: str) -> set[str]:
+    """Return the values of one label of the selected series. Args and raises: as ``labels_of``."""
+    return {one.labels[name] for one in _matching(view, matching) if name in one.labels}
+
+
+def _matching(view: StreamView, matching: Sequence[str]) -> Iterator[BinSeries]:
+    return selected(view, [parse_selector(text) for text in matching])
 
 
 def extent(view: StreamView, reading: Reading) -> Extent:

@@ -18,7 +18,7 @@ from stream_app.api.admission.work import check_work
 from stream_app.api.prometheus import of_stream
 from stream_app.api.prometheus.bin_samples import KEY_METRICS, METRICS
 from stream_app.api.prometheus.of_stream import MOST_VALUES, Reading, Shape
-from stream_app.api.prometheus.promql import PromQLError, Selector, parse, parse_selector
+from stream_app.api.prometheus.promql import PromQLError, Selector, parse
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import computed
 from stream_app.api.schemas import MAX_POINTS
@@ -148,14 +148,14 @@ async def _united(request: Request, part: Callable[..., set[str]], *more: object
 async def _of_matched(request: Request, part: Callable[..., Part], *more: object) -> list[Part]:
     """Return the part of every stream for the selectors of a question. Raises: PromQLError."""
     asked = await _parameters(request)
-    selectors = [parse_selector(text) for name, text in asked if name == "match[]"]
-    return await _listed(request, _readable(request), selectors, part, selectors, *more)
+    matching = [text for name, text in asked if name == "match[]"]
+    return await _listed(request, _readable(request), len(matching), part, matching, *more)
 
 
 async def _listed(
     request: Request,
     replicas: Sequence[StreamReplica],
-    selectors: Sequence[Selector],
+    selectors: int,
     part: Callable[..., Part],
     *arguments: object,
 ) -> list[Part]:
@@ -199,7 +199,7 @@ async def _over_range(request: Request, shape: Shape) -> Response:
 async def _read(request: Request, reading: Reading) -> Response:
     """Answer a reading, stream by stream: a slow one does not delay the others. Raises: ValueError."""
     replicas = _readable(request)
-    extents = await _listed(request, replicas, [reading.selector], of_stream.extent, reading)
+    extents = await _listed(request, replicas, 1, of_stream.extent, reading)
     found, times = sum(one.series for one in extents), len(reading.times_us)
     _check_series(found)
     if found * times > MOST_VALUES:
