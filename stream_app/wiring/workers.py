@@ -24,27 +24,25 @@ from stream_app.config.operator import check_operator
 from stream_app.config.plans import planned
 from stream_app.config.source import by_log
 from stream_app.core.closing import Closing
+from stream_app.core.strategy import Strategy
 from stream_app.durable import state_directory
 from stream_app.loops.clocks import Agreement, ReplayClock, SharedClock
-from stream_app.loops.closer import Closer
-from stream_app.loops.cutting import Cutter
-from stream_app.loops.ingest import Ingest
 from stream_app.loops.lease import Lease
-from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
-from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, OutsideLedger, Source, Witness
+from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, OutsideLedger, Witness
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.retention import expiring_letters
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
-from stream_app.together import until_all_end, until_one_ends
+from stream_app.together import until_all_end
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring.event_logs import check_files, named_by, open_source
+from stream_app.wiring.pipeline import Pipeline, Ports, Stream
 from stream_app.wiring.redis_server import redis_server
 from stream_app.wiring.starting import check_start, ledger_of
 
@@ -54,27 +52,6 @@ CLOSE_S = 1.0
 REPLAY_STRIDE_BINS = 256  # at full speed: bins that are cut, sealed and released in one step
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """All loops of one source: they cut its log, count its events and release its streams.
-
-    The loops return when a replay has ended. Its source is then closed and a sorted copy is deleted.
-    """
-
-    source: Source
-    cutter: Cutter
-    ingest: Ingest
-    closers: Sequence[Closer]
-
-    async def run(self) -> None:
-        """Run until cancelled; a replay returns when its last bin is visible."""
-        # A replay has no cutter to wait for: it returns at once, and counting goes on.
-        counting = until_all_end(self.cutter.run(), self.ingest.run())
-        releasing = until_all_end(*(closer.run() for closer in self.closers))
-        await until_one_ends(counting, releasing)
-        await self.source.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,43 +229,46 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
     )
     adapters.resources.callback(letters.close)
     identity = streams[0].declared.source.name
-    source = watch_source(log, identity, adapters.metrics)
-    dead_letters = watch_dead_letters(letters, identity, adapters.metrics)
     strategies = [named_by(log, planned(stream), settings.state_dir) for stream in streams]
-    closers = [
-        Closer(
-            store,
-            source,
-            clock,
-            wall,
-            adapters.witnesses[stream.name],
-            SystemNoise(),
-            adapters.noise_keys,
-            strategy,
-            publish_every_us=settings.publish_every_us,
-            ledger=ledger_of(stream, settings, store, adapters.outside),
-            lease=_lease(stream, adapters),
-            witness_is_public=settings.output_of(stream.name) is not None,
-            on_end=partial(adapters.metrics.epoch_ended, stream.name),
-        )
-        for stream, strategy in zip(streams, strategies, strict=True)
-    ]
+    ports = Ports(
+        store=store,
+        source=watch_source(log, identity, adapters.metrics),
+        clock=clock,
+        wall=wall,
+        witnesses=adapters.witnesses,
+        dead_letters=watch_dead_letters(letters, identity, adapters.metrics),
+        noise=dict.fromkeys(adapters.witnesses, SystemNoise()),
+        keys=adapters.noise_keys,
+    )
+    pipeline = Pipeline.over(
+        ports,
+        [_stream(stream, strategy, adapters) for stream, strategy in zip(streams, strategies, strict=True)],
+        start=streams[0].source.start,
+        user_key=await _user_key(streams, adapters),
+        own_store=adapters.own_store,
+    )
     for stream in streams:
         adapters.metrics.know(stream.name)
-    for closer in closers:
-        await closer.agree()
+    await pipeline.agree()
     if isinstance(clock, ReplayClock):
-        states = [await closer.open() for closer in closers]
+        states = [await closer.open() for closer in pipeline.closers]
         closings = [strategy.declared.time.closing for strategy in strategies]
         pairs = zip(closings, states, strict=True)
         clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in pairs))
-    by_name = {stream.name: closer for stream, closer in zip(streams, closers, strict=True)}
-    views = LoadedStreams(list(by_name), agree=lambda name: by_name[name].agree())
-    cutter = Cutter(source, adapters.own_store(), clock, dead_letters, views)
-    user_key = await _user_key(streams, adapters)
-    start = streams[0].source.start
-    ingest = Ingest(source, adapters.own_store(), clock, dead_letters, cutter, views, start, user_key)
-    return Pipeline(source, cutter, ingest, closers)
+    return pipeline
+
+
+def _stream(stream: StreamSettings, strategy: Strategy, adapters: Adapters) -> Stream:
+    """Return a stream as configured."""
+    settings = adapters.settings
+    return Stream(
+        strategy=strategy,
+        publish_every_us=settings.publish_every_us,
+        ledger=ledger_of(stream, settings, adapters.store, adapters.outside),
+        lease=_lease(stream, adapters),
+        witness_is_public=settings.output_of(stream.name) is not None,
+        on_end=partial(adapters.metrics.epoch_ended, stream.name),
+    )
 
 
 async def _user_key(streams: Sequence[StreamSettings], adapters: Adapters) -> bytes:

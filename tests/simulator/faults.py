@@ -6,7 +6,7 @@ import asyncio
 import copy
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -91,7 +91,7 @@ class Life:
     """A worker process: it ends at once, without a last word, as under kill -9."""
 
     name: str
-    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+    task: asyncio.Task[None] | None = None
     alive: bool = True
     still_until_s: float = 0.0  # by the loop's time
 
@@ -108,8 +108,12 @@ class Life:
     def kill(self) -> None:
         """End every task; no call of this life reaches the outside any more."""
         self.alive = False
-        for task in self.tasks:
-            task.cancel()
+        self.end()
+
+    def end(self) -> None:
+        """Ask the worker to end."""
+        if self.task is not None:
+            self.task.cancel()
 
 
 Effect = Callable[[str, str, tuple[Any, ...], Any], Awaitable[None]]

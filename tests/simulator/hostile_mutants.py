@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,8 @@ from stream_app.core.records import RecordBatch
 from stream_app.loops.ingest import Ingest
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.sources.schema_registry import SchemaRegistry
-from tests.simulator.pipeline import Pipeline, Ports
+from stream_app.wiring.pipeline import Ports
+from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import Schedule
 
 
@@ -39,9 +40,9 @@ async def _fetch_once(registry: SchemaRegistry, schema_ids: Sequence[int]) -> di
 class CutsWaitForReads(Pipeline):
     """One connection reads records and says where the log ends: a cut waits until a read has returned."""
 
-    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
-        """Return loops over a source that does one thing at a time."""
-        return super().loops(schedule, replace(ports, source=_OneAtATime(ports.source)))
+    async def run(self, schedule: Schedule, ports: Ports) -> None:
+        """Run over a source that does one thing at a time."""
+        await super().run(schedule, replace(ports, source=_OneAtATime(ports.source)))
 
 
 class _OneAtATime:

@@ -7,7 +7,7 @@ so that they stay meaningful when the loops are rewritten.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -16,27 +16,27 @@ from unittest.mock import patch
 import numpy as np
 
 from dphist.arrays import Int64Array
-from dphist.noise import Scale
+from dphist.noise import NoiseSource, Scale
 from stream_app.core.bins import Assignment, BinRules, assign
 from stream_app.core.records import Apply, Cut, PartitionState, Release, Reply, WitnessRow
 from stream_app.loops import cutting, ingest
 from stream_app.ports import Clock
 from stream_app.shared_answer import SharedAnswer
+from stream_app.wiring.pipeline import Ports
 from tests.models.memory import MemoryStore
 from tests.models.memory_stream import MemoryStream
 from tests.simulator.given_noise import RememberedNoise
-from tests.simulator.pipeline import Pipeline, Ports
+from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import BIN_US, Schedule
 
 
 class HalfNoise(Pipeline):
     """Every draw has half the scale that was asked for."""
 
-    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
-        """Return loops whose noise is too small."""
-        return super().loops(
-            schedule, replace(ports, noise={name: _Halved(noise) for name, noise in ports.noise.items()})
-        )
+    async def run(self, schedule: Schedule, ports: Ports) -> None:
+        """Run loops whose noise is too small."""
+        halved: dict[str, NoiseSource] = {name: _Halved(noise) for name, noise in ports.noise.items()}
+        await super().run(schedule, replace(ports, noise=halved))
 
 
 class _Halved:
@@ -188,9 +188,14 @@ class SealRemoved(_MutantStore):
 class WitnessIgnored(Pipeline):
     """Nobody asks the witness: a restored store goes on as if it had never been ahead."""
 
-    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
-        """Return loops that see a witness without rows."""
-        return super().loops(schedule, replace(ports, witness=_Forgetful(ports.witness)))
+    async def run(self, schedule: Schedule, ports: Ports) -> None:
+        """Run loops that see a witness without rows."""
+        await super().run(schedule, _witnessed(ports, _Forgetful))
+
+
+def _witnessed(ports: Ports, changed: Callable[[Any], Any]) -> Ports:
+    """Return the ports with a changed witness."""
+    return replace(ports, witnesses={name: changed(witness) for name, witness in ports.witnesses.items()})
 
 
 class _Forgetful:
@@ -240,9 +245,9 @@ class RefiredNode(_MutantStore):
         """Count every event in its own bin, however late."""
         return patch.object(ingest, "assign", _in_its_own_bin)
 
-    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
-        """Return loops that see a witness without rows."""
-        return super().loops(schedule, replace(ports, witness=_Forgetful(ports.witness)))
+    async def run(self, schedule: Schedule, ports: Ports) -> None:
+        """Run loops that see a witness without rows."""
+        await super().run(schedule, _witnessed(ports, _Forgetful))
 
 
 def _in_its_own_bin(
@@ -255,9 +260,9 @@ def _in_its_own_bin(
 class PublishBeforeDurable(Pipeline):
     """Rows go to the witness before the store has answered that it holds them."""
 
-    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
-        """Return loops over a store that shows first and writes then."""
-        return super().loops(schedule, replace(ports, store=_Eager(ports.store, ports.witness)))
+    async def run(self, schedule: Schedule, ports: Ports) -> None:
+        """Run loops over a store that shows first and writes then."""
+        await super().run(schedule, replace(ports, store=_Eager(ports.store, ports.witnesses[schedule.name])))
 
 
 class _Eager:
@@ -279,9 +284,9 @@ class _Eager:
 class PublishUnwitnessed(Pipeline):
     """Rows become visible without having been witnessed."""
 
-    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
-        """Return loops whose witness forgets to write."""
-        return super().loops(schedule, replace(ports, witness=_Silent(ports.witness)))
+    async def run(self, schedule: Schedule, ports: Ports) -> None:
+        """Run loops whose witness forgets to write."""
+        await super().run(schedule, _witnessed(ports, _Silent))
 
 
 class _Silent:
@@ -354,9 +359,9 @@ class _WatermarkClock:
 class CutsWaitForReads(Pipeline):
     """Cuts are taken when a read has returned: the next record decides when that is."""
 
-    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
-        """Return loops of which only the reader takes cuts."""
-        return super().loops(schedule, replace(ports, clock=_AskedAfterReads(ports.clock)))
+    async def run(self, schedule: Schedule, ports: Ports) -> None:
+        """Run loops of which only the reader takes cuts."""
+        await super().run(schedule, replace(ports, clock=_AskedAfterReads(ports.clock)))
 
 
 class _AskedAfterReads:

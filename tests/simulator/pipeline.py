@@ -1,39 +1,22 @@
-"""How a worker is built from the service's own loops; a mutant builds it a little wrong."""
+"""How a worker is built from the service's own pipeline; a mutant builds it a little wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from dphist.noise import NoiseSource
 from stream_app.core.ledger import ACCEPTED
-from stream_app.loops.clocks import LiveClock, SharedClock
-from stream_app.loops.closer import Closer
-from stream_app.loops.cutting import Cutter
-from stream_app.loops.ingest import Ingest
+from stream_app.loops.clocks import SharedClock
 from stream_app.loops.lease import Lease
-from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.ports import Clock
 from stream_app.shared_answer import SharedAnswer
 from stream_app.source_ledger import SourceLedger
+from stream_app.wiring import pipeline as wiring
+from stream_app.wiring.pipeline import Ports, Stream
 from tests.models.memory import MemoryStore
 from tests.simulator.schedule import Schedule
-
-
-@dataclass(frozen=True)
-class Ports:
-    """One worker's view of the outside, faults included."""
-
-    store: Any
-    source: Any
-    witness: Any
-    dead_letters: Any
-    clock: Clock
-    noise: Mapping[str, NoiseSource]  # by stream
-    keys: Any
-    make_nonce: Callable[[], str]
 
 
 class Pipeline:
@@ -51,24 +34,13 @@ class Pipeline:
         """Return the clock that closes a worker's bins, which all its loops share."""
         return SharedClock(store)
 
-    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
-        """Return a worker's loops, ready to run: a closer for each stream; all share clock and source."""
+    async def run(self, schedule: Schedule, ports: Ports) -> None:
+        """Run a worker over its view of the outside, faults included."""
         ports = replace(ports, source=SharedListing(ports.source))
-        closers = {stream.name: _closer(stream, ports, schedule.workers > 1) for stream in schedule.streams}
-        views = LoadedStreams(list(closers), agree=lambda name: closers[name].open())
-        cutter = Cutter(ports.source, ports.store, ports.clock, ports.dead_letters, views)
-        ingest = Ingest(
-            ports.source, ports.store, ports.clock, ports.dead_letters, cutter, views, user_key=bytes(32)
-        )
-
-        async def opened(loop: Ingest | Cutter) -> None:
-            for closer in closers.values():
-                await closer.open()
-            await loop.run()
-
-        # Under a virtual clock the reader asks for cuts, and a cutter beside it has nothing to do.
-        cutting = [] if ports.clock.virtual else [opened(cutter)]
-        return [*cutting, opened(ingest), *(closer.run() for closer in closers.values())]
+        streams = [_stream(stream, ports, schedule.workers > 1) for stream in schedule.streams]
+        pipeline = wiring.Pipeline.over(ports, streams, user_key=bytes(32))
+        await pipeline.agree()
+        await pipeline.run()
 
 
 class SharedListing:
@@ -86,19 +58,10 @@ class SharedListing:
         return await self._listed()
 
 
-def _closer(schedule: Schedule, ports: Ports, leased: bool) -> Closer:
-    name = schedule.name
-    return Closer(
-        ports.store,
-        ports.source,
-        ports.clock,
-        LiveClock(ports.store) if ports.clock.virtual else ports.clock,
-        ports.witness,
-        ports.noise[name],
-        ports.keys,
-        schedule.strategy,
+def _stream(schedule: Schedule, ports: Ports, leased: bool) -> Stream:
+    return Stream(
+        strategy=schedule.strategy,
         publish_every_us=schedule.publish_every_us,
         ledger=SourceLedger(ports.store, ACCEPTED),
-        lease=Lease(ports.store, name, ports.make_nonce()) if leased else None,
-        make_nonce=ports.make_nonce,
+        lease=Lease(ports.store, schedule.name, ports.make_nonce()) if leased else None,
     )

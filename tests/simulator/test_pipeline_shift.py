@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from fractions import Fraction
@@ -27,11 +27,12 @@ from dphist.tree.design import Release, TreeDesign
 from dphist.windows.design import WindowDesign
 from stream_app.core.kinds.axes import CausalAxes
 from stream_app.core.records import StreamState
+from stream_app.wiring.pipeline import Ports
 from tests.simulator.checks import columns_of, groups_of
 from tests.simulator.given_noise import RememberedNoise, drawn_together
 from tests.simulator.log import Log
 from tests.simulator.neighbours import Cell, binned, some_record
-from tests.simulator.pipeline import Pipeline, Ports
+from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import FIRST_BIN, Deed, Schedule, draw_schedule, seeds
 from tests.simulator.world import World, run_world
 
@@ -48,12 +49,11 @@ class GivenPipeline(Pipeline):
         """Let nothing be drawn before the state is known that it is drawn for."""
         return patch.object(CausalAxes, "vectors", lambda kind: {})
 
-    def loops(self, schedule: Schedule, ports: Ports) -> list[Coroutine[Any, Any, None]]:
-        """Return loops whose noise knows which nodes it is drawn for."""
+    async def run(self, schedule: Schedule, ports: Ports) -> None:
+        """Run a worker whose noise knows which nodes it is drawn for."""
         store, keys = _Watched(ports.store), _WatchedKeys(ports.keys)
         noise = _NoiseOfEpochs(schedule, store, keys, ports.noise[schedule.name], self.change)
-        given = {schedule.name: noise}
-        return super().loops(schedule, replace(ports, store=store, keys=keys, noise=given))
+        await super().run(schedule, replace(ports, store=store, keys=keys, noise={schedule.name: noise}))
 
 
 class _Watched:

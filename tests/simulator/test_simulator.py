@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from stream_app.core.records import Cut
 from tests.simulator.log import Entry, Kind, Log
 from tests.simulator.loop import Deadlock, simulate
 from tests.simulator.recount import PartitionHistory, Rules, recount
+from tests.simulator.schedule import draw_schedule
 from tests.simulator.world import run_schedule
 
 SCHEDULES = int(os.environ.get("SCHEDULES", "1000"))
@@ -72,7 +74,7 @@ def test_every_rule_holds_and_every_kind_of_trouble_is_seen() -> None:
     }
     for seed in range(200):
         lines: list[str] = []
-        run_schedule(seed, lines.append)
+        run_schedule(seed, lines.append, schedule=replace(draw_schedule(seed), fault_rate=0.1))
         text = "\n".join(lines)
         unseen = {word for word in unseen if word not in text}
         if not unseen:

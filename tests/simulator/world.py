@@ -12,6 +12,9 @@ from unittest.mock import patch
 
 from stream_app.core.kinds import pages as noise_pages
 from stream_app.loops import noise_ahead
+from stream_app.loops.clocks import LiveClock
+from stream_app.ports import OperatorError
+from stream_app.wiring.pipeline import Ports
 from tests.models.memory import MemoryStore
 from tests.simulator.checks import Broken, History
 from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Stalls, Weather
@@ -20,7 +23,7 @@ from tests.simulator.log import Log, LogSource, draw_log
 from tests.simulator.loop import SimulatedLoop, simulate
 from tests.simulator.memory_sinks import MemoryDeadLetters, MemoryKeys, MemoryWitness
 from tests.simulator.observer import Observer
-from tests.simulator.pipeline import Pipeline, Ports
+from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import (
     BIN_US,
     FIRST_BIN,
@@ -132,17 +135,24 @@ class World:
             life = Life(f"worker {number}.{self._starts}")
             self._starts += 1
             self.trace(f"{life.name}: starts")
-            loops = self.pipeline.loops(self.schedule, self._ports(number, life))
-            life.tasks = [asyncio.create_task(loop) for loop in loops]
+            life.task = asyncio.create_task(self.pipeline.run(self.schedule, self._ports(number, life)))
             self.lives[number] = life
-            await asyncio.wait(life.tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in life.tasks:
-                task.cancel()
-            for outcome in await asyncio.gather(*life.tasks, return_exceptions=True):
-                if isinstance(outcome, Exception) and not isinstance(outcome, SimulatedOutage):
-                    raise outcome
+            await asyncio.wait([life.task])
+            failure = None if life.task.cancelled() else life.task.exception()
+            if self._refuses_lost_noise(failure):
+                self._hand_over()  # as a consumer group does with the partitions of a worker that ends
+            elif failure is not None and not isinstance(failure, SimulatedOutage):
+                raise failure
             life.alive = False
             self.trace(f"{life.name}: ended")
+
+    def _refuses_lost_noise(self, failure: BaseException | None) -> bool:
+        """Return whether a worker ended because it follows one that closes with noise which is lost.
+
+        It takes lost noise for noise whose keys it lacks, until the other one has ended the epoch.
+        """
+        refused = isinstance(failure, OperatorError) and "no keys of its stored noise" in str(failure)
+        return refused and self.observer.noise_was_lost
 
     def _ports(self, number: int, life: Life) -> Ports:
         """Return a new worker's view of the outside, with the weather in between."""
@@ -163,12 +173,14 @@ class World:
             )
 
         store, faulty_source = faulty("store", self.store), faulty("source", source)
+        clock = self.pipeline.make_clock(store, source)
         return Ports(
             store=store,
             source=faulty_source,
-            clock=self.pipeline.make_clock(store, source),
+            clock=clock,
+            wall=LiveClock(store) if clock.virtual else clock,
             make_nonce=lambda: f"{self._nonces.randrange(2**64):016x}",
-            witness=faulty("witness", self.witness),
+            witnesses=dict.fromkeys(self.observers, faulty("witness", self.witness)),
             dead_letters=faulty("dead letters", self.dead_letters),
             noise={
                 name: RememberedNoise(self.rng.randrange(2**32), observer.draws)
@@ -207,9 +219,7 @@ class World:
             self._down_until_us = self.now_us() + self.rng.randrange(4 * BIN_US)
             self._kill_all()
         elif deed is Deed.HANDOVER:
-            # Every worker now gets every partition: the old owner has not noticed yet.
-            for source in self.sources:
-                source.assigned = set(self.log.partitions)
+            self._hand_over()
         elif deed is Deed.BACKUP:
             histories = {name: observer.history for name, observer in self.observers.items()}
             self._backup = (self.store.copy(), copy.deepcopy(histories))
@@ -222,6 +232,11 @@ class World:
         elif deed is Deed.CUT_OFF:
             self.weather.cut_off()
 
+    def _hand_over(self) -> None:
+        """Give every worker every partition: the old owner has not noticed yet."""
+        for source in self.sources:
+            source.assigned = set(self.log.partitions)
+
     def _strike(self, life: Life, deed: Deed) -> None:
         """Let something befall one worker."""
         if deed is Deed.KILL:
@@ -229,8 +244,7 @@ class World:
         elif deed is Deed.STALL:
             life.stand_still(self.rng.random() * self.stalls.longest_s)
         else:
-            for task in life.tasks:
-                task.cancel()
+            life.end()
 
     async def _restore(self) -> None:
         """Set the store back to the backup: nobody is connected meanwhile, no old call arrives later."""
