@@ -20,10 +20,6 @@ import numpy as np
 
 from dphist import SystemNoise
 from stream_app.loops.clocks import LiveClock
-from stream_app.loops.closer import Closer
-from stream_app.loops.cutting import Cutter
-from stream_app.loops.ingest import Ingest
-from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.decode import TimeField
@@ -31,6 +27,7 @@ from stream_app.sources.file import FileSource
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
+from stream_app.wiring.pipeline import Pipeline, Ports, Stream
 from tests.stream_app.declared import STREAM, strategy_of
 
 RESULTS = Path(__file__).parent / "results" / "cuts.json"
@@ -73,19 +70,25 @@ async def measured(seconds: float, pause_s: float | None) -> dict[str, float]:
         letters = DeadLetterFiles(directory / "letters", Keeping(60, 10**6, content=True))
         witness = WitnessFile(directory / "witness")
         keys = KeyFiles(directory / "keys")
-        closer = Closer(stores[0], source, clock, clock, witness, SystemNoise(), keys, strategy)
-        await closer.open()
-        views = LoadedStreams([STREAM])
-        cutter = Cutter(source, stores[1], clock, letters, views)
-        ingest = Ingest(source, stores[2], clock, letters, cutter, views)
+        ports = Ports(
+            store=stores[0],
+            source=source,
+            clock=clock,
+            wall=clock,
+            witnesses={STREAM: witness},
+            dead_letters=letters,
+            noise=SystemNoise(),
+            keys=keys,
+        )
+        pipeline = Pipeline.over(ports, [Stream(strategy=strategy)], own_store=iter(stores[1:]).__next__)
+        await pipeline.agree()
         writer = None
         if pause_s is not None:
             writer = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITER, path, str(pause_s))
-        loops = [asyncio.create_task(loop.run()) for loop in (closer, cutter, ingest)]
+        running = asyncio.create_task(pipeline.run())
         await asyncio.sleep(seconds)
-        for loop in loops:
-            loop.cancel()
-        await asyncio.gather(*loops, return_exceptions=True)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
         if writer is not None:
             writer.kill()
             await writer.wait()

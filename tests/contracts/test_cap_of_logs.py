@@ -24,10 +24,9 @@ from dphist.noise import SystemNoise
 from stream_app.core.records import RecordBatch
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import Closer
-from stream_app.loops.cutting import Cutter
 from stream_app.loops.ingest import Ingest
-from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.state.redis_store import RedisStore
+from stream_app.wiring.pipeline import Counting, Ports, Stream, closer_over
 from tests.contracts.conftest import SERVERS, Servers
 from tests.models.memory import MemoryStore
 from tests.simulator.cap_mutants import FirstAppliedStore
@@ -175,13 +174,23 @@ async def counts_of(inner: Any, log: Sequence[Event], day: int) -> Counter[Cell]
     )
     store = Troubled(inner, rng, rate=0.0)
 
+    def ports() -> Ports:
+        return Ports(
+            store=store,
+            source=source,  # type: ignore[arg-type]
+            clock=clock,
+            wall=clock,
+            witnesses={strategy.stream: witness},
+            dead_letters=MemoryDeadLetters(),
+            noise=SystemNoise(),
+            keys=keys,  # type: ignore[arg-type]
+        )
+
     def closer() -> Closer:
-        return Closer(store, source, clock, clock, witness, SystemNoise(), keys, strategy)  # type: ignore[arg-type]
+        return closer_over(ports(), Stream(strategy=strategy))
 
     def ingest() -> Ingest:
-        letters, views = MemoryDeadLetters(), LoadedStreams([strategy.stream])
-        cutter = Cutter(source, store, clock, letters, views)  # type: ignore[arg-type]
-        return Ingest(source, store, clock, letters, cutter, views, user_key=bytes(32))  # type: ignore[arg-type]
+        return Counting.over(ports(), [strategy.stream], user_key=bytes(32)).ingest
 
     counting, closing = ingest(), closer()
     await closing.open()

@@ -20,6 +20,8 @@ from stream_app.loops.closer import Closer
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
+from stream_app.wiring.pipeline import Ports, Stream, closer_over
+from tests.simulator.memory_sinks import MemoryDeadLetters
 from tests.stream_app.declared import BIN_US, FIRST_BIN, design_of, strategy_of
 
 # Noise so wide that two drawings never agree by chance; four bins in an epoch, two in a page.
@@ -131,16 +133,17 @@ async def _release_all(url: str, directory: Path, stream: str, death: Death | No
     for bin in range(FIRST_BIN, FIRST_BIN + BINS):
         quiet = bin < loud
         if closer is None or bin == loud:
-            closer = Closer(
-                store if quiet else own_store,
-                OnePartition(),  # type: ignore[arg-type]
-                clock,
-                clock,
-                witness,
-                RecordedNoise(directory / "draws"),
-                keys if quiet else own_keys,
-                declared,
+            ports = Ports(
+                store=store if quiet else own_store,
+                source=OnePartition(),  # type: ignore[arg-type]
+                clock=clock,
+                wall=clock,
+                witnesses={stream: witness},
+                dead_letters=MemoryDeadLetters(),
+                noise=RecordedNoise(directory / "draws"),
+                keys=keys if quiet else own_keys,
             )
+            closer = closer_over(ports, Stream(strategy=declared))
             await closer.open()
         if bin == FIRST_BIN:
             cuts = [Cut(FIRST_BIN + BINS - 1, 0)]

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dphist.noise import NoiseSource, SystemNoise
+from dphist.noise import SystemNoise
 from stream_app.core.records import Refusal
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.closer import Closer
-from stream_app.loops.cutting import Cutter
-from stream_app.loops.ingest import Ingest, Start
-from stream_app.loops.loaded_streams import LoadedStreams
+from stream_app.loops.ingest import Start
 from stream_app.ports import NoiseKeys
 from stream_app.source_ledger import SourceLedger
 from stream_app.sources.file import FileSource
 from stream_app.vault.key_files import KeyFiles
+from stream_app.wiring.pipeline import Counting, Ports, Stream, closer_over
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
@@ -65,31 +64,28 @@ class DeadLetterList:
 
 
 @dataclass(frozen=True)
-class Counting:
-    """A reader and the cutter beside it."""
+class ByHand:
+    """A reader and the cutter beside it, moved by hand."""
 
     source: FileSource
-    cutter: Cutter
-    ingest: Ingest
+    counting: Counting
 
     async def step(self) -> int:
         """Read and apply once; cuts are taken before, and as they become due meanwhile."""
         await self.cut()
         cutting = asyncio.create_task(self._keep_cutting())
         try:
-            return await self.ingest.step()
+            return await self.counting.ingest.step()
         finally:
             cutting.cancel()
 
     async def cut(self) -> None:
         """Take the cuts that are due."""
-        await self.cutter.take_due(await self.source.owned())
+        await self.counting.cutter.take_due(await self.source.owned())
 
     async def run(self) -> None:
         """Run both until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.cutter.run())
-            group.create_task(self.ingest.run())
+        await self.counting.run()
 
     async def _keep_cutting(self) -> None:
         while True:
@@ -135,42 +131,45 @@ class OneSource:
         self._sources.append(FileSource(self.path, "ndjson", [AT, USER], self.directory / "notes"))
         return self._sources[-1]
 
-    def ingest(self, store: Any = None, start: Start = "earliest", clock: Any = None) -> Counting:
-        """Start to count events."""
+    def ports(self, source: FileSource, store: Any = None, clock: Any = None, **others: Any) -> Ports:
+        """Return the world of one worker; the clock is that of its store."""
         store = store or self.store
-        source, clock = self.source(), clock or LiveClock(store)
-        views = LoadedStreams([strategy.stream for strategy in self.strategies])
-        cutter = Cutter(source, store, clock, self.letters, views)
-        ingest = Ingest(source, store, clock, self.letters, cutter, views, start, user_key=bytes(32))
-        return Counting(source, cutter, ingest)
+        clock = clock or LiveClock(store)
+        world: dict[str, Any] = {
+            "wall": clock,
+            "witnesses": defaultdict(lambda: self.witness),
+            "noise": SystemNoise(),
+            "keys": self.keys,
+            "dead_letters": self.letters,
+        }
+        return Ports(store=store, source=source, clock=clock, **(world | others))
+
+    def ingest(self, store: Any = None, start: Start = "earliest", clock: Any = None) -> ByHand:
+        """Start to count events."""
+        source, names = self.source(), [strategy.stream for strategy in self.strategies]
+        ports = self.ports(source, store, clock)
+        return ByHand(source, Counting.over(ports, names, start=start, user_key=bytes(32)))
 
     def closer(
         self,
         strategy: Strategy | None = None,
-        store: Any = None,
-        witness: Any = None,
-        noise: NoiseSource | None = None,
         accept: str | None = None,
         ledger: Mapping[str, Any] | None = None,
-        clock: Any = None,
-        wall: Any = None,
-        **sharing: Any,
+        store: Any = None,
+        witness: Any = None,
+        sharing: Mapping[str, Any] | None = None,
+        **world: Any,
     ) -> Closer:
-        """Start to close bins."""
+        """Start to close bins. Args: sharing, further fields of the ``Stream``; world, other ports."""
         store = store or self.store
-        clock = clock or LiveClock(store)
-        return Closer(
-            store,
-            self.source(),
-            clock,
-            wall or clock,
-            witness or self.witness,
-            noise or SystemNoise(),
-            self.keys,
-            strategy or self.strategies[0],
+        if witness is not None:
+            world["witnesses"] = defaultdict(lambda: witness)
+        stream = Stream(
+            strategy=strategy or self.strategies[0],
             ledger=SourceLedger(store, accept, **(ledger or {})),
-            **sharing,
+            **(sharing or {}),
         )
+        return closer_over(self.ports(self.source(), store, **world), stream)
 
     async def cells(self, last_bin: int, stream: str = STREAM) -> dict[int, int]:
         """Return the exact counts that the store holds, released or not, of the bins that are not empty."""

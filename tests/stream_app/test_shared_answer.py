@@ -13,9 +13,8 @@ import pytest
 
 from stream_app.core.records import Cut
 from stream_app.loops.clocks import SharedClock
-from stream_app.loops.cutting import Cutter
-from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.shared_answer import SharedAnswer
+from stream_app.wiring.pipeline import Counting
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
@@ -163,14 +162,14 @@ def test_a_cut_never_takes_the_time_from_a_question_of_before_the_log_was_asked(
                 return await ends_of(partitions, instants_us)
 
             source.positions_at = positions_at  # type: ignore[method-assign]
-            views = LoadedStreams([STREAM])
-            cutter = Cutter(source, store, clock, one.letters, views)
+            cutter = Counting.over(one.ports(source, store, clock), [STREAM]).cutter
             one.append(FIRST_BIN)
             one.clock.set_bin(FIRST_BIN + 1)
             await cutter.take_due(await source.owned())
             await asyncio.gather(*siblings)
-            [view] = await views.complete(one.store)
-            return [cut for state in view.partitions.values() for cut in state.cuts]
+            state = await one.store.load(STREAM)
+            assert state is not None
+            return [cut for partition in state.partitions.values() for cut in partition.cuts]
 
         first, *_ = asyncio.run(run())
         assert (first.bin, first.overdue) == (FIRST_BIN, 3)

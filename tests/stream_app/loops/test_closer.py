@@ -20,14 +20,11 @@ from dphist.noise import SystemNoise
 from stream_app.core.records import Release, Reply
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock, ReplayClock
-from stream_app.loops.closer import Closer
-from stream_app.loops.cutting import Cutter
-from stream_app.loops.ingest import Ingest
-from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.outage import Outage
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.replay import ReplaySource
 from stream_app.vault.key_files import KeyFiles
+from stream_app.wiring.pipeline import Pipeline, Ports, Stream
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.files import AT, write_events
@@ -115,7 +112,7 @@ def test_a_missed_public_instant_waits_for_the_next(one: OneSource, late_us: lis
 
     async def publish() -> int:
         times: list[int] = []
-        publisher = one.closer(wall=BusyWall(), publish_every_us=1_000_000)._publisher
+        publisher = one.closer(wall=BusyWall())._publisher
 
         async def note() -> None:
             times.append(1)
@@ -270,23 +267,24 @@ class Replay:
         clock = ReplayClock(first_us, until_us, None, 4 * BIN_US)
         source = ReplaySource.open(self.path, "ndjson", AT, self.directory / "order", clock.reached_us)
         witness = WitnessFile(self.directory / "witness")
-        wall, noise, keys = LiveClock(store), SystemNoise(), KeyFiles(self.directory / "noise_keys")
-        closer = Closer(
-            store, source, clock, wall, witness, noise, keys, self.strategy, publish_every_us=1000
+        ports = Ports(
+            store=store,
+            source=source,
+            clock=clock,
+            wall=LiveClock(store),
+            witnesses={STREAM: witness},
+            dead_letters=DeadLetterList(),
+            noise=SystemNoise(),
+            keys=KeyFiles(self.directory / "noise_keys"),
         )
-        counting = None
+        stream = Stream(strategy=self.strategy, publish_every_us=1000)
+        pipeline = Pipeline.over(ports, [stream], start="latest")
         try:
+            [closer] = pipeline.closers
             state = await closer.open()
             clock.start_at((state.released_bin + 1) * BIN_US)
-            views = LoadedStreams([STREAM])
-            cutter = Cutter(source, store, clock, DeadLetterList(), views)
-            ingest = Ingest(source, store, clock, DeadLetterList(), cutter, views, "latest")
-            counting = asyncio.create_task(ingest.run())
-            await closer.run()
+            await pipeline.run()
         finally:
-            if counting is not None:
-                counting.cancel()
-                await asyncio.gather(counting, return_exceptions=True)
             witness.close()
             await source.close()
 

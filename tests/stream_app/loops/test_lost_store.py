@@ -180,7 +180,7 @@ def test_an_emptied_store_skips_no_bin_whose_records_are_still_there(one: OneSou
         one.clock.set_bin(107)
         one.append(103, 104, 105, 106)
         told: list[tuple[Ending, int]] = []
-        await release_until(one, 108, on_end=lambda *end: told.append(end))
+        await release_until(one, 108, sharing={"on_end": lambda *end: told.append(end)})
         rows = await one.store.rows(STREAM, 0, 100)
         assert [seq for seq, _ in rows] == list(range(1, 9)), "bins 100 to 107"
         assert len({letter.position for letter in one.letters.kept}) == 3, "those of released bins"
@@ -203,7 +203,7 @@ def test_bins_whose_records_are_gone_are_missing_and_the_operator_is_notified(
 
         monkeypatch.setattr(FileSource, "kept_since_us", kept_since_us)
         told: list[tuple[Ending, int]] = []
-        await release_until(one, 108, on_end=lambda *end: told.append(end))
+        await release_until(one, 108, sharing={"on_end": lambda *end: told.append(end)})
         ahead = 1 + 1  # records of a bin may be written in the bin before it, which is not whole
         assert (await one.epochs())[-1] == (1, 103 + ahead, 4)
         assert told == [(Ending.STORE_LOST, ahead)]

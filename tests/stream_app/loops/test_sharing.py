@@ -80,7 +80,7 @@ def worker(one: SharedSource, name: str, lease_s: float = 60.0) -> Closer:
     """Start a worker that may close the stream, with a topic as its witness."""
     lease = Lease(one.store, STREAM, name, lease_s)
     witness = one.witness.seen_by_a_worker()
-    return one.closer(witness=witness, lease=lease, witness_is_public=True)
+    return one.closer(witness=witness, sharing={"lease": lease, "witness_is_public": True})
 
 
 async def count_to(one: SharedSource, closer: Closer, bin: int, *events: float) -> None:
@@ -169,7 +169,7 @@ def test_another_declaration_is_refused_by_who_does_not_close_as_well(one: Share
         with pytest.raises(
             ValueError, match=r"time\.max_ahead_bins was 1 when the stream began and is 2 now"
         ):
-            await one.closer(other, witness=one.witness.seen_by_a_worker(), lease=lease).agree()
+            await one.closer(other, witness=one.witness.seen_by_a_worker(), sharing={"lease": lease}).agree()
 
     asyncio.run(run())
 

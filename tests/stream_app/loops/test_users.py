@@ -201,7 +201,7 @@ def test_another_key_stops_the_worker(one: OneSource) -> None:
         await one.ingest().step()
         one.append_of((100, "ann"))
         other = one.ingest()
-        other.ingest._user_key = b"\1" * 32
+        other.counting.ingest._user_key = b"\1" * 32
         with pytest.raises(
             OperatorError, match=f"stream {STREAM}: the users of this epoch were counted under"
         ):

@@ -113,7 +113,7 @@ def test_no_bin_is_closed_early_and_the_lease_is_given_up(one: OneSource) -> Non
         clocks = Clocks(FIRST_BIN * BIN_US)
         one.store = clocks.store
         clock = clocks.live()
-        closer = one.closer(clock=clock, wall=clock, lease=Lease(one.store, STREAM, "a", 60))
+        closer = one.closer(clock=clock, sharing={"lease": Lease(one.store, STREAM, "a", 60)})
         await closer.agree()
         ingest = one.ingest(clock=clock)
 
