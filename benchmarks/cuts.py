@@ -77,7 +77,7 @@ async def measured(seconds: float, pause_s: float | None) -> dict[str, float]:
             wall=clock,
             witnesses={STREAM: witness},
             dead_letters=letters,
-            noise=SystemNoise(),
+            noise={STREAM: SystemNoise()},
             keys=keys,
         )
         pipeline = Pipeline.over(ports, [Stream(strategy=strategy)], own_store=iter(stores[1:]).__next__)

@@ -182,7 +182,7 @@ async def counts_of(inner: Any, log: Sequence[Event], day: int) -> Counter[Cell]
             wall=clock,
             witnesses={strategy.stream: witness},
             dead_letters=MemoryDeadLetters(),
-            noise=SystemNoise(),
+            noise={strategy.stream: SystemNoise()},
             keys=keys,  # type: ignore[arg-type]
         )
 

@@ -140,7 +140,7 @@ async def _release_all(url: str, directory: Path, stream: str, death: Death | No
                 wall=clock,
                 witnesses={stream: witness},
                 dead_letters=MemoryDeadLetters(),
-                noise=RecordedNoise(directory / "draws"),
+                noise={stream: RecordedNoise(directory / "draws")},
                 keys=keys if quiet else own_keys,
             )
             closer = closer_over(ports, Stream(strategy=declared))

@@ -138,7 +138,7 @@ class OneSource:
         world: dict[str, Any] = {
             "wall": clock,
             "witnesses": defaultdict(lambda: self.witness),
-            "noise": SystemNoise(),
+            "noise": defaultdict(SystemNoise),
             "keys": self.keys,
             "dead_letters": self.letters,
         }
@@ -157,6 +157,7 @@ class OneSource:
         ledger: Mapping[str, Any] | None = None,
         store: Any = None,
         witness: Any = None,
+        noise: Any = None,
         sharing: Mapping[str, Any] | None = None,
         **world: Any,
     ) -> Closer:
@@ -164,6 +165,8 @@ class OneSource:
         store = store or self.store
         if witness is not None:
             world["witnesses"] = defaultdict(lambda: witness)
+        if noise is not None:
+            world["noise"] = defaultdict(lambda: noise)
         stream = Stream(
             strategy=strategy or self.strategies[0],
             ledger=SourceLedger(store, accept, **(ledger or {})),

@@ -274,7 +274,7 @@ class Replay:
             wall=LiveClock(store),
             witnesses={STREAM: witness},
             dead_letters=DeadLetterList(),
-            noise=SystemNoise(),
+            noise={STREAM: SystemNoise()},
             keys=KeyFiles(self.directory / "noise_keys"),
         )
         stream = Stream(strategy=self.strategy, publish_every_us=1000)
