@@ -2,7 +2,7 @@
 
 import gc
 import os
-from itertools import islice
+from itertools import chain, islice
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,27 +18,29 @@ settings.load_profile("ci")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each process its share of the longest tests first, then whole files in their order.
+    """Give each process its share of the files with the longest tests first, then the other files in order.
 
-    A time limit of its own says that a test is long. The tests of one file stay together, because they share
-    what its fixtures made: servers, browsers, pages.
+    The tests of one file stay together, because they share what its fixtures made: servers, browsers, pages.
     """
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    long = sorted(filter(_limit_s, items), key=_limit_s, reverse=True)
+    by_file: dict[str, list[pytest.Item]] = {}
+    for item in filter(_limit_s, items):
+        by_file.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    files = sorted(by_file.values(), key=lambda file: max(map(_limit_s, file)), reverse=True)
     others = iter(sorted((item for item in items if not _limit_s(item)), key=_is_short))
     dealt: list[pytest.Item] = []
     for process in range(processes):
         # pytest-xdist first gives each process an equal stretch of the list.
         stretch = (len(items) - len(dealt)) // (processes - process)
-        first = long[process::processes][:stretch]
-        dealt += [*first, *islice(others, stretch - len(first))]
-    items[:] = dealt
+        first = list(chain(*files[process::processes]))
+        dealt += [*first, *islice(others, max(0, stretch - len(first)))]
+    items[:] = [*dealt, *others]
 
 
 def _limit_s(item: pytest.Item) -> float:
-    """Return the test's own time limit, 0.0 if it has none."""
+    """Return a long test's time limit; 0.0 for a test that is not long: no whole service, no own limit."""
     limit = item.get_closest_marker("timeout")
-    return float(limit.args[0]) if limit else 0.0
+    return float(limit.args[0]) if limit else 1.0 if "tests/e2e/" in item.nodeid else 0.0
 
 
 def _is_short(item: pytest.Item) -> bool:
