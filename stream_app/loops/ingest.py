@@ -1,6 +1,7 @@
 """Counts events: one loop per source, from its batches to exactly one atomic apply for every record.
 
-    read -> dead letters -> bins -> apply
+    read -> bins -> apply
+         -> dead letters, written beside (``letters.py``)
 
 The time of cuts does not depend on this loop (``cutting.py``). The store refuses an apply that was binned
 against older cuts, or while a cut is due; the slice is then binned again. The store is always right: after
@@ -25,6 +26,7 @@ from stream_app.core.bins import Assignment, BinRules, aggregate, assign, refusi
 from stream_app.core.bounding import UserRecords
 from stream_app.core.records import Ahead, Apply, PartitionState, Reason, RecordBatch, Refusal, Reply, Users
 from stream_app.loops.cutting import Cutter
+from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source, check_strategy
 from stream_app.outage import Outage
 from stream_app.ports import Clock, DeadLetters, Source, Store
@@ -81,7 +83,7 @@ class Ingest:
         self._source = source
         self._store = store
         self._clock = clock
-        self._dead_letters = dead_letters
+        self._letters = LettersBeside(dead_letters)
         self._cutter = cutter
         self._views = views
         self._start = start
@@ -89,7 +91,13 @@ class Ingest:
         self._user_key = user_key
 
     async def run(self) -> None:
-        """Count until cancelled, which is safe at any await."""
+        """Count until cancelled, which is safe at any await; then write the letters that wait."""
+        try:
+            await self._keep_counting()
+        finally:
+            await self._letters.written()
+
+    async def _keep_counting(self) -> None:
         outage = Outage(log, "ingest")
         while True:
             try:
@@ -130,7 +138,7 @@ class Ingest:
         for batch in batches:
             letters = [refusal for refusal in batch.refused if refusal.reason != Reason.TOMBSTONE]
             if letters:
-                await self._dead_letters.write(letters)
+                await self._letters.put(letters)
             streams = await self._apply_to_all(streams, batch)
         return sum(len(batch.positions) + len(batch.refused) for batch in batches)
 
@@ -225,7 +233,7 @@ class Ingest:
         """Apply a slice in order; stop at a reply that refuses, and return the last reply."""
         refusals = list(_refusals(part, stream.rules))
         if refusals:
-            await self._dead_letters.write(refusals, stream.name)
+            await self._letters.put(refusals, stream.name)
         reply = Reply.DONE
         for change in self._changes(stream, part):
             if change.ahead is not None:

@@ -414,7 +414,7 @@ class DeadLetters(Protocol):
     """Receives refused records. A letter is identified by its partition, position and stream."""
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        """Write durably the letters that were not written lately, before the apply that passes the records.
+        """Write durably the letters that were not written lately.
 
         Args: stream, the stream that refused them; None if the source could not decode them.
         Returns: how many letters were written now.

@@ -46,7 +46,8 @@ class DeadLetterFiles:
     """One JSON line for each refused record (``ports.DeadLetters``), readable by its owner only.
 
     A letter without a stream belongs to the source: no stream could count that record. A letter may be
-    written again after a crash, with the same partition, position and stream.
+    written again after a crash, with the same partition, position and stream. Letters that were still waiting
+    are lost with the process.
     Guarantee: letters never delay counting. If the disk fails, that is logged and the records are lost.
     Args: directory, of this source only; it is made on the first refusal, and its files are named by the
         microsecond in which they begin.
@@ -61,7 +62,7 @@ class DeadLetterFiles:
         self._alone = threading.Lock()
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        """Write durably, before the apply that passes them, the letters that were not written lately."""
+        """Write durably the letters that were not written lately."""
         new = [refusal for refusal in refusals if (stream, refusal) not in self._lately]
         if new:
             try:

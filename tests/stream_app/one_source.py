@@ -78,6 +78,7 @@ class ByHand:
             return await self.counting.ingest.step()
         finally:
             cutting.cancel()
+            await self.counting.ingest._letters.written()
 
     async def cut(self) -> None:
         """Take the cuts that are due."""

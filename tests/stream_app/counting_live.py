@@ -1,0 +1,145 @@
+"""A reader and a cutter of a live log in virtual time, over a store and dead letters that may be slow."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Refusal, Reply
+from stream_app.loops.clocks import LiveClock
+from stream_app.loops.cutting import Cutter
+from stream_app.loops.ingest import Ingest
+from stream_app.loops.loaded_streams import LoadedStreams
+from tests.models.memory import MemoryStore
+from tests.simulator.log import Entry, Kind, Log, LogSource
+from tests.simulator.memory_sinks import MemoryDeadLetters
+from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
+
+BIN_S = BIN_US / 1e6
+START_US = FIRST_BIN * BIN_US
+
+
+class Live:
+    """A worker's reader and cutter in virtual time, which begins as the first bin does.
+
+    Args: log; the names of its streams; agree, awaited before a stream is loaded after a doubt.
+    """
+
+    def __init__(
+        self, log: Log, streams: Sequence[str] = (STREAM,), agree: Callable[[str], Any] | None = None
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.store = Store(lambda: START_US + round(loop.time() * 1e6))
+        self.source = LogSource(log, self.store.now, random.Random(1), largest_batch=100, exact_cuts=False)
+        self.letters = SlowLetters()
+        self.streams = streams
+        self.views = LoadedStreams(streams, agree)
+
+    async def run(self, bins: float) -> None:
+        """Open the streams, and count until so many bins are over."""
+        for stream in self.streams:
+            strategy = strategy_of(design_of((6, 6)), stream=stream, field="time")
+            epoch = EpochRecord(0, FIRST_BIN, strategy.design.horizon, 1, strategy.hash)
+            await self.store.open_epoch(stream, strategy.to_json(), epoch, GENESIS)
+            for partition in self.source.log.partitions:
+                await self.store.start_partition(stream, strategy.hash, partition, 0)
+        clock = LiveClock(self.store)
+        cutter = Cutter(self.source, self.store, clock, self.letters, self.views)
+        ingest = Ingest(self.source, self.store, clock, self.letters, cutter, self.views)
+        loops = [asyncio.create_task(loop.run()) for loop in (cutter, ingest)]
+        done, _ = await asyncio.wait(loops, timeout=bins * BIN_S, return_when=asyncio.FIRST_COMPLETED)
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+        for ended in done:
+            ended.result()
+
+
+class SlowLetters(MemoryDeadLetters):
+    """Dead letters on a disk that takes some time over each write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.takes_s = 0.0
+        self.failures: list[OSError] = []
+
+    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
+        """Keep them after a while."""
+        await asyncio.sleep(self.takes_s)
+        if self.failures:
+            raise self.failures.pop()
+        return await super().write(refusals, stream)
+
+
+class Store(MemoryStore):
+    """A store that notes how late each cut was asked for, by (stream, partition, bin), in seconds.
+
+    ``slow`` are the seconds that it takes over the cuts of a stream and partition, and ``most`` the largest
+    number of them that it was asked for at the same time.
+    """
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        super().__init__(now)
+        self.now = now
+        self.late_s: dict[tuple[str, str, int], float] = {}
+        self.slow: dict[tuple[str, str], float] = {}
+        self.fails: dict[tuple[str, str], list[OSError]] = {}
+        self.applied_s: dict[tuple[str, int], float] = {}  # by (partition, new position)
+        self.most = 0
+        self._busy = 0
+
+    async def apply(self, stream: str, change: Apply) -> Reply:
+        """Apply, and note when."""
+        reply = await super().apply(stream, change)
+        if reply is Reply.DONE:
+            self.applied_s[change.partition, change.new] = (self.now() - START_US) / 1e6
+        return reply
+
+    async def take_cuts(
+        self,
+        stream: str,
+        strategy_hash: str,
+        partition: str,
+        expected_last_cut_bin: int,
+        cuts: Sequence[Cut],
+        max_ahead_bins: int = 0,
+    ) -> Reply:
+        """Take them, after a while where this takes long."""
+        failures = self.fails.get((stream, partition))
+        if failures:
+            raise failures.pop()
+        for bin in range(expected_last_cut_bin + 1, cuts[-1].bin + 1):
+            late_s = (self.now() - (bin + 1) * BIN_US) / 1e6
+            self.late_s.setdefault((stream, partition, bin), late_s)
+        if (stream, partition) in self.slow:
+            self._busy += 1
+            self.most = max(self.most, self._busy)
+            await asyncio.sleep(self.slow[stream, partition])
+            self._busy -= 1
+        return await super().take_cuts(
+            stream, strategy_hash, partition, expected_last_cut_bin, cuts, max_ahead_bins
+        )
+
+    def late_of(self, partition: str, stream: str = STREAM) -> list[float]:
+        """Return how late the cuts of a partition were asked for, in order, in milliseconds."""
+        bins = sorted(bin for name, part, bin in self.late_s if (name, part) == (stream, partition))
+        return [round(self.late_s[stream, partition, bin] * 1e3) for bin in bins]
+
+
+def event(arrival: float, own: float) -> Entry:
+    """Return an event by its arrival and its own time, both in bins since the start."""
+    return Entry(Kind.EVENT, START_US + int(arrival * BIN_US), START_US + int(own * BIN_US))
+
+
+def broken(arrival: float) -> Entry:
+    """Return a record that cannot be decoded, by its arrival in bins since the start."""
+    return Entry(Kind.UNDECODABLE, START_US + int(arrival * BIN_US))
+
+
+def log_of(**partitions: Sequence[Entry]) -> Log:
+    """Return a log of partitions named p0, p1 and so on."""
+    return Log(
+        {name: tuple(found) for name, found in partitions.items()}, dict.fromkeys(partitions, START_US)
+    )

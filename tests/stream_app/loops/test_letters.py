@@ -1,0 +1,65 @@
+"""Dead letters beside counting: one refused record must not delay the release of its bin."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from stream_app.core.records import Reason, Refusal
+from stream_app.loops import letters
+from stream_app.loops.letters import LettersBeside
+from tests.simulator.loop import simulate
+from tests.stream_app.counting_live import Live, SlowLetters, broken, event, log_of
+from tests.stream_app.declared import BIN_US
+
+
+def refusal(position: int) -> Refusal:
+    """Return a refused record of ten bytes."""
+    return Refusal("p0", position, Reason.UNDECODABLE, b"0123456789")
+
+
+@pytest.mark.parametrize(("refused", "letter"), [(broken(0.5), (None, 0)), (event(0.5, -3), ("visits", 0))])
+def test_a_refused_record_is_passed_before_its_letter_is_written(
+    refused: object, letter: tuple[str | None, int]
+) -> None:
+    async def run() -> Live:
+        live = Live(log_of(p0=[refused, event(0.6, 0.6)]))  # type: ignore[list-item]
+        live.letters.takes_s = 4.5
+        await live.run(0.65)  # it ends while the letter is being written
+        return live
+
+    live = simulate(1, run())
+    assert live.store.applied_s["p0", 2] < 0.62 * BIN_US / 1e6
+    assert [(stream, position) for stream, _, position in live.letters.kept] == [letter]
+
+
+def test_letters_wait_for_room_and_are_written_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "MOST_WAITING_BYTES", 3 * letters.LETTER_BYTES)
+
+    async def run() -> tuple[list[float], list[int]]:
+        disk = SlowLetters()
+        disk.takes_s = 1
+        beside = LettersBeside(disk)
+        returned = []
+        for position in range(6):
+            await beside.put([refusal(position)])
+            returned.append(asyncio.get_running_loop().time())
+        await beside.written()
+        return returned, [position for *_, position in disk.kept]
+
+    returned, kept = simulate(1, run())
+    assert returned == [0, 0, 0, 1, 2, 3]
+    assert kept == list(range(6))
+
+
+def test_a_letter_that_is_not_written_is_written_again() -> None:
+    async def run() -> int:
+        disk = SlowLetters()
+        disk.failures = [OSError("the disk is full")] * 2
+        beside = LettersBeside(disk)
+        await beside.put([refusal(0)])
+        await beside.written()
+        return len(disk.kept)
+
+    assert simulate(1, run()) == 1
