@@ -20,6 +20,7 @@ import numpy as np
 
 from dphist import SystemNoise
 from stream_app.loops.clocks import LiveClock
+from stream_app.loops.stream import Ports, Stream
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.decode import TimeField
@@ -27,7 +28,7 @@ from stream_app.sources.file import FileSource
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
-from stream_app.wiring.pipeline import Pipeline, Ports, Stream
+from stream_app.wiring.pipeline import Pipeline
 from tests.stream_app.declared import STREAM, strategy_of
 
 RESULTS = Path(__file__).parent / "results" / "cuts.json"

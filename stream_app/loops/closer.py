@@ -12,23 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable
 
-from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
 from stream_app.core.records import Ending, Reply, StreamState
 from stream_app.core.release import make_release
-from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
-from stream_app.loops.lease import LEASE_S, Leadership, Lease
+from stream_app.loops.lease import LEASE_S, Leadership
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
 from stream_app.loops.opening import agrees, open_stream
 from stream_app.loops.publishing import Publisher
-from stream_app.loops.recovery import OnEnd, Recovery
+from stream_app.loops.recovery import Recovery
+from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
-from stream_app.ports import Clock, NoiseKeys, OperatorError, Source, Store, Witness
+from stream_app.ports import OperatorError
 from stream_app.source_ledger import SourceLedger
 
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and the script stays short
@@ -45,61 +43,36 @@ log = logging.getLogger(__name__)
 class Closer:
     """Closes one stream's bins when they are due, releases them once, and makes them visible.
 
-    Args:
-        source: asked for its partitions only.
-        clock: closes bins; ``wall`` makes results visible. They differ in a replay.
-        noise: a private source of noise; a seeded source is refused.
-        keys: the keys of stored noise.
-        planned: the configured declaration with a tree planned for it (see ``open_stream``).
-        publish_every_us: results become visible at multiples of this on the wall clock.
-        ledger: of the stream's source; None: the store's ledger, which accepts no second measurement.
-        lease: needed if several workers may close the stream; None: this is the only worker.
-        witness_is_public: whether readers see the witness; it is then written at public instants only.
-        make_nonce: returns a new unique name for each attempt to release.
-        on_end: called when an epoch has ended early, with the reason and the number of uncounted bins.
+    Args: ports, of the stream's source, which is asked for its partitions only; stream, and how it is closed.
     Raises: ValueError for noise that protects nobody.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        source: Source,
-        clock: Clock,
-        wall: Clock,
-        witness: Witness,
-        noise: NoiseSource,
-        keys: NoiseKeys,
-        planned: Strategy,
-        *,
-        publish_every_us: int = 1_000_000,
-        ledger: SourceLedger | None = None,
-        lease: Lease | None = None,
-        witness_is_public: bool = False,
-        make_nonce: Callable[[], str] = lambda: secrets.token_hex(16),
-        on_end: OnEnd = lambda ending, skipped_bins: None,
-    ) -> None:
+    def __init__(self, ports: Ports, stream: Stream) -> None:
+        planned, store = stream.strategy, ports.store
+        name = planned.stream
+        noise, witness = ports.noise[name], ports.witnesses[name]
         if not noise.private:
             raise ValueError(
                 f"noise: {type(noise).__name__} can be repeated and protects nobody; use SystemNoise"
             )
         self._store = store
-        self._source = source
-        self._clock = clock
+        self._source = ports.source
+        self._clock = ports.clock
         self._witness = witness
-        self._leadership = Leadership(planned.stream, witness, wall, lease)
+        self._leadership = Leadership(name, witness, ports.wall, stream.lease)
         self._publisher = Publisher(
-            store, witness, wall, self._leadership, publish_every_us, witness_is_public
+            store, witness, ports.wall, self._leadership, stream.publish_every_us, stream.witness_is_public
         )
         self._noise = noise
-        self._ahead = NoiseAhead(store, keys, noise, planned.stream, make_nonce)
+        self._ahead = NoiseAhead(store, ports.keys, noise, name, ports.make_nonce)
         self._pool: NoisePool | None = None
         self._pool_wanted = asyncio.Event()
         self._strategy = planned  # after open(): the strategy under which the stream runs
-        self._name = planned.stream
+        self._name = name
         self._declared = planned.declared
-        self._ledger = ledger or SourceLedger(store)
-        self._make_nonce = make_nonce
-        self._recovery = Recovery(on_end)
+        self._ledger = stream.ledger or SourceLedger(store)
+        self._make_nonce = ports.make_nonce
+        self._recovery = Recovery(stream.on_end)
         self._finished = False
         self._deletions_of: tuple[int, bool] | None = None  # the epoch, and whether the replay had finished
         self._deletions = asyncio.Event()  # set while the store's log may hold deleted counts

@@ -5,75 +5,16 @@ The worker builds its pipelines here, over real adapters; so do the tests, over 
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from dphist.noise import NoiseSource
-from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import Closer
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.ingest import Ingest, Start
-from stream_app.loops.lease import Lease
 from stream_app.loops.loaded_streams import LoadedStreams
-from stream_app.loops.recovery import OnEnd
-from stream_app.ports import Clock, DeadLetters, NoiseKeys, Source, Store, Witness
-from stream_app.source_ledger import SourceLedger
+from stream_app.loops.stream import Ports, Stream
+from stream_app.ports import Source, Store
 from stream_app.together import until_all_end, until_one_ends
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
-    """The world of one pipeline.
-
-    Args:
-        clock: closes bins; ``wall`` makes results visible. They differ in a replay.
-        witnesses, noise: by stream.
-        make_nonce: returns a new unique name for each attempt to release.
-    """
-
-    store: Store
-    source: Source
-    clock: Clock
-    wall: Clock
-    witnesses: Mapping[str, Witness]
-    dead_letters: DeadLetters
-    noise: Mapping[str, NoiseSource]
-    keys: NoiseKeys
-    make_nonce: Callable[[], str] = lambda: secrets.token_hex(16)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
-    """A stream and how it is closed; ``Closer`` says what each field means."""
-
-    strategy: Strategy
-    publish_every_us: int = 1_000_000
-    ledger: SourceLedger | None = None
-    lease: Lease | None = None
-    witness_is_public: bool = False
-    on_end: OnEnd = lambda ending, skipped_bins: None
-
-
-def closer_over(ports: Ports, stream: Stream) -> Closer:
-    """Return what closes a stream."""
-    name = stream.strategy.stream
-    return Closer(
-        ports.store,
-        ports.source,
-        ports.clock,
-        ports.wall,
-        ports.witnesses[name],
-        ports.noise[name],
-        ports.keys,
-        stream.strategy,
-        publish_every_us=stream.publish_every_us,
-        ledger=stream.ledger,
-        lease=stream.lease,
-        witness_is_public=stream.witness_is_public,
-        make_nonce=ports.make_nonce,
-        on_end=stream.on_end,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +77,7 @@ class Pipeline:
         own_store: Callable[[], Store] | None = None,
     ) -> Pipeline:
         """Return the loops over ports. Args: as ``Counting.over``."""
-        closers = {stream.strategy.stream: closer_over(ports, stream) for stream in streams}
+        closers = {stream.strategy.stream: Closer(ports, stream) for stream in streams}
         counting = Counting.over(
             ports,
             list(closers),

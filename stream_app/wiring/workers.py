@@ -28,6 +28,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.durable import state_directory
 from stream_app.loops.clocks import Agreement, ReplayClock, SharedClock
 from stream_app.loops.lease import Lease
+from stream_app.loops.stream import Ports, Stream
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
@@ -42,7 +43,7 @@ from stream_app.together import until_all_end
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring.event_logs import check_files, named_by, open_source
-from stream_app.wiring.pipeline import Pipeline, Ports, Stream
+from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.redis_server import redis_server
 from stream_app.wiring.starting import check_start, ledger_of
 

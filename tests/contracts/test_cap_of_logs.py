@@ -25,8 +25,9 @@ from stream_app.core.records import RecordBatch
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import Closer
 from stream_app.loops.ingest import Ingest
+from stream_app.loops.stream import Ports, Stream
 from stream_app.state.redis_store import RedisStore
-from stream_app.wiring.pipeline import Counting, Ports, Stream, closer_over
+from stream_app.wiring.pipeline import Counting
 from tests.contracts.conftest import SERVERS, Servers
 from tests.models.memory import MemoryStore
 from tests.simulator.cap_mutants import FirstAppliedStore
@@ -187,7 +188,7 @@ async def counts_of(inner: Any, log: Sequence[Event], day: int) -> Counter[Cell]
         )
 
     def closer() -> Closer:
-        return closer_over(ports(), Stream(strategy=strategy))
+        return Closer(ports(), Stream(strategy=strategy))
 
     def ingest() -> Ingest:
         return Counting.over(ports(), [strategy.stream], user_key=bytes(32)).ingest

@@ -17,10 +17,10 @@ from stream_app.core.kinds import pages as noise_pages
 from stream_app.core.records import Cut
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import Closer
+from stream_app.loops.stream import Ports, Stream
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
-from stream_app.wiring.pipeline import Ports, Stream, closer_over
 from tests.simulator.memory_sinks import MemoryDeadLetters
 from tests.stream_app.declared import BIN_US, FIRST_BIN, design_of, strategy_of
 
@@ -143,7 +143,7 @@ async def _release_all(url: str, directory: Path, stream: str, death: Death | No
                 noise={stream: RecordedNoise(directory / "draws")},
                 keys=keys if quiet else own_keys,
             )
-            closer = closer_over(ports, Stream(strategy=declared))
+            closer = Closer(ports, Stream(strategy=declared))
             await closer.open()
         if bin == FIRST_BIN:
             cuts = [Cut(FIRST_BIN + BINS - 1, 0)]

@@ -15,8 +15,8 @@ from stream_app.core.bins import assign
 from stream_app.core.records import RecordBatch
 from stream_app.loops.ingest import Ingest
 from stream_app.loops.loaded_streams import LoadedStream
+from stream_app.loops.stream import Ports
 from stream_app.sources.schema_registry import SchemaRegistry
-from stream_app.wiring.pipeline import Ports
 from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import Schedule
 

@@ -20,9 +20,9 @@ from dphist.noise import NoiseSource, Scale
 from stream_app.core.bins import Assignment, BinRules, assign
 from stream_app.core.records import Apply, Cut, PartitionState, Release, Reply, WitnessRow
 from stream_app.loops import cutting, ingest
+from stream_app.loops.stream import Ports
 from stream_app.ports import Clock
 from stream_app.shared_answer import SharedAnswer
-from stream_app.wiring.pipeline import Ports
 from tests.models.memory import MemoryStore
 from tests.models.memory_stream import MemoryStream
 from tests.simulator.given_noise import RememberedNoise

@@ -10,11 +10,11 @@ from typing import Any
 from stream_app.core.ledger import ACCEPTED
 from stream_app.loops.clocks import SharedClock
 from stream_app.loops.lease import Lease
+from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import Clock
 from stream_app.shared_answer import SharedAnswer
 from stream_app.source_ledger import SourceLedger
 from stream_app.wiring import pipeline as wiring
-from stream_app.wiring.pipeline import Ports, Stream
 from tests.models.memory import MemoryStore
 from tests.simulator.schedule import Schedule
 

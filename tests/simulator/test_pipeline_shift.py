@@ -27,7 +27,7 @@ from dphist.tree.design import Release, TreeDesign
 from dphist.windows.design import WindowDesign
 from stream_app.core.kinds.axes import CausalAxes
 from stream_app.core.records import StreamState
-from stream_app.wiring.pipeline import Ports
+from stream_app.loops.stream import Ports
 from tests.simulator.checks import columns_of, groups_of
 from tests.simulator.given_noise import RememberedNoise, drawn_together
 from tests.simulator.log import Log

@@ -13,8 +13,8 @@ from unittest.mock import patch
 from stream_app.core.kinds import pages as noise_pages
 from stream_app.loops import noise_ahead
 from stream_app.loops.clocks import LiveClock
+from stream_app.loops.stream import Ports
 from stream_app.ports import OperatorError
-from stream_app.wiring.pipeline import Ports
 from tests.models.memory import MemoryStore
 from tests.simulator.checks import Broken, History
 from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Stalls, Weather

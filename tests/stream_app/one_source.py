@@ -17,11 +17,12 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.closer import Closer
 from stream_app.loops.ingest import Start
+from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import NoiseKeys
 from stream_app.source_ledger import SourceLedger
 from stream_app.sources.file import FileSource
 from stream_app.vault.key_files import KeyFiles
-from stream_app.wiring.pipeline import Counting, Ports, Stream, closer_over
+from stream_app.wiring.pipeline import Counting
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
@@ -173,7 +174,7 @@ class OneSource:
             ledger=SourceLedger(store, accept, **(ledger or {})),
             **(sharing or {}),
         )
-        return closer_over(self.ports(self.source(), store, **world), stream)
+        return Closer(self.ports(self.source(), store, **world), stream)
 
     async def cells(self, last_bin: int, stream: str = STREAM) -> dict[int, int]:
         """Return the exact counts that the store holds, released or not, of the bins that are not empty."""

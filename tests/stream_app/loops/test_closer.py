@@ -20,11 +20,12 @@ from dphist.noise import SystemNoise
 from stream_app.core.records import Release, Reply
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock, ReplayClock
+from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.sources.replay import ReplaySource
 from stream_app.vault.key_files import KeyFiles
-from stream_app.wiring.pipeline import Pipeline, Ports, Stream
+from stream_app.wiring.pipeline import Pipeline
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.files import AT, write_events

@@ -1,0 +1,56 @@
+"""What the loops of a stream are given: the world of its source, and how the stream is closed."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dphist.noise import NoiseSource
+from stream_app.core.strategy import Strategy
+from stream_app.loops.lease import Lease
+from stream_app.loops.recovery import OnEnd
+from stream_app.ports import Clock, DeadLetters, NoiseKeys, Source, Store, Witness
+from stream_app.source_ledger import SourceLedger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The world of one pipeline.
+
+    Args:
+        clock: closes bins; ``wall`` makes results visible. They differ in a replay.
+        witnesses, noise: by stream.
+        make_nonce: returns a new unique name for each attempt to release.
+    """
+
+    store: Store
+    source: Source
+    clock: Clock
+    wall: Clock
+    witnesses: Mapping[str, Witness]
+    dead_letters: DeadLetters
+    noise: Mapping[str, NoiseSource]
+    keys: NoiseKeys
+    make_nonce: Callable[[], str] = lambda: secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """A stream and how it is closed.
+
+    Args:
+        strategy: the configured declaration with a tree planned for it (see ``open_stream``).
+        publish_every_us: results become visible at multiples of this on the wall clock.
+        ledger: of the stream's source; None: the store's ledger, which accepts no second measurement.
+        lease: needed if several workers may close the stream; None: this is the only worker.
+        witness_is_public: whether readers see the witness; it is then written at public instants only.
+        on_end: called when an epoch has ended early, with the reason and the number of uncounted bins.
+    """
+
+    strategy: Strategy
+    publish_every_us: int = 1_000_000
+    ledger: SourceLedger | None = None
+    lease: Lease | None = None
+    witness_is_public: bool = False
+    on_end: OnEnd = lambda ending, skipped_bins: None
