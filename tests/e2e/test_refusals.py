@@ -19,7 +19,7 @@ from tests.e2e.service import Service
 pytestmark = pytest.mark.redis
 
 
-AN_API_STARTED = ("page and API", "departures: nothing", "total: nothing", "no API keys")
+AN_API_STARTED = ("page and API", "departures: nothing", "total: nothing", "no API key")
 
 
 def refused(directory: Path, text: str, command: str = "run") -> str:
