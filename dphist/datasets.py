@@ -19,8 +19,9 @@ ONE_DIMENSIONAL = ("adult", "nettrace", "medcost", "searchlogs", "income", "pate
 
 
 def named_folder() -> Path | None:
-    """Return the folder that ``DPHIST_DATA`` names, else ``*/data/dpbench`` beside the checkout, if there.
+    """Return the folder in ``DPHIST_DATA``.
 
+    Without the variable, return the first ``*/data/dpbench`` beside the checkout, or None.
     If the variable is set to the empty string, there is no folder.
     Raises: FileNotFoundError if it names something that is not a folder.
     """

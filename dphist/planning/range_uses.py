@@ -154,7 +154,7 @@ def _anticipating_windows(width: FloatArray, horizon: int, bins: int) -> FloatAr
     """Return A_i, per level, of all windows of ``bins`` bins."""
     short, long = np.minimum(width, bins), np.maximum(width, bins)
     everywhere = horizon / width * (2.0 * _squares(short - 1.0) + (long - short + 1.0) * short**2)
-    # Windows that reach over an edge of the epoch are prefixes and suffixes of 1..bins - 1 bins.
+    # A window that crosses an edge of the epoch leaves a prefix or suffix of 1..bins-1 bins inside.
     whole, part = np.divmod(float(bins), width)
     full_periods = whole * (whole - 1.0) / 2.0 * width + whole * part
     outside = full_periods * width**2 + whole * _squares(width - 1.0) + _squares(part - 1.0)

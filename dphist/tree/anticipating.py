@@ -102,7 +102,7 @@ class AnticipatingCounter:
     def prefix(self, t: int) -> Estimate:
         """Return the published count of bins [0, t).
 
-        Raises: ValueError as ``range``.
+        Raises: ValueError under the same conditions as the method ``range``.
         """
         return self.range(0, t)
 

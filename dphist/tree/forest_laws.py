@@ -154,7 +154,7 @@ class _Path(NamedTuple):
 
     @staticmethod
     def nowhere(ranges: int) -> _Path:
-        """Return a path without nodes, as above the roots."""
+        """Return empty paths: the state before the root level."""
         nothing, never = np.zeros(ranges), np.zeros(ranges, np.bool_)
         return _Path(np.zeros(ranges, np.int64), never, never, nothing, nothing, nothing, nothing)
 

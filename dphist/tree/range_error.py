@@ -1,15 +1,16 @@
 """The exact error of any declared workload on a tree whose nodes may have different noise.
 
 Anticipating answers are differences of two published running counts, so the variance of a range needs the
-covariance of two counts. Let alpha_t be the part of a node's correction that lands before t, and let R_t =
-C_j + x_j alpha_t be the variance of its children's sums before t (the notation of ``prefix_error.py``). If
-two edges a < b cut one node, and B is the sum of the variances of its children, their covariance at this node
-is
+covariance of two counts. The notation is that of ``prefix_error.py``: t lies in child j of a node, C_j is the
+sum of the variances of the children before j, x_j is the variance of child j, alpha_t is the part of the
+node's correction that lands before t, and R_t = C_j + x_j alpha_t is the variance of the children's sums
+before t. If edges a < b lie inside the same node, and B is the sum of the variances of its children, their
+covariance at this node is
 
     C_j + x_j alpha_a alpha_b   (both in child j; R_a if a lies in an earlier child)   -   R_a R_b / B
 
-If they cut different nodes it is 0. The mean over all ranges needs no covariances: summed over all a < b, the
-variance of o_b - o_a is (T + 1) sum of var o_t - var(sum of o_t).
+If they lie inside different nodes it is 0. The mean over all ranges needs no covariances: summed over all
+a < b, the variance of o_b - o_a is (T + 1) sum of var o_t - var(sum of o_t).
 
 Causal answers are taken when the range's last bin closes: the best linear unbiased estimate from the nodes
 complete at b. The highest complete node that holds bin a is then the root of its own tree, and everything
@@ -129,8 +130,9 @@ def _linear_variance(shape: TreeShape, below: Sequence[FloatArray], weights: Flo
 
 
 class _Suffix(NamedTuple):
-    """For one level and every bin a: the end of the node that holds a, and the variance of its part from a on
-    if that node is the root of its own tree.
+    """Per level, for each bin a: the end of the node that holds a, and the variance of the part from a on.
+
+    The variance is that of the part from a to the node's end, if the node is treated as a root.
     """
 
     ends: Int64Array

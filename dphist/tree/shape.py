@@ -138,7 +138,7 @@ class TreeShape:
         return tuple(means)
 
     def checked_bins(self, bins: int) -> int:
-        """Return a number of closed bins. Raises: ValueError if the tree cannot hold it."""
+        """Return ``bins`` unchanged if the tree can hold that many. Raises: ValueError if it cannot."""
         if not 0 <= bins <= self.capacity:
             raise ValueError(
                 f"{bins} bins are outside [0, {self.capacity}], the capacity of {self.branching}"

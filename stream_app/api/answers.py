@@ -56,7 +56,7 @@ NOT_PROTECTED = [
     "A person with many events: with k events the protection is k times weaker.",
     "What many events have in common: totals and trends are shown here.",
     "That the stream exists, how long its bins are and how it is configured.",
-    "Events from whoever can read the worker's machine: it holds exact counts of open bins.",
+    "Events from anyone who can read the worker's machine: it holds exact counts of open bins.",
 ]
 PROTECTED_USERS = [
     "Whether any one user was there: everything shown changes these odds by at most the factor below.",

@@ -191,7 +191,7 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         return structs.replace(self, privacy=structs.replace(self.privacy, epsilon=epsilon))
 
     def asked(self, epsilon: Fraction, release: Release) -> Asked:
-        """Return what a planner is asked for, with a part of epsilon or another one."""
+        """Return the planner's arguments, with the given epsilon in place of the declared one."""
         return {
             "horizon": self.time.epoch_bins,
             "epsilon": epsilon,

@@ -78,7 +78,8 @@ class _Bounded(ThreadingWSGIServer):
 
     def __init__(self, *args: Any) -> None:
         self._since: dict[socket.socket, float] = {}  # when each open connection was accepted
-        self._lock = threading.Lock()  # a thread closes its connection, the listener ends those of others
+        # Request threads remove connections, the listener shuts down slow ones; both use ``_since``.
+        self._lock = threading.Lock()
         super().__init__(*args)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:

@@ -86,7 +86,7 @@ def handler(role: str, stream: TextIO | None = None) -> logging.Handler:
 def _name_errors(record: logging.LogRecord) -> bool:
     """Replace errors among a message's arguments by their types, unless their text is the service's own.
 
-    In a Kafka client's message about an offset only texts stay, because an offset counts events.
+    In aiokafka messages about offsets every number is replaced by its type, because an offset counts events.
     """
     named = _named
     if record.name.startswith("aiokafka.") and "offset" in str(record.msg).lower():

@@ -272,7 +272,8 @@ class EmbeddedRedis:
         )
         _write_private(config, text)
         command = [str(server), str(config)]
-        # The kernel ties this to the thread that starts the child, so only the main thread may ask for it.
+        # The parent-death signal belongs to the thread that starts the child, so only the main thread may
+        # request it.
         if sys.platform == "linux" and threading.current_thread() is threading.main_thread():
             command = [sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT, str(os.getpid()), *command]
         lock = self._lock("server.lock")

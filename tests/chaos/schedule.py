@@ -11,13 +11,13 @@ WORKERS = 3
 FROZEN_S = 13.0  # past the consumer group's session timeout of 10 s: others own the partitions by then
 # Bins close meanwhile, but the session goes on: the worker ends what it was doing as if no time had passed.
 FROZEN_AT_CLOSING_S = (1.5, 6.0)
-AFTER_CLOSING_S = 0.1  # such a freeze begins within this after the instant
+AFTER_CLOSING_S = 0.1  # seconds between a closing instant and such a freeze, at most
 WRONG_CLOCK_S = (2.0, 5.0)
 WRONG_BY_S = (60.0, 900.0)
 
 
 class Fault(StrEnum):
-    """What is done to one process."""
+    """What the run does to one process."""
 
     KILL_WORKER = "kill -9 worker"
     STOP_WORKER = "terminate worker"

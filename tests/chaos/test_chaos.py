@@ -13,13 +13,13 @@ from tests.chaos.schedule import Fault, draw_steps
 from tests.chaos.world import FAULTS_A_BREATH, World
 from tests.simulator.checks import Broken
 
-SEED = 99  # recovery is timed after a kill of a worker and of Redis, an empty Redis and a wrong clock
+SEED = 99  # chosen because its schedule contains each fault whose recovery is timed
 RECOVERY_S = 30.0  # other tests share the machine
 
 
 @pytest.fixture
 def _quiet() -> Iterator[None]:
-    """Clients complain about brokers that go away; that is what they are here for."""
+    """Turn logging off: clients log every broker that the test stops."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -19,7 +19,7 @@ SCRAPING = DEPLOY / "prometheus" / "prometheus.yml"
 
 
 def exposed() -> set[str]:
-    """Return the names of a worker's figures, from their descriptions, as they are asked for."""
+    """Return the metric names of a worker, as PromQL uses them."""
     described = re.findall(r"# TYPE (\S+) (\S+)", Metrics().exposition().decode())
     return {name for name, _ in described}
 

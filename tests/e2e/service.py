@@ -110,7 +110,7 @@ class Service:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes below one, from /proc."""
+    """Return the children of a process, their children, and so on, from /proc."""
     children = [child for child, parent in _parents() if parent == pid]
     return [below for child in children for below in [child, *descendants(child)]]
 

@@ -54,9 +54,9 @@ def test_a_growing_file_is_followed_and_closed_by_the_clock(tmp_path):
         counted = zip(series["start"], series["value"], strict=True)
         assert {int(second): count for second, count in counted if count} == written
         assert service.interrupt() == 0
-    [refused] = (tmp_path / "state" / "dead_letters" / "clicks").iterdir()  # of both workers
+    [refused] = (tmp_path / "state" / "dead_letters" / "clicks").iterdir()  # the letters of both workers
     letters = [json.loads(line) for line in refused.read_text().splitlines()]
-    # A crash may write a letter twice; its position tells.
+    # After a crash a letter may be written twice, so letters with the same position count once.
     reasons = sorted(reason for _, reason in {(letter["position"], letter["reason"]) for letter in letters})
     expected = ["undecodable", "missing_field", "null", "bad_time", "future", "before_first_bin"]
     assert reasons == sorted(expected * 3)

@@ -101,7 +101,7 @@ class Watch:
             raise Broken(f"{where}: node {key} has a second value {found}; it was seen as {known}")
 
     def see_hash(self, key: tuple[int, str, int], digest: str, where: str) -> None:
-        """Look at the hash of a node's or a row's numbers, which may be known before they are."""
+        """Record a hash; it may appear before the numbers it stands for."""
         if self.hashes.setdefault(key, digest) != digest:
             raise Broken(f"{where}: node {key} has a second value, of another hash")
 
@@ -251,7 +251,7 @@ def check_windows(
 def check_over_epochs(
     release: Release, history: History, strategy: Strategy, draws: list[Draw], used: set[int]
 ) -> None:
-    """Check that each node over epochs is the exact count of complete ones in a row plus one unused draw."""
+    """Check that a node over epochs is the count of consecutive complete epochs plus one unused draw."""
     levels = strategy.kind.levels
     row = released_columns(release, strategy).get((OVER_EPOCHS, 0))
     if levels is None or row is None:

@@ -357,7 +357,7 @@ class _WatermarkClock:
 
 
 class CutsWaitForReads(Pipeline):
-    """Cuts are taken when a read has returned: the next record decides when that is."""
+    """Cuts are taken when a read has returned, so the next record decides the time of a cut."""
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run loops of which only the reader takes cuts."""

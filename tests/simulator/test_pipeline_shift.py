@@ -154,7 +154,7 @@ class _NoiseOfEpochs:
         return self._drawn.remember(scale, np.array([drawn.randrange(-50, 51) + moved], np.int64))
 
     def _of_window(self, window: WindowDesign, scale: Scale) -> Int64Array:
-        """Return the noise of the next histogram of the next window that the running epoch completes."""
+        """Return the noise of one histogram of the next window to end."""
         state = self._store.state
         assert state is not None
         if self._windows_of != state.seq:

@@ -211,7 +211,7 @@ def _workload(rng: random.Random, horizon: int) -> Workload:
 
 
 def _by_hand(tree: Tree, rng: random.Random, horizon: int) -> Tree:
-    """Return a tree with a shape and shares of its own, where they are not left to the planner."""
+    """Return the tree with a random shape and random shares, or unchanged for the planner to choose."""
     if rng.random() < 0.6:
         return tree
     branching: tuple[int, ...] = ()

@@ -119,7 +119,7 @@ def least_cost_partition(size: int, costs: Sequence[tuple[int, Numbers]]) -> Int
 def _least_over_long(
     ends: Int64Array, best: Numbers, costs: Sequence[tuple[int, Numbers]]
 ) -> tuple[Numbers, Int64Array]:
-    """Return, for each end, the least cost with a last bucket of one of these lengths, and that length."""
+    """For each end, try every bucket length in ``costs``; return the lowest total cost and its length."""
     unreached = np.iinfo(np.int64).max if best.dtype.kind == "i" else np.inf
     least = cast(Numbers, np.full_like(best, unreached, shape=ends.size))
     by_length = np.zeros(ends.size, dtype=np.int64)

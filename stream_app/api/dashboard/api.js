@@ -1,4 +1,4 @@
-// What the page asks the service for. Answers are released values only.
+// Requests to the service. All answers are computed from released values.
 
 export class ApiError extends Error {
   name = "ApiError";
@@ -8,7 +8,7 @@ export class ApiError extends Error {
     this.status = status;
   }
 
-  // Whether the same question may be answered a little later.
+  // Whether the same request may succeed a little later.
   get passing() {
     return this.status === 429 || this.status >= 500;
   }

@@ -3,7 +3,7 @@
 const DAY = 86400;
 const WEEK = 7 * DAY;
 
-// Bins of the stream that /v1/streams/{s} tells of: of one length, or calendar days of a zone.
+// Return the bins of a stream: bins of one length, or calendar days of a zone. Args: the answer of /v1/streams/{s}.
 export const binsOf = ({ bin_seconds: length, timezone }) => (timezone === null ? new FixedBins(length) : new CalendarDays(timezone));
 
 class FixedBins {
@@ -20,7 +20,7 @@ class FixedBins {
     return Math.floor(instant / this.length + 1e-6); // an edge lies in the bin that it begins
   }
 
-  // Bins in a week; null where they are not whole.
+  // Bins in a week; null if a week is not a whole number of bins.
   get week() {
     return WEEK % this.length === 0 ? WEEK / this.length : null;
   }
@@ -28,14 +28,14 @@ class FixedBins {
 
 class CalendarDays {
   constructor(zone) {
-    this.length = DAY; // but for the days on which clocks change
+    this.length = DAY; // days on which clocks change are an hour longer or shorter
     this.week = 7;
     const parts = { year: "numeric", month: "numeric", day: "numeric", hour: "numeric", minute: "numeric", second: "numeric" };
     this.clock = new Intl.DateTimeFormat("en-US", { timeZone: zone, hourCycle: "h23", ...parts });
     this.starts = new Map();
   }
 
-  // Midnight; where clocks pass it twice, the first, and where they skip it, the instant at which they do.
+  // Midnight. If clocks pass midnight twice, the first one; if they skip it, the instant of the skip.
   start(day) {
     if (!this.starts.has(day)) this.starts.set(day, this.#midnight(day * DAY));
     return this.starts.get(day);
@@ -46,7 +46,7 @@ class CalendarDays {
     return [near + 1, near, near - 1].find((day) => this.start(day) <= instant);
   }
 
-  // Args: midnight as the clock on the wall shows it. Clocks change at most once in the days around it.
+  // Args: midnight in local time. Clocks change at most once in the days around it.
   #midnight(wall) {
     const [before, after] = [this.#offset(wall - DAY), this.#offset(wall + DAY)];
     return this.#offset(wall - Math.max(before, after)) === after ? wall - after : wall - before;

@@ -1,4 +1,4 @@
-// What a chart shows besides its lines: thresholds, changes of alerts, and the names of its lines.
+// Draws thresholds, changes of alerts and the names of lines on a chart.
 
 import { colour } from "./frame.js";
 
@@ -6,7 +6,7 @@ const LEAST_ROOM = 24, ROWS = 3, REACH = 5; // pixels, rows of names, pixels
 const DASH = { resolved: [4, 3], pending: [1, 3], inactive: [1, 3] };
 const INK = { firing: "--bad", resolved: "--good", pending: "--wait", inactive: "--muted" };
 
-// A threshold is given room unless the values would shrink to nothing beside it.
+// Extend the axis to a threshold, unless the values would then be too small to read.
 export function levelsWithin(levels, low, high) {
   const room = 2 * Math.max(high - low, 1);
   const near = levels.map((level) => level.value).filter((value) => value > low - room && value < high + room);
@@ -25,8 +25,8 @@ export function drawLevels(u, levels) {
   });
 }
 
-// Every change has a line, and its name where there is room. So many that they would hide the counts have
-// ticks at the top. The pointer and the tables name all of them.
+// Draw a line for every change, with its name where there is room. If lines would hide the counts, draw ticks
+// at the top instead. The readout at the pointer and the tables name all changes.
 export function drawMarks(u, marks) {
   onPaper(u, (paper, ratio, font) => {
     const shown = marks.filter(({ at }) => at >= u.scales.x.min && at <= u.scales.x.max).map((mark) => ({ ...mark, x: u.valToPos(mark.at, "x", true) }));
@@ -50,14 +50,14 @@ export function drawMarks(u, marks) {
   });
 }
 
-// The changes that lie under the pointer, a few pixels to each side.
+// Return the changes within a few pixels of the pointer.
 export function marksUnder(u, marks) {
   const { left } = u.cursor;
   if (left === undefined || left < 0) return [];
   return marks.filter(({ at }) => Math.abs(u.valToPos(at, "x") - left) <= REACH);
 }
 
-// Names stand at the ends of their lines, apart by at least a line of text.
+// Write names at the ends of their lines, at least one line of text apart.
 export function drawNames(u, lines) {
   onPaper(u, (paper, ratio, font) => {
     const ends = lines

@@ -1,9 +1,9 @@
 // Lines with the bands of their intervals over time or over a value, drawn by uPlot.
 //
-// A picture is what a chart shows: {start, end, lines, nodes, seq, view, levels, marks}. ``end`` is where each
-// point lies; ``start`` too where points stand for spans. A line is {name, value, lower, upper} with dash for
-// a dashed one, quiet for one without accent. ``levels`` are thresholds {value, name}, ``marks`` instants
-// {at, name, kind}.
+// A picture is what a chart shows: {start, end, lines, nodes, seq, view, levels, marks}. ``end`` is the place
+// of each point. If points stand for spans, ``start`` is the start of each span. A line is {name, value, lower,
+// upper}; ``dash`` makes it dashed, ``quiet`` draws it without accent. ``levels`` are thresholds {value, name},
+// ``marks`` instants {at, name, kind}.
 
 import { colour } from "./frame.js";
 import { drawLevels, drawMarks, drawNames, levelsWithin, marksUnder } from "./chart_marks.js";
@@ -28,7 +28,7 @@ export class BandChart {
     host.addEventListener("blur", () => this.plot?.setCursor({ left: -10, top: -10 }, true, true));
   }
 
-  // Show a picture between two ends of the horizontal axis; redraws once. Args: the length of a point's span.
+  // Show a picture between two ends of the horizontal axis, in one redraw. Args: the length of a point's span.
   show(picture, spanSeconds, { start, end }) {
     const known = this.plot && this.picture.lines.length === picture.lines.length;
     this.picture = picture;
@@ -53,7 +53,7 @@ export class BandChart {
     return this.plot?.ctx.canvas ?? null;
   }
 
-  // One point in words, and the changes of alerts since the point before.
+  // Return one point as text, with the changes of alerts since the previous point.
   point(index) {
     const { lines, start, end, nodes } = this.picture;
     const { numbers, unit = "", times } = this.options;
@@ -85,7 +85,7 @@ export class BandChart {
     const { lines, start, end } = this.picture;
     const columns = lines.flatMap((line) => [line.value, line.lower, line.upper]);
     if (!this.options.stepped || !end.length) return [end, ...columns];
-    // The last value ends where its span ends.
+    // The last value is drawn up to the end of its span.
     const closed = (column) => [...column, column[column.length - 1]];
     return [[...start, end[end.length - 1]], ...columns.map(closed)];
   }
@@ -146,7 +146,7 @@ export class BandChart {
     };
   }
 
-  // Bars stand on zero; everything else takes the room that it needs.
+  // The vertical axis of bars starts at 0. Other axes fit the values.
   #limits(low, high) {
     if (low === null || high === null) return [0, 1];
     const [least, most] = levelsWithin(this.picture.levels ?? [], low, high);
@@ -172,7 +172,7 @@ export class BandChart {
     this.options.onZoom(from, to);
   }
 
-  // The point under the pointer: a span that it is in, not the one whose start is nearest.
+  // Return the point under the pointer: the span that contains the pointer, not the span with the nearest start.
   #under(u, nearest) {
     if (!this.options.stepped || !nearest) return nearest;
     return u.valToPos(u.data[0][nearest], "x") - u.cursor.left > 0.5 ? nearest - 1 : nearest;

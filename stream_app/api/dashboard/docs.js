@@ -39,7 +39,7 @@ function fieldRows(schema) {
 
 function card(path, method, operation) {
   const section = make("section", "", "card");
-  section.tabIndex = 0; // its tables may be wider than a phone: the keyboard scrolls them
+  section.tabIndex = 0; // so that the keyboard can scroll tables that are wider than the screen
   section.setAttribute("aria-label", `${method.toUpperCase()} ${path}`);
   const head = document.createElement("h2");
   head.append(make("span", method.toUpperCase(), "method"), make("code", path));

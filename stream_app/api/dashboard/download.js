@@ -41,7 +41,7 @@ export function savePng(name, [title, ...lines], canvases, labels = []) {
     if (labels[i]) write(labels[i], x, y + 15 * ratio, `${12.5 * ratio}px ${family}`, "--ink");
     ink.drawImage(canvas, x, y + (labels.length ? 22 * ratio : 0));
   });
-  // At once, not by a callback: a browser allows a download while it remembers the click.
+  // Start the download at once, not in a callback: browsers allow it only shortly after the click.
   const bytes = Uint8Array.from(atob(paper.toDataURL("image/png").split(",")[1]), (letter) => letter.charCodeAt(0));
   save(`${name}.png`, new Blob([bytes], { type: "image/png" }));
 }

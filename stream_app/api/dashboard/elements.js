@@ -1,4 +1,4 @@
-// Elements of the page, made by script: no markup in strings, so nothing can be injected.
+// Makes elements of the page by script. No string is parsed as markup, so nothing can be injected.
 
 export const at = (id) => document.getElementById(id);
 
@@ -20,7 +20,7 @@ export function facts(host, entries) {
   host.replaceChildren(...entries.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
 }
 
-// Set text only where it changed: a live region would otherwise be read again.
+// Set text only if it changed, because screen readers read a live region again when it is set.
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -1,4 +1,4 @@
-// What every page has: the theme and how well the service is heard.
+// Parts of every page: the theme and the state of the connection.
 
 import { at, say } from "./elements.js";
 
@@ -14,7 +14,7 @@ export function isDark() {
   return chosen ? chosen === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-// Let the button switch the theme; whoever draws with its colours is told.
+// Let the button switch the theme; then call the listeners, which draw with its colours.
 export function watchTheme(changed) {
   const tell = () => {
     at("theme").setAttribute("aria-label", isDark() ? "Switch to light colours" : "Switch to dark colours");

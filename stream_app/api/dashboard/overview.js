@@ -1,5 +1,5 @@
-// All streams at a glance. One connection brings every change; an event says all about its stream, so after
-// a reconnection nothing is missing.
+// The page of all streams. One connection brings every change. Each event holds the whole summary of its
+// stream, so nothing is missing after a reconnection.
 
 import { get } from "./api.js";
 import { at, bold, make, say } from "./elements.js";
@@ -35,7 +35,7 @@ class StreamCard {
     this.told = told;
     this.times = timesOf(told);
     const { running, sparkline } = told;
-    this.about.textContent = `Counted per ${this.times.per}, ε = ${told.epsilon} an epoch`;
+    this.about.textContent = `Counted per ${this.times.per}, ε = ${told.epsilon} per epoch`;
     if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
     this.value.textContent = running ? words.count(running.value) : "–";
     this.value.dataset.seq = String(told.seq);
@@ -53,7 +53,7 @@ class StreamCard {
     this.last.replaceChildren(`Last ${times.bin} `, bold(words.count(value[last])), ` (${low} to ${high})`);
     this.canvas.setAttribute("aria-label",
       `The last ${value.length} bins until ${times.onPage(times.until(end[last]))}: from `
-      + `${words.count(Math.min(...value))} to ${words.count(Math.max(...value))} events a bin; `
+      + `${words.count(Math.min(...value))} to ${words.count(Math.max(...value))} events per bin; `
       + `the last ${words.count(value[last])}, between ${low} and ${high}`);
     this.draw();
   }
@@ -67,7 +67,7 @@ class StreamCard {
     say(this.state, text);
   }
 
-  // Called every second: only the words that change with time.
+  // Update the words that change with time; called every second.
   tick() {
     const { next_release: next, released_until: until } = this.told;
     const upto = until ? `Until ${this.times.onPage(this.times.until(seconds(until)))}` : "";

@@ -6,8 +6,8 @@ import { bold, make, say } from "./elements.js";
 import { pictureTable } from "./tables.js";
 
 export class Panel {
-  // Subclasses have: static applies(detail); async ask(page) for the answer, show(answer, page) to draw it,
-  // and table(), csv(), canvases() where they draw anything but one BandChart.
+  // Subclasses have: static applies(detail); async ask(page) for the answer, show(answer, page) to draw it. They
+  // also have table(), csv() and canvases() if they draw anything other than one BandChart.
   constructor(page, name, title, about = "") {
     this.page = page;
     this.name = name;
@@ -52,7 +52,7 @@ export class Panel {
     });
   }
 
-  // Ask and draw; what cannot be answered is said in the panel's place.
+  // Ask and draw. If the service refuses the question, show its message in place of the panel.
   async load() {
     try {
       this.answer = await this.ask(this.page);
@@ -106,7 +106,7 @@ export class Panel {
     const { start, end } = page.range();
     return [
       `${page.stream}${page.key === null ? "" : `, ${page.key}`}: ${this.heading.textContent}`,
-      `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ε = ${page.detail.epsilon} an epoch.`,
+      `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ε = ${page.detail.epsilon} per epoch.`,
       "The band holds the true number with 95 % probability at each single point.",
     ];
   }
@@ -122,7 +122,7 @@ export class Panel {
   }
 }
 
-// A series answer of the service as a picture of one line.
+// Return a picture of one line from the service's answer to /series.
 export function pictureOf(answer, page, name = "") {
   const { start, end, value, lower, upper, stderr, nodes, seq, view } = answer;
   return { start, end, stderr, nodes, seq, view, lines: [{ name, value, lower, upper }], levels: [], marks: page.marks };

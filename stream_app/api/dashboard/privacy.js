@@ -1,11 +1,11 @@
-// The panel that says what is protected. The words come from the service; this only sets them.
+// The panel that says what is protected. The service writes the words; this file only shows them.
 
 import { grid } from "./tables.js";
 import { seconds } from "./times.js";
 
 const at = (id) => document.getElementById(id);
 
-// Args: times of the stream whose page it is; the ledger may hold others over its source.
+// Args: times of this page's stream. The ledger may also hold other streams over the same source.
 export function showPrivacy(privacy, times) {
   at("promise").replaceChildren(...withPowers(privacy.promise));
   showList(at("protected"), privacy.protected);
@@ -24,7 +24,7 @@ export function showPrivacy(privacy, times) {
   );
 }
 
-// "e^0.5" in a sentence, set as a power.
+// Show "e^0.5" in a sentence as a power.
 function withPowers(text) {
   return text.split(/(?<=\be)\^([\d/.]*\d)/).map((part, i) => (i % 2 ? Object.assign(document.createElement("sup"), { textContent: part }) : part));
 }

@@ -1,7 +1,7 @@
-// Which ranges of time are offered, and how many bins a point of the lower chart takes. In seconds.
+// The ranges of time to choose from, and the number of bins per point of the lower chart. In seconds.
 
 const HOUR = 3600, DAY = 86400;
-// Nothing between three hours and a day: halves of days only show that nights are quiet.
+// No range between three hours and a day: half a day mostly shows that nights are quiet.
 const STEPS = [1, 5, 10, 15, 30, 60, 300, 600, 900, 1800, HOUR, 3 * HOUR, DAY, 7 * DAY, 28 * DAY];
 const PRESETS = [
   { name: "1 year", seconds: 365 * DAY },
@@ -14,7 +14,7 @@ const PRESETS = [
   { name: "15 minutes", seconds: 900 },
 ];
 
-// At most four, those that leave something out and still hold a dozen bins.
+// At most four ranges: shorter than the whole stream, with at least a dozen bins.
 export function presets(whole, binSeconds) {
   const fitting = PRESETS.filter(
     ({ seconds }) => seconds < whole.end - whole.start && seconds >= 12 * binSeconds && seconds % binSeconds === 0,
@@ -22,7 +22,7 @@ export function presets(whole, binSeconds) {
   return [{ name: "all", seconds: null }, ...fitting.slice(0, 3)];
 }
 
-// Bins per point, so that there are at most so many points, each a familiar length of time.
+// Bins per point, so that the number of points stays below the limit and each has a familiar length of time.
 export function chooseStep({ start, end }, binSeconds, most) {
   if (binSeconds === null) return [1, 7, 28].find((step) => (end - start) / (step * DAY) <= most) ?? Math.ceil((end - start) / DAY / most);
   const fits = (seconds) => seconds % binSeconds === 0 && (end - start) / seconds <= most;
@@ -34,13 +34,13 @@ export function chooseStep({ start, end }, binSeconds, most) {
 // How many points a chart of this width has room for, each a few pixels wide.
 export const roomFor = (width) => Math.max(60, Math.min(400, width / 2.5));
 
-// Windows of a rate: familiar lengths of whole bins that fit into the stream several times.
+// Windows of a rate: familiar lengths, whole numbers of bins, that fit into the stream several times.
 export function windows(whole, binSeconds) {
   const lengths = [60, 300, 900, HOUR, 6 * HOUR, DAY, 7 * DAY, 28 * DAY];
   return lengths.filter((seconds) => seconds % binSeconds === 0 && seconds > binSeconds && 2 * seconds <= whole.end - whole.start).slice(0, 5);
 }
 
-// Slices begin at round times (midnight for days), wherever the range begins.
+// Slices begin at round times (midnight for days), whatever the start of the range.
 export function snapRange({ start, end }, stepSeconds, first) {
   if (!stepSeconds) return { start, end };
   const round = Math.ceil(start / stepSeconds) * stepSeconds;

@@ -1,8 +1,8 @@
-// A small line with the band of its intervals, without axes, on a canvas of its own.
+// A small line with the band of its intervals, without axes, on a separate canvas.
 
 import { colour } from "./frame.js";
 
-// Args: value, lower, upper, of equal length; scale {low, high}, its own where left out.
+// Args: value, lower, upper, of equal length; scale {low, high}, computed from the values if left out.
 export function drawSparkline(canvas, { value, lower, upper }, scale = ownScale(value, lower, upper)) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];

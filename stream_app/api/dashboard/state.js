@@ -1,4 +1,4 @@
-// What the reader chose on a stream's page, kept in its address, and what follows from it.
+// The reader's choices on a stream's page, kept in the page's address, and values that depend on them.
 
 import { get, streamPath } from "./api.js";
 import { chooseStep, presets, snapRange } from "./ranges.js";
@@ -14,10 +14,10 @@ export class StreamPage {
     this.stream = decodeURIComponent(new URL(location).pathname.split("/")[2] ?? "");
     this.speak = speak;
     this.changed = changed;
-    this.detail = null; // the stream as /v1/streams/{s} tells it
+    this.detail = null; // the answer of /v1/streams/{s}
     this.alerts = [];
     this.transitions = []; // how their rules changed, oldest first
-    this.transitionsKept = 0; // at most so many
+    this.transitionsKept = 0; // the service keeps at most this many
     this.seq = 0;
     this.preset = asked.get("range") ?? "all";
     this.closer = readRange(asked.get("from"), asked.get("to"));
@@ -25,8 +25,8 @@ export class StreamPage {
     this.key = asked.get("key");
     this.compare = asked.get("compare") === "1";
     this.window = number("window");
-    this.ending = asked.get("ending"); // the tumbling window that ends there; null: the last one of the range
-    this.histogram = asked.get("of"); // whose histogram of it
+    this.ending = asked.get("ending"); // the end of the chosen tumbling window; null: the last window of the range
+    this.histogram = asked.get("of"); // which of that window's histograms
     this.cumulative = asked.get("curve") === "cumulative";
     this.epsilon = number("epsilon");
   }
@@ -35,7 +35,7 @@ export class StreamPage {
     return this.detail.bin_seconds;
   }
 
-  // How instants are told.
+  // How instants are written.
   get times() {
     return timesOf(this.detail);
   }
@@ -45,7 +45,7 @@ export class StreamPage {
     return this.times.bins;
   }
 
-  // What the stream's value is called.
+  // The name of the stream's value.
   get field() {
     return this.detail.axes?.value_field ?? "value";
   }
@@ -66,12 +66,12 @@ export class StreamPage {
     return { start: Math.max(this.before(whole.end, preset.seconds / this.bins.length), whole.start), end: whole.end };
   }
 
-  // The edge so many bins before an edge.
+  // The edge that is a given number of bins before an edge.
   before(edge, bins) {
     return this.bins.start(this.bins.of(edge) - bins);
   }
 
-  // The range in slices of equal length, at most so many, that begin at round times.
+  // The range in slices of equal length that begin at round times. Args: the largest number of slices.
   slices(most) {
     const range = this.range();
     const step = chooseStep(range, this.binSeconds, most);
@@ -82,7 +82,7 @@ export class StreamPage {
     return get(`${streamPath(this.stream)}/${path}`, { key: this.key, ...query });
   }
 
-  // The rules over what is shown: all events, or those of one key.
+  // The alert rules for the shown counts: for all events, or for one key.
   get rules() {
     return this.alerts.filter(({ keys }) => (this.key === null ? keys.length === 0 : keys.length === 1 && keys[0] === this.key));
   }
@@ -101,12 +101,12 @@ export class StreamPage {
   choose(chosen) {
     if ("closer" in chosen) this.ending = null;
     Object.assign(this, chosen);
-    if (this.key !== null && this.view === "first_published") this.view = "unbiased"; // only totals are kept
+    if (this.key !== null && this.view === "first_published") this.view = "unbiased"; // first published values exist for totals only
     this.remember();
     this.changed(chosen);
   }
 
-  // Look closer at part of the range; null for the preset again.
+  // Zoom to a part of the range; null returns to the preset.
   zoom(start, end) {
     if (start === null) return this.closer && this.choose({ closer: null });
     return this.choose({ closer: this.#widened(this.#onEdges(start, end)) });

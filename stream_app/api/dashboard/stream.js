@@ -1,7 +1,7 @@
-// A stream's page: its number now, its panels, and the promise.
+// A stream's page: its current number, its panels, and the privacy promise.
 //
-// Releases arrive by server-sent events. Each only moves the number and marks the panels as stale; those in
-// sight are read again at most once a second, so thousands of bins at once cost one redraw.
+// Releases arrive by server-sent events. A release moves the number and marks all panels as stale. Stale panels
+// in sight are loaded again at most once a second, so thousands of bins at once cost one redraw.
 
 import { ApiError, follow, get, streamPath } from "./api.js";
 import { listenToControls, showControls } from "./controls.js";
@@ -23,7 +23,7 @@ import { seconds } from "./times.js";
 import * as words from "./words.js";
 
 const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
-// Of what some panels alone show; all else concerns every panel.
+// Choices that concern one panel only; every other choice concerns all panels.
 const OWN = [["epsilon", Preview], ["window", Rate], ["compare", Bins], ["ending", Windows], ["histogram", Windows], ["cumulative", Windows]];
 const REFRESH_MS = 1000;
 const SHARE_OF_SERVER = 4; // a panel that took t seconds rests for at least three times as long
@@ -33,11 +33,11 @@ const ALERTS_MS = 3000;
 const panels = new Map(); // by kind
 const inSight = new Set();
 const loading = new Set();
-const again = new Set(); // asked for while they were loading
+const again = new Set(); // panels to load again when their current load has ended
 const stale = new Set();
 let newest = null; // the text of the newest release, not drawn yet
 let refreshing = null;
-let behind = false; // a release is newer than what the stream said of itself
+let behind = false; // whether a release is newer than page.detail
 let unfollow = () => {};
 
 const page = new StreamPage(window.location.href, {
@@ -45,7 +45,7 @@ const page = new StreamPage(window.location.href, {
   changed: (chosen) => {
     showControls(page);
     const own = OWN.find(([name]) => name in chosen);
-    if (own) load(panels.get(own[1]), true); // who chooses in a panel waits for it, whatever the window shows
+    if (own) load(panels.get(own[1]), true); // the reader waits for this panel, even if it is out of sight
     else KINDS.forEach((kind) => load(panels.get(kind)));
     if ("key" in chosen) refresh();
   },
@@ -78,8 +78,8 @@ function intervalWords({ interval, confidence }) {
   return ["True count between ", bold(lower), " and ", bold(upper), `, with ${words.percent(confidence)} probability`];
 }
 
-// A row counts from its epoch's first bin, and per cell. Where that is the stream's running count, the
-// number follows every release at once; elsewhere it follows the refreshed summary.
+// A row's count starts at its epoch's first bin and is per cell. If the stream has one cell and one epoch so far,
+// that is the running count, and the number follows each release at once. Otherwise it follows the summary.
 function drawReleased() {
   const text = newest;
   newest = null;
@@ -100,11 +100,12 @@ function onRelease(seq, text) {
 
 // ---- panels ---------------------------------------------------------------------------------------
 
-// One question at a time for each panel, and none while nobody looks at it; what was asked meanwhile is next.
+// Load a panel: one request at a time, and none while the panel is out of sight. A call during a request starts
+// the next request when that one has ended.
 async function load(panel, awaited = inSight.has(panel)) {
   if (!panel || !page.detail?.released_until) return;
   stale.add(panel);
-  panel.element.setAttribute("aria-busy", "true"); // until it shows what was chosen
+  panel.element.setAttribute("aria-busy", "true"); // until it shows the reader's choice
   if (document.hidden || !awaited) return;
   if (loading.has(panel)) {
     again.add(panel);
@@ -117,7 +118,7 @@ async function load(panel, awaited = inSight.has(panel)) {
     await panel.load();
     panel.element.setAttribute("aria-busy", String(again.has(panel)));
   } catch {
-    stale.add(panel); // the service is away; the next refresh tries again
+    stale.add(panel); // the service is unreachable; the next refresh tries again
   } finally {
     loading.delete(panel);
     panel.restUntil = performance.now() + Math.max(REFRESH_MS, (performance.now() - began) * (SHARE_OF_SERVER - 1));
@@ -130,7 +131,7 @@ function loadRested() {
   for (const panel of stale) if (inSight.has(panel) && panel.restUntil < now) load(panel);
 }
 
-// Read what the stream says of itself, then let the panels that are in sight and have rested follow.
+// Read the stream's summary, then load the stale panels that are in sight and have rested.
 async function refresh() {
   if (document.hidden || refreshing) return;
   refreshing = refreshDetail();
@@ -151,11 +152,11 @@ async function refreshDetail() {
   const base = streamPath(page.stream);
   behind = false;
   const [detail] = await Promise.all([get(base), readAlerts()]);
-  // A panel that came into sight just before was read with the end of what was released until then.
+  // A panel that was loaded just before ends at the bin that was the last one then.
   if (page.detail && page.detail.seq !== detail.seq) panels.forEach((panel) => stale.add(panel));
   page.detail = detail;
   if (detail.seq < page.seq) {
-    // The stream began anew: its seq is behind what the browser would resume after.
+    // The stream began anew: its seq is lower than the one that the browser would resume after.
     page.seq = detail.seq;
     panels.forEach((panel) => stale.add(panel));
     listen();
@@ -189,7 +190,7 @@ function listen() {
     onPrivacy: (known) => { page.detail.private = known; showWhetherPrivate(); },
     onState: (state) => {
       setConnection(state === "closed" ? "lost" : state);
-      if (state === "live") { // what was missed, or a stream that began anew
+      if (state === "live") { // rows may have been missed, or the stream began anew
         behind = true;
         panels.forEach((panel) => stale.add(panel));
       }
@@ -201,7 +202,7 @@ function listen() {
 function showWhetherPrivate() {
   const { private: known } = page.detail;
   at("not-private").hidden = known;
-  say(at("not-private"), known ? "" : "These values are not private: what is shown of their source, all together, protects nobody.");
+  say(at("not-private"), known ? "" : "These values are not private: together, all values shown from this source reveal too much to protect anybody.");
 }
 
 function showStream() {
@@ -209,7 +210,7 @@ function showStream() {
   const since = times.onPage(times.from(seconds(detail.start)));
   at("stream-about").textContent = `Events of ${detail.source} since ${since}, counted per ${times.per}${times.meaning}`;
   showWhetherPrivate();
-  at("epsilon").replaceChildren(`ε = ${detail.epsilon} `, make("small", {}, "an epoch"));
+  at("epsilon").replaceChildren(`ε = ${detail.epsilon} `, make("small", {}, "per epoch"));
   at("revised").hidden = detail.release !== "anticipating";
 }
 
@@ -220,7 +221,7 @@ async function showPicker() {
   at("picker").hidden = names.length < 2;
 }
 
-// Each change of a rule moves where it stands, so the list of all changes is asked for only then.
+// A rule's change also changes its current state, so the list of all changes is read only after that.
 async function readAlerts() {
   const base = streamPath(page.stream);
   const { alerts } = await get(`${base}/marks`);
@@ -230,7 +231,7 @@ async function readAlerts() {
   panels.forEach((panel) => stale.add(panel));
 }
 
-// Rules are decided a moment after the release that they are about.
+// Rules are decided a moment after the release that they judge.
 async function refreshAlerts() {
   await readAlerts();
   addPanels();

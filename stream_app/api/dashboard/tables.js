@@ -1,4 +1,4 @@
-// Numbers as tables, for those who do not look at charts.
+// Shows numbers as tables, for readers who cannot use charts.
 
 import { make } from "./elements.js";
 
@@ -10,7 +10,7 @@ export function grid(caption, heads, rows) {
     make("tbody", {}, ...rows.map((cells) => line("td", cells))));
 }
 
-// The newest points of a chart. Every line has its count and interval; one line alone has its error too.
+// The newest points of a chart. Each line has a count and an interval; a single line also has its error.
 export function pictureTable(chart, most = 60) {
   const { picture } = chart;
   const last = picture.end.length - 1;

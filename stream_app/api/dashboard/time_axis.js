@@ -1,7 +1,7 @@
 // Axes of time, as uPlot wants them: ticks at round times of UTC, or at the beginnings of calendar days.
 
 const DAY = 86400;
-const MONTH = 30 * DAY, YEAR = 365 * DAY; // how far apart ticks are about, to tell months from days
+const MONTH = 30 * DAY, YEAR = 365 * DAY; // approximate distances of ticks, to tell months from days
 
 // Labels by the distance of ticks in seconds: a format, and what is added on the next line where the year or
 // the day changes (columns as uPlot wants them).
@@ -22,7 +22,7 @@ const DISTANCES = [
   ...[1, 2, 5, 10, 20, 50, 100].map((years) => years * YEAR),
 ];
 
-// Ticks at the beginnings of days: Mondays, the first of months or of years where days are too many.
+// Ticks at the beginnings of days. If days are too many: at Mondays, or at the first days of months or years.
 // Args: bins, calendar days; date(day), "29 Mar 2013".
 export function dayAxis(bins, date) {
   return {

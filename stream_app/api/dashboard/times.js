@@ -1,7 +1,7 @@
-// Instants as people read them: in UTC, or, where bins are calendar days, as days of the stream's own zone.
+// Writes instants for readers: in UTC, or as days of the stream's zone if bins are calendar days.
 //
-// Instants are seconds since 1970. Everything that a page says of a stream's time, its charts' axes and the
-// dates that one fills in go through its ``times``; addresses, CSV and JSON stay RFC 3339 in UTC.
+// Instants are seconds since 1970. A page uses the stream's ``times`` for all text about time, for the axes of
+// charts and for dates that the reader fills in. Addresses, CSV and JSON keep RFC 3339 in UTC.
 
 import { binsOf } from "./bins.js";
 import { dayAxis, utcAxis } from "./time_axis.js";
@@ -13,7 +13,7 @@ const dates = new Intl.DateTimeFormat("en-GB", { ...DATE, timeZone: "UTC" });
 
 export const seconds = (rfc3339) => Date.parse(rfc3339) / 1000;
 
-// The times of the stream that /v1/streams/{s} tells of. Streams with equal bins share them.
+// Return the times of a stream; streams with equal bins share them. Args: the answer of /v1/streams/{s}.
 export function timesOf(detail) {
   const name = `${detail.timezone} ${detail.bin_seconds}`;
   if (!known.has(name)) known.set(name, detail.timezone === null ? new UtcTimes(detail) : new DayTimes(detail));
@@ -21,7 +21,7 @@ export function timesOf(detail) {
 }
 const known = new Map();
 
-// An instant in UTC; the date alone where what is told of has the length of days.
+// An instant in UTC; only the date if the thing that begins or ends there lasts whole days.
 function instant(at, spanSeconds = HOUR) {
   const options = { ...DATE, timeZone: "UTC" };
   if (spanSeconds === null || spanSeconds % DAY !== 0) Object.assign(options, CLOCK);
@@ -44,7 +44,7 @@ class UtcTimes {
     this.form = { type: "datetime-local", from: "From (UTC)", to: "To (UTC)" };
   }
 
-  // An edge that something begins at, one that it ends at, a range. Args: the length of what is told of.
+  // An edge at which something begins, an edge at which it ends, a range. Args: the length of that thing.
   from(at, spanSeconds = this.binSeconds) {
     return instant(at, spanSeconds);
   }
@@ -58,14 +58,14 @@ class UtcTimes {
     return instant(at, spanSeconds);
   }
 
-  // The day is said once where both ends are in one.
+  // If both ends are on the same day, the day is written once.
   period(start, end, spanSeconds = this.binSeconds) {
     const [from, to] = [instant(start, spanSeconds), instant(end, spanSeconds)];
     const [day, time] = to.split(", ");
     return time && from.startsWith(`${day}, `) ? `${from}–${time}` : `${from} – ${to}`;
   }
 
-  // With the zone: on the stream's page, and where it is read away from that.
+  // With the zone's name: on the stream's page, and in places outside this page.
   onPage(text) {
     return `${text} UTC`;
   }
@@ -74,14 +74,14 @@ class UtcTimes {
     return `${text} UTC`;
   }
 
-  // Labels under slices of time: [index, text] where one may stand.
+  // Labels under slices of time: [index, text] for each slice that may have one.
   sliceLabels(starts) {
     const days = starts.at(-1) - starts[0] > 2 * DAY;
     return starts.map((from, i) => [i, days ? withoutYear(instant(from, DAY)) : instant(from).split(", ")[1]])
       .filter(([i]) => !days || starts[i] % DAY === 0 || starts[i + 1] - starts[i] >= DAY);
   }
 
-  // A range as the form of dates has it, and back.
+  // Convert a range to the fields of the date form, and back.
   toForm({ start, end }) {
     return [start, end].map((at) => new Date(at * 1000).toISOString().slice(0, 19));
   }
@@ -91,7 +91,7 @@ class UtcTimes {
   }
 }
 
-// A range of days names its last one, so an edge that something ends at is told as the end of the day before.
+// A range of days names its last day, so an edge at which something ends is written as the day before.
 class DayTimes {
   constructor(detail) {
     this.bins = binsOf(detail);
@@ -121,7 +121,7 @@ class DayTimes {
 
   period(start, end) {
     if (!this.#isEdge(start) || !this.#isEdge(end)) return `${this.#clockAt(start)} – ${this.#clockAt(end)}`;
-    const last = start < end ? this.#lastDay(end) : this.bins.of(end) - 1; // a day that clocks left out
+    const last = start < end ? this.#lastDay(end) : this.bins.of(end) - 1; // a day that the zone skipped
     return days(Math.min(this.bins.of(start), last), last);
   }
 

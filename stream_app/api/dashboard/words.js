@@ -1,4 +1,4 @@
-// Numbers and lengths of time as people read them; instants are in times.js.
+// Writes numbers and lengths of time for readers; times.js writes instants.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const fine = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
@@ -7,10 +7,10 @@ const MINUTE = 60, HOUR = 3600, DAY = 86400;
 export const count = (value) => whole.format(Math.round(value) || 0);
 export const error = (value) => (value >= 100 ? whole.format(value) : fine.format(value));
 
-// An interval is rounded outwards, so that what is shown still holds what was promised.
+// An interval is rounded outwards, so that the shown interval still contains the promised one.
 export const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) || 0), whole.format(Math.ceil(upper - 1e-9) || 0)];
 
-// The same for what is not a number of events: rates, and values that events carry.
+// The same for rates and for values of events, which are not whole numbers.
 export const amount = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : fine.format(value || 0));
 export function spread(lower, upper) {
   const size = Math.max(Math.abs(lower), Math.abs(upper), 1e-9);

@@ -1,4 +1,7 @@
-"""Running distributions: cumulative counts of a value from one start to many ends, rising over both."""
+"""Running distributions: cumulative counts of a value from one start to many ends.
+
+The counts never fall, neither from bucket to bucket nor from end to end.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from dphist.tree.estimate import Estimate, ReleasedForest
 from dphist.tree.published_error import published_law
 from dphist.units import UNITS_PER_COUNT
 
-# Trees count whole numbers, so drawn sums that are fractions are held in these parts of a count.
+# Fractional noise is stored as whole multiples of 1/1024 count, because trees hold integers.
 _PARTS = 2**10
 
 

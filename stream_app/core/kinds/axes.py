@@ -252,7 +252,7 @@ class CausalAxesEpoch(AxesEpoch):
         return self._columns.range(part.start, part.stop)
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
-        """Return the running count after each bin; its differences are the values of a kind."""
+        """Return the running count after each bin; the series of ``kind`` is made from its differences."""
         if view == "unbiased":
             return self._columns.running(self._sum.weights)
         if kind == "running":

@@ -42,7 +42,7 @@ def axes_table(streams: Iterable[StreamSettings]) -> Table | None:
             "shares of value",
             "error of a key",
             "noise draws",
-            "released an epoch",
+            "released per epoch",
             "noise ahead",
         ),
         found,
@@ -74,7 +74,7 @@ def windows_table(streams: Iterable[StreamSettings]) -> Table | None:
             "error of a bucket",
             "noise draws of a window, empty / most",
             "time to release one",
-            "released an epoch",
+            "released per epoch",
         ),
         found,
         "error of a bucket: root of the mean squared error over all buckets, in events; draws and time: the "
@@ -94,7 +94,7 @@ def _window_row(stream: StreamSettings, design: WindowDesign) -> list[str]:
         f"{in_decimals(epsilon * share)} / {in_decimals(epsilon * (1 - share))}",
         "depends on the data" if error is None else f"{_mean(error.bucket_stderr):,.1f}",
         f"{load.window_draws[0]:,} / {load.window_draws[1]:,}",
-        f"at most {load.seconds:,.2g} s of a bin of {format_duration(bin_us)}",
+        f"at most {load.seconds:,.2g} s for a bin of {format_duration(bin_us)}",
         f"{load.released_bytes / 1e6:,.1f} MB",
     ]
 
@@ -132,7 +132,7 @@ def _draws(product: ProductDesign, load: Load) -> str:
     if load.ahead_bytes:
         drawn = product.columns * sum(product.time.drawn_nodes(product.time.horizon))
         return f"{drawn:,}, all before the epoch begins"
-    return f"{load.mean_draws:,.0f} / {load.most_draws:,} a bin, mean / most"
+    return f"{load.mean_draws:,.0f} / {load.most_draws:,} per bin, mean / most"
 
 
 def _by_level(branching: Iterable[int], shares: Iterable[Fraction]) -> str:

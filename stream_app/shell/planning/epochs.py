@@ -27,7 +27,7 @@ def epochs_table(streams: tuple[StreamSettings, ...]) -> Table | None:
         return None
     return sheet(
         "Over epochs",
-        ("stream", "epochs", "epochs a node", "left to an epoch", "error", "epochs' totals added"),
+        ("stream", "epochs", "epochs per node", "left per epoch", "error", "epochs' totals added"),
         found,
         "error: root of the mean squared error of the stream's running count over all bins of so many "
         "epochs, in events",

@@ -57,7 +57,7 @@ def _draws(design: TreeDesign) -> str:
     nodes = sum(design.drawn_nodes(design.horizon))
     if design.anticipates:
         return f"{nodes:,}, all before the epoch begins"
-    return f"{nodes / design.horizon:,.2f} / {design.shape.height:,} a bin, mean / most"
+    return f"{nodes / design.horizon:,.2f} / {design.shape.height:,} per bin, mean / most"
 
 
 def promises(settings: Settings, now_us: int) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _neighbours(stream: StreamSettings) -> str:
     else:
         add_up = "add up"
         what = "there or not" if neighbours == "add_remove" else "replaced by any others"
-        relation = f"all events of one user ({unit.field}; {unit.max_events} count in an epoch), {what}"
+        relation = f"all events of one user ({unit.field}; {unit.max_events} count per epoch), {what}"
     start = "from its first start" if time.first_us is None else f"from {format_instant(time.first_us)}"
     epoch = format_duration(time.epoch_bins * time.bin_us)
     return f"{stream.name} protects {relation}, {start}, in epochs of {epoch} whose costs {add_up}."

@@ -116,7 +116,7 @@ class Counted:
         epsilon = in_decimals(stream.declared.privacy.epsilon)
         if self.epsilon != stream.declared.privacy.epsilon:
             epsilon = f"{float(self.epsilon):.3g} of {epsilon} (the rest: {self.rest})"
-        said = f"{stream.name}: {stream.declared.time.epoch_bins:,} bins an epoch, epsilon {epsilon}"
+        said = f"{stream.name}: {stream.declared.time.epoch_bins:,} bins per epoch, epsilon {epsilon}"
         if self.cell:
             said += f"\nerrors: of the count of {self.cell}, by its own noise; "
             said += f"all else: of all {self.width:,} columns"

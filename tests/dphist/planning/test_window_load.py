@@ -63,13 +63,15 @@ def test_mechanisms_that_look_at_counts_are_tried_on_the_slowest_ones() -> None:
         assert hard > 1.3 * easy, mechanism
     design = design_of(buckets=256)
     counts = all_different(design)
-    assert sorted(counts.tolist()) == [i * 13 for i in range(256)]  # apart by 10 / (4 / 5) and more
+    assert sorted(counts.tolist()) == [
+        i * 13 for i in range(256)
+    ]  # neighbours in value differ by 13 (at least 12.5)
     assert np.abs(np.diff(counts)).min() > 256
 
 
 def test_computing_counts_beside_drawing_and_loading_does_not() -> None:
     def clock(*lengths: float) -> Callable[[], float]:
-        """Return a clock by which the runs take so long each."""
+        """Return a clock on which the runs take these lengths of time."""
         ticks = iter(np.repeat(np.cumsum((0.0, *lengths)), 2)[1:])
         return lambda: float(next(ticks))
 

@@ -19,8 +19,8 @@ from dphist.arrays import FloatArray
 CELLS = 2**17
 _PERIOD = 44.0  # of the grid, in standard deviations
 _SAME = 1e-9  # weights that differ by less than this part of the largest one are equal
-_FAR = 34.0  # in scales: one noise is beyond with a probability of 1e-15
-_EXACT_BITS = 20  # sums of so coarse multiples of a power of two are exact in doubles
+_FAR = 34.0  # in scales: a noise is larger than this with a probability of 1e-15
+_EXACT_BITS = 20  # sums of whole multiples of 2^-20 are exact in doubles
 
 
 class Chances(NamedTuple):
@@ -31,7 +31,7 @@ class Chances(NamedTuple):
 
 
 class Term(NamedTuple):
-    """So many independent noises of one scale, all with one weight."""
+    """``count`` independent noises of one scale, all with the same weight."""
 
     weight: float
     copies: int

@@ -196,7 +196,7 @@ def test_the_promise_is_on_the_page(browser: Browser, backstage: Backstage) -> N
         expect(page.locator("#ledger tbody tr")).to_have_count(2)
         page.get_by_label("Stream").select_option("departures again")
         expect(page.locator("#stream-name")).to_have_text("departures again")
-        expect(page.locator("#epsilon")).to_have_text("ε = 0.5 an epoch")
+        expect(page.locator("#epsilon")).to_have_text("ε = 0.5 per epoch")
         assert "/streams/departures%20again" in page.url
 
 

@@ -93,7 +93,7 @@ def test_no_time_of_day_is_read_where_bins_are_days(browser: Browser, site: str)
         expect(page.locator("#spoken")).to_have_text(re.compile(rf"^{LAST}, -30 to "))
     with opened(browser, site) as page:
         card = page.get_by_role("article", name="departures", exact=True)
-        expect(card).to_contain_text("Counted per day of Europe/Paris, ε = 1 an epoch")
+        expect(card).to_contain_text("Counted per day of Europe/Paris, ε = 1 per epoch")
         expect(card).to_contain_text("Last day")
         expect(card).to_contain_text(f"Until the end of {LAST}, next overdue")
         expect(card.locator("canvas")).to_have_attribute(
@@ -163,7 +163,7 @@ def test_days_are_chosen_by_date_and_saved_in_utc(browser: Browser, site: str, t
         drawn = page.evaluate("window.drawn")
         assert {"29 Mar", "30 Mar", "31 Mar", "1 Apr", "2 Apr", "3 Apr", "4 Apr", "2013"} <= set(drawn)
         said = "29 Mar – 3 Apr 2013, whole days of Europe/Paris, released until the end of 4 May 2013."
-        assert f"{said} ε = 1 an epoch." in drawn
+        assert f"{said} ε = 1 per epoch." in drawn
         assert not [words for words in drawn if ":00" in words or "UTC" in words]
         page.reload()
         expect(page.locator("#ranges label").last).to_have_text("29 Mar – 3 Apr 2013")

@@ -137,10 +137,10 @@ async def test_every_visible_transition_is_listed_and_no_other(api: Api) -> None
     ]
     assert found["transitions"][2]["value"] == 300.0
     assert set(found["transitions"][0]) == {"rule", "kind", "condition", "at", "seq", "value", "stderr"}
-    # A store that an older version wrote has no list: what each rule did last is known all the same.
+    # A store that an older version wrote has no list of transitions, only each rule's last transition.
     replicas.transitions.clear()
     assert [one["seq"] for one in (await api.json("transitions"))["transitions"]] == [13]
-    # A watcher that is ahead of this replica shows nothing that the replica does not.
+    # Transitions of rows that the replica has not read yet are not shown.
     ahead = [
         json.dumps(json.loads(one) | {"seq": 14}).encode() for one in alerts.transitions_of("departures")
     ]

@@ -65,7 +65,7 @@ def one(
 
 
 async def run_until(one: OneSource, bin: int, store: Any = None) -> None:
-    """Count ``number % 5`` events in each bin and release all before ``bin``, with a new worker each."""
+    """Count ``number % 5`` events in each bin and release all before ``bin``; each bin has a new worker."""
     while (now := one.clock.now_us // BIN_US) < bin:
         closer = one.closer(store=store)
         await closer.open()

@@ -46,8 +46,8 @@ def plan(tmp_path: Path, *options: str) -> Result:
 def test_every_stream_is_compared(tmp_path: Path) -> None:
     shown = plan(tmp_path)
     assert shown.exit_code == 0
-    assert "clicks: 168 bins an epoch, epsilon 1" in shown.output
-    assert "visits: 60 bins an epoch, epsilon 0.5" in shown.output
+    assert "clicks: 168 bins per epoch, epsilon 1" in shown.output
+    assert "visits: 60 bins per epoch, epsilon 0.5" in shown.output
 
 
 def test_tables_fit_80_columns(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_configured_tree_is_compared_with_others_at_the_same_epsilon(tmp_path: P
     )
     ahead = "all before the epoch begins" in shown.output
     assert ahead == (release == "anticipating")
-    assert ("a bin, mean / most" in shown.output) == (release == "causal")
+    assert ("per bin, mean / most" in shown.output) == (release == "causal")
 
 
 @pytest.mark.parametrize("name", ["given", "cells", "windows", "endless"])

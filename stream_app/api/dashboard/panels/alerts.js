@@ -1,4 +1,4 @@
-// Alert rules over the stream: where each stands, since when, and how they changed within the range.
+// Alert rules over the stream: the state of each, since when, and the changes within the range.
 
 import { make } from "../elements.js";
 import { Panel } from "../panel.js";

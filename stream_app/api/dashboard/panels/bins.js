@@ -1,11 +1,11 @@
-// Events per bin, or per so many bins, and beside them the same range a week before.
+// Events per bin, or per group of bins, and the same range a week before.
 
 import { bold, make } from "../elements.js";
 import { Panel, pictureOf } from "../panel.js";
 import { roomFor } from "../ranges.js";
 import { between, count, length } from "../words.js";
 
-// Two intervals of 97.5 % hold together with 95 %, however their errors hang together.
+// Two 97.5 % intervals hold together with 95 % probability, also if their errors are correlated.
 const EACH = 0.975;
 
 export class Bins extends Panel {
@@ -57,7 +57,7 @@ export class Bins extends Panel {
     if (answer.earlier) this.difference.replaceChildren(...inWords(answer.earlier));
   }
 
-  // The week before, laid over this one by the bins a week later; bins that were not measured stay empty.
+  // Show the previous week over this one, each bin a week later; bins that were not measured stay empty.
   #line({ start, earlier: { series } }, { bins }) {
     const places = new Map(series.start.map((edge, i) => [bins.of(edge) + bins.week, i]));
     const column = (values) => start.map((edge) => values[places.get(bins.of(edge))] ?? null);

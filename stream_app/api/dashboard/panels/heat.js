@@ -1,4 +1,4 @@
-// Events by value and time: the stronger the colour, the more.
+// Events by value and time: stronger colours mean more events.
 
 import { bold, make } from "../elements.js";
 import { colour } from "../frame.js";

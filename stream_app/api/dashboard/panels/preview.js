@@ -1,4 +1,4 @@
-// What the same answers would look like at another epsilon. Nothing is measured: errors follow from the plan.
+// Shows how large the errors would be at another epsilon. Nothing is measured: the plan determines the errors.
 
 import { make } from "../elements.js";
 import { Panel } from "../panel.js";

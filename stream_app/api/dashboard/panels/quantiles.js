@@ -1,4 +1,4 @@
-// Quantiles of the value over time, each read off the band of its slice.
+// Quantiles of the value over time, each computed from the band of its slice.
 
 import { Panel } from "../panel.js";
 import { level } from "../state.js";

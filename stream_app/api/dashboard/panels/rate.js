@@ -33,7 +33,7 @@ export class Rate extends Panel {
   }
 
   show(answer, page) {
-    // Per day only where bins are days: a window of hours would promise a day that it has not seen.
+    // Per day only if bins are days: a window of hours does not say how many events a whole day has.
     const [unit, name] = UNITS.find(([seconds]) => seconds <= this.window && (seconds < 86400 || page.bins.length >= 86400));
     const scale = unit / this.window;
     const scaled = (column) => column.map((value) => value * scale);

@@ -1,4 +1,4 @@
-// The running count, and below it how far the true one may lie above or below.
+// The running count, and below it the interval of the true count around it.
 
 import { make } from "../elements.js";
 import { Panel, pictureOf, showPoint } from "../panel.js";

@@ -55,7 +55,7 @@ export class Windows extends Panel {
     this.heading.textContent = `${what(answer, page)} in a window`;
     const { times } = page;
     const said = [bold(times.onPage(times.period(seconds(answer.start), seconds(answer.end)))), ...this.#words(answer)];
-    // Only what changed is read aloud again.
+    // Screen readers read only the changed text again.
     if (this.which.textContent !== said.map((part) => part.textContent ?? part).join("")) this.which.replaceChildren(...said);
     this.counts.host.hidden = cumulative;
     this.running.host.hidden = !cumulative;
@@ -105,7 +105,7 @@ export class Windows extends Panel {
     return this.chart({ value: true, counted: "Events", ...places, ...options }, name);
   }
 
-  // A place on an axis that is no value, from 1: a key, or a rank.
+  // A place, from 1, on an axis without values: a key or a rank.
   #place(number) {
     const { keys, count: counts } = this.answer ?? { count: [] };
     if (number < 1 || number > counts.length) return "";
@@ -135,7 +135,7 @@ export class Windows extends Panel {
     this.page.choose({ ending });
   }
 
-  // A button that ends hands its focus on.
+  // A button that becomes disabled passes the focus to another one.
   #offerSteps({ earlier, later }) {
     const focused = document.activeElement;
     this.earlier.disabled = earlier === null;
@@ -158,5 +158,5 @@ function about({ detail, bins: { length: lengthOfBin } }) {
   const set = Object.entries(options).map(([name, value]) => `${name} ${value}`).join(", ");
   const long = length(bins * lengthOfBin);
   const said = `Windows of ${long.replace(/^(?=[a-z])/, "a ")}, each released once, with its last bin, by the mechanism ${mechanism}`;
-  return `${said}${set && ` (${set})`}. It costs ε = ${epsilon} of the stream's ${detail.epsilon} an epoch; the rest counts all events over time.`;
+  return `${said}${set && ` (${set})`}. It costs ε = ${epsilon} of the stream's ${detail.epsilon} per epoch; the rest counts all events over time.`;
 }

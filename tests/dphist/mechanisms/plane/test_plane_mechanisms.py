@@ -111,7 +111,7 @@ def test_the_uniform_grids_block_size_follows_the_noisy_total():
 
 
 def test_the_uniform_grids_variance_is_that_of_its_map():
-    """Each block's noise counts by the squared part of the block in the range."""
+    """A block's noise counts with the square of the share of the block that lies in the range."""
     made = released("uniform_grid", np.full((10, 13), 30), 0.2, constant=60.0)
     blocks = made.published["rectangles"]
     assert 4 < len(blocks) < 130
