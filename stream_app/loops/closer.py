@@ -109,7 +109,7 @@ class Closer:
     async def agree(self) -> None:
         """Return when store and witness agree; a worker that does not close the stream waits for its closer.
 
-        Raises: as ``open``; OperatorError if another worker closes it with keys that this worker lacks.
+        Raises: as ``open``; OperatorError if another worker closes it, with noise that this one cannot read.
         """
         followed_s = 0.0
         self._leadership.doubt()  # so that the witness is asked again
@@ -122,8 +122,9 @@ class Closer:
                     return
                 if followed_s > PATIENCE_S:  # a live worker keeps the lease, or it would be ours by now
                     raise OperatorError(
-                        f"stream {self._name}: another worker closes it, and this one has no keys of its "
-                        "stored noise; give all workers one secrets.key_file, or write tree.release: causal"
+                        f"stream {self._name}: another worker closes it, and this one cannot read its stored "
+                        "noise; give all workers one secrets.key_file, or write tree.release: causal; if "
+                        "they have one, the noise is lost: start this worker again"
                     )
             await asyncio.sleep(FOLLOW_S)
             followed_s += FOLLOW_S

@@ -151,7 +151,7 @@ class World:
 
         It takes lost noise for noise whose keys it lacks, until the other one has ended the epoch.
         """
-        refused = isinstance(failure, OperatorError) and "no keys of its stored noise" in str(failure)
+        refused = isinstance(failure, OperatorError) and "cannot read its stored noise" in str(failure)
         return refused and self.observer.noise_was_lost
 
     def _ports(self, number: int, life: Life) -> Ports:
