@@ -13,7 +13,8 @@ from dataclasses import replace
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import check_measurement, composed
 from stream_app.core.records import LedgerEntry, Reply
-from stream_app.ports import OperatorError, OutsideLedger, PublicReader, Store
+from stream_app.ports import OperatorError, OutsideLedger, Store
+from stream_app.ports.reader import PublicReader
 
 
 async def ledgers_of_all_names(

@@ -23,7 +23,7 @@ from stream_app.core.ledger import Statement, statement
 from stream_app.core.query import StreamView
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.outage import Outage
-from stream_app.ports import PublicReader
+from stream_app.ports.reader import PublicReader
 from stream_app.shared_answer import SharedAnswer
 from stream_app.source_ledger import measured
 from stream_app.together import each_to_its_end

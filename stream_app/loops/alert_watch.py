@@ -21,8 +21,8 @@ from stream_app.core.query import StreamView
 from stream_app.core.records import PublicState
 from stream_app.core.visible import visible_epochs
 from stream_app.outage import Outage
-from stream_app.ports import PublicReader
 from stream_app.ports.alerts import AlertStore
+from stream_app.ports.reader import PublicReader
 from stream_app.source_ledger import measured
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,8 @@ from stream_app.config import AlertSettings, ApiSettings, Settings, StreamSettin
 from stream_app.config.access import is_loopback
 from stream_app.config.operator import check_operator
 from stream_app.core.instants import format_instant
-from stream_app.ports import OperatorError, PublicReader
+from stream_app.ports import OperatorError
+from stream_app.ports.reader import PublicReader
 from stream_app.shell.demo.progress import Report, StreamProgress
 from stream_app.shell.ending import COMPLETE
 from stream_app.shell.processes import Role, run_child, until_stopped

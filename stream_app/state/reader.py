@@ -10,7 +10,7 @@ from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry, TileSlice, join_slices
 from stream_app.core.visible import visible_epochs, visible_rows
-from stream_app.ports import News
+from stream_app.ports.reader import News
 from stream_app.state.codec import decode_epochs, decode_ledger, decode_rows
 from stream_app.state.connection import batch, connect, transaction
 from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, ledger_key, transitions_key

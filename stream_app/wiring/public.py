@@ -18,8 +18,9 @@ from stream_app.config import Settings
 from stream_app.loops.alert_delivery import deliver
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.outage import Outage
-from stream_app.ports import OperatorError, PublicReader
+from stream_app.ports import OperatorError
 from stream_app.ports.alerts import AlertTarget
+from stream_app.ports.reader import PublicReader
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.reader import RedisReader
 from stream_app.state.safety import Unreachable, check_reading

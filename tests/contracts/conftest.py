@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from stream_app.ports import PublicReader
+from stream_app.ports.reader import PublicReader
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore

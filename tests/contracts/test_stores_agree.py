@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from stream_app.core.records import GENESIS, Cut, EpochRecord, LedgerEntry, Release, StoredNoise, StreamState
-from stream_app.ports import PublicReader
+from stream_app.ports.reader import PublicReader
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import SERVERS, Servers

@@ -11,7 +11,7 @@ from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry, join_slices
 from stream_app.core.visible import visible_epochs, visible_rows
-from stream_app.ports import News
+from stream_app.ports.reader import News
 from tests.models.memory_stream import MemoryStream
 
 

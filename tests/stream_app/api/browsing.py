@@ -17,7 +17,7 @@ from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import EVERYBODY, listen, serve_on
 from stream_app.core.alerts.rules import Rule
 from stream_app.loops.alert_watch import AlertWatcher
-from stream_app.ports import PublicReader
+from stream_app.ports.reader import PublicReader
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.published import Published

@@ -18,7 +18,7 @@ from deploy.ports import free_port
 from stream_app.api.app import listen, serve_on
 from stream_app.config import load
 from stream_app.core.alerts.states import evaluate
-from stream_app.ports import PublicReader
+from stream_app.ports.reader import PublicReader
 from stream_app.shell.commands import main
 from tests.models.memory import MemoryStore
 from tests.services import prometheus, required

@@ -20,7 +20,7 @@ import pytest
 from deploy.ports import free_port
 from stream_app.api.app import create_app, listen, serve_on
 from stream_app.api.pages import DASHBOARD
-from stream_app.ports import PublicReader
+from stream_app.ports.reader import PublicReader
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import Api, with_api
 from tests.stream_app.api.test_followers import events_of
