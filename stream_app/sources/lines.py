@@ -97,6 +97,7 @@ class LineFile:
         self.first_position = first_position
         self._file = file
         self._decoder = decoder
+        self._line_end = self._searched = 0  # no line ends between the two
 
     def __enter__(self) -> LineFile:
         return self
@@ -126,15 +127,25 @@ class LineFile:
         return os.fstat(self.fileno())
 
     def after_last_line(self, from_position: int) -> int:
-        """Return the position after the last complete line, at least ``from_position``."""
-        stop = self.stat().st_size
-        while stop > from_position:
-            start = max(stop - MOST_BYTES, from_position)
+        """Return the position after the last complete line, at least ``from_position``.
+
+        Args: from_position, where a line starts.
+        Cost: reads new bytes only, from the end back to the last line end.
+        """
+        stop = end = self.stat().st_size
+        if end < self._searched:
+            self._line_end = self._searched = 0
+        searched = max(from_position, self._searched)
+        while stop > searched:
+            start = max(stop - MOST_BYTES, searched)
             line_end = self.bytes_at(start, stop - start).rfind(b"\n")
             if line_end >= 0:
-                return start + line_end + 1
+                self._line_end = start + line_end + 1
+                break
             stop = start
-        return from_position
+        self._line_end = max(self._line_end, from_position)
+        self._searched = max(end, self._line_end)
+        return self._line_end
 
     def starts_line(self, position: int) -> bool:
         """Return whether a line starts at a position (or would, at the end of the file)."""
@@ -157,6 +168,8 @@ class LineFile:
 
     def _parts(self, start: int, limit: int) -> Iterator[RecordBatch]:
         """Yield the batch that starts here in decoded parts, each of a few milliseconds."""
+        if start >= limit:
+            return
         data, records = self._complete_lines(start, limit), 0
         for offset, lines in _pieces(data):
             part = self.decode(start + offset, lines)
@@ -171,7 +184,7 @@ class LineFile:
         """Return the bytes of complete lines for one batch; none if the line that starts here is too long."""
         size = MOST_BYTES
         while True:
-            data = self.bytes_at(start, max(min(size, limit - start), 0))
+            data = self.bytes_at(start, min(size, limit - start))
             line_end = data.rfind(b"\n")
             if line_end >= 0 or len(data) < size or size >= LONGEST_RECORD_BYTES:
                 return data[: line_end + 1]

@@ -77,7 +77,7 @@ def replay_settings(
     >>> options = {"field": "at", "time_format": "s", "file_format": "ndjson", "bin_length": "1h", "port": 80}
     >>> options |= {"epsilon": "1", "name": "replay", "state": "state", "speed": "max"}
     >>> settings = replay_settings(Path("events.ndjson"), start="0", end="7200", **options)
-    >>> settings.streams[0].time.epoch_bins
+    >>> settings.streams[0].declared.time.epoch_bins
     2
     """
     bin_us = _read("--bin", bin_length, positive_duration_us)

@@ -97,6 +97,34 @@ def test_broken_and_blank_lines(path: Path, source: FileSource) -> None:
     ]
 
 
+@given(st.lists(st.text("a\n", max_size=6), max_size=8), st.integers(1, 9), st.booleans())
+def test_last_line_end_is_found_in_new_bytes_alone(
+    written: list[str], most_bytes: int, follows: bool
+) -> None:
+    """An unfinished line may be gigabytes long, and every cut asks where the last complete line ends."""
+    with pytest.MonkeyPatch.context() as patch, NamedTemporaryFile() as named:
+        patch.setattr(lines_module, "MOST_BYTES", most_bytes)
+        path, after = Path(named.name), 0
+        with open_lines(path, "ndjson", [AT]) as file:
+            looked_at = 0
+            bytes_at = file.bytes_at
+
+            def count_bytes(start: int, count: int) -> bytes:
+                nonlocal looked_at
+                looked_at += count
+                return bytes_at(start, count)
+
+            patch.setattr(file, "bytes_at", count_bytes)
+            for text in written:
+                with path.open("a") as appending:
+                    appending.write(text)
+                looked_at = 0
+                complete = path.read_bytes().rfind(b"\n") + 1
+                assert file.after_last_line(after if follows else 0) == complete
+                assert looked_at <= len(text)
+                after = complete
+
+
 @given(st.lists(st.integers(0, 99) | st.none(), max_size=12), st.integers(1, 40))
 def test_batches_of_any_size_hold_each_line_once(times_us: list[int | None], most_bytes: int) -> None:
     data = b"".join(b"?\n" if time_us is None else event_line(time_us) for time_us in times_us)

@@ -211,7 +211,7 @@ async def test_a_topic_that_was_created_anew_is_another_topic(bootstrap_servers:
         await source.positions_at(["0"], [0])
         await topic.delete()
         await topic.create_again()
-        with pytest.raises(OperatorError, match="it was created anew"):
+        with pytest.raises(OperatorError, match="it was created again"):
             await until_cut_refused(source)
     async with opened(topic, group="after") as source:
         assert source.facts.cluster_id == before.cluster_id
