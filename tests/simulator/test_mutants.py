@@ -36,6 +36,11 @@ def crowded(schedule: Schedule) -> Schedule:
     return replace(late, stall_rate=0.0, actions=())
 
 
+def resent(schedule: Schedule) -> Schedule:
+    """Return the crowded schedule with one stream, in which most applies are lost, late or repeated."""
+    return replace(crowded(schedule), fault_rate=0.6, struck=frozenset({"apply"}), sibling=None)
+
+
 def slow(schedule: Schedule) -> Schedule:
     """Return the schedule with two workers whose calls come late, and nothing worse."""
     late = (Fault.DELAYED,)
@@ -120,7 +125,7 @@ def contended(schedule: Schedule) -> Schedule:
 CAUGHT = [
     (mutants.HalfNoise, as_drawn, "plus one unused draw of scale"),
     (mutants.ReleaseTwice, slow_releases, "has a second value"),
-    (mutants.ApplyTwice, crowded, "a slice was applied away from the position"),
+    (mutants.ApplyTwice, resent, "a slice was applied away from the position"),
     (mutants.RefiredNode, busy_alone, "changed from"),
     (mutants.SealIgnoresPartition, crowded, "runs for ever"),  # its cells are sealed: ingest gets nowhere
     (mutants.SealRemoved, slow, "the log and its cuts give"),
