@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Never
 
-from stream_app.api.admission.access import ApiKey, digest_of
 from stream_app.config import values
 from stream_app.ports import OperatorError
+from stream_app.ports.api_keys import ApiKey, digest_of
 
 EVERY_STREAM = "*"
 LOOK_EVERY_S = 1.0

@@ -20,6 +20,7 @@ from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 from stream_app.ports.alerts import AlertTarget
+from stream_app.ports.api_keys import ApiKey
 from stream_app.ports.reader import PublicReader
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.reader import RedisReader
@@ -59,7 +60,7 @@ async def run_api(settings: Settings) -> None:
     Raises: OperatorError if the address cannot be used.
     """
     # Imported here so that alerts start a second sooner without the web packages.
-    from stream_app.api.admission.access import AccessRules, ApiKey
+    from stream_app.api.admission.access import AccessRules
     from stream_app.api.admission.connections import Limits
     from stream_app.api.admission.hosts import Hosts
     from stream_app.api.app import listen, serve_on

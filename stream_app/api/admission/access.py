@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import time
 from collections import OrderedDict
@@ -25,6 +24,7 @@ from stream_app.api.admission.connections import Limits, client_of
 from stream_app.api.admission.hosts import Hosts
 from stream_app.api.admission.turns import Turnstile
 from stream_app.api.errors import reply
+from stream_app.ports.api_keys import ApiKey, digest_of
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 PAGE_FILES = "/dashboard/"  # cheap, many per page, and without any query
@@ -34,18 +34,6 @@ _TOO_LARGE = f"the body is larger than {LARGEST_BODY_BYTES:,} bytes; shorten it"
 _MOST_DIGITS = 18  # longest Content-Length that is parsed as a number
 _MOST_CLIENTS = 10_000
 _BURST_S = 2.0  # a client that was idle may send the requests of this time at once
-
-
-@dataclass(frozen=True, slots=True)
-class ApiKey:
-    """One API key, stored as the SHA-256 of its text; 256 random bits need no slow hash.
-
-    Args: streams that it may read; None for all.
-    """
-
-    name: str
-    sha256: str
-    streams: frozenset[str] | None
 
 
 @dataclass(slots=True)
@@ -94,11 +82,6 @@ def may_read(request: Request, stream: str) -> bool:
     """Return whether the request's reader may read a stream."""
     reader: Reader | None = getattr(request.state, "reader", None)
     return reader is None or reader.streams is None or stream in reader.streams
-
-
-def digest_of(key: str) -> str:
-    """Return the stored form of a key: its SHA-256."""
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 class Access:
