@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
 
-_ERRORS = ("value", "stderr", "lower", "upper")
-_OF_RANGE = ("key", "start", "end", "confidence", "seq", "private")
+Answer = TypeVar("Answer")
+
+_BANDS = ("stderr", "count_lower", "count_upper", "lower", "upper")  # of a window; null if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +43,21 @@ class Count:
     def of(cls, answer: dict[str, Any]) -> Count:
         """Read the service's answer."""
         lower, upper = answer["interval"]
-        same = ("value", "stderr", "confidence", "start", "end", "released_until", "seq", "private")
-        return cls(lower=lower, upper=upper, **{name: answer[name] for name in same})
+        return _taken(cls, answer, lower=lower, upper=upper)
 
 
-class _Framed(ABC):
-    """Columns of equal length that can be converted to data frames."""
+class _Framed:
+    """Columns of equal length, the answer's arrays, which can be converted to data frames."""
 
     __slots__ = ()
 
-    @abstractmethod
+    def __len__(self) -> int:
+        return len(next(iter(self.columns().values())))
+
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns by name."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas frame; times are UTC. Raises: ImportError without the extra ``frames``."""
@@ -98,18 +102,7 @@ class Series(_Framed):
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Series:
         """Read the service's answer."""
-        columns: dict[str, Any] = {name: _instants(answer[name]) for name in ("start", "end")}
-        for name in ("value", "stderr", "lower", "upper"):
-            columns[name] = np.array(answer[name], np.float64)
-        same = ("confidence", "seq", "private", "downsampled", "note")
-        return cls(**columns, **{name: answer[name] for name in same})
-
-    def __len__(self) -> int:
-        return len(self.value)
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns by name."""
-        return {name: getattr(self, name) for name in ("start", "end", *_ERRORS)}
+        return _taken(cls, answer, start=_instants(answer["start"]), end=_instants(answer["end"]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,16 +129,7 @@ class Cdf(_Framed):
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Cdf:
         """Read the service's answer."""
-        columns: dict[str, Any] = {name: np.array(answer[name], np.float64) for name in ("upto", *_ERRORS)}
-        columns["consistent"] = np.array(answer["consistent"], np.int64)
-        return cls(**columns, **{name: answer[name] for name in _OF_RANGE})
-
-    def __len__(self) -> int:
-        return len(self.value)
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns by name."""
-        return {name: getattr(self, name) for name in ("upto", *_ERRORS, "consistent")}
+        return _taken(cls, answer, consistent=np.array(answer["consistent"], np.int64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,13 +154,8 @@ class Cdfs(_Framed):
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Cdfs:
         """Read the service's answer."""
-        return cls(
-            end=_instants(answer["end"]),
-            upto=np.array(answer["upto"], np.float64),
-            value=np.array(answer["counts"], np.int64),
-            stderr=np.array(answer["stderr"], np.float64),
-            **{name: answer[name] for name in ("key", "start", "seq", "private")},
-        )
+        counts = np.array(answer["counts"], np.int64)
+        return _taken(cls, answer, end=_instants(answer["end"]), value=counts)
 
     def __len__(self) -> int:
         return len(self.end)
@@ -211,24 +190,9 @@ class Quantiles(_Framed):
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Quantiles:
         """Read the service's answer."""
-        found = answer["quantiles"]
-        values = [np.nan if one["value"] is None else one["value"] for one in found]
-        intervals = [one["interval"] or (np.nan, np.nan) for one in found]
-        lower, upper = (np.array([one[end] for one in intervals], np.float64) for end in (0, 1))
-        return cls(
-            level=np.array([one["q"] for one in found], np.float64),
-            value=np.array(values, np.float64),
-            lower=lower,
-            upper=upper,
-            **{name: answer[name] for name in _OF_RANGE},
-        )
-
-    def __len__(self) -> int:
-        return len(self.value)
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns by name."""
-        return {name: getattr(self, name) for name in ("level", "value", "lower", "upper")}
+        rows = [(one["q"], one["value"], *(one["interval"] or (None, None))) for one in answer["quantiles"]]
+        level, value, lower, upper = np.array(rows, np.float64).reshape(-1, 4).T  # None becomes NaN
+        return _taken(cls, answer, level=level, value=value, lower=lower, upper=upper)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -270,33 +234,20 @@ class Window(_Framed):
     def of(cls, answer: dict[str, Any]) -> Window:
         """Read the service's answer."""
         size = len(answer["count"])
-        unknown = np.full(size, np.nan)
-        columns: dict[str, Any] = {
-            name: unknown if answer[name] is None else np.array(answer[name], np.float64)
-            for name in ("count", "stderr", "count_lower", "count_upper", "cumulative", "lower", "upper")
-        }
-        same = (*_OF_RANGE, "mechanism", "epsilon", "sorted", "earlier", "later", "note")
-        ranks = list(range(1, size + 1))
-        return cls(
-            place=np.array(answer["upto"] or answer["keys"] or ranks),
+        unknown = {name: np.full(size, np.nan) for name in _BANDS if answer[name] is None}
+        return _taken(
+            cls,
+            answer,
+            place=np.array(answer["upto"] or answer["keys"] or range(1, size + 1)),
             consistent=np.array(answer["consistent"], np.int64),
             quantiles=Quantiles.of(answer),
-            **columns,
-            **{name: answer[name] for name in same},
+            **unknown,
         )
-
-    def __len__(self) -> int:
-        return len(self.count)
 
     @property
     def known(self) -> bool:
         """Whether the errors are known, because they do not depend on the data."""
         return not bool(np.isnan(self.stderr).any())
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns by name."""
-        names = ("place", "count", "stderr", "count_lower", "count_upper", "cumulative", "lower", "upper")
-        return {name: getattr(self, name) for name in (*names, "consistent")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,3 +287,16 @@ class Release:
 def _instants(seconds: list[float]) -> TimeArray:
     # Converted through integers, because a float of seconds since 1970 needs rounding to microseconds.
     return np.rint(np.array(seconds, np.float64) * 1e6).astype(np.int64).astype("datetime64[us]")
+
+
+def _taken(cls: Callable[..., Answer], answer: dict[str, Any], **made: Any) -> Answer:
+    """Return a service's answer as an object of a dataclass. A list becomes a column of floats.
+
+    Args: made, the fields that differ from those of the service.
+    """
+    names = [one.name for one in fields(cls) if one.name not in made]  # type: ignore[arg-type]
+    return cls(**made, **{name: _column(answer[name]) for name in names})
+
+
+def _column(value: Any) -> Any:
+    return np.array(value, np.float64) if isinstance(value, list) else value

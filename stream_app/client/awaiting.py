@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
+from typing import Any, Concatenate, ParamSpec, Self
 
 import httpx
 
 from stream_app.client import questions
-from stream_app.client.answers import Cdf, Cdfs, Count, Quantiles, Release, Series, Window
-from stream_app.client.questions import EventReader, Kind, Levels, Method, Parameters, Time, View
+from stream_app.client.answers import Release
+from stream_app.client.following import SILENCE_S, TRY_AGAIN, EventReader, events
+from stream_app.client.questions import Answer, Question
+
+Arguments = ParamSpec("Arguments")
+
+
+def _method(
+    question: Callable[Arguments, Question[Answer]],
+) -> Callable[Concatenate[AsyncClient, Arguments], Coroutine[Any, Any, Answer]]:
+    """Return the method that asks a question and returns its answer."""
+
+    async def ask(self: AsyncClient, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
+        return await self._ask(question(*arguments, **named))
+
+    questions.describe(ask, question)
+    return ask
 
 
 class AsyncClient:
@@ -44,127 +58,21 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        failure: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._http.aclose()
 
-    async def streams(self) -> list[str]:
-        """Return the names of the streams that this client may read."""
-        answer = questions.body_of(await self._get("/v1/streams", {}))
-        return [stream["stream"] for stream in answer["streams"]]
-
-    async def timezone(self, stream: str) -> str | None:
-        """Return the time zone of a stream whose bins are calendar days; None for bins of fixed length."""
-        return questions.read_timezone(await self._get(*questions.described(stream)))
-
-    async def count(
-        self,
-        stream: str,
-        start: Time = None,
-        end: Time = None,
-        confidence: float = 0.95,
-        *,
-        key: str | None = None,
-    ) -> Count:
-        """Return the events from start to end (edges of bins; None: the first and the last released).
-
-        Args: key, one of the stream's list; None counts all.
-        """
-        return questions.read_count(await self._get(*questions.count(stream, start, end, confidence, key)))
-
-    async def series(
-        self,
-        stream: str,
-        start: Time = None,
-        end: Time = None,
-        confidence: float = 0.95,
-        *,
-        kind: Kind = "running",
-        step: int = 1,
-        window: int | None = None,
-        view: View = "unbiased",
-        method: Method | None = None,
-        points: int | None = None,
-        key: str | None = None,
-    ) -> Series:
-        """Return running counts, counts of ``step`` bins each, or of sliding windows of ``window`` bins.
-
-        Args: method, of ``view="consistent"``: ``top_down`` if left out, or ``isotonic``.
-        """
-        asked = {"kind": kind, "step": step, "window": window, "view": view, "method": method}
-        more = {"points": points, "key": key}
-        return questions.read_series(
-            await self._get(*questions.series(stream, start, end, confidence, asked | more))
-        )
-
-    async def cdf(
-        self,
-        stream: str,
-        start: Time = None,
-        end: Time = None,
-        confidence: float = 0.95,
-        *,
-        key: str | None = None,
-    ) -> Cdf:
-        """Return the cumulative counts of a stream's value, with one band around all of them."""
-        asked = questions.cdf(stream, start, end, confidence, key)
-        return Cdf.of(questions.body_of(await self._get(*asked)))
-
-    async def cdfs(
-        self,
-        stream: str,
-        start: Time = None,
-        end: Time = None,
-        *,
-        step: int | None = None,
-        key: str | None = None,
-    ) -> Cdfs:
-        """Return rising cumulative counts of a value, from start to the end of every run of ``step`` bins.
-
-        Without a step, the shortest runs with at most 120 ends are used.
-        """
-        asked = questions.cdfs(stream, start, end, step, key)
-        return Cdfs.of(questions.body_of(await self._get(*asked)))
-
-    async def quantile(
-        self,
-        stream: str,
-        levels: Levels,
-        start: Time = None,
-        end: Time = None,
-        confidence: float = 0.95,
-        *,
-        key: str | None = None,
-    ) -> Quantiles:
-        """Return quantiles of a stream's value, at one level such as 0.95 or at several, in their order."""
-        asked = questions.quantile(stream, levels, start, end, confidence, key)
-        return Quantiles.of(questions.body_of(await self._get(*asked)))
-
-    async def window(
-        self,
-        stream: str,
-        end: Time = None,
-        confidence: float = 0.95,
-        *,
-        until: Time = None,
-        levels: Levels = (),
-        key: str | None = None,
-    ) -> Window:
-        """Return one tumbling window of a stream with ``mode: window``; by default the last complete one.
-
-        Args: end, the end of a window; until, any instant, for the last window that ended by then; levels of
-            quantiles of the value; key, if each key has a histogram.
-        """
-        asked = questions.window(stream, end, until, levels, confidence, key)
-        return Window.of(questions.body_of(await self._get(*asked)))
+    streams = _method(questions.streams)
+    timezone = _method(questions.timezone)
+    count = _method(questions.count)
+    series = _method(questions.series)
+    cdf = _method(questions.cdf)
+    cdfs = _method(questions.cdfs)
+    quantile = _method(questions.quantile)
+    window = _method(questions.window)
 
     async def follow(self, stream: str, after: int | None = None) -> AsyncIterator[Release]:
         """Yield every release after a seq, in order and exactly once, without end; reconnects when needed.
@@ -176,7 +84,7 @@ class AsyncClient:
         while True:
             with suppress(httpx.TransportError):  # unreachable: resumed below
                 async with self._http.stream(
-                    "GET", questions.events(stream), headers=reader.headers, timeout=questions.SILENCE_S
+                    "GET", events(stream), headers=reader.headers, timeout=SILENCE_S
                 ) as response:
                     if response.status_code == 200:
                         reader.begin()
@@ -184,13 +92,14 @@ class AsyncClient:
                             for release in reader.feed(line):
                                 waits = questions.waits_s()
                                 yield release
-                    elif response.status_code not in questions.TRY_AGAIN:
+                    elif response.status_code not in TRY_AGAIN:
                         await response.aread()
                         raise questions.refusal(response)
             await asyncio.sleep(next(waits))
 
-    async def _get(self, path: str, parameters: Parameters) -> httpx.Response:
+    async def _ask(self, question: Question[Answer]) -> Answer:
         try:
-            return await self._http.get(path, params=parameters)
+            response = await self._http.get(question.path, params=question.parameters)
         except httpx.TransportError as failure:
             raise questions.unreachable(failure, self._http.base_url) from None
+        return question.answer(response)

@@ -1,16 +1,20 @@
-"""Build requests from arguments and answers from responses; no I/O."""
+"""Every question that a client can ask: its request, and how to read the answer. No I/O.
+
+A function for each question has the arguments and the docstring of the clients' method of the same name.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 import httpx
 
-from stream_app.client.answers import Count, Release, Series
+from stream_app.client.answers import Cdf, Cdfs, Count, Quantiles, Series, Window
 
 Time = str | int | float | datetime | None
 Kind = Literal["running", "bin", "window"]
@@ -18,11 +22,10 @@ View = Literal["unbiased", "first_published", "consistent"]
 Method = Literal["top_down", "isotonic"]  # of consistent values
 Parameters = dict[str, str | list[str]]
 Levels = float | Sequence[float]
+Answer = TypeVar("Answer")
 
 LONGEST_WAIT_S = 10.0
 FIRST_WAIT_S = 0.25
-SILENCE_S = 45.0  # the service sends a heartbeat every 15 s
-TRY_AGAIN = frozenset({429, 500, 502, 503, 504})
 
 
 class ClientError(Exception):
@@ -36,81 +39,116 @@ class ClientError(Exception):
         self.status = status
 
 
+@dataclass(frozen=True, slots=True)
+class Question(Generic[Answer]):
+    """A request. Args: read, makes the answer from the response's JSON."""
+
+    path: str
+    parameters: Parameters
+    read: Callable[[Any], Answer]
+
+    def answer(self, response: httpx.Response) -> Answer:
+        """Read the response. Raises: ClientError with the service's own line."""
+        if response.status_code != 200:
+            raise refusal(response)
+        return self.read(response.json())
+
+
+def streams() -> Question[list[str]]:
+    """Return the names of the streams that this client may read."""
+    return Question("/v1/streams", {}, lambda answer: [one["stream"] for one in answer["streams"]])
+
+
+def timezone(stream: str) -> Question[str | None]:
+    """Return the time zone of a stream whose bins are calendar days; None for bins of fixed length."""
+    return Question(path_of(stream), {}, lambda answer: answer["timezone"])
+
+
 def count(
-    stream: str, start: Time, end: Time, confidence: float, key: str | None = None
-) -> tuple[str, Parameters]:
-    """Return path and parameters of a range count. Args: key, one of the list; None for all."""
-    return f"{_path(stream)}/count", _range(start, end, confidence) | _given(key=key)
+    stream: str, start: Time = None, end: Time = None, confidence: float = 0.95, *, key: str | None = None
+) -> Question[Count]:
+    """Return the number of events from start to end.
 
-
-def cdf(stream: str, start: Time, end: Time, confidence: float, key: str | None) -> tuple[str, Parameters]:
-    """Return path and parameters of a distribution."""
-    return f"{_path(stream)}/cdf", _range(start, end, confidence) | _given(key=key)
-
-
-def cdfs(stream: str, start: Time, end: Time, step: int | None, key: str | None) -> tuple[str, Parameters]:
-    """Return path and parameters of distributions from one start to the end of each ``step`` bins."""
-    asked = _given(start=_time("start", start), end=_time("end", end), step=step, key=key)
-    return f"{_path(stream)}/cdfs", asked
-
-
-def quantile(
-    stream: str, levels: Levels, start: Time, end: Time, confidence: float, key: str | None
-) -> tuple[str, Parameters]:
-    """Return path and parameters of quantiles."""
-    wanted = [levels] if isinstance(levels, int | float) else levels
-    asked: Parameters = {"q": [str(level) for level in wanted]}
-    return f"{_path(stream)}/quantile", asked | _range(start, end, confidence) | _given(key=key)
-
-
-def window(
-    stream: str, end: Time, until: Time, levels: Levels, confidence: float, key: str | None
-) -> tuple[str, Parameters]:
-    """Return path and parameters of a tumbling window."""
-    wanted = [levels] if isinstance(levels, int | float) else levels
-    asked: Parameters = {"q": [str(level) for level in wanted]} if wanted else {}
-    edges = _given(end=_time("end", end), until=_time("until", until))
-    return f"{_path(stream)}/window", asked | edges | _given(confidence=confidence, key=key)
+    Args: start and end, edges of bins; None: the first and the last released. key, one of the stream's list;
+        None counts all keys.
+    """
+    return _about(stream, "count", Count.of, start=start, end=end, confidence=confidence, key=key)
 
 
 def series(
-    stream: str, start: Time, end: Time, confidence: float, asked: dict[str, Any]
-) -> tuple[str, Parameters]:
-    """Return path and parameters of a series. Args: asked, further parameters; None is left out."""
-    return f"{_path(stream)}/series", _range(start, end, confidence) | _given(**asked)
+    stream: str,
+    start: Time = None,
+    end: Time = None,
+    confidence: float = 0.95,
+    *,
+    kind: Kind = "running",
+    step: int = 1,
+    window: int | None = None,
+    view: View = "unbiased",
+    method: Method | None = None,
+    points: int | None = None,
+    key: str | None = None,
+) -> Question[Series]:
+    """Return running counts, counts of ``step`` bins each, or of sliding windows of ``window`` bins.
+
+    Args: method, of ``view="consistent"``: ``top_down`` if left out, or ``isotonic``.
+    """
+    shown = {"kind": kind, "step": step, "window": window, "view": view, "method": method, "points": points}
+    return _about(stream, "series", Series.of, start=start, end=end, confidence=confidence, key=key, **shown)
 
 
-def described(stream: str) -> tuple[str, Parameters]:
-    """Return path and parameters of a stream's description."""
-    return _path(stream), {}
+def cdf(
+    stream: str, start: Time = None, end: Time = None, confidence: float = 0.95, *, key: str | None = None
+) -> Question[Cdf]:
+    """Return the cumulative counts of a stream's value, with one band around all of them."""
+    return _about(stream, "cdf", Cdf.of, start=start, end=end, confidence=confidence, key=key)
 
 
-def events(stream: str) -> str:
-    """Return the path of a stream's releases."""
-    return f"{_path(stream)}/events"
+def cdfs(
+    stream: str, start: Time = None, end: Time = None, *, step: int | None = None, key: str | None = None
+) -> Question[Cdfs]:
+    """Return rising cumulative counts of a value, from start to the end of every run of ``step`` bins.
+
+    Without a step, the shortest runs with at most 120 ends are used.
+    """
+    return _about(stream, "cdfs", Cdfs.of, start=start, end=end, step=step, key=key)
 
 
-def read_count(response: httpx.Response) -> Count:
-    """Read a count. Raises: ClientError."""
-    return Count.of(body_of(response))
+def quantile(
+    stream: str,
+    levels: Levels,
+    start: Time = None,
+    end: Time = None,
+    confidence: float = 0.95,
+    *,
+    key: str | None = None,
+) -> Question[Quantiles]:
+    """Return quantiles of a stream's value, at one level such as 0.95 or at several, in their order."""
+    asked = {"q": _levels(levels), "start": start, "end": end, "confidence": confidence, "key": key}
+    return _about(stream, "quantile", Quantiles.of, **asked)
 
 
-def read_series(response: httpx.Response) -> Series:
-    """Read a series. Raises: ClientError."""
-    return Series.of(body_of(response))
+def window(
+    stream: str,
+    end: Time = None,
+    confidence: float = 0.95,
+    *,
+    until: Time = None,
+    levels: Levels = (),
+    key: str | None = None,
+) -> Question[Window]:
+    """Return one tumbling window of a stream with ``mode: window``; by default the last complete one.
+
+    Args: end, the end of a window; until, any instant, for the last window that ended by then; levels of
+        quantiles of the value; key, if each key has a histogram.
+    """
+    asked = {"q": _levels(levels), "end": end, "until": until, "confidence": confidence, "key": key}
+    return _about(stream, "window", Window.of, **asked)
 
 
-def read_timezone(response: httpx.Response) -> str | None:
-    """Read the time zone of a stream whose bins are calendar days. Raises: ClientError."""
-    zone: str | None = body_of(response)["timezone"]
-    return zone
-
-
-def body_of(response: httpx.Response) -> Any:
-    """Return the body of a good answer. Raises: ClientError with the service's own line."""
-    if response.status_code != 200:
-        raise refusal(response)
-    return response.json()
+def path_of(stream: str) -> str:
+    """Return the path of a stream, under which its answers are."""
+    return f"/v1/streams/{quote(stream, safe='')}"
 
 
 def refusal(response: httpx.Response) -> ClientError:
@@ -134,46 +172,12 @@ def credentials(api_key: str | None) -> dict[str, str]:
     return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
 
-class EventReader:
-    """Parses lines of server-sent events into releases, and remembers where to resume.
-
-    Args: after, the last seq that the follower has; None starts at the last release.
-    """
-
-    def __init__(self, after: int | None) -> None:
-        self.after = after
-        self._event = ""
-        self._data: list[str] = []
-        self._private: bool | None = None
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Return the headers of a connection that resumes after this reader's last release."""
-        resume = {} if self.after is None else {"Last-Event-ID": str(self.after)}
-        return {"Accept": "text/event-stream", **resume}
-
-    def begin(self) -> None:
-        """Discard an incomplete event, which a new connection sends again."""
-        self._event, self._data = "", []
-
-    def feed(self, line: str) -> Iterator[Release]:
-        """Read one line without its end; yield the release that it completes, if it is new."""
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "event":
-            self._event = value
-        elif name == "data":
-            self._data.append(value)
-        elif not line:
-            event, data = self._event, "\n".join(self._data)
-            self.begin()
-            if event == "privacy" and data:
-                self._private = bool(json.loads(data)["private"])
-            if event == "release" and data:
-                release = Release.of(json.loads(data), self._private)
-                if self.after is None or release.seq > self.after:
-                    self.after = release.seq
-                    yield release
+def describe(method: Callable[..., object], question: Callable[..., object]) -> None:
+    """Give a client's method the name, the docstring and the arguments of its question, for ``help``."""
+    arguments = inspect.signature(question).parameters.values()
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    method.__name__, method.__doc__ = question.__name__, question.__doc__
+    method.__signature__ = inspect.Signature([itself, *arguments])  # type: ignore[attr-defined]
 
 
 def waits_s() -> Iterator[float]:
@@ -184,21 +188,19 @@ def waits_s() -> Iterator[float]:
         wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
 
-def _path(stream: str) -> str:
-    return f"/v1/streams/{quote(stream, safe='')}"
+def _about(stream: str, what: str, read: Callable[[Any], Answer], **asked: Any) -> Question[Answer]:
+    """Return a question about a stream. Args: asked, its parameters; None is left out."""
+    parameters = {name: _text(name, value) for name, value in asked.items() if value is not None}
+    return Question(f"{path_of(stream)}/{what}", parameters, read)
 
 
-def _given(**parameters: Any) -> Parameters:
-    return {name: str(value) for name, value in parameters.items() if value is not None}
+def _text(name: str, value: Any) -> str | list[str]:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{name}: {value} has no time zone; add one, for example tzinfo=UTC")
+        return value.isoformat()
+    return value if isinstance(value, list) else str(value)
 
 
-def _range(start: Time, end: Time, confidence: float) -> Parameters:
-    return _given(start=_time("start", start), end=_time("end", end), confidence=confidence)
-
-
-def _time(name: str, time: Time) -> str | None:
-    if isinstance(time, datetime):
-        if time.tzinfo is None:
-            raise ValueError(f"{name}: {time} has no time zone; add one, for example tzinfo=UTC")
-        return time.isoformat()
-    return None if time is None else str(time)
+def _levels(levels: Levels) -> list[str]:
+    return [str(level) for level in ([levels] if isinstance(levels, int | float) else levels)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import io
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,8 @@ from rich.console import Console
 from deploy.ports import free_port
 from stream_app.api.app import listen, serve_on
 from stream_app.client import AsyncClient, Client, ClientError, Release
-from stream_app.client.questions import EventReader, Method
+from stream_app.client.following import EventReader
+from stream_app.client.questions import Method
 from stream_app.shell.commands import main
 from stream_app.shell.demo.terminal_chart import RunningChart
 from tests.models.memory import MemoryStore
@@ -33,7 +35,7 @@ def row(seq: int) -> str:
     return f'{{"seq":{seq},"start":"a","end":"b","estimate":[1.5],"interval":[[0,3]],"private":true}}'
 
 
-def test_lines_become_releases_once_and_a_cut_event_is_forgotten() -> None:
+def test_lines_become_releases_once_and_an_incomplete_event_is_discarded() -> None:
     reader = EventReader(5)
     lines = ["retry: 2000", "", ": nothing new", "", "event: release", "id: 6", f"data: {row(6)}"]
     assert [one for line in lines for one in reader.feed(line)] == []
@@ -46,6 +48,16 @@ def test_lines_become_releases_once_and_a_cut_event_is_forgotten() -> None:
     assert [one.seq for line in again for one in reader.feed(line)] == [7]
     assert reader.headers["Last-Event-ID"] == "7"
     assert EventReader(None).headers == {"Accept": "text/event-stream"}
+
+
+@pytest.mark.parametrize("name", ["streams", "timezone", "count", "series", "cdf", "quantile", "window"])
+def test_both_clients_document_the_same_method_with_its_arguments(name: str) -> None:
+    methods = [getattr(client, name) for client in (Client, AsyncClient)]
+    first, second = (inspect.signature(method) for method in methods)
+    assert first == second
+    assert next(iter(first.parameters)) == "self"
+    assert [method.__name__ for method in methods] == [name, name]
+    assert methods[0].__doc__ == methods[1].__doc__ is not None
 
 
 @asynccontextmanager
@@ -145,7 +157,7 @@ def check_blocking(url: str, bins: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.slow
-def test_a_terminal_tells_days_as_dates_of_their_zone_and_machines_utc() -> None:
+def test_terminal_shows_days_in_their_time_zone_and_csv_in_utc() -> None:
     async def run() -> None:
         # 2013-03-29 and on: clocks in Paris change on the 31st.
         days = {"first_bin": 15_793, "bin_us": 86_400_000_000, "timezone": "Europe/Paris"}
@@ -189,7 +201,7 @@ def check_days(url: str) -> None:
     assert "until the end of 3 Apr 2013 (Europe/Paris)" in drawn.file.getvalue()
 
 
-def test_unreachable_service_is_one_line() -> None:
+def test_unreachable_service_gives_a_one_line_error() -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(ClientError, match="is it running there"):
         client.count("departures")
     watched = CliRunner().invoke(main, ["watch", "departures", "--url", "http://127.0.0.1:9"])
@@ -198,7 +210,7 @@ def test_unreachable_service_is_one_line() -> None:
         client.count("departures")
 
 
-def test_a_follower_survives_a_restart_without_a_gap_or_a_double() -> None:
+def test_follower_gets_every_release_once_over_a_restart() -> None:
     async def run() -> None:
         stream = await opened([1, 2, 3])
         seen: list[Release] = []
@@ -217,7 +229,7 @@ def test_a_follower_survives_a_restart_without_a_gap_or_a_double() -> None:
         async with running(stream) as url:
             follower = asyncio.create_task(follow(url))
             await until(3)
-        await stream.close([4, 5])  # while the service is away
+        await stream.close([4, 5])  # while the service is down
         async with running(stream, int(url.rpartition(":")[2])):
             await until(5)
             await stream.close([6])
@@ -231,7 +243,7 @@ def test_a_follower_survives_a_restart_without_a_gap_or_a_double() -> None:
 
 
 @with_api([3, 1, 4])
-async def test_a_series_as_csv_and_arrow_is_the_one_of_json(api: Api) -> None:
+async def test_series_is_the_same_in_csv_arrow_and_json(api: Api) -> None:
     import csv
 
     import pyarrow
@@ -254,7 +266,7 @@ async def test_a_series_as_csv_and_arrow_is_the_one_of_json(api: Api) -> None:
 
 
 @pytest.mark.slow  # calibrates a band, imports pandas and polars
-def test_windows_are_columns_with_their_bands_or_without() -> None:
+def test_window_has_bands_or_nan_where_errors_are_unknown() -> None:
     async def run() -> None:
         stream = PublishedWindows(MemoryStore(), epsilon=EXACT, epoch_bins=8, window_bins=2, buckets=10)
         loads = PublishedWindows(
