@@ -139,12 +139,12 @@ async def reach(cluster: Cluster) -> None:
             connection.close()
             return
     if failure is not None:
-        with answers(cluster):
+        with translating_errors(cluster):
             raise failure
 
 
 @contextmanager
-def answers(cluster: Cluster) -> Iterator[None]:
+def translating_errors(cluster: Cluster) -> Iterator[None]:
     """Turn a Kafka client's errors into OSError (try again) or OperatorError (only the operator can help)."""
     try:
         yield
@@ -161,7 +161,7 @@ def answers(cluster: Cluster) -> Iterator[None]:
 
 @contextmanager
 def _admin(cluster: Cluster) -> Iterator[KafkaAdminClient]:
-    with answers(cluster):
+    with translating_errors(cluster):
         client = KafkaAdminClient(request_timeout_ms=_ASK_TIMEOUT_MS, **cluster.client())
         try:
             yield client

@@ -82,7 +82,7 @@ class StreamReplica:
             self._new_rows(state.visible_seq),
         )
         if stated is not None:
-            view.state(await stated(view.strategy.source))
+            view.set_statement(await stated(view.strategy.source))
         self._show(view, state, zip(wanted, tables, strict=True), rows)
 
     async def read_news(self, seq: int, stated: Stated) -> None:
@@ -99,7 +99,7 @@ class StreamReplica:
                 self._reader.news(self.stream, state, self._last_seq, wanted), stated(view.strategy.source)
             )
             if news is not None and self.view is view:
-                view.state(told)
+                view.set_statement(told)
                 self._show(view, state, zip(wanted, news.tables, strict=True), news.rows)
                 return
         await self.refresh(stated)
@@ -124,11 +124,11 @@ class StreamReplica:
         """The seq of the last row in memory; 0 if there is none."""
         return self._recent[-1][0] if self._recent else 0
 
-    def state(self, statement: Statement) -> None:
+    def set_statement(self, statement: Statement) -> None:
         """Update the source's privacy statement; answers that differ from it are computed again."""
         if self.view is not None:
             before = self.view.private
-            self.view.state(statement)
+            self.view.set_statement(statement)
             if self.view.private != before:
                 self.answers.clear()
 
@@ -247,7 +247,7 @@ class Replicas:
             self.ledgers[source], self._statements[source] = ledger, told
             for replica in self.by_name.values():
                 if replica.view is not None and replica.view.strategy.source == source:
-                    replica.state(told)
+                    replica.set_statement(told)
         return self._statements[source]
 
     async def _ledger(self, source: str) -> tuple[LedgerEntry, ...]:

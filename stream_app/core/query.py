@@ -67,7 +67,7 @@ class StreamView:
         """Return the statement of the source's ledger; None if it was not set yet."""
         return self._statement
 
-    def state(self, statement: Statement) -> None:
+    def set_statement(self, statement: Statement) -> None:
         """Set the current statement of the source's ledger."""
         self._statement = statement
         self._of_key.clear()

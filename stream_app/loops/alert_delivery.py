@@ -22,35 +22,35 @@ _TRANSITIONS_A_READ = 100
 
 async def deliver(store: AlertStore, targets: Sequence[AlertTarget]) -> None:
     """Send every transition to every target until cancelled; a target that is down does not delay others."""
-    await until_all_end(*(loop(store, target) for target in targets for loop in (_tell, _remind)))
+    await until_all_end(*(loop(store, target) for target in targets for loop in (_send, _remind)))
 
 
-async def _tell(store: AlertStore, target: AlertTarget) -> None:
+async def _send(store: AlertStore, target: AlertTarget) -> None:
     pause_s = FIRST_PAUSE_S
     while True:
         try:
-            told = await tell_waiting(store, target)
+            sent = await send_waiting(store, target)
         except (NotDelivered, OSError) as failure:
             log.warning("alerts to %s wait (%s); trying again in %g s", target.name, failure, pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             continue
         pause_s = FIRST_PAUSE_S
-        if not told:
+        if not sent:
             await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def tell_waiting(store: AlertStore, target: AlertTarget) -> int:
+async def send_waiting(store: AlertStore, target: AlertTarget) -> int:
     """Send a target the transitions that wait for it; return how many were sent.
 
     The target's position moves after the target has answered: a crash in between sends one transition twice,
     with the same key. Raises: NotDelivered, OSError.
     """
-    after = await store.told(target.name)
+    after = await store.register(target.name)
     waiting = await store.transitions(after, _TRANSITIONS_A_READ)
     for place, text in waiting:
-        await target.tell(json.loads(text))
-        await store.move(target.name, place)
+        await target.send(json.loads(text))
+        await store.acknowledge(target.name, place)
     return len(waiting)
 
 

@@ -104,7 +104,7 @@ class AlertWatcher:
             for want, rows in await self._read(stream, view, target)
         }
         source = view.strategy.source
-        view.state(statement(source, await measured(self._reader, source)))
+        view.set_statement(statement(source, await measured(self._reader, source)))
         total = Outcome({}, [])
         for seq in range(before + 1, upto + 1):
             state = _state_at(public, seq)

@@ -27,7 +27,7 @@ from stream_app.loops.recovery import Recovery
 from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
-from stream_app.source_ledger import SourceLedger
+from stream_app.together import until_all_end, until_one_ends
 
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and the script stays short
 POLL_S = 0.01  # pause before asking again for a due bin whose cut a partition has not reached
@@ -48,76 +48,56 @@ class Closer:
     """
 
     def __init__(self, ports: Ports, stream: Stream) -> None:
-        planned, store = stream.strategy, ports.store
-        name = planned.stream
-        noise, witness = ports.noise[name], ports.witnesses[name]
+        self._name = name = stream.strategy.stream
+        self._noise = noise = ports.noise[name]
         if not noise.private:
             raise ValueError(
                 f"noise: {type(noise).__name__} can be repeated and protects nobody; use SystemNoise"
             )
-        self._store = store
-        self._source = ports.source
-        self._clock = ports.clock
-        self._witness = witness
-        self._leadership = Leadership(name, witness, ports.wall, stream.lease)
-        self._publisher = Publisher(
-            store, witness, ports.wall, self._leadership, stream.publish_every_us, stream.witness_is_public
-        )
-        self._noise = noise
-        self._ahead = NoiseAhead(store, ports.keys, noise, name, ports.make_nonce)
+        self._ports = ports
+        self._store = ports.store
+        self._stream = stream
+        self._strategy = stream.strategy  # after reconcile(): the strategy under which the stream runs
+        self._leadership = Leadership(name, ports.witnesses[name], ports.wall, stream.lease)
+        self.publisher = Publisher(ports, stream, self._leadership)
+        self._ahead = NoiseAhead(ports.store, ports.keys, noise, name, ports.make_nonce)
+        self._recovery = Recovery(stream.on_end)
         self._pool: NoisePool | None = None
         self._pool_wanted = asyncio.Event()
-        self._strategy = planned  # after open(): the strategy under which the stream runs
-        self._name = name
-        self._declared = planned.declared
-        self._ledger = stream.ledger or SourceLedger(store)
-        self._make_nonce = ports.make_nonce
-        self._recovery = Recovery(stream.on_end)
-        self._finished = False
-        self._deletions_of: tuple[int, bool] | None = None  # the epoch, and whether the replay had finished
+        self._finished = False  # a replay has released its last bin
+        self._deletions_of = -1, False  # the epoch, and whether the replay had finished
         self._deletions = asyncio.Event()  # set while the store's log may hold deleted counts
 
-    @property
-    def finished(self) -> bool:
-        """Whether this is a replay that has released its last bin."""
-        return self._finished
+    async def reconcile(self) -> StreamState:
+        """Make store and witness agree, open the epoch that is due, and return the stream's state. SECRET.
 
-    async def open(self) -> StreamState:
-        """Open the stream and return its state, in agreement with a witness that has all releases.
-
-        Ingest may start after the first return. Returns: the state, SECRET.
+        The witness then has all released rows, unless readers see it; spent noise is deleted. Ingest may
+        start after the first return.
         Raises: OperatorError if the stream may not run; OSError if the store did not answer.
         """
         self._strategy, state = await open_stream(
-            self._store,
-            self._witness,
-            self._ahead,
-            self._strategy,
-            self._source,
-            await self._clock.now_us(),
-            self._ledger,
-            self._recovery,
+            self._ports, self._stream, self._strategy, self._ahead, self._recovery
         )
-        await self._publisher.released(self._strategy, state.epoch.epoch, state.seq)
-        last_bin = self._declared.last_bin
+        await self.publisher.witness_released(self._strategy, state.epoch.epoch, state.seq)
+        last_bin = self._strategy.declared.last_bin
         self._finished = last_bin is not None and state.released_bin >= last_bin
         await self._ahead.settle(self._strategy, state)
         self._note_deletions(state.epoch.epoch)
-        self._ahead.look(state, last_bin)
+        self._ahead.want_next(state, last_bin)
         return state
 
     async def agree(self) -> None:
         """Return when store and witness agree; a worker that does not close the stream waits for its closer.
 
-        Raises: as ``open``; OperatorError if another worker closes it, with noise that this one cannot read.
+        Raises: as ``reconcile``; OperatorError if this worker cannot read the noise of its closer.
         """
         followed_s = 0.0
         self._leadership.doubt()  # so that the witness is asked again
         while True:
             if await self._leadership.leads():
-                await self.open()
+                await self.reconcile()
                 return
-            if await agrees(self._store, self._witness, self._strategy):
+            if await agrees(self._store, self._ports.witnesses[self._name], self._strategy):
                 if await self._ahead.shares_keys():
                     return
                 if followed_s > PATIENCE_S:  # a live worker keeps the lease, or it would be ours by now
@@ -131,19 +111,14 @@ class Closer:
 
     async def run(self) -> None:
         """Close and publish until cancelled, which is safe at any await; a replay returns at its end."""
-        try:
-            async with asyncio.TaskGroup() as loops:
-                drawing = loops.create_task(self._persistently(self._draw_ahead))
-                pooling = loops.create_task(self._persistently(self._fill_pool))
-                keeping = loops.create_task(self._persistently(lambda _outage: self._leadership.keep()))
-                closing = loops.create_task(self._persistently(self._close))
-                loops.create_task(self._persistently(self._publish))
-                loops.create_task(self._persistently(self._forget))
-                await closing
-                for helping in (drawing, pooling, keeping):
-                    helping.cancel()
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+        closing = [self._close, self._draw_ahead, self._fill_pool]
+        if self._stream.lease is not None:
+            closing.append(self._keep_lease)
+        await until_all_end(
+            until_one_ends(*map(self._persistently, closing)),  # only closing ends, with a replay
+            self._persistently(self._publish),
+            self._persistently(self._forget),
+        )
 
     async def _close(self, outage: Outage) -> None:
         """Close bins in an endless loop: close all due bins, then sleep until the next closing instant."""
@@ -157,7 +132,9 @@ class Closer:
                 return
             if all_due_released:
                 self._pool_wanted.set()
-                await self._clock.sleep_until_us(self._declared.time.closing.instant_us(next_bin))
+                await self._ports.clock.sleep_until_us(
+                    self._strategy.declared.time.closing.instant_us(next_bin)
+                )
             else:
                 await self._until_sealed(next_bin)
 
@@ -173,8 +150,11 @@ class Closer:
             await self._ahead.draw_wanted(self._strategy)
             outage.over()
 
+    async def _keep_lease(self, _outage: Outage) -> None:
+        await self._leadership.keep()
+
     async def _publish(self, outage: Outage) -> None:
-        await self._publisher.run(outage, lambda: self._finished)
+        await self.publisher.run(outage, lambda: self._finished)
 
     async def _fill_pool(self, _outage: Outage) -> None:
         """Draw noise between closings for the next closing of a causal stream over many columns."""
@@ -195,9 +175,9 @@ class Closer:
         Returns: the next bin to release, and whether all due bins are released.
         """
         while True:
-            state = await self.open()
+            state = await self.reconcile()
             next_bin = state.released_bin + 1
-            due = self._declared.time.closing.last_due_bin(await self._clock.now_us())
+            due = self._strategy.declared.time.closing.last_due_bin(await self._ports.clock.now_us())
             if self._finished or due < next_bin:
                 return next_bin, True
             sealed = await self._seal(state, due)
@@ -205,23 +185,15 @@ class Closer:
                 return next_bin, False
             await self._release(state, min(sealed, state.released_bin + MOST_BINS))
 
-    async def show_released(self) -> None:
-        """Make released rows visible; a public witness is written only here."""
-        await self._publisher.show_released()
-
-    async def publish_witnessed(self) -> None:
-        """Make the witness's rows visible."""
-        await self._publisher.show_witnessed()
-
     async def _seal(self, state: StreamState, due: int) -> int:
         """Seal the due bins within the epoch and the replay; return the last sealed bin."""
         limits = [due, state.epoch.first_bin + state.epoch.bins - 1]
-        if self._declared.last_bin is not None:
-            limits.append(self._declared.last_bin)
+        if self._strategy.declared.last_bin is not None:
+            limits.append(self._strategy.declared.last_bin)
         return min(await self._sealed(min(limits)), *limits)
 
     async def _sealed(self, bin: int) -> int:
-        listed = await self._source.partitions()
+        listed = await self._ports.source.partitions()
         return await self._store.seal(self._name, self._strategy.hash, listed, bin)
 
     async def _release(self, state: StreamState, last_bin: int) -> None:
@@ -241,7 +213,7 @@ class Closer:
         await self._tally(last_bin)
         counts = await self._store.read_cells(self._name, first_bin, last_bin, width)
         noise = self._pool or self._noise
-        arguments = state, self._strategy, counts, noise, self._make_nonce(), ahead
+        arguments = state, self._strategy, counts, noise, self._ports.make_nonce(), ahead
         if self._strategy.kind.slow:
             # A mechanism may take long, depending on the counts: cuts and other streams must not wait for it.
             release = await noise_ahead.in_thread(make_release, *arguments)
@@ -252,7 +224,7 @@ class Closer:
 
     async def _tally(self, last_bin: int) -> None:
         """For capped streams, choose the users' records that count in all bins up to this one."""
-        per_user = self._declared.privacy.per_user
+        per_user = self._strategy.declared.privacy.per_user
         reply = Reply.ALREADY if per_user is None else Reply.DONE
         while per_user is not None and reply is Reply.DONE:
             await self._leadership.leads()  # tallying many users may outlast the lease
@@ -263,10 +235,6 @@ class Closer:
         if reply is Reply.STRATEGY:
             raise OperatorError(f"stream {self._name}: another strategy was started under its name; stop one")
 
-    def _ended_noted(self) -> bool:
-        """Return whether the deletions at the end of a replay have been noted."""
-        return self._deletions_of is not None and self._deletions_of[1]
-
     def _note_deletions(self, epoch: int) -> None:
         """Have deleted counts dropped from the store's log: at each start, new epoch and end of a replay."""
         now = epoch, self._finished
@@ -276,7 +244,7 @@ class Closer:
 
     async def _forget(self, outage: Outage) -> None:
         """Drop deleted counts from the store's log beside all closing; return after the end of a replay."""
-        while self._deletions.is_set() or not self._ended_noted():
+        while self._deletions.is_set() or not self._deletions_of[1]:
             await self._deletions.wait()
             self._deletions.clear()
             try:

@@ -62,8 +62,8 @@ class Ingest:
     Args:
         cutter: takes the cuts of the same streams. This loop calls it only under a virtual clock, where time
             waits for cuts; a live cutter runs concurrently.
-        views: shared with the cutter. The streams must be open and agree with the witness (``Closer.open``)
-            before this loop starts. Each counts by the strategy with which it is open.
+        views: shared with the cutter. ``Closer.reconcile`` must have opened the streams before this loop
+            starts. Each stream counts by the strategy with which it is open.
         start: where a stream without any positions begins to read.
         user_key: the key of the hashes of users, 32 bytes, for streams with a cap per user.
     Raises: OperatorError from ``run`` and ``step``. No error or log line contains a count or a position.

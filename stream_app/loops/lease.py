@@ -86,7 +86,7 @@ class Leadership:
         return True
 
     async def keep(self) -> None:
-        """Keep renewing the lease, if any, so that a long release or a slow witness does not lose it."""
+        """Keep renewing the lease, so that a long release or a slow witness does not lose it."""
         while self._lease is not None:
             await self._held(self._lease)
             await asyncio.sleep(self._lease.keep_every_s)

@@ -62,7 +62,7 @@ class NoiseAhead:
         self._wanted = asyncio.Event()
         self._next_number = 0  # the epoch whose noise is drawn next, once the running one is half over
 
-    def look(self, state: StreamState, last_bin: int | None) -> None:
+    def want_next(self, state: StreamState, last_bin: int | None) -> None:
         """Want the next epoch's noise once the running one is half over. Args: last_bin, of a replay."""
         end = state.epoch.first_bin + state.epoch.bins - 1
         is_last = last_bin is not None and last_bin <= end

@@ -25,7 +25,8 @@ from stream_app.core.release import RowLink
 from stream_app.core.restored import epochs_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.noise_ahead import NoiseAhead
-from stream_app.loops.recovery import Recovery, tell_loss
+from stream_app.loops.recovery import Recovery, log_loss
+from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import OperatorError, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger
 
@@ -33,14 +34,7 @@ _ATTEMPTS = 5  # other workers may be opening the same stream; in each attempt o
 
 
 async def open_stream(
-    store: Store,
-    witness: Witness,
-    noise: NoiseAhead,
-    planned: Strategy,
-    source: Source,
-    now_us: int,
-    ledger: SourceLedger,
-    recovery: Recovery,
+    ports: Ports, stream: Stream, planned: Strategy, noise: NoiseAhead, recovery: Recovery
 ) -> tuple[Strategy, StreamState]:
     """Make sure that the stream has an open epoch that follows everything store and witness know.
 
@@ -49,13 +43,14 @@ async def open_stream(
     Args:
         planned: the configured declaration and the tree planned for it now. An existing stream keeps the tree
             it began with.
-        ledger: the ledger of the stream's source; it asks for consent before a first measurement.
-        source: says how far back its records reach, if the store lost its positions.
         recovery: puts history back and notifies the operator, if the store was lost or set back.
     Returns: the strategy and the state with which the stream runs.
     Raises: OperatorError for a changed declaration, a strategy that this version cannot read, a second
         measurement without consent, or a witness of another strategy.
     """
+    store, witness = ports.store, ports.witnesses[planned.stream]
+    ledger = stream.ledger or SourceLedger(store)
+    now_us = await ports.clock.now_us()
     for _ in range(_ATTEMPTS):
         # The witness is read first: a store that lost nothing holds at least that, even if another worker
         # releases rows meanwhile.
@@ -65,7 +60,7 @@ async def open_stream(
         head = _checked_head(witnessed, strategy)
         if state is None:
             begun = epochs_of(strategy, await witness.rows(strategy.stream, 0))
-            start = await _first(strategy, head, begun, source, now_us)
+            start = await _first(strategy, head, begun, ports.source, now_us)
             await restore_ledger(ledger, witness, strategy)
         elif head is not None and not await _follows(store, strategy.stream, state, head):
             start = _after_witness(state, head)
@@ -78,7 +73,7 @@ async def open_stream(
             return strategy, state
         if await _open(store, noise, strategy, start, ledger) and start.ending is not None:
             assert head is not None
-            tell_loss(strategy, start.ending, head, start.record)
+            log_loss(strategy, start.ending, head, start.record)
             recovery.on_end(start.ending, start.record.first_bin - head.bin - 1)
     raise OperatorError(
         f"stream {planned.stream}: the ledger of {planned.source} holds another measurement in the place of "

@@ -11,43 +11,30 @@ from stream_app.core.closing import next_public_instant_us
 from stream_app.core.row_values import rows_at_once
 from stream_app.core.strategy import Strategy
 from stream_app.loops.lease import Leadership
+from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
-from stream_app.ports import Clock, Store, Witness
+from stream_app.ports import Store, Witness
 
 PART_OF_INSTANT = 4  # a loop that is late by more than a quarter of the period has missed the instant
 MOST_MISSED = 10  # instants missed in a row; after that, due rows are shown late rather than never
 
 
 class Publisher:
-    """Makes one stream's released rows visible.
+    """Makes one stream's released rows visible."""
 
-    Args:
-        wall: the clock of public instants.
-        every_us: results become visible at multiples of this on the wall clock.
-        witness_is_public: whether readers see the witness; it is then written at public instants only.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        witness: Witness,
-        wall: Clock,
-        leadership: Leadership,
-        every_us: int,
-        witness_is_public: bool,
-    ) -> None:
-        self._store = store
-        self._witness = witness
-        self._wall = wall
+    def __init__(self, ports: Ports, stream: Stream, leadership: Leadership) -> None:
+        self._store = ports.store
+        self._witness = ports.witnesses[stream.strategy.stream]
+        self._wall = ports.wall
+        self._every_us = stream.publish_every_us
+        self._witness_is_public = stream.witness_is_public
         self._leadership = leadership
-        self._every_us = every_us
-        self._witness_is_public = witness_is_public
-        self._strategy: Strategy | None = None
+        self._strategy = stream.strategy
         self._epoch: int | None = None
         self._released_seq = self._witnessed_seq = self._published_seq = 0
 
-    async def released(self, strategy: Strategy, epoch: int, seq: int) -> None:
-        """Note the store's released rows; write them to the witness unless readers can see it."""
+    async def witness_released(self, strategy: Strategy, epoch: int, seq: int) -> None:
+        """Write rows up to ``seq`` to the witness; if readers can see it, ``publish`` writes them instead."""
         if self._epoch != epoch:  # rows shown before may be lost, so they are shown again
             self._epoch, self._published_seq = epoch, 0
         self._strategy, self._released_seq = strategy, seq
@@ -67,26 +54,21 @@ class Publisher:
             late_us = await self._wall.now_us() - instant_us
             missed = missed + 1 if late_us > self._every_us // PART_OF_INSTANT else 0
             if missed % MOST_MISSED == 0:
-                await self.show_released()
+                await self.publish()
                 outage.over()
 
-    async def show_released(self) -> None:
-        """Make released rows visible; a public witness is written only here."""
+    async def publish(self) -> None:
+        """Make the witness's rows visible, after released rows were written to a public witness."""
         behind = self._witnessed_seq < self._released_seq
         if self._witness_is_public and behind and await self._leadership.leads():
             await self._write()
-        await self.show_witnessed()
-
-    async def show_witnessed(self) -> None:
-        """Make the witness's rows visible."""
         seq = self._witnessed_seq
-        if self._strategy is not None and seq > self._published_seq:
+        if seq > self._published_seq:
             await self._store.publish(self._strategy.stream, seq)
             self._published_seq = seq
 
     async def _write(self) -> None:
         """Read back the rows that the witness lacks from the store, and write them there durably."""
-        assert self._strategy is not None
         try:
             self._witnessed_seq = await copy_released(
                 self._store, self._witness, self._strategy, self._released_seq

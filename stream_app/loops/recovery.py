@@ -20,7 +20,7 @@ OnEnd = Callable[
 log = logging.getLogger(__name__)
 
 
-def tell_loss(strategy: Strategy, ending: Ending, head: RowLink, begun: EpochRecord) -> None:
+def log_loss(strategy: Strategy, ending: Ending, head: RowLink, begun: EpochRecord) -> None:
     """Log that an epoch ended because the store was lost or set back, and what that means.
 
     Args: head, the witness's last row; begun, the epoch that begins.
@@ -45,7 +45,7 @@ class Recovery:
     Args: on_end, called when an epoch has ended early, with the reason and the number of uncounted bins.
     """
 
-    def __init__(self, on_end: OnEnd = lambda ending, skipped_bins: None) -> None:
+    def __init__(self, on_end: OnEnd) -> None:
         self.on_end = on_end
         self._given_up = ""  # the hash of the witness's last row at the last failed attempt
 

@@ -28,11 +28,11 @@ class AlertStore(Protocol):
         """Return the transitions after a place in the outbox, in order, each with its place."""
         ...
 
-    async def told(self, target: str) -> str:
-        """Return the place up to which a target was notified; for a new target, the current end."""
+    async def register(self, target: str) -> str:
+        """Return the place up to which a target was notified; a new target starts at the current end."""
         ...
 
-    async def move(self, target: str, place: str) -> None:
+    async def acknowledge(self, target: str, place: str) -> None:
         """Note that a target was notified of everything up to a place."""
         ...
 
@@ -46,7 +46,7 @@ class AlertTarget(Protocol):
 
     name: str
 
-    async def tell(self, told: Mapping[str, Any]) -> None:
+    async def send(self, transition: Mapping[str, Any]) -> None:
         """Send one transition. Raises: NotDelivered."""
         ...
 

@@ -77,11 +77,17 @@ class LogTarget:
 
     name = "log"
 
-    async def tell(self, told: Transition) -> None:
+    async def send(self, transition: Transition) -> None:
         """Write a line."""
         log.warning(
             "alert %s is %s: %s at %s (key %s)",
-            *(told["rule"], told["kind"], told["condition"], format_instant(told["at_us"]), told["key"]),
+            *(
+                transition["rule"],
+                transition["kind"],
+                transition["condition"],
+                format_instant(transition["at_us"]),
+                transition["key"],
+            ),
         )
 
     async def remind(self, firing: Sequence[Transition]) -> None:
@@ -98,11 +104,11 @@ class WebhookTarget:
         self.name = f"webhook {_shown(url)}"
         self._url, self._client = url, client
 
-    async def tell(self, told: Transition) -> None:
+    async def send(self, transition: Transition) -> None:
         """Post firing and resolved. Raises: NotDelivered."""
-        if told["kind"] in _TOLD:
-            body = json.dumps(webhook_body(told)).encode()
-            headers = {"Content-Type": "application/json", "Idempotency-Key": told["key"]}
+        if transition["kind"] in _TOLD:
+            body = json.dumps(webhook_body(transition)).encode()
+            headers = {"Content-Type": "application/json", "Idempotency-Key": transition["key"]}
             await _post(self._client, self.name, self._url, body, headers)
 
     async def remind(self, firing: Sequence[Transition]) -> None:
@@ -118,10 +124,10 @@ class AlertmanagerTarget:
         self._url = str(base.copy_with(path=f"{base.path.rstrip('/')}/api/v2/alerts"))
         self._client = client
 
-    async def tell(self, told: Transition) -> None:
+    async def send(self, transition: Transition) -> None:
         """Post firing and resolved. Raises: NotDelivered."""
-        if told["kind"] in _TOLD:
-            await self._send([told])
+        if transition["kind"] in _TOLD:
+            await self._send([transition])
 
     async def remind(self, firing: Sequence[Transition]) -> None:
         """Post firing alerts again, so that they do not count as resolved. Raises: NotDelivered."""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from aiokafka import AIOKafkaProducer, errors
 
 from stream_app.core.instants import format_instant
-from stream_app.kafka_cluster import Cluster, answers
+from stream_app.kafka_cluster import Cluster, translating_errors
 from stream_app.ports import OperatorError
 from stream_app.ports.alerts import NotDelivered
 
@@ -54,14 +54,14 @@ class TopicTarget:
         self._cluster, self._topic, self._answer_ms = cluster, topic, answer_ms
         self._producer: AIOKafkaProducer | None = None
 
-    async def tell(self, told: Mapping[str, Any]) -> None:
+    async def send(self, transition: Mapping[str, Any]) -> None:
         """Send a record and wait until all replicas have it. Raises: NotDelivered."""
         try:
             producer = await self._started()
-            value = json.dumps(cloud_event(told), separators=(",", ":")).encode()
+            value = json.dumps(cloud_event(transition), separators=(",", ":")).encode()
             headers = [("content-type", CONTENT_TYPE)]
-            with answers(self._cluster):
-                await producer.send_and_wait(self._topic, value, told["rule"].encode(), headers=headers)
+            with translating_errors(self._cluster):
+                await producer.send_and_wait(self._topic, value, transition["rule"].encode(), headers=headers)
         except (OperatorError, OSError) as failure:
             # Records that this producer still holds must not overtake the next ones.
             await self.close()
@@ -85,6 +85,6 @@ class TopicTarget:
                 request_timeout_ms=self._answer_ms,
                 **self._cluster.client(),
             )
-            with answers(self._cluster):
+            with translating_errors(self._cluster):
                 await self._producer.start()
         return self._producer

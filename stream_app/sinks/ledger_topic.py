@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
-from stream_app.kafka_cluster import Cluster, answers, create_compacted, topic_facts
+from stream_app.kafka_cluster import Cluster, create_compacted, topic_facts, translating_errors
 from stream_app.ports import OperatorError
 from stream_app.sinks.ledger_file import HEADER, missing
 
@@ -95,7 +95,7 @@ class LedgerTopic:
         if not records:
             return
         producer = AIOKafkaProducer(acks="all", enable_idempotence=True, **self._cluster.client())
-        with answers(self._cluster):
+        with translating_errors(self._cluster):
             try:
                 await producer.start()
                 for key, value in records:
@@ -117,7 +117,7 @@ class LedgerTopic:
     @asynccontextmanager
     async def _consumer(self) -> AsyncIterator[AIOKafkaConsumer]:
         consumer = AIOKafkaConsumer(auto_offset_reset="none", **self._cluster.client())
-        with answers(self._cluster):
+        with translating_errors(self._cluster):
             try:
                 await consumer.start()
                 consumer.assign([self._place])

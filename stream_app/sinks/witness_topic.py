@@ -19,7 +19,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, errors
 
 from stream_app.core.records import WitnessRow
-from stream_app.kafka_cluster import Cluster, answers, create_compacted, topic_facts
+from stream_app.kafka_cluster import Cluster, create_compacted, topic_facts, translating_errors
 from stream_app.ports import OperatorError
 
 _FIRST_WINDOW = 512  # records read from the end, then four times as many
@@ -72,7 +72,7 @@ class WitnessTopic:
             )
         witness = cls(cluster, topic)
         try:
-            with answers(cluster):
+            with translating_errors(cluster):
                 await witness._committed.start()
                 await witness._written.start()
         except BaseException:
@@ -98,7 +98,7 @@ class WitnessTopic:
             )
             self._writers[stream] = writer
             try:
-                with answers(self._cluster):
+                with translating_errors(self._cluster):
                     await writer.start()  # ends the transactions of an earlier writer
             except BaseException:
                 await self._forsake(stream)
@@ -139,7 +139,7 @@ class WitnessTopic:
         if writer is None:
             raise ConnectionError(f"topic {self._place.topic}: {stream} is not claimed by this worker")
         try:
-            with answers(self._cluster):
+            with translating_errors(self._cluster):
                 async with writer.transaction():
                     for row in rows:
                         sent = await writer.send(
@@ -186,12 +186,12 @@ class WitnessTopic:
         return self._heads.get(stream)
 
     async def _first(self) -> int:
-        with answers(self._cluster):
+        with translating_errors(self._cluster):
             return int((await self._committed.beginning_offsets([self._place]))[self._place])
 
     async def _settled_end(self) -> int:
         """Return the end of the log once every transaction before it has been committed or aborted."""
-        with answers(self._cluster):
+        with translating_errors(self._cluster):
             end = int((await self._written.end_offsets([self._place]))[self._place])
             for _ in range(int(_SETTLE_S * 100)):
                 if int((await self._committed.end_offsets([self._place]))[self._place]) >= end:
@@ -204,7 +204,7 @@ class WitnessTopic:
         records: list[ConsumerRecord[bytes, bytes]] = []
         if start >= end:
             return records
-        with answers(self._cluster):
+        with translating_errors(self._cluster):
             async with self._consumer("read_committed") as reader:
                 reader.assign([self._place])
                 reader.seek(self._place, start)

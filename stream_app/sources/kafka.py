@@ -20,7 +20,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from dphist.arrays import Int64Array
 from stream_app.core.records import Reason, RecordBatch, Refusal
-from stream_app.kafka_cluster import Cluster, TopicFacts, answers, check_keeps_records, topic_facts
+from stream_app.kafka_cluster import Cluster, TopicFacts, check_keeps_records, topic_facts, translating_errors
 from stream_app.ports import OperatorError
 from stream_app.shared_answer import SharedAnswer
 from stream_app.sources.decode import decoded_in_turns
@@ -87,7 +87,7 @@ class KafkaSource:
         check_keeps_records(topic, facts)
         source = cls(cluster, topic, facts, group, decoder)
         try:
-            with answers(cluster):
+            with translating_errors(cluster):
                 await source._start()
         except BaseException:
             await source.close()
@@ -119,7 +119,7 @@ class KafkaSource:
         return await self._listed()
 
     async def _list_partitions(self) -> Sequence[str]:
-        with answers(self._cluster):
+        with translating_errors(self._cluster):
             [topic] = await self._admin.describe_topics([self._topic])
         # A broker that has just started may not know its topics yet.
         if topic["error_code"]:
@@ -133,7 +133,7 @@ class KafkaSource:
     async def first_position(self, partition: str, since_us: int | None) -> int:
         """Return the position where the log begins now, or of its first record since an instant."""
         place = self._place(partition)
-        with answers(self._cluster):
+        with translating_errors(self._cluster):
             if since_us is None:
                 return int((await self._asker.beginning_offsets([place]))[place])
             found = (await self._asker.offsets_for_times({place: -(-since_us // 1000)}))[place]
@@ -145,7 +145,7 @@ class KafkaSource:
         This relies on the records' own times, which producers may set. None if no record was removed.
         """
         places = [self._place(partition) for partition in await self.partitions()]
-        with answers(self._cluster):
+        with translating_errors(self._cluster):
             first = await self._asker.beginning_offsets(places)
             ends = await self._asker.end_offsets(places)
             cut_off = [place for place in places if first[place]]
@@ -165,7 +165,7 @@ class KafkaSource:
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:
         """Return the current high watermark, for all instants."""
-        with answers(self._cluster):
+        with translating_errors(self._cluster):
             ends = await self._asker.end_offsets([self._place(partition) for partition in partitions])
         found = {str(place.partition): int(end) for place, end in ends.items()}
         for partition, watermark in found.items():
@@ -183,7 +183,7 @@ class KafkaSource:
             if str(place.partition) in positions
         }
         try:
-            with answers(self._cluster):
+            with translating_errors(self._cluster):
                 self._seek(starts, moment)
                 # Also without a partition to read: a member that never polls is removed from the group.
                 fetched = await self._reader.getmany(

@@ -64,16 +64,16 @@ class RedisAlertStore:
         [entries] = await batch(self._redis, [("XRANGE", ALERT_OUTBOX, start, "+", "COUNT", limit)])
         return [(place.decode(), fields[b"transition"]) for place, fields in entries]
 
-    async def told(self, target: str) -> str:
-        """Return the place up to which a target was notified; for a new target, the current end."""
+    async def register(self, target: str) -> str:
+        """Return the place up to which a target was notified; a new target starts at the current end."""
         [place] = await batch(self._redis, [("HGET", ALERT_TOLD, target)])
         if place is not None:
             return str(place.decode())
         [last] = await batch(self._redis, [("XREVRANGE", ALERT_OUTBOX, "+", "-", "COUNT", 1)])
         end = last[0][0].decode() if last else "0-0"
-        await self.move(target, end)
+        await self.acknowledge(target, end)
         return end
 
-    async def move(self, target: str, place: str) -> None:
+    async def acknowledge(self, target: str, place: str) -> None:
         """Note that a target was notified of everything up to a place."""
         await batch(self._redis, [("HSET", ALERT_TOLD, target, place)])

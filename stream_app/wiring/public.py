@@ -152,17 +152,17 @@ async def run_alerts(settings: Settings) -> None:
             topic = TopicTarget(cluster_of(settings), alerts.topic)
             resources.push_async_callback(topic.close)
             targets.append(topic)
-        await _begin_telling(store, targets)
+        await _register_targets(store, targets)
         await until_all_end(deliver(store, targets), AlertWatcher(alerts.rules, reader, store).run())
 
 
-async def _begin_telling(store: RedisAlertStore, targets: Sequence[AlertTarget]) -> None:
+async def _register_targets(store: RedisAlertStore, targets: Sequence[AlertTarget]) -> None:
     """Start new targets at the next decision; if the store is unreachable, wait for it."""
     outage = Outage(log, "alerts")
     while True:
         try:
             for target in targets:
-                await store.told(target.name)
+                await store.register(target.name)
             return outage.over()
         except (ConnectionError, TimeoutError) as failure:
             outage.failed(f"redis.alerts_url: {failure}")

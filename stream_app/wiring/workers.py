@@ -252,7 +252,7 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
         adapters.metrics.know(stream.name)
     await pipeline.agree()
     if isinstance(clock, ReplayClock):
-        states = [await closer.open() for closer in pipeline.closers]
+        states = [await closer.reconcile() for closer in pipeline.closers]
         closings = [strategy.declared.time.closing for strategy in strategies]
         pairs = zip(closings, states, strict=True)
         clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in pairs))

@@ -61,14 +61,14 @@ def test_a_decision_is_stored_once(over_store: OverStore) -> None:
 def test_each_target_has_its_own_place(over_store: OverStore) -> None:
     async def test(store: AlertStore) -> None:
         await store.commit("clicks", None, 1, {}, [{"key": "before"}])
-        places = {name: await store.told(name) for name in ("fast", "slow")}
+        places = {name: await store.register(name) for name in ("fast", "slow")}
         await store.commit("clicks", 1, 2, {}, [{"key": name} for name in "abc"])
         found = await store.transitions(places["fast"], 2)
         assert [json.loads(text)["key"] for _, text in found] == ["a", "b"]
-        await store.move("fast", found[1][0])
-        rest = await store.transitions(await store.told("fast"), 10)
+        await store.acknowledge("fast", found[1][0])
+        rest = await store.transitions(await store.register("fast"), 10)
         assert [json.loads(text)["key"] for _, text in rest] == ["c"]
-        assert len(await store.transitions(await store.told("slow"), 10)) == 3
+        assert len(await store.transitions(await store.register("slow"), 10)) == 3
         assert await store.transitions(rest[-1][0], 10) == []
 
     over_store(test)
@@ -76,9 +76,9 @@ def test_each_target_has_its_own_place(over_store: OverStore) -> None:
 
 def test_a_new_target_before_anything_was_told_gets_all(over_store: OverStore) -> None:
     async def test(store: AlertStore) -> None:
-        assert await store.transitions(await store.told("new"), 10) == []
+        assert await store.transitions(await store.register("new"), 10) == []
         await store.commit("clicks", None, 1, {}, [{"key": "first"}])
-        assert len(await store.transitions(await store.told("new"), 10)) == 1
+        assert len(await store.transitions(await store.register("new"), 10)) == 1
 
     over_store(test)
 

@@ -194,7 +194,7 @@ async def counts_of(inner: Any, log: Sequence[Event], day: int) -> Counter[Cell]
         return Counting.over(ports(), [strategy.stream], user_key=bytes(32)).ingest
 
     counting, closing = ingest(), closer()
-    await closing.open()
+    await closing.reconcile()
     store.rate = rng.choice([0.0, 0.2])
     for bin in range(BINS + 2):
         source.arrived = bin

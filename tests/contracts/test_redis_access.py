@@ -109,7 +109,7 @@ async def fill_alerts(url: str) -> None:
     alerts = RedisAlertStore(url)
     before = (await alerts.load())[1].get("clicks")
     assert await alerts.commit("clicks", before, 1, {"busy": b"{}"}, [{"key": "k"}])
-    assert await alerts.told("log")
+    assert await alerts.register("log")
     await alerts.close()
 
 

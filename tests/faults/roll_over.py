@@ -144,13 +144,13 @@ async def _release_all(url: str, directory: Path, stream: str, death: Death | No
                 keys=keys if quiet else own_keys,
             )
             closer = Closer(ports, Stream(strategy=declared))
-            await closer.open()
+            await closer.reconcile()
         if bin == FIRST_BIN:
             cuts = [Cut(FIRST_BIN + BINS - 1, 0)]
             await store.take_cuts(stream, declared.hash, "0", FIRST_BIN - 1, cuts)
         clock.time_us = (bin + 1) * BIN_US
         await closer.close_due()
-        await closer.publish_witnessed()
+        await closer.publisher.publish()
     await store.close()
     witness.close()
     return calls[0]

@@ -53,10 +53,10 @@ class MemoryAlertStore:
         page = self._outbox[first : first + limit]
         return [(f"{place}-0", text) for place, text in enumerate(page, start=first + 1)]
 
-    async def told(self, target: str) -> str:
-        """Return the place up to which a target was told; for a new one, the present end."""
+    async def register(self, target: str) -> str:
+        """Return the place up to which a target was notified; a new target starts at the present end."""
         return self._told.setdefault(target, f"{len(self._outbox)}-0")
 
-    async def move(self, target: str, place: str) -> None:
-        """Note that a target was told everything up to a place."""
+    async def acknowledge(self, target: str, place: str) -> None:
+        """Note that a target was notified of everything up to a place."""
         self._told[target] = place

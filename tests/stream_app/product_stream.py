@@ -83,13 +83,13 @@ class ProductSource(OneSource):
 
         async def inside() -> None:
             closer = self.closer()
-            await closer.open()
+            await closer.reconcile()
             ingest = self.ingest()
             self.clock.set_bin(bin)
             while await ingest.step():
                 pass
             await closer.close_due()
-            await closer.publish_witnessed()
+            await closer.publisher.publish()
 
         asyncio.run(inside())
 

@@ -144,7 +144,7 @@ def test_a_cut_never_takes_the_time_from_a_question_of_before_the_log_was_asked(
     with closing(OneSource(tmp_path, strategy_of(design_of((2, 3))))) as one:
 
         async def run() -> list[Cut]:
-            await one.closer().open()
+            await one.closer().reconcile()
             await one.ingest().step()
             store = HeldClock(one.store)
             clock, source = SharedClock(store), one.source()

@@ -46,9 +46,9 @@ def test_a_stream_that_begins_at_an_epoch_s_edge_is_asked_about(
     )
 
     async def begin_both() -> None:
-        await one.closer(first).open()
+        await one.closer(first).reconcile()
         with pytest.raises(OperatorError, match=r"streams\.b\.privacy\.accept is missing.* cost epsilon 30;"):
-            await one.closer(second).open()
+            await one.closer(second).reconcile()
         assert [stream for stream, _, _ in await one.reserved()] == ["a"]
 
     asyncio.run(begin_both())

@@ -56,5 +56,5 @@ def grown(copy: StreamView | None, growth: Growth) -> StreamView:
     if copy.shown != growth.state:
         copy.extend(growth.state, growth.blocks)
     if growth.statement is not None and growth.statement != copy.statement:
-        copy.state(growth.statement)
+        copy.set_statement(growth.statement)
     return copy

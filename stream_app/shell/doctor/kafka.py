@@ -9,7 +9,14 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from stream_app.config import Settings, StreamSettings, TopicSettings
-from stream_app.kafka_cluster import Cluster, TopicFacts, answers, check_keeps_records, reach, topic_facts
+from stream_app.kafka_cluster import (
+    Cluster,
+    TopicFacts,
+    check_keeps_records,
+    reach,
+    topic_facts,
+    translating_errors,
+)
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor.findings import Finding, sampled
 from stream_app.sources.decode import Decoded, TimeField
@@ -133,7 +140,7 @@ def _sampled(
 async def _newest(cluster: Cluster, topic: str, facts: TopicFacts) -> list[ConsumerRecord]:
     """Return some of the newest committed records of each partition, without those that have no value."""
     consumer = AIOKafkaConsumer(isolation_level="read_committed", **cluster.client())
-    with answers(cluster):
+    with translating_errors(cluster):
         await consumer.start()
         try:
             partitions = [TopicPartition(topic, number) for number in range(facts.partitions)]

@@ -79,11 +79,11 @@ def test_growth_holds_only_what_the_copy_lacks(kind: Kind) -> None:
 def test_copy_says_what_the_ledger_says_now() -> None:
     kind = KINDS["tree anticipating"]
     view = two_epochs(kind, SeededNoise(3), strategy_of(kind))
-    view.state(statement("file:a", ()))
+    view.set_statement(statement("file:a", ()))
     copy = sent(None, view, None)
     assert copy.private == view.private is True
     bare = Statement("file:a", "event", "add-remove", Fraction(100), False, ())
-    view.state(bare)
+    view.set_statement(bare)
     copy = sent(copy, view, view.shown)
     assert (copy.statement, copy.private) == (bare, False)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stream_app.core.alerts.rules import Rule, parse_condition
-from stream_app.loops.alert_delivery import tell_waiting
+from stream_app.loops.alert_delivery import send_waiting
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.ports.alerts import NotDelivered
 from tests.models.memory import MemoryStore
@@ -130,8 +130,8 @@ class Flaky:
         self.taken: list[str] = []
         self._calls = itertools.count()
 
-    async def tell(self, told: Mapping[str, Any]) -> None:
-        self.taken.append(told["key"])
+    async def send(self, transition: Mapping[str, Any]) -> None:
+        self.taken.append(transition["key"])
         if next(self._calls) % 2 == 0:
             raise NotDelivered("it died")
 
@@ -142,15 +142,15 @@ class Flaky:
 def test_every_transition_is_sent_in_order_at_least_once() -> None:
     async def run() -> None:
         store, target = MemoryAlertStore(), Flaky()
-        await store.told(target.name)
+        await store.register(target.name)
         await store.commit("clicks", None, 1, {}, [{"key": str(number)} for number in range(20)])
         for _ in range(100):
             try:
-                if not await tell_waiting(store, target):
+                if not await send_waiting(store, target):
                     break
             except NotDelivered:
                 continue
         assert list(dict.fromkeys(target.taken)) == [str(number) for number in range(20)]
-        assert len(target.taken) == 40  # each was told twice: once without an answer
+        assert len(target.taken) == 40  # each was sent twice: once without an answer
 
     asyncio.run(run())

@@ -76,7 +76,7 @@ async def count_events(one: OneSource, until_bin: int) -> None:
 def test_nothing_is_visible_before_its_public_instant(one: OneSource) -> None:
     async def close() -> None:
         closer = one.closer()
-        await closer.open()
+        await closer.reconcile()
         await count_events(one, 103)
         assert await closer.close_due() == (103, True)
         reader = one.store.reader()
@@ -84,7 +84,7 @@ def test_nothing_is_visible_before_its_public_instant(one: OneSource) -> None:
         assert public is not None
         assert public.visible_seq == 0
         assert len(await one.witness.rows(STREAM, 0)) == 3
-        await closer.publish_witnessed()
+        await closer.publisher.publish()
         assert [seq for seq, _ in await reader.rows(STREAM, 0, 10)] == [1, 2, 3]
 
     asyncio.run(close())
@@ -113,12 +113,12 @@ def test_a_missed_public_instant_waits_for_the_next(one: OneSource, late_us: lis
 
     async def publish() -> int:
         times: list[int] = []
-        publisher = one.closer(wall=BusyWall())._publisher
+        publisher = one.closer(wall=BusyWall()).publisher
 
         async def note() -> None:
             times.append(1)
 
-        publisher.show_released = note  # type: ignore[method-assign]
+        publisher.publish = note  # type: ignore[method-assign]
         with contextlib.suppress(asyncio.CancelledError):
             await publisher.run(Outage(logging.getLogger(__name__), "closer"), lambda: False)
         return len(times)
@@ -138,16 +138,16 @@ def test_a_visible_row_was_witnessed_before(one: OneSource) -> None:
 
     async def close() -> None:
         closer = one.closer(witness=Full())
-        await closer.open()
+        await closer.reconcile()
         await count_events(one, 101)
         with pytest.raises(OSError, match="No space"):
             await closer.close_due()
-        await closer.publish_witnessed()
+        await closer.publisher.publish()
         assert len(await one.store.rows(STREAM, 0, 10)) == 1
         assert await one.store.reader().rows(STREAM, 0, 10) == []
         healed = one.closer()
-        await healed.open()
-        await healed.publish_witnessed()
+        await healed.reconcile()
+        await healed.publisher.publish()
         assert len(await one.store.reader().rows(STREAM, 0, 10)) == 1
 
     asyncio.run(close())
@@ -158,7 +158,7 @@ def test_a_release_whose_reply_is_lost_is_never_noised_twice(one: OneSource, eff
     async def close() -> None:
         store = Watched(one.store, "release", effect)
         closer = one.closer(store=store)
-        await closer.open()
+        await closer.reconcile()
         await count_events(one, 102)
         with pytest.raises(ConnectionError):
             await closer.close_due()
@@ -177,7 +177,7 @@ def test_two_closers_release_each_bin_once(one: OneSource) -> None:
 
     async def close() -> None:
         rival = one.closer()
-        await rival.open()
+        await rival.reconcile()
 
         class Rivalled(Watched):
             async def release(self, stream: str, release: Release) -> Reply:
@@ -185,7 +185,7 @@ def test_two_closers_release_each_bin_once(one: OneSource) -> None:
                 return await self._store.release(stream, release)
 
         closer = one.closer(store=Rivalled(one.store))
-        await closer.open()
+        await closer.reconcile()
         await count_events(one, 103)
         assert await closer.close_due() == (103, True)
         rows = await one.store.rows(STREAM, 0, 10)
@@ -198,7 +198,7 @@ def test_two_closers_release_each_bin_once(one: OneSource) -> None:
 def test_a_bin_waits_for_every_partition(one: OneSource) -> None:
     async def close() -> None:
         closer = one.closer()
-        await closer.open()
+        await closer.reconcile()
         one.append(100)
         one.clock.set_bin(102)
         assert await closer.close_due() == (100, False)
@@ -211,7 +211,7 @@ def test_a_bin_waits_for_every_partition(one: OneSource) -> None:
 def test_a_running_closer_notices_a_store_that_was_set_back(one: OneSource) -> None:
     async def close() -> None:
         closer = one.closer()
-        await closer.open()
+        await closer.reconcile()
         backup = one.store.copy()
         await count_events(one, 102)
         await closer.close_due()
@@ -231,7 +231,7 @@ def test_bins_close_and_appear_by_themselves(one: OneSource) -> None:
 
     async def live() -> list[int]:
         closer = one.closer()
-        await closer.open()
+        await closer.reconcile()
         loops = [asyncio.create_task(closer.run()), asyncio.create_task(one.ingest().run())]
         for bin in (100, 101, 102):
             one.append(bin, bin)
@@ -282,7 +282,7 @@ class Replay:
         pipeline = Pipeline.over(ports, [stream], start="latest")
         try:
             [closer] = pipeline.closers
-            state = await closer.open()
+            state = await closer.reconcile()
             clock.start_at((state.released_bin + 1) * BIN_US)
             await pipeline.run()
         finally:

@@ -50,7 +50,7 @@ class Between:
 
 def test_events_fall_into_their_bins(one: OneSource) -> None:
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         one.append(100, 100.5, 101)
         ingest = one.ingest()
         assert await ingest.step() == 3
@@ -64,7 +64,7 @@ def test_events_fall_into_their_bins(one: OneSource) -> None:
 
 def test_a_late_event_falls_into_the_first_bin_that_is_not_cut(one: OneSource) -> None:
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         ingest = one.ingest()
         one.append(100)
         one.clock.set_bin(102.5)
@@ -82,7 +82,7 @@ def test_late_events_can_be_refused(one: OneSource, late: str, letters: list[str
     one.strategies = (replace(strategy, declared=changed(strategy.declared, late=late)),)
 
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         ingest = one.ingest()
         one.clock.set_bin(101)
         await ingest.step()
@@ -97,7 +97,7 @@ def test_late_events_can_be_refused(one: OneSource, late: str, letters: list[str
 
 def test_broken_and_early_events_are_dead_letters(one: OneSource) -> None:
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         one.append(99.9, 100)
         with one.path.open("ab") as file:
             file.write(b'{"at": null}\nnonsense\n')
@@ -119,7 +119,7 @@ def test_a_refused_record_has_one_letter_per_stream_however_often_it_is_read(one
 
     async def count() -> None:
         for strategy in (*one.strategies, second):
-            await one.closer(strategy, accept="measured again").open()
+            await one.closer(strategy, accept="measured again").reconcile()
         one.append(99, 100)
         with one.path.open("ab") as file:
             file.write(b"nonsense\n")
@@ -152,7 +152,7 @@ def test_an_event_from_the_future_holds_up_nothing(one: OneSource) -> None:
     """The cut that contains it decides whether it is too far ahead; what is behind it counts at once."""
 
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         ingest = one.ingest()
         one.append(100, 103, 100)
         await ingest.step()
@@ -173,7 +173,7 @@ def test_a_late_cut_accepts_what_was_set_aside(one: OneSource) -> None:
     """The worker stands still across closing instants: what its cut contains may have arrived after them."""
 
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         ingest = one.ingest()
         one.append(100, 103, 103, 104, 105)
         await ingest.step()
@@ -191,7 +191,7 @@ def test_a_stall_around_the_question_where_the_log_ends(one: OneSource, stall: s
     """On-time records that arrive while the process stands still are neither late nor from the future."""
 
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         counting = one.ingest()
         one.append(100)
         await counting.step()
@@ -232,7 +232,7 @@ def test_a_slice_waits_for_a_cut_that_is_due(one: OneSource) -> None:
             return await self._store.take_cuts(*args)
 
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         one.append(100)
         ingest = one.ingest(Slow(one.store, "", None))
         await ingest.step()
@@ -249,7 +249,7 @@ def test_a_read_that_takes_long_moves_no_cut(one: OneSource) -> None:
     """A record that holds up reading and decoding must not move a record of somebody else's."""
 
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         counting = one.ingest()
         one.append(100)
         await counting.step()
@@ -286,7 +286,7 @@ def test_a_read_that_takes_long_moves_no_cut(one: OneSource) -> None:
 
 def test_two_workers_count_each_event_once(one: OneSource) -> None:
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         one.append(100, 101)
         second = one.ingest()
 
@@ -316,7 +316,7 @@ def test_a_lost_reply_neither_loses_nor_doubles(one: OneSource, effect: bool) ->
             raise ConnectionError("the reply was lost")
 
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         one.append(100, 101)
         ingest = one.ingest(Lossy(one.store, "apply", True))
         with pytest.raises(ConnectionError):
@@ -344,7 +344,7 @@ def test_many_cells_are_applied_in_parts(one: OneSource, monkeypatch: pytest.Mon
             return await self._store.apply(stream, change)
 
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         one.clock.set_bin(107)
         one.append(100, 101, 102, 100, 103, 104, 104)
         await one.ingest(Counting(one.store, "", None)).step()
@@ -358,11 +358,11 @@ def test_streams_of_one_source_keep_their_own_positions(one: OneSource) -> None:
     wide = strategy_of(stream="wide", bin_us=2 * BIN_US)
 
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         one.append(100, 101)
         await one.ingest().step()
         one.strategies = (*one.strategies, wide)
-        await one.closer(wide, accept="measured again").open()
+        await one.closer(wide, accept="measured again").reconcile()
         one.append(101)
         ingest = one.ingest()
         assert await ingest.step() == 3  # from the start of the newer stream
@@ -375,7 +375,7 @@ def test_streams_of_one_source_keep_their_own_positions(one: OneSource) -> None:
 
 def test_a_stream_can_begin_at_the_end_of_the_log(one: OneSource) -> None:
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         one.append(100, 100)
         ingest = one.ingest(start="latest")
         await ingest.step()
@@ -396,7 +396,7 @@ def test_neither_errors_nor_logs_hold_a_position(one: OneSource, caplog: pytest.
         raise ConnectionError("gone")
 
     async def count() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         one.append(*[100] * 7919)
         running = asyncio.create_task(one.ingest(Between(one.store, "apply", refuse)).run())
 

@@ -75,7 +75,7 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterat
 async def release_until(one: OneSource, bin: int, **options: Any) -> None:
     """Count an event in each bin, release every bin before ``bin`` and show it."""
     closer = one.closer(**options)
-    await closer.open()
+    await closer.reconcile()
     while one.clock.now_us < bin * BIN_US:
         now_bin = one.clock.now_us // BIN_US
         one.append(now_bin)
@@ -85,7 +85,7 @@ async def release_until(one: OneSource, bin: int, **options: Any) -> None:
     while await ingest.step():
         pass
     await closer.close_due()
-    await closer.publish_witnessed()
+    await closer.publisher.publish()
 
 
 def lose(one: OneSource, how: str, backup: MemoryStore) -> None:
@@ -157,9 +157,9 @@ def test_an_api_that_looked_at_any_moment_follows(one: OneSource) -> None:
         lose(one, EMPTIED, one.store)
         await look(1)
         closer = one.closer()
-        await closer.open()
+        await closer.reconcile()
         await look(2)
-        await closer.publish_witnessed()
+        await closer.publisher.publish()
         await look(3)
         await release_until(one, 104)
         await replica.refresh()
@@ -252,7 +252,7 @@ def test_putting_back_may_be_interrupted_at_every_call(
         for call in range(1, 100):
             lose(one, how, backup)
             try:
-                await one.closer(store=_Dies(one.store, call, effect)).open()
+                await one.closer(store=_Dies(one.store, call, effect)).reconcile()
             except ConnectionError:
                 await release_until(one, 109)
             else:
@@ -289,7 +289,7 @@ def test_values_that_no_row_vouches_for_are_not_put_back(
         async def open_again_and_again() -> None:
             closer = one.closer()
             for _ in range(3):
-                await closer.open()
+                await closer.reconcile()
 
         asyncio.run(open_again_and_again())
         one.run_until(104)
@@ -315,14 +315,14 @@ def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(
         lose(one, EMPTIED, one.store)
         one.clock.set_bin(109)
         monkeypatch.setattr(FileSource, "kept_since_us", kept_since_us)
-        await one.closer(ledger=ledger).open()
+        await one.closer(ledger=ledger).reconcile()
         assert [(epoch, bin) for epoch, bin, _ in await one.epochs()] == [(0, 100), (2, 109)]
 
         async def start() -> None:
             """Ask what a start asks, though the new epoch has released nothing yet."""
             await compare(one.store, outside, SOURCE, await outside.entries())
             assert lost_measurement(await one.store.ledger(SOURCE), STREAM, 0) is None
-            await one.closer(ledger=ledger).open()
+            await one.closer(ledger=ledger).reconcile()
 
         for _ in range(2):
             await start()
@@ -336,7 +336,7 @@ def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(
         lose(one, EMPTIED, one.store)
         one.clock.set_bin(111)
         kept["since_us"] = 109 * BIN_US
-        await one.closer(ledger=ledger).open()
+        await one.closer(ledger=ledger).reconcile()
         assert (await one.epochs())[-1][:2] == (3, 111)
         await start()
 
@@ -356,6 +356,6 @@ def test_a_stream_that_only_the_ledger_outside_knows_does_not_begin_anew(
         with pytest.raises(
             OperatorError, match=r"knows that it measured .* \(epoch 0, from .*; restore both"
         ):
-            await one.closer(ledger=ledger).open()
+            await one.closer(ledger=ledger).reconcile()
 
     asyncio.run(run())

@@ -95,7 +95,7 @@ async def close_until(
     one.keys = keys or own
     closer = one.closer(store=store, noise=noise)
     one.keys = own
-    await closer.open()
+    await closer.reconcile()
     for now in range(one.clock.now_us // BIN_US, bin + 1):
         one.clock.set_bin(now)
         ingest = one.ingest()

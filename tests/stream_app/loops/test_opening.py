@@ -34,7 +34,7 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
 async def release_until(one: OneSource, bin: int) -> None:
     """Count an event in each bin and release every bin before ``bin``."""
     ingest, closer = one.ingest(), one.closer()
-    await closer.open()
+    await closer.reconcile()
     while one.clock.now_us < bin * 10_000_000:
         now_bin = one.clock.now_us // 10_000_000
         one.append(now_bin)
@@ -42,7 +42,7 @@ async def release_until(one: OneSource, bin: int) -> None:
         await ingest.step()
         await ingest.step()
         assert await closer.close_due() == (now_bin + 1, True)
-    await closer.publish_witnessed()
+    await closer.publisher.publish()
 
 
 def test_an_epoch_is_in_the_ledger_and_follows_the_one_before(one: OneSource) -> None:
@@ -76,7 +76,7 @@ def test_a_store_that_was_set_back_ends_the_epoch(one: OneSource) -> None:
         await release_until(one, 108)  # one epoch further
         seen = await one.witness.rows("visits", 0)
         one.store.restore(backup)
-        await one.closer().open()
+        await one.closer().reconcile()
         assert await one.epochs() == [(0, 100, 1), (1, 106, 7), (2, 108, 9)]
         # What was forgotten is in the ledger again.
         assert sorted(await one.reserved()) == [("visits", 0, 100), ("visits", 1, 106), ("visits", 2, 108)]
@@ -119,7 +119,7 @@ def test_another_chain_than_the_witness_s_is_left(one: OneSource) -> None:
         await blind.close_due()
         assert len(await one.store.rows("visits", 0, 10)) == 3
 
-        await one.closer().open()
+        await one.closer().reconcile()
         assert (await one.epochs())[-1] == (1, 103, 4)
         assert [row.seq for row in await one.witness.rows("visits", 0)] == [1, 2, 3]
         witnessed = [row[:2] for row in await one.witness.rows("visits", 0)]
@@ -142,9 +142,9 @@ def test_an_interrupted_opening_is_taken_up(one: OneSource) -> None:
 
     async def interrupted() -> None:
         with pytest.raises(ConnectionError):
-            await one.closer(store=Dying()).open()
+            await one.closer(store=Dying()).reconcile()
         one.clock.set_bin(103)
-        await one.closer().open()
+        await one.closer().reconcile()
         assert await one.epochs() == [(0, 100, 1)]
         assert await one.reserved() == [("visits", 0, 100)]
 
@@ -163,9 +163,9 @@ def test_an_interrupted_opening_is_taken_up(one: OneSource) -> None:
 )
 def test_another_declaration_is_refused_by_its_key(one: OneSource, changed: Strategy, named: str) -> None:
     async def change() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         with pytest.raises(OperatorError, match=named) as refusal:
-            await one.closer(changed).open()
+            await one.closer(changed).reconcile()
         assert "\n" not in str(refusal.value)
 
     asyncio.run(change())
@@ -182,8 +182,8 @@ def test_a_file_goes_on_from_its_state_directory(one: OneSource, began: str | No
     """Streams that began before state directories were known go on from any."""
 
     async def open_twice() -> None:
-        await one.closer(read_from(began)).open()
-        await one.closer(read_from("here")).open()
+        await one.closer(read_from(began)).reconcile()
+        await one.closer(read_from("here")).reconcile()
         assert await one.epochs() == [(0, 100, 1)]
 
     asyncio.run(open_twice())
@@ -193,9 +193,9 @@ def test_a_file_is_refused_from_another_state_directory(one: OneSource) -> None:
     """What that one calls the same file may be another, and positions in one mean nothing in the other."""
 
     async def open_twice() -> None:
-        await one.closer(read_from("here")).open()
+        await one.closer(read_from("here")).reconcile()
         with pytest.raises(OperatorError, match=r'whose file id holds "here" \(here "there"\)'):
-            await one.closer(read_from("there")).open()
+            await one.closer(read_from("there")).reconcile()
 
     asyncio.run(open_twice())
 
@@ -204,8 +204,8 @@ def test_a_running_stream_keeps_the_tree_it_began_with(one: OneSource) -> None:
     replanned = strategy_of(design_of((3, 2)))
 
     async def replan() -> None:
-        await one.closer().open()
-        await one.closer(replanned).open()
+        await one.closer().reconcile()
+        await one.closer(replanned).reconcile()
         state = await one.store.load("visits")
         assert state is not None
         assert Strategy.from_json(state.strategy).design.branching == (2, 3)
@@ -217,14 +217,14 @@ def test_a_stream_that_began_with_a_share_per_node_is_refused(one: OneSource) ->
     """Its intervals held less often than they said; the line says how to go on."""
 
     async def start() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         state = await one.store.load("visits")
         assert state is not None
         fields = json.loads(state.strategy)
         fields["design"] = json.dumps(json.loads(fields["design"]) | {"share_parts": "AAEC"})
         one.store._streams["visits"].strategy = json.dumps(fields).encode()
         with pytest.raises(OperatorError, match=r"visits: it began with a share .* another name$"):
-            await one.closer().open()
+            await one.closer().reconcile()
 
     asyncio.run(start())
 
@@ -233,13 +233,13 @@ def test_a_second_measurement_needs_words(one: OneSource) -> None:
     again = strategy_of(stream="again")
 
     async def measure_twice() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         with pytest.raises(OperatorError, match="already measured by visits"):
-            await one.closer(again).open()
+            await one.closer(again).reconcile()
         assert await one.store.load("again") is None
         assert await one.reserved() == [("visits", 0, 100)]
-        await one.closer(again, accept=ACCEPTED).open()
-        await one.closer(again).open()  # it runs: accepting was for the first time
+        await one.closer(again, accept=ACCEPTED).reconcile()
+        await one.closer(again).reconcile()  # it runs: accepting was for the first time
         assert ("again", 0, 100) in await one.reserved()
 
     asyncio.run(measure_twice())
@@ -250,7 +250,7 @@ def test_the_witness_of_another_strategy_is_refused(one: OneSource) -> None:
         await release_until(one, 102)
         one.store.restore(MemoryStore())
         with pytest.raises(OperatorError, match="releases of another strategy"):
-            await one.closer(strategy_of(grace_us=5)).open()
+            await one.closer(strategy_of(grace_us=5)).reconcile()
 
     asyncio.run(foreign())
 
@@ -259,10 +259,10 @@ def test_the_place_of_an_epoch_in_the_ledger_is_taken(one: OneSource) -> None:
     """The stream's state was removed, its ledger was not: starting anew would measure for nothing."""
 
     async def taken() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         one.store._streams.clear()
         with pytest.raises(OperatorError, match="another measurement in the place of"):
-            await one.closer(strategy_of(grace_us=5)).open()
+            await one.closer(strategy_of(grace_us=5)).reconcile()
 
     asyncio.run(taken())
 

@@ -68,14 +68,14 @@ async def run_until(one: OneSource, bin: int, store: Any = None) -> None:
     """Count ``number % 5`` events in each bin and release all before ``bin``; each bin has a new worker."""
     while (now := one.clock.now_us // BIN_US) < bin:
         closer = one.closer(store=store)
-        await closer.open()
+        await closer.reconcile()
         one.append(*[now] * (now % 5))
         one.clock.set_bin(now + 1)
         ingest = one.ingest()
         await ingest.step()
         await ingest.step()
         await closer.close_due()
-        await closer.publish_witnessed()
+        await closer.publisher.publish()
 
 
 def true_count(start: int, stop: int) -> int:
@@ -314,12 +314,12 @@ def noisy_view(directory: Path, kind: ReleaseKind, epochs: int) -> StreamView:
 
     async def run(one: OneSource) -> StreamView:
         closer, ingest = one.closer(), one.ingest()
-        await closer.open()
+        await closer.reconcile()
         one.clock.set_bin(FIRST_BIN + epochs * EPOCH + 2)
         await ingest.step()
         await ingest.step()
         await closer.close_due()
-        await closer.publish_witnessed()
+        await closer.publisher.publish()
         return await view_of(one.store)
 
     with closing(OneSource(directory, over_epochs(Fraction(1, 2), kind))) as one:

@@ -103,11 +103,10 @@ def test_rows_reach_a_public_witness_at_public_instants_only(one: SharedSource) 
         closer = worker(one, "a")
         await count_to(one, closer, FIRST_BIN + 2, FIRST_BIN)
         await closer.close_due()
-        await closer.publish_witnessed()
         assert await one.released() == {FIRST_BIN: 1, FIRST_BIN + 1: 0}
         assert witnessed(one) == []
         assert (await visible(one)) == 0
-        await closer.show_released()
+        await closer.publisher.publish()
         assert witnessed(one) == [(0, FIRST_BIN), (0, FIRST_BIN + 1)]
         assert (await visible(one)) == 2
 
@@ -130,10 +129,10 @@ def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: SharedSource) 
         await asyncio.sleep(0.06)
         await second.agree()
         with pytest.raises(ConnectionError, match="fenced"):
-            await first._publisher._write()
+            await first.publisher._write()
         assert not await first._leadership.leads()
         await second.close_due()
-        await second.show_released()
+        await second.publisher.publish()
         assert witnessed(one) == [(0, FIRST_BIN)]
         assert one.witness.claims == 2
 
@@ -148,7 +147,7 @@ def test_a_second_worker_waits_until_the_closing_one_has_ended_the_epoch(one: Sh
         await count_to(one, leader, FIRST_BIN + 1, FIRST_BIN)
         backup = one.store.copy()
         await leader.close_due()
-        await leader.show_released()
+        await leader.publisher.publish()
         await follower.agree()
         one.store.restore(backup)
         waiting = asyncio.ensure_future(follower.agree())

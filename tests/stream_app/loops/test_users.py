@@ -37,7 +37,7 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
 async def binned(one: OneSource, events: list[Event], step_every: int = 3) -> Counter[int]:
     """Let events arrive and bins close; return the exact counts of all bins."""
     ingest, closer = one.ingest(), one.closer()
-    await closer.open()
+    await closer.reconcile()
     for bin in range(100, LAST + 1):
         arriving = [(time, user) for time, arrival, user in events if arrival == bin]
         for start in range(0, len(arriving), step_every):
@@ -97,7 +97,7 @@ def test_after_a_restored_backup_the_epoch_fills_its_window(one: OneSource) -> N
 
     async def set_back() -> None:
         ingest, closer = one.ingest(), one.closer()
-        await closer.open()
+        await closer.reconcile()
         backup = one.store.copy()
         for bin in range(100, 103):
             one.append_of((bin, "ann"))
@@ -105,9 +105,9 @@ def test_after_a_restored_backup_the_epoch_fills_its_window(one: OneSource) -> N
             await ingest.step()
             await ingest.step()
             await closer.close_due()
-        await closer.publish_witnessed()
+        await closer.publisher.publish()
         one.store.restore(backup)
-        await one.closer().open()
+        await one.closer().reconcile()
         assert await one.epochs() == [(0, 100, 1), (1, 103, 4)]
         await binned_on(one, 103)
         assert await one.epochs() == [(0, 100, 1), (1, 103, 4), (2, 106, 7)]
@@ -150,7 +150,7 @@ def test_epochs_come_back_as_they_were_however_often_the_store_is_lost(one: OneS
 async def release_until(one: OneSource, bin: int) -> None:
     """Count an event in each bin, release every bin before ``bin`` and show it."""
     closer = one.closer()
-    await closer.open()
+    await closer.reconcile()
     while one.clock.now_us < bin * BIN_US:
         now_bin = one.clock.now_us // BIN_US
         one.append_of((now_bin, "ann"))
@@ -160,7 +160,7 @@ async def release_until(one: OneSource, bin: int) -> None:
     while await ingest.step():
         pass
     await closer.close_due()
-    await closer.publish_witnessed()
+    await closer.publisher.publish()
 
 
 async def records(one: OneSource) -> tuple[EpochRecord, ...]:
@@ -196,7 +196,7 @@ def test_epochs_add_up_in_the_ledger(one: OneSource) -> None:
 
 def test_another_key_stops_the_worker(one: OneSource) -> None:
     async def other_key() -> None:
-        await one.closer().open()
+        await one.closer().reconcile()
         one.append_of((100, "ann"))
         await one.ingest().step()
         one.append_of((100, "ann"))

@@ -247,7 +247,7 @@ def test_options_of_the_mechanism_are_used_told_and_fixed_for_the_streams_life(t
     for options, said in (({"branching": 2}, "3 when the stream began and is 2"), ({}, "began and is null")):
         other = one.closer(window_strategy("h_bar", Fraction(2), options=options))
         with pytest.raises(OperatorError, match=rf"value\.options.* was .*{said} now; put it back"):
-            asyncio.run(other.open())
+            asyncio.run(other.reconcile())
     one.close()
 
 
@@ -292,7 +292,7 @@ def test_a_slow_mechanism_holds_up_nothing_else(tmp_path: Path, monkeypatch: pyt
 
     async def close() -> None:
         closer = one.closer()
-        await closer.open()
+        await closer.reconcile()
         ingest = one.ingest()
         one.clock.set_bin(FIRST_BIN + 3)
         while await ingest.step():

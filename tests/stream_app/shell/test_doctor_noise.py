@@ -71,7 +71,7 @@ def opened(
     async def run(one: OneSource) -> None:
         store = RedisStore(url)
         try:
-            await one.closer(store=store).open()
+            await one.closer(store=store).reconcile()
             if lease_s:
                 assert await Lease(store, stream, "somebody else", lease_s).held()
         finally:

@@ -43,7 +43,7 @@ def sent(
 
     async def run() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-            await target("https://user:word@example.org:8443/secret?token=x", client).tell(
+            await target("https://user:word@example.org:8443/secret?token=x", client).send(
                 (told or TOLD) | {"kind": kind}
             )
 

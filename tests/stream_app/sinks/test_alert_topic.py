@@ -9,7 +9,7 @@ import pytest
 
 from deploy.ports import free_port
 from stream_app.kafka_cluster import Cluster
-from stream_app.loops.alert_delivery import tell_waiting
+from stream_app.loops.alert_delivery import send_waiting
 from stream_app.ports.alerts import NotDelivered
 from stream_app.sinks.alert_topic import TopicTarget, cloud_event
 from tests.brokers import Topic
@@ -59,7 +59,7 @@ def test_unreachable_cluster_is_tried_again() -> None:
     async def run() -> None:
         target = TopicTarget(Cluster(f"127.0.0.1:{port}"), "alerts")
         with pytest.raises(NotDelivered, match=str(port)):
-            await target.tell(TOLD)
+            await target.send(TOLD)
         await target.close()
 
     asyncio.run(run())
@@ -71,13 +71,13 @@ def test_waiting_transitions_are_sent_in_order_and_once(bootstrap_servers: str) 
 
     async def run() -> None:
         store, target = MemoryAlertStore(), TopicTarget(Cluster(bootstrap_servers), topic.name)
-        await store.told(target.name)
+        await store.register(target.name)
         await store.commit("a b", None, 1, {}, [TOLD | {"key": f"k{n}", "kind": kind} for n, kind in steps])
-        assert await tell_waiting(store, target) == 4
-        assert await tell_waiting(store, target) == 0
+        assert await send_waiting(store, target) == 4
+        assert await send_waiting(store, target) == 0
         await target.remind([TOLD])
         await target.close()
-        await target.tell(TOLD | {"key": "k9"})  # one that was closed opens again
+        await target.send(TOLD | {"key": "k9"})  # one that was closed opens again
         await target.close()
 
     steps = list(enumerate(["pending", "firing", "resolved", "inactive"]))
@@ -92,7 +92,7 @@ def test_a_topic_that_is_not_there_is_waited_for(bootstrap_servers: str) -> None
         target = TopicTarget(Cluster(bootstrap_servers), "nobody-made-this", answer_ms=1_000)
         try:
             with pytest.raises(NotDelivered):
-                await asyncio.wait_for(target.tell(TOLD), 60)
+                await asyncio.wait_for(target.send(TOLD), 60)
         finally:
             await target.close()
 
