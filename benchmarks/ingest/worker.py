@@ -71,9 +71,9 @@ def measure(
                 cwd=folder,
             )
         try:
-            assert redis.pid is not None
+            assert redis.process is not None
             first_look, last_look = asyncio.run(
-                _follow(redis.worker_url, worker, redis.pid, expected.total())
+                _follow(redis.worker_url, worker, redis.process.pid, expected.total())
             )
             peak_mb = _peak_mb(worker.pid)
             released = asyncio.run(_released_hours(redis.worker_url, first_us, bin_s))

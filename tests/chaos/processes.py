@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import shutil
 import signal
 import subprocess
@@ -180,9 +179,8 @@ class Deployment:
 
     def _kill_redis(self) -> list[Path]:
         """kill -9 Redis; return the files that it wrote."""
-        pid = self.redis.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        assert self.redis.process is not None
+        self.redis.process.kill()
         _until(lambda: not self.redis.running, "redis is gone")
         return [*(self.folder / "redis").glob("appendonly*")]
 

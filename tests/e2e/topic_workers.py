@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -70,8 +69,8 @@ class Cell:
 
     def kill_redis(self) -> None:
         """kill -9 of Redis; ``self.redis.restart()`` starts it over its file."""
-        assert self.redis.pid is not None
-        os.kill(self.redis.pid, signal.SIGKILL)
+        assert self.redis.process is not None
+        self.redis.process.kill()
         while self.redis.running:
             time.sleep(0.05)
 

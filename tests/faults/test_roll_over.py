@@ -130,8 +130,8 @@ def die_and_go_on(server: EmbeddedRedis, directory: Path, victim: Victim, call: 
     """Let one life end after a call took effect and another go on; return whether there was such a call."""
     stream, own = f"{victim}{call}", directory / str(call)
     own.mkdir()
-    assert server.pid is not None
-    status = work(server, own, stream, Death(victim, call, server.pid))
+    assert server.process is not None
+    status = work(server, own, stream, Death(victim, call, server.process.pid))
     if status == NO_SUCH_CALL:
         return False
     assert status == -9 if victim == "worker" else status in (0, 3)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import stat
 import subprocess
 import sys
@@ -38,7 +36,7 @@ if sys.argv[2] == "thread":
     starter.join()
 else:
     server.start()
-print(server.pid, flush=True)
+print(server.process.pid, flush=True)
 time.sleep(60)
 """
 
@@ -65,13 +63,13 @@ async def open_stream(server: EmbeddedRedis) -> None:
 
 async def count_until_killed(server: EmbeddedRedis, start: int) -> int:
     """Apply a record a time and kill the server meanwhile; return the last position acknowledged."""
-    assert server.pid is not None
+    assert server.process is not None
     position = start
     async with connected(server) as store:
         try:
             while True:
                 if position == start + 3:
-                    asyncio.get_running_loop().call_later(0.005, os.kill, server.pid, signal.SIGKILL)
+                    asyncio.get_running_loop().call_later(0.005, server.process.kill)
                 change = apply(position, position + 1, [(FIRST_BIN, position % WIDTH, 1)])
                 assert await store.apply(STREAM, change) == Reply.DONE
                 position += 1
@@ -142,7 +140,7 @@ def test_directory_has_one_service(tmp_path: Path) -> None:
     ):
         EmbeddedRedis(tmp_path).start()
     with EmbeddedRedis(tmp_path) as server:
-        assert server.pid is not None
+        assert server.running
 
 
 @pytest.mark.parametrize("started_by", ["thread", "main"])
@@ -159,7 +157,8 @@ def test_server_of_a_killed_service_makes_room_for_the_next(tmp_path: Path, star
         await_end(leftover)  # by itself, also when nobody comes after it
     with EmbeddedRedis(tmp_path) as server:
         asyncio.run(open_stream(server))
-        assert server.pid != leftover
+        assert server.process is not None
+        assert server.process.pid != leftover
     await_end(leftover)
 
 
@@ -215,9 +214,10 @@ def test_nothing_to_run_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_server_that_died_starts_again_at_the_same_address(tmp_path: Path) -> None:
     with EmbeddedRedis(tmp_path) as server:
         asyncio.run(open_stream(server))
-        url, dead = server.worker_url, server.pid
+        assert server.process is not None
+        url, dead = server.worker_url, server.process.pid
         acknowledged = asyncio.run(count_until_killed(server, 0))
-        await_end(dead or 0)
+        await_end(dead)
         await_reaped(server)
         server.restart()
         assert server.running
