@@ -42,7 +42,10 @@ class PublicReader(Protocol):
     async def tile_rows(
         self, stream: str, epoch: int, table: str, first: int, count: int, width: int
     ) -> Int64Array:
-        """Return ``count`` rows of a table, starting at row ``first``, shape (count, width)."""
+        """Return ``count`` visible rows of a table, starting at row ``first``, shape (count, width).
+
+        Raises: LookupError for a stream never opened; ValueError for rows that are not visible.
+        """
         ...
 
     async def news(

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stream_app.core.alerts.states import KEPT_FOR_READERS, for_readers
+from stream_app.ports.alerts import AlertStore
 from stream_app.state.connection import batch, connect, script, transaction
 from stream_app.state.keys import ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD, transitions_key
 
 KEPT_TRANSITIONS = 10_000
 
 
-class RedisAlertStore:
+class RedisAlertStore(AlertStore):
     """``AlertStore`` in Redis, for a user that may write the keys of alerts only.
 
     Raises (every method): OSError if Redis does not answer or refuses.
@@ -27,7 +28,6 @@ class RedisAlertStore:
         await self._redis.aclose()
 
     async def load(self) -> tuple[dict[str, bytes], dict[str, int]]:
-        """Return the states by rule, and by stream the last release that was evaluated."""
         states, decided = await transaction(
             self._redis, [("HGETALL", ALERT_STATES), ("HGETALL", ALERT_DECIDED)]
         )
@@ -44,7 +44,6 @@ class RedisAlertStore:
         states: Mapping[str, bytes],
         transitions: Sequence[Mapping[str, Any]],
     ) -> bool:
-        """Store the decisions up to ``seq``; return False, without change, if ``before`` is not the last."""
         shown = [for_readers(one) for one in transitions[-KEPT_FOR_READERS:]]
         told = [json.dumps(one, separators=(",", ":")) for one in (*transitions, *shown)]
         pairs = [part for name, text in states.items() for part in (name, text)]
@@ -59,13 +58,11 @@ class RedisAlertStore:
         return reply == b"done"
 
     async def transitions(self, after: str, limit: int) -> list[tuple[str, bytes]]:
-        """Return the transitions after a place in the outbox, in order, each with its place."""
         start = f"({after}" if after else "-"
         [entries] = await batch(self._redis, [("XRANGE", ALERT_OUTBOX, start, "+", "COUNT", limit)])
         return [(place.decode(), fields[b"transition"]) for place, fields in entries]
 
     async def register(self, target: str) -> str:
-        """Return the place up to which a target was notified; a new target starts at the current end."""
         [place] = await batch(self._redis, [("HGET", ALERT_TOLD, target)])
         if place is not None:
             return str(place.decode())
@@ -75,5 +72,4 @@ class RedisAlertStore:
         return end
 
     async def acknowledge(self, target: str, place: str) -> None:
-        """Note that a target was notified of everything up to a place."""
         await batch(self._redis, [("HSET", ALERT_TOLD, target, place)])

@@ -7,32 +7,27 @@ percent-encoded, so none can imitate another part of a key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 from stream_app.core.bounding import UserShard
 from stream_app.core.kinds.tables import OVER_EPOCHS, PUBLISHED, WINDOWS
 from stream_app.core.records import TileKey
+from stream_app.core.tiles import TileSlice
 
 PUBLIC_PATTERN = "dp:*:pub:*"
 # The numbers in tile names for tables that are not a level of the tree.
 _NUMBERED = {PUBLISHED: "-1", WINDOWS: "-2", OVER_EPOCHS: "-3"}
 
 
-@dataclass(frozen=True, slots=True)
-class KeyKind:
-    """One row of the table of keys: ``name`` is the part after the tag, with variable <parts>."""
+class KeyKind(NamedTuple):
+    """One row of the table of keys."""
 
-    name: str
+    name: str  # the part after the tag, with variable <parts>
     type: str
     writer: str  # the script that writes it
     lifetime: str
     meaning: str
-
-    @property
-    def public(self) -> bool:
-        """Whether the API's user may read the key."""
-        return self.name.startswith("pub:")
 
 
 TABLE = (
@@ -64,10 +59,7 @@ TABLE = (
     KeyKind("sec:noise", "hash", "write_noise", "until released", "nonce:page: encrypted noise drawn ahead"),
     KeyKind("sec:lease", "string", "hold", "milliseconds", "the worker that closes the stream now"),
     KeyKind("sec:operator_counts", "hash", "count_for_operator", "the stream's", "reason: records"),
-)  # fmt: skip
-
-# Keys that belong to no stream, each with its own tag.
-GLOBAL_TABLE = (
+    # Keys that belong to no stream, each with its own tag.
     KeyKind("pub:ledger", "hash", "reserve", "the source's", "stream:epoch: 'number entry'; tag: the source"),
     KeyKind("pub:names", "set", "open_epoch", "the store's", "names of streams; tag: streams"),
     KeyKind("pub:states", "hash", "decide_alerts", "the store's", "rule: its state; tag: !alerts"),
@@ -131,12 +123,17 @@ class StreamKeys:
         table = _NUMBERED.get(key.table, key.table)
         return f"{self._public}:tile:{key.epoch}:{table}:{key.row_block}:{key.cell_block}"
 
+    def reading(self, part: TileSlice) -> tuple[str, str, int, int]:
+        """Return the command that reads a part of a tile."""
+        last_byte = part.offset_bytes + part.length_bytes - 1
+        return "GETRANGE", self.tile(part.key), part.offset_bytes, last_byte
+
     def cuts(self, partition: str) -> str:
         """Return the name of a partition's list of cuts."""
         return f"{self._secret}:cuts:{_plain(partition)}"
 
     def ahead(self, partition: str) -> tuple[str, str, str]:
-        """Return the keys of a partition's records set aside: counts, places, and places of refused ones."""
+        """Return the names for a partition's records set aside: counts, places, places of refused records."""
         plain = _plain(partition)
         return (
             f"{self._secret}:ahead:{plain}",
@@ -145,11 +142,11 @@ class StreamKeys:
         )
 
     def users(self, window: int) -> str:
-        """Return the name of the hash of how many records of each user count in a window."""
+        """Return the name of the hash that holds how many records of each user count in a window."""
         return f"{self._secret}:users:{window}"
 
     def untallied_shard(self, shard: UserShard) -> str:
-        """Return the name of the hash that holds a bin's records of some users, each user's by cell."""
+        """Return the name of the hash that holds the records of some users in a bin, by user and cell."""
         return f"{self._secret}:untallied:{shard.name}"
 
     def cells(self, bin: int) -> str:

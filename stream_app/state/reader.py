@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from dphist.arrays import Int64Array
 from stream_app.core.answered import Missing
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.strategy import Strategy
-from stream_app.core.tiles import TileGeometry, TileSlice, join_slices
+from stream_app.core.tiles import TileGeometry, join_slices
 from stream_app.core.visible import visible_epochs, visible_rows
-from stream_app.ports.reader import News
+from stream_app.ports.reader import News, PublicReader
 from stream_app.state.codec import decode_epochs, decode_ledger, decode_rows
 from stream_app.state.connection import batch, connect, transaction
 from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, ledger_key, transitions_key
 from stream_app.state.round_trips import Command
 
 
-class RedisReader:
-    """``PublicReader`` over Redis: visible releases only.
+class RedisReader(PublicReader):
+    """``PublicReader`` over Redis: visible releases only; the protocol says what each method does.
 
     Args: url, of a user that may read the public keys.
     Raises (every method): OSError if Redis does not answer or refuses.
@@ -33,7 +34,6 @@ class RedisReader:
         await self._redis.aclose()
 
     async def streams(self) -> tuple[str, ...]:
-        """Return the names of all opened streams, sorted."""
         [members] = await batch(self._redis, [("SMEMBERS", STREAM_NAMES)])
         names = sorted(member.decode() for member in members)
         if not names:
@@ -42,7 +42,6 @@ class RedisReader:
         return tuple(name for name, exists in zip(names, opened, strict=True) if exists)
 
     async def public_state(self, stream: str) -> PublicState | None:
-        """Return strategy, epochs and the visible seq, read in one step; None for an unknown stream."""
         keys = StreamKeys(stream)
         strategy, epochs, visible = await transaction(self._redis, _state_of(keys))
         if strategy is None:
@@ -51,14 +50,12 @@ class RedisReader:
         return PublicState(strategy, visible_epochs(decode_epochs(epochs), visible_seq), visible_seq)
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
-        """Return the visible seq of each stream; 0 if nothing is visible."""
         if not streams:
             return []
         seqs = await batch(self._redis, [("GET", StreamKeys(stream).visible) for stream in streams])
         return [int(seq or 0) for seq in seqs]
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
-        """Return visible rows with seq > after_seq, in order."""
         keys = StreamKeys(stream)
         [visible] = await batch(self._redis, [("GET", keys.visible)])
         visible_seq = int(visible or 0)
@@ -71,10 +68,6 @@ class RedisReader:
     async def tile_rows(
         self, stream: str, epoch: int, table: str, first: int, count: int, width: int
     ) -> Int64Array:
-        """Return ``count`` visible rows of a table, starting at row ``first``, shape (count, width).
-
-        Raises: LookupError for a stream never opened; ValueError for rows that are not visible.
-        """
         state = await self.public_state(stream)
         if state is None:
             raise LookupError(f"stream {stream!r} was never opened")
@@ -82,17 +75,12 @@ class RedisReader:
         pieces = list(TileGeometry(width).slices(epoch, table, first, count))
         if not pieces:
             return join_slices(count, width, iter(()))
-        ranges = [_range_of(StreamKeys(stream), piece) for piece in pieces]
-        return join_slices(count, width, zip(pieces, await batch(self._redis, ranges), strict=True))
+        held = await batch(self._redis, [*map(StreamKeys(stream).reading, pieces)])
+        return join_slices(count, width, zip(pieces, held, strict=True))
 
     async def news(
         self, stream: str, state: PublicState, after_seq: int, wanted: Sequence[Missing]
     ) -> News | None:
-        """Return rows after ``after_seq`` and rows of tables, up to what a state shows, read in one step.
-
-        Returns: None if the stream has another strategy or other epochs by now, or shows less.
-        Raises: ValueError for rows of tables that the state does not show.
-        """
         keys, widths = StreamKeys(stream), self._strategy(state.strategy).kind.tables
         for want in wanted:
             self._check_visible(state, want)
@@ -102,7 +90,7 @@ class RedisReader:
             [
                 *_state_of(keys),
                 ("XRANGE", keys.chain, f"{after_seq + 1}-0", f"{state.visible_seq}-0"),
-                *(_range_of(keys, piece) for of_table in pieces for piece in of_table),
+                *map(keys.reading, chain.from_iterable(pieces)),
             ],
         )
         shown = visible_epochs(decode_epochs(epochs), state.visible_seq)
@@ -129,29 +117,20 @@ class RedisReader:
         return self._strategies[text]
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
-        """Return every measurement of a source, oldest first."""
         [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
         return decode_ledger(fields)
 
     async def alerts(self) -> dict[str, bytes]:
-        """Return the state of every rule, by its name."""
         [states] = await batch(self._redis, [("HGETALL", ALERT_STATES)])
         return {name.decode(): text for name, text in states.items()}
 
     async def transitions(self, stream: str) -> list[bytes]:
-        """Return the last transitions of a stream's rules, oldest first; empty if none are kept."""
         [entries] = await batch(self._redis, [("XRANGE", transitions_key(stream), "-", "+")])
         return [fields[b"transition"] for _, fields in entries]
 
     async def ping(self) -> None:
-        """Raise OSError if Redis cannot be read."""
         await batch(self._redis, [("PING",)])
 
 
 def _state_of(keys: StreamKeys) -> list[Command]:
     return [("GET", keys.strategy), ("HGETALL", keys.epochs), ("GET", keys.visible)]
-
-
-def _range_of(keys: StreamKeys, piece: TileSlice) -> Command:
-    start = piece.offset_bytes
-    return "GETRANGE", keys.tile(piece.key), start, start + piece.length_bytes - 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -28,41 +29,12 @@ from stream_app.core.records import (
 )
 from stream_app.core.restored import Restored
 from stream_app.core.strategy import Strategy
+from stream_app.core.visible import invisible_slices
+from stream_app.ports import Store
+from stream_app.state import arguments, checks, codec
 from stream_app.state.append_only import AppendOnlyFile
-from stream_app.state.arguments import (
-    packed_ahead,
-    packed_cells,
-    packed_cuts,
-    packed_users,
-    targets_ahead,
-    tile_arguments,
-)
-from stream_app.state.checks import (
-    LARGEST_INTEGER,
-    LARGEST_TALLY_FIELDS,
-    LARGEST_TALLY_SHARDS,
-    check_apply,
-    check_cuts,
-    check_integers,
-    check_noise_page,
-    check_read,
-    check_release,
-    check_tally,
-)
-from stream_app.state.codec import (
-    add_cells,
-    decode_cuts,
-    decode_ledger,
-    decode_reply,
-    decode_rows,
-    decode_sealed_bin,
-    decode_shard,
-    decode_state,
-    encode_epoch,
-)
 from stream_app.state.connection import SameServer, batch, connect, script, transaction
-from stream_app.state.keys import CLOCK_MARK, StreamKeys, ledger_key
-from stream_app.state.opening import open_epoch
+from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
 from stream_app.state.round_trips import Argument
 from stream_app.state.row_values import with_values
 
@@ -70,8 +42,8 @@ _BINS_PER_READ = 1_000
 _NAMES_PER_SCAN = 5_000
 
 
-class RedisStore:
-    """``Store`` over one Redis, secrets included.
+class RedisStore(Store):
+    """``Store`` over one Redis, secrets included; the protocol says what each method does.
 
     Args: url, as redis-py takes it, of a user that may write public and secret keys.
     Raises (every method): OSError if Redis does not answer or refuses, or if a different server process
@@ -90,24 +62,20 @@ class RedisStore:
         await self._redis.aclose()
 
     async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
-        """Return the store's clock, and the latest time it has noted before."""
-        latest = LARGEST_INTEGER if latest_us is None else latest_us
+        latest = checks.LARGEST_INTEGER if latest_us is None else latest_us
         reply = await script("now")(self._redis, [CLOCK_MARK], [latest])
         now_us, mark_us = (reply or b"0 0").split()
         return int(now_us), int(mark_us)
 
     async def reserve(self, entry: LedgerEntry) -> Reply:
-        """Write a ledger entry once."""
         place = f"{entry.stream}:{entry.epoch}"
         return await self._reply("reserve", [ledger_key(entry.source)], [place, entry_to_json(entry)])
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
-        """Return every measurement of a source, oldest first."""
         [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
-        return decode_ledger(fields)
+        return codec.decode_ledger(fields)
 
     async def load(self, stream: str) -> StreamState | None:
-        """Return the stream's state, read in one step; None for a stream that was never opened."""
         keys = StreamKeys(stream)
         while True:
             names = self._partitions.get(stream, [])
@@ -129,10 +97,10 @@ class RedisStore:
             # The partitions are known only after the first read: read again, with their cuts.
             self._partitions[stream] = sorted(positions)
         partitions = {
-            name.decode(): PartitionState(int(positions[name]), int(base_bins[name]), decode_cuts(own))
+            name.decode(): PartitionState(int(positions[name]), int(base_bins[name]), codec.decode_cuts(own))
             for name, own in zip(names, cuts, strict=True)
         }
-        return decode_state(state, strategy, epochs, partitions)
+        return codec.decode_state(state, strategy, epochs, partitions)
 
     async def open_epoch(
         self,
@@ -143,34 +111,73 @@ class RedisStore:
         noise: StoredNoise | None = None,
         carried: bytes = b"",
     ) -> Reply:
-        """Open an epoch after the stream's last one, which ends at its released bin."""
-        return await open_epoch(self._redis, stream, strategy, record, head, noise, carried)
+        checks.check_epoch(record)
+        checks.check_noise(noise)
+        keys = StreamKeys(stream)
+        # Written first, because it is in another slot than the stream: readers skip names without a strategy.
+        await batch(self._redis, [("SADD", STREAM_NAMES, stream)])
+        before = ("-inf", f"({record.first_bin}")
+        while True:
+            bins, windows, shards, (seq, released_bin), visible, epochs, held = await transaction(
+                self._redis,
+                [
+                    ("ZRANGEBYSCORE", keys.open_bins, *before),
+                    ("ZRANGEBYSCORE", keys.open_windows, *before),
+                    ("ZRANGEBYSCORE", keys.untallied, *before),
+                    ("HMGET", keys.state, "seq", "released_bin"),
+                    ("GET", keys.visible),
+                    ("HGETALL", keys.epochs),
+                    ("GET", keys.strategy),
+                ],
+            )
+            invisible = []
+            if held:
+                known, running = codec.decode_epochs(epochs), Strategy.from_json(held)
+                invisible = invisible_slices(running, known, int(released_bin), int(visible or 0))
+            reply = await script("open_epoch")(
+                self._redis,
+                [
+                    *(keys.state, keys.strategy, keys.epochs, keys.visible, keys.chain, keys.open_bins),
+                    *(keys.noise, keys.open_windows, keys.untallied),
+                    *(keys.cells(int(bin)) for bin in bins),
+                    *(keys.users(int(window)) for window in windows),
+                    *(keys.untallied_shard(codec.decode_shard(name)) for name in shards),
+                    *(keys.tile(piece.key) for piece in invisible),
+                ],
+                [
+                    *(strategy, record.strategy_hash, record.epoch, codec.encode_epoch(record)),
+                    *(record.first_bin, record.first_bin + record.bins - 1, record.first_seq, head),
+                    *((noise.nonce, noise.pages) if noise else ("", 0)),
+                    carried,
+                    *(seq or "0", visible or "0", len(bins), len(windows), len(shards)),
+                    *(*bins, *windows, *shards),
+                    *(piece.offset_bytes for piece in invisible),
+                ],
+            )
+            if reply != b"again":
+                return codec.decode_reply(reply)
 
     async def write_noise(self, stream: str, nonce: str, page: int, data: bytes) -> None:
-        """Store an encrypted page once."""
-        check_noise_page(nonce, page, data)
+        checks.check_noise_page(nonce, page, data)
         await batch(self._redis, [("HSETNX", StreamKeys(stream).noise, f"{nonce}:{page}", data)])
 
     async def read_noise(self, stream: str, nonce: str, page: int) -> bytes | None:
-        """Return an encrypted page, or None. SECRET."""
         [data] = await batch(self._redis, [("HGET", StreamKeys(stream).noise, f"{nonce}:{page}")])
         return None if data is None else bytes(data)
 
     async def discard_noise(self, stream: str, kept: Sequence[str], nonce: str = "", spent: int = 0) -> None:
-        """Delete all noise except the kept nonces' and the running epoch's; its spent pages go too."""
         keys = StreamKeys(stream)
         await script("discard_noise")(self._redis, [keys.state, keys.noise], [nonce, spent, *kept])
 
     async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
-        """End the running epoch at its released bin."""
         keys = StreamKeys(stream)
         return await self._reply("end_epoch", [keys.state, keys.epochs], [epoch, expected_seq, reason])
 
     async def apply(self, stream: str, change: Apply) -> Reply:
-        """Add the deltas and move the position, or change nothing."""
-        check_apply(change)
+        checks.check_apply(change)
         keys = StreamKeys(stream)
-        targets, packed = packed_users(keys, change) if change.users else packed_cells(keys, change)
+        pack = arguments.packed_users if change.users else arguments.packed_cells
+        targets, packed = pack(keys, change)
         due_us = "" if change.due_us is None else change.due_us
         return await self._reply(
             "apply",
@@ -180,7 +187,7 @@ class RedisStore:
             ],
             [
                 *(change.strategy_hash, change.partition, change.expected, change.new, change.last_cut_bin),
-                *(due_us, *packed_ahead(change.ahead), *packed),
+                *(due_us, *arguments.packed_ahead(change.ahead), *packed),
             ],
         )
 
@@ -193,25 +200,23 @@ class RedisStore:
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
     ) -> Reply:
-        """Append cuts to a partition, and decide about its records that were set aside."""
-        check_cuts(expected_last_cut_bin, cuts)
+        checks.check_cuts(expected_last_cut_bin, cuts)
         keys = StreamKeys(stream)
-        packed, digest = packed_cuts(expected_last_cut_bin, cuts)
+        packed, digest = arguments.packed_cuts(expected_last_cut_bin, cuts)
         open_bin = cuts[0].open_bin
         while True:
             # Only a late cut accepts records that were set aside.
             late = open_bin > expected_last_cut_bin + 2
             newest_bin = open_bin + max_ahead_bins
             seen, names = await self._set_aside(keys.ahead(partition)[0], newest_bin) if late else (0, [])
-            targets = targets_ahead(keys, names)
-            given = [key for pair in targets.values() for key in pair]
+            targets = arguments.targets_ahead(keys, names)
             reply = await script("take_cuts")(
                 self._redis,
                 [
                     *(keys.state, keys.positions, keys.starts, keys.base_bins, keys.cuts(partition)),
                     *(keys.cut_calls, *keys.ahead(partition)),
                     *(keys.operator_counts, keys.open_bins, keys.untallied, keys.open_windows),
-                    *given,
+                    *chain.from_iterable(targets.values()),
                 ],
                 [
                     *(strategy_hash, partition, expected_last_cut_bin, digest, packed),
@@ -220,7 +225,7 @@ class RedisStore:
                 ],
             )
             if reply != b"again":
-                return decode_reply(reply)
+                return codec.decode_reply(reply)
 
     async def _set_aside(self, ahead: str, newest_bin: int) -> tuple[int, list[str]]:
         """Return how many records are set aside, and the names of those dated up to ``newest_bin``."""
@@ -241,12 +246,10 @@ class RedisStore:
         return [int(position) for position in positions]
 
     async def forget_refused(self, stream: str, partition: str, positions: Sequence[int]) -> None:
-        """Forget positions that ``refused_ahead`` returned. A repeated call forgets no other position."""
         await self._reply("forget_refused", [StreamKeys(stream).ahead(partition)[2]], list(positions))
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
-        """Create a partition's state at a start position, once."""
-        check_integers(position=position)
+        checks.check_integers(position=position)
         keys = StreamKeys(stream)
         return await self._reply(
             "start_partition",
@@ -255,53 +258,42 @@ class RedisStore:
         )
 
     async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:
-        """Seal the bins that all known and listed partitions allow; return the last sealed bin."""
-        check_integers(up_to_bin=up_to_bin)
+        checks.check_integers(up_to_bin=up_to_bin)
         keys = StreamKeys(stream)
-        arguments: list[Argument] = [strategy_hash, up_to_bin, *partitions]
-        return decode_sealed_bin(
-            stream, await script("seal")(self._redis, [keys.state, keys.base_bins], arguments)
-        )
+        given: list[Argument] = [strategy_hash, up_to_bin, *partitions]
+        sealed_bin = await script("seal")(self._redis, [keys.state, keys.base_bins], given)
+        return codec.decode_sealed_bin(stream, sealed_bin)
 
     async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
-        """Add some users' records that count to the cells of sealed bins."""
-        check_tally(max_events, up_to_bin)
+        checks.check_tally(max_events, up_to_bin)
         keys = StreamKeys(stream)
-        limits = ("LIMIT", 0, LARGEST_TALLY_SHARDS)
+        limits = ("LIMIT", 0, checks.LARGEST_TALLY_SHARDS)
         [names] = await batch(self._redis, [("ZRANGEBYSCORE", keys.untallied, "-inf", up_to_bin, *limits)])
-        shards = [decode_shard(name) for name in names]
+        shards = map(codec.decode_shard, names)
+        targets = [(keys.untallied_shard(one), keys.users(one.window), keys.cells(one.bin)) for one in shards]
         return await self._reply(
             "tally",
-            [
-                *(keys.state, keys.untallied, keys.operator_counts),
-                *(
-                    key
-                    for shard in shards
-                    for key in (keys.untallied_shard(shard), keys.users(shard.window), keys.cells(shard.bin))
-                ),
-            ],
-            [strategy_hash, up_to_bin, max_events, LARGEST_TALLY_FIELDS, ID_BYTES, *names],
+            [*(keys.state, keys.untallied, keys.operator_counts), *chain.from_iterable(targets)],
+            [strategy_hash, up_to_bin, max_events, checks.LARGEST_TALLY_FIELDS, ID_BYTES, *names],
         )
 
     async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
-        """Return exact counts of sealed and tallied bins, shape (bins, width). SECRET."""
         keys = StreamKeys(stream)
         sealed_bin, untallied = await batch(
             self._redis,
             [("HGET", keys.state, "sealed_bin"), ("ZCOUNT", keys.untallied, "-inf", last_bin)],
         )
-        check_read(last_bin, decode_sealed_bin(stream, sealed_bin), untallied)
+        checks.check_read(last_bin, codec.decode_sealed_bin(stream, sealed_bin), untallied)
         counts = np.zeros((max(last_bin - first_bin + 1, 0), width), dtype=np.int64)
         for start in range(0, len(counts), _BINS_PER_READ):
             rows = range(start, min(start + _BINS_PER_READ, len(counts)))
             bins = await batch(self._redis, [("HGETALL", keys.cells(first_bin + row)) for row in rows])
             for row, cells in zip(rows, bins, strict=True):
-                add_cells(counts[row], cells)
+                codec.add_cells(counts[row], cells)
         return counts
 
     async def release(self, stream: str, release: Release) -> Reply:
-        """Append rows and tiles, set head, seq and counter, delete the released cells; all or nothing."""
-        check_release(release)
+        checks.check_release(release)
         keys = StreamKeys(stream)
         bins = range(release.first_bin, release.last_bin + 1)
         return await self._reply(
@@ -316,14 +308,13 @@ class RedisStore:
                 *(release.strategy_hash, release.epoch, release.expected_seq, release.expected_head),
                 *(release.first_bin, release.last_bin, release.head, release.counter),
                 *release.rows,
-                *tile_arguments(release.tiles),
+                *arguments.tile_arguments(release.tiles),
             ],
         )
 
     async def put_back(self, stream: str, lost: Restored) -> Reply:
-        """Put back rows of earlier epochs from the witness; all or nothing."""
         keys, epoch = StreamKeys(stream), lost.epoch
-        record = encode_epoch(replace(epoch, last_bin=None, end_reason=None))
+        record = codec.encode_epoch(replace(epoch, last_bin=None, end_reason=None))
         return await self._reply(
             "put_back",
             [keys.state, keys.epochs, keys.chain, *(keys.tile(append.key) for append in lost.tiles)],
@@ -331,26 +322,22 @@ class RedisStore:
                 *(lost.strategy_hash, lost.after_seq, epoch.epoch, record),
                 *(str(epoch.last_bin), str(epoch.end_reason), len(lost.rows)),
                 *(part for numbered in lost.rows for part in numbered),
-                *tile_arguments(lost.tiles),
+                *arguments.tile_arguments(lost.tiles),
             ],
         )
 
     async def publish(self, stream: str, seq: int) -> None:
-        """Make released rows up to ``seq`` visible; a seq that is not released changes nothing."""
-        check_integers(seq=seq)
+        checks.check_integers(seq=seq)
         keys = StreamKeys(stream)
         await self._reply("publish", [keys.state, keys.visible], [seq])
 
     async def forget(self) -> None:
-        """Rewrite the append-only file without the values that were deleted before this call."""
         await self._log.forget()
 
     async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
-        """Take or keep the stream's lease for ``for_ms``; return whether ``owner`` holds it."""
         return await self._reply("hold", [StreamKeys(stream).lease], [owner, for_ms]) is Reply.DONE
 
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
-        """Add to a secret operator counter. A retry may count twice; no decision depends on it."""
         await batch(self._redis, [("HINCRBY", StreamKeys(stream).operator_counts, name, by)])
 
     async def operator_counts(self, stream: str) -> dict[str, int]:
@@ -359,19 +346,17 @@ class RedisStore:
         return {name.decode(): int(count) for name, count in fields.items()}
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
-        """Return released rows with seq > after_seq in order, visible or not."""
-        chain = StreamKeys(stream).chain
-        [entries] = await batch(self._redis, [("XRANGE", chain, f"{after_seq + 1}-0", "+", "COUNT", limit)])
-        return decode_rows(entries)
+        asked = ("XRANGE", StreamKeys(stream).chain, f"{after_seq + 1}-0", "+", "COUNT", limit)
+        [entries] = await batch(self._redis, [asked])
+        return codec.decode_rows(entries)
 
     async def witness_rows(
         self, stream: str, strategy: Strategy, after_seq: int, limit: int
     ) -> list[WitnessRow]:
-        """Return released rows, with their values if the rows do not hold them."""
         rows = await self.rows(stream, after_seq, limit)
         if strategy.kind.rows_hold_values or not rows:
             return [WitnessRow(seq, row) for seq, row in rows]
         return await with_values(self._redis, stream, strategy, rows)
 
     async def _reply(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-        return decode_reply(await script(name)(self._redis, keys, arguments))
+        return codec.decode_reply(await script(name)(self._redis, keys, arguments))

@@ -42,7 +42,10 @@ class _Asked:
             return
         try:
             pairs = zip(self.commands, replies, strict=True)
-            self.replies.set_result([_shaped(shapes, *pair) for pair in pairs])
+            shaped = [
+                shape(reply) if (shape := shapes.get(command[0])) else reply for command, reply in pairs
+            ]
+            self.replies.set_result(shaped)
         except Exception as failure:
             self.replies.set_exception(failure)
 
@@ -123,8 +126,3 @@ async def _reply(connection: AbstractConnection) -> Any:
         return await connection.read_response()
     except ResponseError as refusal:
         return refusal
-
-
-def _shaped(shapes: _Shapes, command: Command, reply: Any) -> Any:
-    shape = shapes.get(command[0])
-    return reply if shape is None else shape(reply)

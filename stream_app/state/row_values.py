@@ -26,22 +26,13 @@ async def with_values(
     [fields] = await batch(redis, [("HGETALL", keys.epochs)])
     epochs = decode_epochs(fields)
     try:
-        places = [place_of(epochs, row) for _, row in rows]
-        pieces = [
-            piece
-            for epoch, bin in places
+        commands = [
+            keys.reading(piece)
+            for epoch, bin in [place_of(epochs, row) for _, row in rows]
             for table_rows in rows_of_bin(strategy.kind, bin)
             for piece in table_rows.slices(epoch)
         ]
-        read = iter(
-            await batch(
-                redis,
-                [
-                    ("GETRANGE", keys.tile(p.key), p.offset_bytes, p.offset_bytes + p.length_bytes - 1)
-                    for p in pieces
-                ],
-            )
-        )
+        read = iter(await batch(redis, commands))
 
         def packed() -> list[WitnessRow]:
             return [witness_row(strategy, epochs, seq, row, lambda piece: next(read)) for seq, row in rows]

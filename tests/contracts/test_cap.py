@@ -12,7 +12,7 @@ import pytest
 
 from stream_app.core.bounding import counted, user_fields, user_ids
 from stream_app.core.records import Cut, Reply, StreamState, Users
-from stream_app.state import redis_store
+from stream_app.state import checks
 from stream_app.state.connection import execute
 from stream_app.state.round_trips import RoundTrips
 from tests.contracts.conftest import Stores
@@ -241,7 +241,7 @@ async def test_tallying_in_steps_gives_the_same_as_at_once(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, fields: int, shards: int
 ) -> None:
     """Each step works off whole shards, in the order of bins, and no more than it may."""
-    for module in (redis_store, memory_stream):
+    for module in (checks, memory_stream):
         monkeypatch.setattr(module, "LARGEST_TALLY_FIELDS", fields)
         monkeypatch.setattr(module, "LARGEST_TALLY_SHARDS", shards)
     await opened(stores)

@@ -21,7 +21,6 @@ from stream_app.state.connection import batch, connect, execute
 from stream_app.state.keys import (
     ALERT_PATTERN,
     CLOCK_MARK,
-    GLOBAL_TABLE,
     PUBLIC_PATTERN,
     STREAM_NAMES,
     TABLE,
@@ -74,8 +73,8 @@ OTHERS = [
 def kind_of(key: str) -> KeyKind:
     """Return the row of the table that a key belongs to."""
     name = key.split("}:", 1)[1]
-    fixed = [kind for kind in (*TABLE, *GLOBAL_TABLE) if name == kind.name]
-    varying = [k for k in (*TABLE, *GLOBAL_TABLE) if "<" in k.name and name.startswith(k.name.split("<")[0])]
+    fixed = [kind for kind in TABLE if name == kind.name]
+    varying = [kind for kind in TABLE if "<" in kind.name and name.startswith(kind.name.split("<")[0])]
     [kind] = fixed or varying
     return kind
 
@@ -139,10 +138,10 @@ def test_every_key_is_in_the_table_with_its_type(filled: Filled) -> None:
     server, keys = filled
     with redis.Redis.from_url(server.worker_url, protocol=2) as client:
         types = {key: client.type(key).decode() for key in keys}
-    assert {kind_of(key).name for key in keys} == {kind.name for kind in (*TABLE, *GLOBAL_TABLE)}
+    assert {kind_of(key).name for key in keys} == {kind.name for kind in TABLE}
     for key, type in types.items():
         assert type == kind_of(key).type, key
-        assert kind_of(key).public == fnmatchcase(key, PUBLIC_PATTERN), key
+        assert kind_of(key).name.startswith("pub:") == fnmatchcase(key, PUBLIC_PATTERN), key
 
 
 @pytest.mark.redis
@@ -152,7 +151,7 @@ def test_api_user_reads_public_keys_only_and_writes_none(filled: Filled) -> None
     with redis.Redis.from_url(server.api_url, protocol=2) as client:
         for key in keys:
             read = [part.format(key=key) for part in READS[kind_of(key).type]]
-            if kind_of(key).public:
+            if kind_of(key).name.startswith("pub:"):
                 assert client.execute_command(*read)
             else:
                 with pytest.raises(refused, match=r"(?i)permission"):

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from stream_app.core.records import Reply
-from stream_app.state import opening, redis_store
+from stream_app.state import redis_store
 from stream_app.state.connection import Script, script, script_text
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
@@ -277,9 +277,8 @@ async def test_mutant_is_caught(name: str, redis_stores: Stores, monkeypatch: py
     text = script_text(mutant.script)
     assert text.count(mutant.right.encode()) == 1, "the script has changed: change the mutant with it"
     broken = Script(text.replace(mutant.right.encode(), mutant.wrong.encode()))
-    for module in (redis_store, opening):
-        monkeypatch.setattr(
-            module, "script", lambda asked: broken if asked == mutant.script else script(asked)
-        )
+    monkeypatch.setattr(
+        redis_store, "script", lambda asked: broken if asked == mutant.script else script(asked)
+    )
     with pytest.raises((AssertionError, OSError)):  # Redis itself may refuse what a broken script does
         await mutant.caught_by(redis_stores)
