@@ -35,6 +35,7 @@ from stream_app.core.alerts.states import State
 from stream_app.core.answered import QueryError, SeriesPoints
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.tables import node_table
 from stream_app.core.ledger import in_words, statement
 from stream_app.core.query import StreamView
 from stream_app.core.records import LedgerEntry
@@ -182,7 +183,7 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
         raise QueryError(
             f"level: {level} is not there; the tree has levels 1 to {design.shape.height}", "level"
         )
-    values = epoch.nodes(level)
+    values = epoch.rows(node_table(level))
     limit = min(query.limit, max(1, MOST_NUMBERS // values.shape[1]))
     return NodesAnswer.model_validate(
         released(view)

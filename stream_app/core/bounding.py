@@ -29,7 +29,7 @@ ByteArray = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class CapWindows:
     """Time divided into windows of an epoch's length; every epoch ends at the end of a window.
 
     After an epoch that ended early, the next epoch fills the rest of its window. So no epoch ever counts more
@@ -45,9 +45,9 @@ class Windows:
     def of(self, bins: Int64Array) -> Int64Array:
         """Return the window of each bin, named by the window's last bin.
 
-        >>> Windows(end_bin=9, bins=5).of(np.array([0, 4, 5, 9, 10])).tolist()
+        >>> CapWindows(end_bin=9, bins=5).of(np.array([0, 4, 5, 9, 10])).tolist()
         [4, 4, 9, 9, 14]
-        >>> Windows(end_bin=9, bins=5, last_bin=12).of(np.array([9, 10, 12])).tolist()
+        >>> CapWindows(end_bin=9, bins=5, last_bin=12).of(np.array([9, 10, 12])).tolist()
         [9, 12, 12]
         """
         ends = self.end_bin - np.floor_divide(self.end_bin - bins, self.bins) * self.bins
@@ -56,7 +56,7 @@ class Windows:
     def left(self, first_bin: int) -> int:
         """Return the length in bins of an epoch that begins at ``first_bin``: to the end of its window.
 
-        >>> Windows(end_bin=9, bins=5).left(10), Windows(end_bin=9, bins=5).left(7)
+        >>> CapWindows(end_bin=9, bins=5).left(10), CapWindows(end_bin=9, bins=5).left(7)
         (5, 3)
         """
         return (self.end_bin - first_bin) % self.bins + 1

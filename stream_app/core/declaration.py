@@ -17,7 +17,7 @@ from dphist.privacy import Neighbours
 from dphist.tree.design import Release
 from dphist.workloads import Workload
 from stream_app.core.bins import Binning, BinRules, LatePolicy
-from stream_app.core.bounding import PerUser, Windows
+from stream_app.core.bounding import CapWindows, PerUser
 from stream_app.core.cells import Axis, Buckets, Cells, KeyList
 from stream_app.core.closing import Closing
 from stream_app.core.kinds.kind import Asked
@@ -208,9 +208,9 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         first_us = self.time.first_us
         return int(self.time.binning.bin_of([now_us if first_us is None else first_us])[0])
 
-    def windows(self, epoch: EpochRecord, horizon: int) -> Windows:
-        """Return the user windows, given any epoch of the stream. Args: horizon of the tree, in bins."""
-        return Windows(epoch.first_bin + epoch.bins - 1, horizon, self.last_bin)
+    def cap_windows(self, epoch: EpochRecord, horizon: int) -> CapWindows:
+        """Return the windows of the cap. Args: any epoch of the stream; horizon of the tree, in bins."""
+        return CapWindows(epoch.first_bin + epoch.bins - 1, horizon, self.last_bin)
 
     def rules(self, epoch: EpochRecord) -> BinRules:
         """Return the binning rules of an epoch."""

@@ -26,7 +26,7 @@ def counts_of_keys(view: StreamView, span: Span) -> Estimate:
     The law joins epoch by epoch, as for one key, so no error depends on the number of keys asked for.
     Cost: O(columns) for each epoch that the range only partly covers, O(keys) for each whole epoch.
     """
-    parts = [epoch.of_keys(part) for epoch in view.epochs if (part := epoch.within(span)).start < part.stop]
+    parts = [axes.of_keys(part) for epoch, part in view.parts(span) if (axes := epoch.over_axes)]
     if len(parts) == 1:
         return parts[0]
     return Estimate(

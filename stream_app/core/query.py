@@ -21,6 +21,7 @@ from stream_app.core.answered import Missing, QueryError, SeriesPoints, downsamp
 from stream_app.core.consistent import Method, consistent_running
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.errors import sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
 from stream_app.core.ledger import Statement
@@ -173,7 +174,7 @@ class StreamView:
         own = self._of_key.get(key)
         if own is None:
             own = copy(self)
-            own.epochs = [epoch.of_key(place) for epoch in self.epochs]
+            own.epochs = [axes.of_key(place) for epoch in self.epochs if (axes := epoch.over_axes)]
             own._key, own._running, own._consistent = place, {}, {}
             if len(self._of_key) >= KEPT_KEYS:
                 self._of_key.clear()
@@ -201,8 +202,8 @@ class StreamView:
             raise QueryError("this stream has no values; configure value, and start another stream", "stream")
         if span is not None:
             self._check_measured(span)
-        parts = self._parts(self.span if span is None else span)
-        return RangeSum.joined(epoch.range(part) for epoch, part in parts)
+        parts = self.parts(self.span if span is None else span)
+        return RangeSum.joined(axes.range(part) for epoch, part in parts if (axes := epoch.over_axes))
 
     # -- time ---------------------------------------------------------------------------------------
 
@@ -303,15 +304,17 @@ class StreamView:
         running = self._running_values(kind, view)
         values = running[self._measured_before(stops)] - running[self._measured_before(starts)]
         errors = self.strategy.kind.errors(view, self._key)
-        own = errors.of_own_nodes(kind)
-        over = None if own else self._over_epochs()
+        leaf = None if kind == "running" else errors.leaf
+        over = self._over_epochs() if leaf is None else None
         if over is not None:
             values = values + over.gains(over.covers(starts, stops), running[self._measured_epochs()])
         shown = downsampled(values, points)
         starts, ends = starts[shown], stops[shown]
         spans = [Span(*edges) for edges in zip(starts.tolist(), ends.tolist(), strict=True)]
         laws, roundings = (
-            errors.sums(ends - starts) if own else errors.points(self.epochs, starts, ends, over)
+            errors.points(self.epochs, starts, ends, over)
+            if leaf is None
+            else sums_of_nodes(leaf, ends - starts)
         )
         return SeriesPoints(spans, values[shown], laws, roundings, available, available - len(stops))
 
@@ -333,10 +336,10 @@ class StreamView:
             [nodes] = over.covers(np.array([span.start]), np.array([span.stop])).nodes
             yield from map(over.estimate, nodes)
             counted = {place for node in nodes for place in range(node.first, node.first + node.epochs)}
-        for epoch, part in self._parts(span, counted):
+        for epoch, part in self.parts(span, counted):
             yield epoch.estimate(part, view)
 
-    def _parts(self, span: Span, counted: Container[int] = ()) -> Iterable[tuple[EpochView, Span]]:
+    def parts(self, span: Span, counted: Container[int] = ()) -> Iterable[tuple[EpochView, Span]]:
         """Yield the epochs in a range with their parts of it, without those whose places are counted."""
         for place, epoch in enumerate(self.epochs):
             part = epoch.within(span)

@@ -91,7 +91,7 @@ def epochs_of(strategy: Strategy, rows: Sequence[WitnessRow]) -> list[EpochRecor
         (seq, first), (_, last) = of_epoch[0], of_epoch[-1]
         bins = horizon
         if epochs and declared.privacy.per_user is not None:
-            left = declared.windows(epochs[-1], horizon).left(first["bin"])
+            left = declared.cap_windows(epochs[-1], horizon).left(first["bin"])
             # An older version began an epoch of a whole window after the store was lost.
             bins = left if last["bin"] < first["bin"] + left else horizon
         epochs.append(EpochRecord(epoch, first["bin"], bins, seq, first["strategy"]))

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from stream_app.core.bins import BinRules
-from stream_app.core.bounding import Windows
+from stream_app.core.bounding import CapWindows
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import PartitionState, Reply
 from stream_app.core.strategy import Strategy
@@ -27,7 +27,7 @@ class LoadedStream:
     strategy: Strategy
     epoch: int
     rules: BinRules
-    windows: Windows
+    windows: CapWindows
     sealed_bin: int
     partitions: dict[str, PartitionState]
     # Partitions whose next cut may refuse records that were set aside, or follows a cut whose refused records
@@ -128,7 +128,7 @@ class LoadedStreams:
             strategy=strategy,
             epoch=state.epoch.epoch,
             rules=strategy.declared.rules(state.epoch),
-            windows=strategy.declared.windows(state.epoch, strategy.design.horizon),
+            windows=strategy.declared.cap_windows(state.epoch, strategy.design.horizon),
             sealed_bin=state.sealed_bin,
             partitions=dict(state.partitions),
             aside=self._aside[name],

@@ -13,7 +13,7 @@ import numpy as np
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
-from stream_app.core.bounding import Windows, user_ids
+from stream_app.core.bounding import CapWindows, user_ids
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.records import Ahead, Apply, EpochRecord, LedgerEntry, Release, StreamState, Users
@@ -33,7 +33,7 @@ STRATEGY = Strategy(
 TEXT, HASH = STRATEGY.to_json(), STRATEGY.hash
 EPOCH = EpochRecord(epoch=0, first_bin=FIRST_BIN, bins=BINS, first_seq=1, strategy_hash=HASH)
 NEXT_EPOCH = replace(EPOCH, epoch=1, first_bin=FIRST_BIN + BINS, first_seq=1 + BINS)
-WINDOWS = Windows(FIRST_BIN + BINS - 1, BINS)
+WINDOWS = CapWindows(FIRST_BIN + BINS - 1, BINS)
 ENTRY = LedgerEntry("flights", "departures", 0, 0, 3_600_000_000, "1/1", "event", HASH)
 
 

@@ -20,10 +20,10 @@ from dphist.tree.estimate import Estimate
 from dphist.tree.shape import TreeShape
 from dphist.windows.design import WindowDesign
 from stream_app.core.kinds import Kind, kind_of
-from stream_app.core.kinds.causal_errors import CausalTreeErrors
 from stream_app.core.kinds.epoch import EpochView
-from stream_app.core.kinds.errors import RowError
+from stream_app.core.kinds.errors import Errors, RowError
 from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span
+from stream_app.core.kinds.tree import CausalTree
 from stream_app.core.records import EpochRecord
 
 BINS, SHARES = 12, (Fraction(1, 6), Fraction(1, 3), Fraction(1, 2))
@@ -58,10 +58,6 @@ def over_epochs(release: ReleaseKind) -> EpochLevels:
 
 class ToyEpoch(EpochView):
     """An epoch of the toy kind: its released counts, and their sums as first published."""
-
-    @property
-    def bins(self) -> int:
-        return len(self.published)
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         return np.asarray(self.rows("counts").sum(axis=1).cumsum(), np.float64)
@@ -100,8 +96,8 @@ class Toy(Kind):
         laws, _ = self.errors().within(BINS, np.zeros_like(bins), bins + 1)
         return [(float(d) ** 2, 3 * float(d)) for d in laws.deviations()]
 
-    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> CausalTreeErrors:
-        return CausalTreeErrors(self.design, known, 1)
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
+        return CausalTree(self.design).errors(known)
 
     def running_variances(self, bins: int) -> FloatArray:
         return np.asarray(self.design.variances[0] * np.arange(1, bins + 1), np.float64)

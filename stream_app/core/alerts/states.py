@@ -13,7 +13,7 @@ from stream_app.core.alerts.rules import Rule
 from stream_app.core.query import StreamView
 
 Phase = Literal["inactive", "pending", "firing"]
-Kind = Literal["pending", "firing", "resolved", "inactive"]
+Change = Literal["pending", "firing", "resolved", "inactive"]
 
 KEPT_FOR_READERS = 1_000  # transitions per stream
 _FOR_READERS = frozenset(
@@ -120,7 +120,7 @@ def retire(
         last = state.last
         if last is None or state.phase == "inactive" or current.get(name) == state.fingerprint:
             continue
-        kind: Kind = "resolved" if state.phase == "firing" else "inactive"
+        kind: Change = "resolved" if state.phase == "firing" else "inactive"
         seq = decided.get(last["stream"], last["seq"])
         moment = Moment(last["stream"], seq, last["at_us"], now_us, last["private"])
         key = _key(state.fingerprint, moment, f"retired-{kind}")
@@ -151,7 +151,7 @@ def _note(
     before = _state(rule, states)
     if phase == before.phase:
         return
-    kind: Kind = "resolved" if before.phase == "firing" else phase
+    kind: Change = "resolved" if before.phase == "firing" else phase
     since_us = before.since_us if before.phase == "pending" else moment.at_us
     fired_us = moment.now_us if phase == "firing" else before.fired_us
     told = _told(rule, moment, kind, since_us, fired_us, reading)
@@ -165,7 +165,7 @@ def _state(rule: Rule, states: Mapping[str, State]) -> State:
 
 
 def _told(
-    rule: Rule, moment: Moment, kind: Kind, since_us: int, fired_us: int, reading: Reading | None
+    rule: Rule, moment: Moment, kind: Change, since_us: int, fired_us: int, reading: Reading | None
 ) -> dict[str, Any]:
     value, stderr = (None, None) if reading is None else reading.show()
     return {

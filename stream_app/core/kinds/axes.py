@@ -13,14 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from dphist import plan_product
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.interval import half_widths
+from dphist.laws.law import LawTable
 from dphist.noise import NoiseSource
-from dphist.product.columns import ColumnSum, column_sum, key_counts
+from dphist.product.columns import column_sum
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest, RangeSum
@@ -28,14 +30,13 @@ from dphist.product.published import CellTotals, draw_errors, publish_bins, publ
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
+from dphist.tree.forest_laws import RangeErrors
 from dphist.tree.published_error import published_prefix_variances
 from dphist.tree.series import series_variance
 from dphist.units import UNITS_PER_COUNT
-from stream_app.core.kinds.causal_errors import CausalAxesErrors
-from stream_app.core.kinds.epoch import EpochView
-from stream_app.core.kinds.errors import CONFIDENCE, RowError, row_pairs
+from stream_app.core.kinds.epoch import AxesEpoch
+from stream_app.core.kinds.errors import CONFIDENCE, Errors, RowError, row_pairs
 from stream_app.core.kinds.kind import Asked, Kind, Vector, node_tables, values_hash
-from stream_app.core.kinds.published_errors import PublishedAxesErrors
 from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
 
@@ -117,9 +118,17 @@ class CausalAxes(Axes):
         halves, _ = half_widths(laws, CONFIDENCE)
         return row_pairs(laws.deviations() ** 2, halves + roundings + _ONCE_MORE)
 
-    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> CausalAxesErrors:
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
         """Return the errors of answers about the total, or about one key."""
-        return CausalAxesErrors(self.design, known, column_sum(self.axes, key))
+        columns, horizon = column_sum(self.axes, key), self.design.horizon
+        if known == "unbiased":
+            return Errors(horizon, columns.forest_errors)
+
+        def within(bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
+            laws, roundings = columns.live_errors(stops)
+            return RangeErrors(laws, roundings + _ONCE_MORE)
+
+        return Errors(horizon, within, LawTable.of([columns.of_nodes(self.design.shape.height, 1).law]))
 
     def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the running count after each bin, up to a factor for all columns."""
@@ -176,9 +185,11 @@ class AnticipatingAxes(Axes):
         halves, _ = half_widths(laws, CONFIDENCE)
         return row_pairs(laws.deviations() ** 2, halves + total.published_rounding(0) + _ONCE_MORE)
 
-    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> PublishedAxesErrors:
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
         """Return the errors of answers about the total, or about one key."""
-        return PublishedAxesErrors(self.design, column_sum(self.axes, key))
+        columns = column_sum(self.axes, key)
+        rounding = columns.published_rounding(0)
+        return Errors.of_published(self.design.horizon, columns.published_laws, rounding)
 
     def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the running count after each bin, up to a factor for all columns."""
@@ -189,63 +200,12 @@ class AnticipatingAxes(Axes):
         return AnticipatingAxesEpoch(record, self.axes)
 
 
-class AxesEpoch(EpochView):
-    """An epoch over several axes; ``of_key`` returns its view of one key."""
-
-    def __init__(self, record: EpochRecord, axes: ProductDesign, width: int, key: int | None = None) -> None:
-        super().__init__(record, axes.time, width)
-        self._axes = axes
-        self._sum: ColumnSum = column_sum(axes, key)
-        self._whole_keys: tuple[int, Estimate] | None = None  # cached: (bins, estimate)
-
-    @abstractmethod
-    def range(self, part: Span) -> RangeSum:
-        """Return all cells over a part of the epoch."""
-
-    def of_keys(self, part: Span) -> Estimate:
-        """Return the counts of all keys over a part of the epoch: values (keys,), one law for each."""
-        if part != (0, self.bins):
-            return key_counts(self.range(part))
-        if self._whole_keys is None or self._whole_keys[0] != self.bins:
-            self._whole_keys = self.bins, key_counts(self.range(part))
-        return self._whole_keys[1]
-
-
 class CausalAxesEpoch(AxesEpoch):
     """A causal epoch over several axes: all its estimates come from released nodes."""
 
-    def __init__(self, record: EpochRecord, axes: ProductDesign, key: int | None = None) -> None:
-        super().__init__(record, axes, 1, key)
+    def __init__(self, record: EpochRecord, axes: ProductDesign) -> None:
         self._columns = ProductForest(axes)
-        self._levels = {node_table(level): level for level in axes.time.shape.levels}
-
-    def of_key(self, key: int) -> CausalAxesEpoch:
-        """Return this epoch for one key; it shares the released rows."""
-        own = CausalAxesEpoch(self.record, self._axes, key)
-        own._columns, own._rows = self._columns, self._rows
-        return own
-
-    @property
-    def bins(self) -> int:
-        """Return the number of visible bins."""
-        return self._columns.bins
-
-    def rows(self, table: str) -> Int64Array:
-        """Return the visible rows of a table."""
-        return self._columns.nodes(self._levels[table]) if table in self._levels else super().rows(table)
-
-    def held(self, table: str) -> int:
-        """Return how many rows of a table are here."""
-        if table in self._levels:
-            return self._columns.counts[self._levels[table] - 1]
-        return super().held(table)
-
-    def append(self, table: str, values: Int64Array) -> None:
-        """Append the next rows of a table."""
-        if table in self._levels:
-            self._columns.append_level(self._levels[table], values)
-        else:
-            super().append(table, values)
+        super().__init__(record, axes, 1, self._columns)
 
     def range(self, part: Span) -> RangeSum:
         """Return all cells over a part of the epoch."""
@@ -271,20 +231,15 @@ class CausalAxesEpoch(AxesEpoch):
 class AnticipatingAxesEpoch(AxesEpoch):
     """An anticipating epoch over several axes: every answer is a difference of two published rows."""
 
-    def __init__(self, record: EpochRecord, axes: ProductDesign, key: int | None = None) -> None:
-        super().__init__(record, axes, axes.columns, key)
+    def __init__(self, record: EpochRecord, axes: ProductDesign) -> None:
+        super().__init__(record, axes, axes.columns)
         self._running = np.zeros(0)
 
-    def of_key(self, key: int) -> AnticipatingAxesEpoch:
-        """Return this epoch for one key; it shares the released rows."""
-        own = AnticipatingAxesEpoch(self.record, self._axes, key)
-        own._rows[PUBLISHED] = [self.published]
+    def of_key(self, key: int) -> Self:
+        """Return this epoch for one key of the list; it shares the released rows."""
+        own = super().of_key(key)
+        own._running = np.zeros(0)
         return own
-
-    @property
-    def bins(self) -> int:
-        """Return the number of visible bins."""
-        return len(self.published)
 
     def range(self, part: Span) -> RangeSum:
         """Return all cells over a part of the epoch."""

@@ -4,34 +4,39 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from copy import copy
+from typing import Self
 
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.product.forest import RangeSum
+from dphist.product.columns import column_sum, key_counts
+from dphist.product.design import ProductDesign
+from dphist.product.forest import ProductForest, RangeSum
 from dphist.tree.design import TreeDesign
-from dphist.tree.estimate import Estimate
+from dphist.tree.estimate import Estimate, ReleasedForest
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
+
+Forest = ReleasedForest | ProductForest  # keeps the released nodes of a causal epoch
 
 
 class EpochView(ABC):
     """One epoch: the visible rows of its tables.
 
-    Args: width, the columns of the running counts as first published.
+    Args: width, the columns of the running counts as first published; forest, None if no nodes are released.
     """
 
-    def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
+    def __init__(
+        self, record: EpochRecord, design: TreeDesign, width: int, forest: Forest | None = None
+    ) -> None:
         self.record = record
         self.design = design
         self.width = width
+        self._nodes = forest
+        self._levels = {node_table(level): level for level in design.shape.levels} if forest else {}
         self._rows: dict[str, list[Int64Array]] = defaultdict(list)
         self._whole: tuple[int, dict[SeriesView, Estimate]] = (0, {})
-
-    @property
-    @abstractmethod
-    def bins(self) -> int:
-        """Return the number of visible bins."""
 
     @abstractmethod
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
@@ -44,12 +49,24 @@ class EpochView(ABC):
     def _estimate(self, part: Span, view: SeriesView) -> Estimate: ...
 
     @property
+    def over_axes(self) -> AxesEpoch | None:
+        """Return this epoch with its keys and values; None if it counts over time only."""
+        return None
+
+    @property
+    def bins(self) -> int:
+        """Return the number of visible bins."""
+        return len(self.published)
+
+    @property
     def span(self) -> Span:
         """Return the visible bins, absolute."""
         return Span(self.record.first_bin, self.record.first_bin + self.bins)
 
     def rows(self, table: str) -> Int64Array:
         """Return the visible rows of a table, shape (rows, width)."""
+        if self._nodes and table in self._levels:
+            return self._nodes.nodes(self._levels[table])
         blocks = self._rows[table]
         if not blocks:
             return np.zeros((0, self.width if table == PUBLISHED else 0), np.int64)
@@ -59,20 +76,21 @@ class EpochView(ABC):
 
     def held(self, table: str) -> int:
         """Return how many rows of a table are here."""
+        if self._nodes and table in self._levels:
+            return self._nodes.counts[self._levels[table] - 1]
         return len(self.rows(table))
 
     def append(self, table: str, values: Int64Array) -> None:
         """Append the next rows of a table."""
-        self._rows[table].append(values)
+        if self._nodes and table in self._levels:
+            self._nodes.append_level(self._levels[table], values)
+        else:
+            self._rows[table].append(values)
 
     @property
     def published(self) -> Int64Array:
         """Return the running counts as first published, shape (bins, width), in units of 2^-16."""
         return self.rows(PUBLISHED)
-
-    def nodes(self, level: int) -> Int64Array:
-        """Return the released nodes of a level, shape (nodes, width)."""
-        return self.rows(node_table(level))
 
     def within(self, span: Span) -> Span:
         """Return the part of an absolute range that this epoch measured, in bins relative to the epoch."""
@@ -91,16 +109,37 @@ class EpochView(ABC):
             kept[view] = self._estimate(part, view)
         return kept[view]
 
-    # -- keys and values ----------------------------------------------------------------------------
 
-    def of_key(self, key: int) -> EpochView:
+class AxesEpoch(EpochView):
+    """An epoch over keys and values: the sum over all of them, or one key's."""
+
+    def __init__(
+        self, record: EpochRecord, axes: ProductDesign, width: int, forest: Forest | None = None
+    ) -> None:
+        super().__init__(record, axes.time, width, forest)
+        self._axes = axes
+        self._sum = column_sum(axes)
+        self._whole_keys: tuple[int, Estimate] | None = None  # cached: (bins, estimate)
+
+    @property
+    def over_axes(self) -> Self:
+        """Return this epoch."""
+        return self
+
+    def of_key(self, key: int) -> Self:
         """Return this epoch for one key of the list; it shares the released rows."""
-        raise NotImplementedError("this epoch has no keys")
+        own = copy(self)
+        own._sum, own._whole = column_sum(self._axes, key), (0, {})
+        return own
 
+    @abstractmethod
     def range(self, part: Span) -> RangeSum:
         """Return the counts of all cells over a part of the epoch."""
-        raise NotImplementedError("this epoch has one cell")
 
     def of_keys(self, part: Span) -> Estimate:
         """Return the counts of all keys over a part of the epoch: values (keys,), one law for each."""
-        raise NotImplementedError("this epoch has no keys")
+        if part != (0, self.bins):
+            return key_counts(self.range(part))
+        if self._whole_keys is None or self._whole_keys[0] != self.bins:
+            self._whole_keys = self.bins, key_counts(self.range(part))
+        return self._whole_keys[1]

@@ -6,36 +6,52 @@ epochs wholly inside it, which have few different laws, and at most one epoch at
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dphist.arrays import BoolArray, FloatArray, Int64Array
 from dphist.laws.law import LawTable
-from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import RangeErrors
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
-from stream_app.core.kinds.tables import SeriesKind
 
 CONFIDENCE = 0.95  # for the intervals in rows of the chain
 RowError = tuple[float, float]  # variance and half width, in counts
 
 
 @dataclass(frozen=True)
-class Errors(ABC):
+class Errors:
     """The errors of counts of ranges of bins, for the total or for one key.
 
-    Args: design, the tree over time.
+    Args:
+        horizon: bins in an epoch.
+        within: returns the errors of ranges [a, b) of one epoch, from the number of its closed bins, the
+            starts and the stops.
+        leaf: the law of one bin's own node, a table of one row. It is given if points of bins and windows are
+            sums of these nodes, as in the first published view of a causal stream. Otherwise every point is
+            a difference of running counts.
     """
 
-    design: TreeDesign
+    horizon: int
+    within: Callable[[int, Int64Array, Int64Array], RangeErrors]
+    leaf: LawTable | None = None
 
-    @abstractmethod
-    def within(self, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
-        """Return the errors of ranges [a, b) of one epoch, when ``bins`` bins of it are closed."""
+    @classmethod
+    def of_published(
+        cls, horizon: int, laws: Callable[[Int64Array, Int64Array], LawTable], rounding: float
+    ) -> Errors:
+        """Return the errors of differences of published running counts; no later bin changes them.
+
+        Args: laws, returns the laws of ranges [a, b) of one epoch, one per row; rounding, a bound in counts
+            on the rounding error of one running count.
+        """
+
+        def within(bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
+            return RangeErrors(laws(starts, stops), np.where(starts > 0, 2.0, 1.0) * rounding)
+
+        return cls(horizon, within)
 
     def points(
         self,
@@ -65,8 +81,7 @@ class Errors(ABC):
         if over is not None:
             digits = over.digits(over.covers(starts, stops))
             covered = digits @ np.array(over.design.widths, np.int64)
-            horizon = self.design.horizon
-            whole[horizon] = whole.get(horizon, nothing) - covered
+            whole[self.horizon] = whole.get(self.horizon, nothing) - covered
             found.append(over.errors(digits))
         found.append(self._of_whole(whole, len(starts)))
         return RangeErrors(
@@ -87,13 +102,11 @@ class Errors(ABC):
         columns = [(weight * every, numbers, scale) for (weight, scale), numbers in copies.items()]
         return RangeErrors(LawTable.of_uniform_columns(columns, ranges), roundings)
 
-    def of_own_nodes(self, kind: SeriesKind) -> bool:
-        """Return whether points of this kind are sums of the bins' own nodes only, as first published."""
-        return False
 
-    def sums(self, bins: Int64Array) -> RangeErrors:
-        """Return the errors of sums of the bins' own nodes only. Args: bins, in each sum."""
-        raise NotImplementedError("these points are differences of running counts")
+def sums_of_nodes(leaf: LawTable, bins: Int64Array) -> RangeErrors:
+    """Return the errors of sums of the bins' own nodes. Args: leaf, the law of one; bins, in each sum."""
+    laws = leaf.take(np.zeros(len(bins), np.int64)).repeated(bins.astype(np.float64))
+    return RangeErrors(laws, np.zeros(len(bins)))
 
 
 class _Parts:

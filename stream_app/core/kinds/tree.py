@@ -12,23 +12,23 @@ import numpy as np
 from dphist import plan_tree
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.interval import half_widths
+from dphist.laws.law import LawTable, WeightedNoise
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import AnticipatingSnapshot, BinsNoise, bins_noise, release_bins
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
+from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
 from dphist.tree.published_error import published_law, published_prefix_variances, published_rounding
 from dphist.tree.published_laws import published_laws
 from dphist.tree.release import BinReleases
 from dphist.tree.series import series_laws, series_variance
 from dphist.tree.weights import rounding_bounds
 from dphist.units import UNITS_PER_COUNT
-from stream_app.core.kinds.causal_errors import CausalTreeErrors
 from stream_app.core.kinds.epoch import EpochView
-from stream_app.core.kinds.errors import CONFIDENCE, RowError, row_pairs
+from stream_app.core.kinds.errors import CONFIDENCE, Errors, RowError, row_pairs
 from stream_app.core.kinds.kind import Asked, Kind, node_tables
-from stream_app.core.kinds.published_errors import PublishedTreeErrors
 from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
 
@@ -93,9 +93,20 @@ class CausalTree(Tree):
         variances = series_variance(design, so_far, "live", bins)
         return row_pairs(variances, halves[row_of_bin] + rounding / UNITS_PER_COUNT)
 
-    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> CausalTreeErrors:
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
         """Return the errors of answers about the total."""
-        return CausalTreeErrors(self.design, known, self.width)
+
+        def within(bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
+            if known == "first_published":
+                laws, roundings = live_errors(self.design, stops)
+            else:
+                laws, roundings = forest_errors(self.design, bins, starts, stops)
+            return RangeErrors(laws.repeated(self.width), roundings * self.width)
+
+        leaf = WeightedNoise.of([(1.0, self.width, float(self.design.scales[-1]))])
+        return Errors(
+            self.design.horizon, within, LawTable.of([leaf]) if known == "first_published" else None
+        )
 
     def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the current estimate of the total's running count after each bin."""
@@ -133,9 +144,14 @@ class AnticipatingTree(Tree):
         halves, _ = half_widths(laws, CONFIDENCE)
         return row_pairs(laws.deviations() ** 2, halves + published_rounding(self.design, 0))
 
-    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> PublishedTreeErrors:
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
         """Return the errors of answers about the total."""
-        return PublishedTreeErrors(self.design, self.width)
+
+        def laws(starts: Int64Array, stops: Int64Array) -> LawTable:
+            return published_laws(self.design, starts, stops).repeated(self.width)
+
+        rounding = self.width * published_rounding(self.design, 0)
+        return Errors.of_published(self.design.horizon, laws, rounding)
 
     def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the total's running count after each bin."""
@@ -150,25 +166,8 @@ class CausalEpoch(EpochView):
     """An epoch whose estimates come from complete nodes and improve as more nodes complete."""
 
     def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
-        super().__init__(record, design, width)
         self._forest = ReleasedForest(design, width)
-        self._levels = {node_table(level): level for level in design.shape.levels}
-
-    @property
-    def bins(self) -> int:
-        """Return the number of visible bins."""
-        return self._forest.bins
-
-    def rows(self, table: str) -> Int64Array:
-        """Return the visible rows of a table."""
-        return self._forest.nodes(self._levels[table]) if table in self._levels else super().rows(table)
-
-    def append(self, table: str, values: Int64Array) -> None:
-        """Append the next rows of a table."""
-        if table in self._levels:
-            self._forest.append_level(self._levels[table], values)
-        else:
-            super().append(table, values)
+        super().__init__(record, design, width, self._forest)
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count after each bin, over all cells."""
@@ -189,11 +188,6 @@ class CausalEpoch(EpochView):
 
 class AnticipatingEpoch(EpochView):
     """An epoch whose published running counts are final: every answer is a difference of two of them."""
-
-    @property
-    def bins(self) -> int:
-        """Return the number of visible bins."""
-        return len(self.published)
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count after each bin, over all cells: the same for every kind and view."""
