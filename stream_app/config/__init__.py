@@ -8,7 +8,6 @@ Must stay true: a key is used or refused, never ignored; an error names the file
 from stream_app.config.document import ConfigError
 from stream_app.config.kafka import KAFKA_PASSWORD, KAFKA_SERVERS
 from stream_app.config.load import documented_keys, load, load_text
-from stream_app.config.redis import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL
 from stream_app.config.settings import (
     AlertSettings,
     ApiSettings,
@@ -22,6 +21,7 @@ from stream_app.config.settings import (
     TopicSettings,
 )
 from stream_app.config.source import file_identity, log_of
+from stream_app.config.storage import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL
 
 __all__ = [
     "KAFKA_PASSWORD",

@@ -1,15 +1,20 @@
-"""The section ``api``: where the API listens, and who may read."""
+"""Where the service listens, and who may read: the sections ``api`` and ``operator``."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from stream_app.config import values
-from stream_app.config.document import Section
-from stream_app.config.settings import ApiSettings, LimitSettings, TlsSettings
+from stream_app.config.document import ConfigError, Section
+from stream_app.config.plain_yaml import as_written
+from stream_app.config.settings import ApiSettings, LimitSettings, OperatorSettings, TlsSettings
 
+OPERATOR_TOKEN = "STREAM_APP_OPERATOR_TOKEN"
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")  # characters that a header carries unchanged
+_NO_TOKEN = "must be at least 16 letters, digits or .-_~+/=, for example from openssl rand -hex 32"
 _HOW_MANY = values.whole(1, 100_000)
 _PATIENCE = values.duration_between("1s", "1h")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
@@ -27,7 +32,7 @@ OF_EVERY_CLIENT = frozenset(
 
 
 def read_api(section: Section, directory: Path) -> ApiSettings:
-    """Read the section. Raises: ConfigError, also beyond loopback without keys, a proxy or ``accept``."""
+    """Read the section ``api``. An address beyond loopback needs keys, a proxy or ``accept``."""
     proxy, tls = section.section("proxy"), section.section("tls")
     keys = section.take("keys", values.text, None)
     settings = ApiSettings(
@@ -37,7 +42,7 @@ def read_api(section: Section, directory: Path) -> ApiSettings:
         proxy_header=proxy.take("header", _header) if proxy.written else None,
         proxies=proxy.take("addresses", _addresses) if proxy.written else (),
         origins=section.take("origins", _origins, ()),
-        requests_per_s=section.take("requests_per_s", _rate, None),
+        requests_per_s=section.take("requests_per_s", values.positive, None),
         tls=_tls(tls, directory) if tls.written else None,
         hosts=section.take("hosts", _hosts, frozenset()),
         limits=_limits(section.section("limits")),
@@ -53,6 +58,38 @@ def read_api(section: Section, directory: Path) -> ApiSettings:
             f'or write accept: "{EVERYBODY}"',
         )
     return settings
+
+
+def read_operator(section: Section, environment: Mapping[str, str]) -> OperatorSettings | None:
+    """Read where the operator's metrics are served; None if the section is not written.
+
+    ``check_operator`` checks that there is a token when the endpoint opens, because a process that does not
+    serve it need not know the token.
+    """
+    host = section.take("host", values.text, "127.0.0.1")
+    port = section.take("port", values.port, 0)
+    token = section.take("token", str, None, as_written)
+    section.finish()
+    if not section.written:
+        return None
+    if not port:
+        raise section.error(
+            "port", "is missing; say where the operator's figures are served, or take operator out"
+        )
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise section.error("token", _NO_TOKEN)
+    if (given := environment.get(OPERATOR_TOKEN)) is not None and not _TOKEN.fullmatch(given):
+        raise ConfigError(f"environment: {OPERATOR_TOKEN} {_NO_TOKEN}")
+    return OperatorSettings(host, port, given or token)
+
+
+def check_operator(operator: OperatorSettings | None) -> None:
+    """Check that only the operator can read the metrics: beyond loopback a token is needed."""
+    if operator is not None and operator.token is None and not is_loopback(operator.host):
+        raise ConfigError(
+            f"operator.host: {operator.host} is not loopback, and a worker's metrics are secret; put a token "
+            f"into {OPERATOR_TOKEN} (openssl rand -hex 32) and let the scraper send it as its bearer token"
+        )
 
 
 def is_loopback(host: str) -> bool:
@@ -130,9 +167,3 @@ def _is_origin(value: object) -> bool:
         return False
     rest = parts.path.strip("/") or parts.query or parts.fragment or parts.username
     return not rest and "*" not in parts.netloc and not str(value).endswith(("?", "#", "//"))
-
-
-def _rate(value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
-        return float(value)
-    raise ValueError("must be a number above zero")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,18 +16,18 @@ from stream_app.core.alerts.rules import OF_VALUES, Condition, Rule, RuleError, 
 from stream_app.core.instants import format_instant
 
 SET_BY_THE_SERVICE = ("alertname", "stream", "private")  # labels of every alert
-LEAST_CONFIDENCE, GREATEST_CONFIDENCE = 0.5, 0.999999
+_LEAST, _MOST = 0.5, 0.999999  # confidence
+_CONFIDENCE = values.number(
+    f"a number from {_LEAST} to {_MOST}, for example 0.99", lambda value: _LEAST <= value <= _MOST
+)
+_FINITE = values.number("a finite number", lambda _value: True)
 
 
 def read_alerts(section: Section, streams: Sequence[StreamSettings]) -> AlertSettings:
     """Read the section. Raises: ConfigError, with the position of an error in a condition."""
-    rules = section.section("rules")
+    rules, by_name = section.section("rules"), {stream.name: stream for stream in streams}
     settings = AlertSettings(
-        rules=tuple(
-            rule
-            for name in rules.names()
-            for rule in _rules(rules, name, {stream.name: stream for stream in streams})
-        ),
+        rules=tuple(rule for name in rules.names() for rule in _rules(rules, name, by_name)),
         webhooks=section.take("webhooks", _urls, ()),
         alertmanagers=section.take("alertmanagers", _urls, ()),
         topic=section.take("topic", topic_name, None),
@@ -62,11 +61,7 @@ def _rules(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> 
 
 
 def _rule(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> Rule:
-    try:
-        values.name(name)
-    except ValueError as refusal:
-        raise rules.error(name, str(refusal)) from None
-    section = rules.section(name)
+    section = rules.named(name)
     text = section.take("when", values.text)
     try:
         condition = parse_condition(text)
@@ -77,9 +72,9 @@ def _rule(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> R
         name=name,
         text=text,
         condition=condition,
-        confidence=section.take("confidence", _confidence, 0.95),
+        confidence=section.take("confidence", _CONFIDENCE, 0.95),
         for_us=section.take("for", values.duration_us, 0),
-        clear=section.take("clear", _number, None),
+        clear=section.take("clear", _FINITE, None),
         labels=section.take("labels", _labels, {}),
         summary=section.take("summary", values.text, ""),
     )
@@ -93,8 +88,7 @@ def _check_options(section: Section, rule: Rule, stream: StreamSettings) -> None
     condition = rule.condition
     if condition.measure == "no_data":
         for key in ("confidence", "for", "clear"):
-            if key in section.names():
-                raise section.error(key, "does not apply to no_data, which has no noise; take it out")
+            section.refuse(key, "does not apply to no_data, which has no noise; take it out")
         return
     if condition.measure == "ks" and rule.confidence > LARGEST_DISTANCE_CONFIDENCE:
         most = f"{LARGEST_DISTANCE_CONFIDENCE:.3f}"
@@ -116,8 +110,7 @@ def _check(condition: Condition, streams: Mapping[str, StreamSettings]) -> None:
     """Refuse a condition that the stream's releases can never answer. Raises: RuleError."""
     stream = streams.get(condition.stream)
     if stream is None:
-        known = ", ".join(streams)
-        line = f"names the stream {condition.stream}, which is not here; known: {known}"
+        line = f"names the stream {condition.stream}, which is not here; known: {', '.join(streams)}"
         raise condition.error("stream", line)
     if condition.measure == "no_data":
         if stream.declared.source.replay is not None:
@@ -161,14 +154,8 @@ def _check_axes(condition: Condition, stream: StreamSettings) -> None:
         return
     if cells.buckets is None:
         raise condition.error("stream", f"{stream.name} has no value; {condition.measure} needs one")
-    part, point = (
-        ("threshold", condition.threshold)
-        if condition.measure == "quantile"
-        else (
-            "level",
-            condition.level,
-        )
-    )
+    part = "threshold" if condition.measure == "quantile" else "level"
+    point = condition.threshold if condition.measure == "quantile" else condition.level
     if condition.measure == "ks" or point is None:
         return
     try:
@@ -183,18 +170,6 @@ def _check_whole_bins(condition: Condition, stream: StreamSettings, part: str, l
         whole = values.format_duration(stream.declared.time.bin_us)
         line = f"it has to be whole bins of {stream.name}; its bins are {whole}"
         raise condition.error(part, line)
-
-
-def _confidence(value: object) -> float:
-    if isinstance(value, float | int) and LEAST_CONFIDENCE <= value <= GREATEST_CONFIDENCE:
-        return float(value)  # neither true nor false lies between these two
-    raise ValueError(f"must be a number from {LEAST_CONFIDENCE} to {GREATEST_CONFIDENCE}, for example 0.99")
-
-
-def _number(value: object) -> float:
-    if isinstance(value, float | int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
-        return float(value)
-    raise ValueError("must be a finite number")
 
 
 def _labels(value: object) -> dict[str, str]:

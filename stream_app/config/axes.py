@@ -1,10 +1,12 @@
-"""The axes beside time: ``keys`` and ``value`` of a stream."""
+"""The axes beside time: a stream's sections ``keys`` and ``value``."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from functools import partial
-from typing import Literal, TypedDict
+from typing import TypeVar
+
+from msgspec import structs
 
 from dphist.privacy import is_plain
 from dphist.product.axis import LARGEST_BUCKETS, LARGEST_KEYS
@@ -12,8 +14,11 @@ from dphist.windows.design import window_mechanisms
 from dphist.windows.options import checked_options, known_options
 from stream_app.config import values
 from stream_app.config.document import Section
+from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import StreamSettings
-from stream_app.core.cells import OTHER, Buckets, KeyList, Option
+from stream_app.core.cells import OTHER, Axis, Buckets, KeyList, Option
+
+A = TypeVar("A", bound=Axis)
 
 WINDOW_SHARE = Fraction(4, 5)  # of epsilon; the rest counts all events over time
 _LONGEST_KEY = 200
@@ -27,11 +32,11 @@ def read_keys(section: Section) -> KeyList | None:
         return None
     settings = KeyList(
         field=section.take("field", values.text),
-        names=section.take_written("list", _names),
+        names=section.take("list", _names, read=as_written),
         other=section.take("other", values.flag, True),
         total=section.take("total", values.flag, False),
-        **_read_windows(section, "sorted_isotonic"),
     )
+    settings = _with_windows(settings, section, "sorted_isotonic")
     section.finish()
     if settings.other and OTHER in settings.names:
         raise section.error(
@@ -53,26 +58,16 @@ def read_value(section: Section) -> Buckets | None:
         low=section.take("min", _end),
         high=section.take("max", _end),
         count=section.take("buckets", _BUCKETS),
-        **_read_windows(section, "dawa"),
     )
+    settings = _with_windows(settings, section, "dawa")
     section.finish()
     if settings.low >= settings.high:
         raise section.error("max", "must be above value.min; move one of them")
     return settings
 
 
-class _Windows(TypedDict, total=False):
-    """The facts of an axis that belong to windows."""
-
-    mode: Literal["window"]
-    window_us: int
-    mechanism: str
-    share: Fraction
-    options: dict[str, Option]
-
-
-def _read_windows(section: Section, mechanism: str) -> _Windows:
-    """Read the windows of an axis; nothing without them. Args: mechanism, the axis's default."""
+def _with_windows(axis: A, section: Section, mechanism: str) -> A:
+    """Return the axis with its windows, if it has them. Args: mechanism, the axis's default."""
     mode = section.take("mode", values.one_of("tree", "window"), "tree")
     length_us = section.take("window", values.positive_duration_us, 0)
     name = section.take("mechanism", values.one_of(*window_mechanisms()), mechanism)
@@ -83,17 +78,12 @@ def _read_windows(section: Section, mechanism: str) -> _Windows:
             raise section.error("window", "is missing; say how long a window is, for example 1d")
         if share >= 1:
             raise section.error("share", "must be below 1: the rest of epsilon counts all events over time")
-        return {
-            "mode": "window",
-            "window_us": length_us,
-            "mechanism": name,
-            "share": share,
-            "options": options,
-        }
+        return structs.replace(
+            axis, mode=mode, window_us=length_us, mechanism=name, share=share, options=options
+        )
     for key in ("window", "mechanism", "share", "options"):
-        if key in section.names():
-            raise section.error(key, "belongs to windows; write mode: window beside it, or take it out")
-    return {}
+        section.refuse(key, "belongs to windows; write mode: window beside it, or take it out")
+    return axis
 
 
 def _check_windows(section: Section, stream: StreamSettings) -> None:

@@ -1,19 +1,17 @@
-"""A YAML document with line numbers: sections whose keys are read one by one.
-
-A key that no reader takes is an error, so no key is ever ignored.
-"""
+"""A YAML document with line numbers: sections whose keys are read one by one."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import yaml
 
-from stream_app.config.plain_yaml import Loader, as_written, construct
+from stream_app.config import values
+from stream_app.config.plain_yaml import Loader, construct
 from stream_app.ports import OperatorError
 
 T = TypeVar("T")
@@ -28,14 +26,14 @@ class ConfigError(OperatorError):
 
 
 class _Required:
-    """Marks a key that has no default and must be written."""
+    """The default of a key that must be written."""
 
 
 REQUIRED = _Required()
 
 
 class Section:
-    """One mapping of the document: ``take`` its keys, then ``finish``.
+    """One mapping of the document. Readers ``take`` its keys; ``finish`` refuses all other keys.
 
     Args:
         file: the name for error messages.
@@ -63,21 +61,45 @@ class Section:
                 raise self.error(key, "is written twice; keep one", line=_line(key_node))
             self._nodes[key] = value_node
 
-    def take(self, key: str, parse: Callable[[object], T], default: T | _Required = REQUIRED) -> T:
+    def take(
+        self,
+        key: str,
+        parse: Callable[[object], T],
+        default: T | _Required = REQUIRED,
+        read: Callable[[yaml.Node], object] = construct,
+    ) -> T:
         """Return the parsed value of a key, or its default.
 
-        Raises: ConfigError if it is missing without a default, or ``parse`` raises ValueError.
+        Args: read, how a YAML node becomes a value; ``as_written`` keeps the text of names and passwords.
+        Raises: ConfigError if the key is missing without a default, or ``parse`` raises ValueError.
         """
-        return self._take(key, parse, default, construct)
-
-    def take_written(self, key: str, parse: Callable[[object], T], default: T | _Required = REQUIRED) -> T:
-        """As ``take``, but keep words and numbers as the file's text: for names and passwords."""
-        return self._take(key, parse, default, as_written)
+        self._ask(key)
+        node = self._nodes.get(key)
+        if node is None:
+            if isinstance(default, _Required):
+                raise self.error(key, "is missing; add it")
+            return default
+        try:
+            value = read(node)
+        except ValueError as refusal:
+            raise self.error(key, str(refusal)) from None
+        try:
+            return parse(value)
+        except ValueError as refusal:
+            raise self.error(key, f"{_shown(value)}: {refusal}") from None
 
     def section(self, key: str) -> Section:
         """Return the section under a key; an empty one if the key is not written."""
         self._ask(key)
         return Section(self.file, self._join(key), self._nodes.get(key), self.known, self.line)
+
+    def named(self, name: str) -> Section:
+        """Return the section of a stream or a rule, whose name its author chooses."""
+        try:
+            values.name(name)
+        except ValueError as refusal:
+            raise self.error(name, str(refusal)) from None
+        return self.section(name)
 
     def holds_keys(self, key: str) -> bool:
         """Return whether the key holds a mapping, for keys that may also hold a single value."""
@@ -87,11 +109,10 @@ class Section:
         """Return the keys of a mapping whose author chooses them, such as stream names."""
         return tuple(self._nodes)
 
-    def not_built(self, keys: Iterable[str], instead: str = "take it out") -> None:
-        """Refuse keys of features that are designed but not built yet."""
-        for key in keys:
-            if key in self._nodes:
-                raise self.error(key, f"is not built yet; {instead}")
+    def refuse(self, key: str, text: str) -> None:
+        """Refuse a key if it is written. Raises: ConfigError with this text."""
+        if key in self._nodes:
+            raise self.error(key, text)
 
     def finish(self) -> None:
         """Refuse keys that no reader took; the error names the nearest known key."""
@@ -113,8 +134,12 @@ class Section:
 
     @property
     def where(self) -> str:
-        """Where the section begins: file and line."""
+        """The file and line where the section begins."""
         return self._at(self.line)
+
+    def _ask(self, key: str) -> None:
+        self._asked.append(key)
+        self.known.append(self._join(key))
 
     def _at(self, line: int) -> str:
         return f"{self.file}:{line}" if line else self.file
@@ -122,31 +147,15 @@ class Section:
     def _join(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
 
-    def _take(
-        self,
-        key: str,
-        parse: Callable[[object], T],
-        default: T | _Required,
-        read: Callable[[yaml.Node], object],
-    ) -> T:
-        self._ask(key)
-        node = self._nodes.get(key)
-        if node is None:
-            if isinstance(default, _Required):
-                raise self.error(key, "is missing; add it")
-            return default
-        try:
-            value = read(node)
-        except ValueError as refusal:
-            raise self.error(key, str(refusal)) from None
-        try:
-            return parse(value)
-        except ValueError as refusal:
-            raise self.error(key, f"{_shown(value)}: {refusal}") from None
 
-    def _ask(self, key: str) -> None:
-        self._asked.append(key)
-        self.known.append(self._join(key))
+def from_environment(environment: Mapping[str, str], name: str, parse: Callable[[object], T]) -> T | None:
+    """Return the parsed value of a variable, or None. Raises: ConfigError without the value, a secret."""
+    if name not in environment:
+        return None
+    try:
+        return parse(environment[name])
+    except ValueError as refusal:
+        raise ConfigError(f"environment: {name}: {refusal}") from None
 
 
 def parse_document(text: str, file: str, known: list[str]) -> Section:

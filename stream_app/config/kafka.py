@@ -1,4 +1,4 @@
-"""Read the settings of Kafka: the cluster, and topics as sources and outputs."""
+"""The settings of Kafka: the section ``kafka``, topics as sources, and the list ``outputs``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from stream_app.config import values
-from stream_app.config.document import ConfigError, Section
+from stream_app.config.document import Section, from_environment
+from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import KafkaSettings, OutputSettings, TopicSettings
 from stream_app.core.declaration import Log, LogFormat
 
@@ -20,12 +21,13 @@ REGISTRY_CA = "schema_registry.ssl.ca.location"
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
-def read_kafka(section: Section, path: Path, environment: Mapping[str, str]) -> KafkaSettings | None:
-    """Read the section ``kafka``; None if it is not written and the environment names no cluster."""
-    written = section.take("bootstrap_servers", _servers, "")
-    servers = _servers_around(environment) or written
+def read_kafka(section: Section, directory: Path, environment: Mapping[str, str]) -> KafkaSettings | None:
+    """Read the cluster; None if neither the section nor the environment names one."""
+    servers = section.take("bootstrap_servers", _servers, "")
+    if environment.get(KAFKA_SERVERS):
+        servers = from_environment(environment, KAFKA_SERVERS, _servers) or servers
     group = section.take("group", values.name, "private-counts")
-    security = _security(section, path)
+    security = _security(section, directory)
     section.finish()
     if password := environment.get(KAFKA_PASSWORD):
         security["sasl.password"] = password
@@ -40,7 +42,7 @@ def read_kafka(section: Section, path: Path, environment: Mapping[str, str]) -> 
     return KafkaSettings(servers, group, security) if servers else None
 
 
-def _security(section: Section, path: Path) -> dict[str, str]:
+def _security(section: Section, directory: Path) -> dict[str, str]:
     given: dict[str, str | None] = {
         "security.protocol": section.take("security.protocol", _lower(*_PROTOCOLS), None),
         "sasl.mechanism": section.take("sasl.mechanism", values.one_of(*_MECHANISMS), None),
@@ -49,14 +51,14 @@ def _security(section: Section, path: Path) -> dict[str, str]:
         ),
     }
     for key in ("sasl.username", "sasl.password", "ssl.key.password"):
-        given[key] = section.take_written(key, _secret, None)
+        given[key] = section.take(key, _secret, None, as_written)
     for key in _FILES:
         file = section.take(key, values.text, None)
-        given[key] = None if file is None else str((path.parent / file).absolute())
+        given[key] = None if file is None else str((directory / file).absolute())
     return {key: value for key, value in given.items() if value is not None}
 
 
-def read_topic(section: Section, path: Path) -> tuple[Log, TopicSettings]:
+def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
     """Read a source that names a topic: its public part, and how it is read."""
     topic = section.take("topic", topic_name)
     form: LogFormat = section.take("format", values.one_of("json", "csv", "avro"), "json")
@@ -67,11 +69,10 @@ def read_topic(section: Section, path: Path) -> tuple[Log, TopicSettings]:
         topic=topic,
         start=section.take("start", _start, "earliest"),
         schema_registry=section.take("schema_registry", _registry, None),
-        schema_registry_ca=None if authority is None else (path.parent / authority).absolute(),
+        schema_registry_ca=None if authority is None else (directory / authority).absolute(),
     )
-    section.not_built(("replay",), instead="a topic is followed live; replay a file")
-    if "file" in section.names():
-        raise section.error("file", "is given beside topic; keep one")
+    section.refuse("replay", "is not built yet; a topic is followed live; replay a file")
+    section.refuse("file", "is given beside topic; keep one")
     section.finish()
     if (form == "csv") != bool(columns):
         raise section.error("columns", "name the values of csv records, in order; they belong to format: csv")
@@ -97,13 +98,6 @@ def _output(item: object) -> OutputSettings:
     if not isinstance(item, dict) or item.keys() != {"stream", "topic"}:
         raise ValueError("each must have a stream and a topic, and nothing else")
     return OutputSettings(values.text(item["stream"]), topic_name(item["topic"]))
-
-
-def _servers_around(environment: Mapping[str, str]) -> str | None:
-    try:
-        return _servers(environment[KAFKA_SERVERS]) if environment.get(KAFKA_SERVERS) else None
-    except ValueError as refusal:
-        raise ConfigError(f"environment: {KAFKA_SERVERS}: {refusal}") from None
 
 
 def _servers(value: object) -> str:

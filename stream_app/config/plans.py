@@ -22,7 +22,6 @@ from dphist.tree.epoch_nodes import node_counts
 from dphist.windows.design import WindowDesign
 from stream_app.config.settings import StreamSettings
 from stream_app.core.cells import Axis
-from stream_app.core.declaration import Declaration
 from stream_app.core.kinds import Kind, kind_of
 from stream_app.core.kinds.pages import LARGEST_DRAWS, LARGEST_PAGE_BYTES
 from stream_app.core.kinds.tables import PUBLISHED
@@ -33,36 +32,30 @@ from stream_app.ports import OperatorError
 log = logging.getLogger(__name__)
 
 
-class _Refused(Exception):
-    """No plan fits. The text says why, after the key to change below the stream's: ``.tree: ...``."""
-
-
 def planned(stream: StreamSettings) -> Strategy:
     """Return the strategy that a new stream would get.
 
     If an epoch's noise is too much to draw ahead, the stream is causal even if configured otherwise, and a
     log line says so.
-        Raises: OperatorError if no tree fits the settings; it names the file and line.
+
+    Raises: OperatorError, with the file and line, if no plan fits the settings.
     """
-    declared = stream.declared
-    with _named(stream):
-        kind = _planned(declared, declared.tree.release)
-        if kind.drawn_ahead and not can_draw_ahead(kind):
-            kind = _planned(declared, "causal")
-            log.warning(
-                "stream %s: an epoch needs more than %d draws of noise ahead; it is released causally: "
-                "shorten time.epoch, or write tree.release: causal",
-                stream.name,
-                LARGEST_DRAWS,
-            )
+    kind = _planned(stream, stream.declared.tree.release)
+    if kind.drawn_ahead and not can_draw_ahead(kind):
+        kind = _planned(stream, "causal")
+        log.warning(
+            "stream %s: an epoch needs more than %d draws of noise ahead; it is released causally: "
+            "shorten time.epoch, or write tree.release: causal",
+            *(stream.name, LARGEST_DRAWS),
+        )
     if may_be_too_large(kind):
-        _tell_of_width(stream.name, sum(kind.tables.values()))
-    return Strategy(stream.name, declared, kind)
+        _warn_of_width(stream.name, sum(kind.tables.values()))
+    return Strategy(stream.name, stream.declared, kind)
 
 
 @cache
-def _tell_of_width(stream: str, values: int) -> None:
-    """Log once that the history of a stream with so many values in a bin could not be put back."""
+def _warn_of_width(stream: str, values: int) -> None:
+    """Log once that a stream's history could not be put back, because a bin has so many values."""
     log.warning(
         "stream %s: a bin may release %d values, more than the witness keeps: if Redis is lost, its history "
         "cannot be put back; use fewer keys or buckets, or keep backups of Redis",
@@ -71,31 +64,18 @@ def _tell_of_width(stream: str, values: int) -> None:
 
 
 def planned_for_one_epoch(stream: StreamSettings) -> TreeDesign:
-    """Return the tree that a stream without axes would have without levels over epochs.
-
-    Raises: OperatorError if no tree fits the settings.
-    """
-    with _named(stream):
-        return _planned_tree(stream.declared, stream.declared.tree.release)
+    """Return the tree that a stream without axes would have without levels over epochs."""
+    return _planned_tree(stream, stream.declared.tree.release)
 
 
 @contextmanager
-def _named(stream: StreamSettings) -> Iterator[None]:
-    """Name the stream, its file and line in the refusal of a plan."""
-    try:
-        yield
-    except _Refused as refusal:
-        where = f"{stream.where}: " if stream.where else ""
-        raise OperatorError(f"{where}streams.{stream.name}{refusal}") from None
-
-
-@contextmanager
-def _about(key: str = "") -> Iterator[None]:
-    """Name the key of the stream that a planner's refusal is about."""
+def _about(stream: StreamSettings, key: str = "") -> Iterator[None]:
+    """Name the file, the line and the key of the stream that a planner's refusal is about."""
     try:
         yield
     except ValueError as refusal:
-        raise _Refused(f"{key}: {refusal}") from None
+        where = f"{stream.where}: " if stream.where else ""
+        raise OperatorError(f"{where}streams.{stream.name}{key}: {refusal}") from None
 
 
 def can_draw_ahead(kind: Kind) -> bool:
@@ -104,51 +84,52 @@ def can_draw_ahead(kind: Kind) -> bool:
     return draws <= LARGEST_DRAWS and kind.page_geometry().bin_bytes <= LARGEST_PAGE_BYTES
 
 
-def _planned(declared: Declaration, release: Release) -> Kind:
+def _planned(stream: StreamSettings, release: Release) -> Kind:
+    declared = stream.declared
     if declared.tree.epochs is not None:
-        return kind_of(_planned_over_epochs(declared, declared.tree.epochs, release))
+        return kind_of(_planned_over_epochs(stream, declared.tree.epochs, release))
     if declared.windows_of is not None:
-        return kind_of(_planned_with_windows(declared, declared.windows_of, release))
+        return kind_of(_planned_with_windows(stream, declared.windows_of, release))
     if declared.keys is not None or declared.value is not None:
-        return kind_of(_planned_over_axes(declared, release))
-    return kind_of(_planned_tree(declared, release))
+        return kind_of(_planned_over_axes(stream, release))
+    return kind_of(_planned_tree(stream, release))
 
 
-def _planned_over_epochs(declared: Declaration, epochs: int, release: Release) -> EpochLevels:
+def _planned_over_epochs(stream: StreamSettings, epochs: int, release: Release) -> EpochLevels:
     """Return a tree with levels over epochs, planned for this number of epochs."""
-    privacy = declared.privacy
-    with _about(".tree.epochs"):
+    declared, privacy = stream.declared, stream.declared.privacy
+    with _about(stream, ".tree.epochs"):
         if declared.keys is not None or declared.value is not None:
             raise ValueError("levels over epochs are not built yet for keys and values; take it out")
         if privacy.per_user is not None:
             raise ValueError("is for the event unit; a user has events in every epoch: take it out")
         levels = _epoch_levels(declared.time.epoch_bins, epochs, privacy.epsilon, release, privacy.neighbours)
-        design = _planned_tree(declared, release, levels.epoch.epsilon / privacy.epsilon)
-        return EpochLevels(design, privacy.epsilon, levels.branching, levels.epsilons)
+    design = _planned_tree(stream, release, levels.epoch.epsilon / privacy.epsilon)
+    return EpochLevels(design, privacy.epsilon, levels.branching, levels.epsilons)
 
 
 _epoch_levels = lru_cache(maxsize=64)(plan_epoch_levels)
 
 
-def _planned_tree(declared: Declaration, release: Release, part: Fraction = Fraction(1)) -> TreeDesign:
+def _planned_tree(stream: StreamSettings, release: Release, part: Fraction = Fraction(1)) -> TreeDesign:
     """Return the tree over all events. Args: part, the share of epsilon that it may spend."""
-    with _about(".tree"):
-        design = plan_tree(**declared.asked(declared.privacy.epsilon * part, release))
+    with _about(stream, ".tree"):
+        design = plan_tree(**stream.declared.asked(stream.declared.privacy.epsilon * part, release))
         _check_decodable(release, design.scales)
         return design
 
 
-def _planned_with_windows(declared: Declaration, window: Axis, release: Release) -> WindowDesign:
-    part, bin_us, cells = 1 - window.share, declared.time.bin_us, declared.cells
-    tree = _planned_tree(declared, release, part)
+def _planned_with_windows(stream: StreamSettings, window: Axis, release: Release) -> WindowDesign:
+    declared, cells, part = stream.declared, stream.declared.cells, 1 - window.share
+    tree = _planned_tree(stream, release, part)
     shares = tuple(share * part for share in tree.shares)
     time = replace(tree, epsilon=declared.privacy.epsilon, shares=shares)
     # One histogram of the keys; otherwise one of the value for each key.
     histograms = 1 if cells.buckets is None else cells.width // cells.buckets.count
-    buckets, bins = cells.width // histograms, window.window_us // bin_us
-    with _about():
+    buckets, bins = cells.width // histograms, window.window_us // declared.time.bin_us
+    with _about(stream):
         design = WindowDesign(time, bins, histograms, buckets, window.mechanism, window.share, window.options)
-        window_load(design).check(bin_us)
+        window_load(design).check(declared.time.bin_us)
         return design
 
 
@@ -161,14 +142,9 @@ def window_load(design: WindowDesign) -> WindowLoad:
     return WindowLoad.of(design, thread_time)
 
 
-def _check_decodable(release: Release, scales: Iterable[Fraction]) -> None:
-    if release == "anticipating" and max(scales) > LARGEST_DECODED_SCALE:
-        raise ValueError("epsilon needs noise beyond 2^32 per node; use a larger one, or release: causal")
-
-
-def _planned_over_axes(declared: Declaration, release: Release) -> ProductDesign:
-    keys, buckets = declared.keys, declared.value
-    with _about():
+def _planned_over_axes(stream: StreamSettings, release: Release) -> ProductDesign:
+    declared, keys, buckets = stream.declared, stream.declared.keys, stream.declared.value
+    with _about(stream):
         product = plan_product(
             **declared.asked(declared.privacy.epsilon, release),
             keys=len(keys.labels) if keys else 1,
@@ -178,3 +154,8 @@ def _planned_over_axes(declared: Declaration, release: Release) -> ProductDesign
         _check_decodable(release, (scale for group in product.groups for scale in group.design.scales))
         check_load(product, declared.time.bin_us)
         return product
+
+
+def _check_decodable(release: Release, scales: Iterable[Fraction]) -> None:
+    if release == "anticipating" and max(scales) > LARGEST_DECODED_SCALE:
+        raise ValueError("epsilon needs noise beyond 2^32 per node; use a larger one, or release: causal")

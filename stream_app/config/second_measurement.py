@@ -1,7 +1,6 @@
-"""Refuse streams that would count the same events, before any of them starts.
+"""Refuse streams that would count the same events, before the first of them starts.
 
-The ledger refuses the second stream only when it opens its first epoch; by then the first stream has started.
-This module applies the same rule to all streams of a file at once.
+The ledger has the same rule, but it refuses the second stream only when the first one has already started.
 """
 
 from __future__ import annotations
@@ -17,10 +16,7 @@ from stream_app.core.records import EpochRecord, LedgerEntry
 
 
 def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:
-    """Return the ledger entry of a stream's first epoch, without the strategy, which is not planned here.
-
-    Args: now_us, when the stream first starts.
-    """
+    """Return the ledger entry of a stream's first epoch if it starts now, without planning the strategy."""
     declared = stream.declared
     record = EpochRecord(0, declared.first_bin(now_us), declared.time.epoch_bins, 1, "")
     return entry_of(declared, stream.name, record)
@@ -32,13 +28,12 @@ def check_measurements(
     ledgers: Mapping[str, Sequence[LedgerEntry]] | None = None,
     begun: Collection[str] = (),
 ) -> None:
-    """Refuse streams whose first epochs the ledger would refuse, in the order in which streams start.
+    """Refuse a stream whose first epoch the ledger would refuse, in the order in which streams start.
 
     Args:
-        now_us: the time of the start.
         ledgers: earlier measurements, by source; None for none.
-        begun: streams that have already started, whose cost was accepted then.
-    Raises: ConfigError: where, key, value, remedy.
+        begun: streams that have already started; their cost was accepted then.
+    Raises: ConfigError, one line.
     """
     known = {source: list(entries) for source, entries in (ledgers or {}).items()}
     for stream in chain.from_iterable(by_log(streams)):

@@ -10,7 +10,6 @@ from typing import Literal
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.declaration import Declaration
 
-EMBEDDED = "embedded:"  # prefix of a redis.url that starts the service's own server in a directory
 DAY_US = 86_400_000_000
 
 

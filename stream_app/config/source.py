@@ -1,9 +1,8 @@
-"""Read the settings of an event log: a file that is followed or replayed, or a topic."""
+"""A stream's section ``source``: a file that is followed or replayed, or a topic; and the names of logs."""
 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -15,27 +14,27 @@ from stream_app.config.settings import SourceSettings, StreamSettings, TopicSett
 from stream_app.core.declaration import Log, LogFormat, Replay
 
 
-def read_source(section: Section, path: Path) -> tuple[Log, SourceSettings | TopicSettings]:
-    """Read the section ``source`` of a stream: its public part, and how it is read."""
+def read_source(section: Section, directory: Path) -> tuple[Log, SourceSettings | TopicSettings]:
+    """Return the public part of a source, and how this configuration reads the source."""
     if "topic" in section.names():
-        return read_topic(section, path)
+        return read_topic(section, directory)
     if "file" not in section.names():
         raise section.error("file", "is missing; name a file, or a topic of Kafka")
-    file = (path.parent / section.take("file", values.text)).absolute()
-    name = section.take("group", values.name, "") or file_identity(file, path.parent)
+    file = (directory / section.take("file", values.text)).absolute()
+    name = section.take("group", values.name, "") or file_identity(file, directory)
     form: LogFormat = section.take("format", values.one_of("ndjson", "csv"), "ndjson")
     start: Literal["earliest", "latest"] = section.take(
         "start", values.one_of("earliest", "latest"), "earliest"
     )
     replay, speed = _replay(section.section("replay"))
-    if replay and "start" in section.names():
-        raise section.error("start", "is for a live stream; a replay starts at replay.from, take one out")
+    if replay:
+        section.refuse("start", "is for a live stream; a replay starts at replay.from, take one out")
     section.finish()
     return Log(name, form, replay), SourceSettings(file, start, speed)
 
 
 def file_identity(file: Path, directory: Path) -> str:
-    """Return one name per file, however its path is spelled, so that all its streams share one ledger.
+    """Return a file's name in the ledger, the same for every spelling of its path.
 
     Args: directory, to which the name is relative; names from different directories do not match.
     """
@@ -43,17 +42,17 @@ def file_identity(file: Path, directory: Path) -> str:
 
 
 def log_of(source: SourceSettings | TopicSettings) -> str:
-    """Return one name per log, however its path is spelled."""
+    """Return a log's name on this machine, the same for every spelling of its path."""
     return f"topic:{source.topic}" if isinstance(source, TopicSettings) else f"file:{source.file.resolve()}"
 
 
 def ledgers_of(stream: StreamSettings, directory: Path) -> tuple[str, ...]:
-    """Return the names of a source's ledgers: the declared one, and the log's own name if it is in a group.
+    """Return the names of a source's ledgers: the declared name, and the log's own name if it is in a group.
 
     Args: directory, of the configuration.
     """
     name, source = stream.declared.source.name, stream.source
-    if ":" in name:  # no name of a group holds one
+    if ":" in name:  # the name of a group has no colon
         return (name,)
     own = log_of(source) if isinstance(source, TopicSettings) else file_identity(source.file, directory)
     return name, own
@@ -61,14 +60,13 @@ def ledgers_of(stream: StreamSettings, directory: Path) -> tuple[str, ...]:
 
 def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:
     """Return the streams grouped by log; each log is decoded once for its group."""
-    groups: dict[str, list[StreamSettings]] = defaultdict(list)
+    groups: dict[str, list[StreamSettings]] = {}
     for stream in streams:
-        groups[log_of(stream.source)].append(stream)
+        groups.setdefault(log_of(stream.source), []).append(stream)
     return list(groups.values())
 
 
 def _replay(section: Section) -> tuple[Replay | None, float | None]:
-    """Return a replay's edges and its speed."""
     if not section.written:
         return None, None
     replay = Replay(section.take("from", values.instant_us), section.take("to", values.instant_us))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Literal, TypeVar, cast
@@ -26,9 +27,9 @@ _UNITS_US = {
     "w": 604_800_000_000,
 }
 _DURATION = re.compile(r"(\d{1,18}(?:us|ms|s|m|h|d|w))+")
-LARGEST_TREE = 2**26  # leaves: four times the longest epoch
-LONGEST_US = 36_500 * _UNITS_US["d"]
 _PART = re.compile(r"(\d+)(us|ms|s|m|h|d|w)")
+_LONGEST_US = 36_500 * _UNITS_US["d"]
+_LARGEST_TREE = 2**26  # leaves: four times the longest epoch
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
@@ -53,25 +54,35 @@ def name(value: object) -> str:
     return value
 
 
-def whole(least: int, most: int, of: str = "", like: str = "") -> Callable[[object], int]:
-    """Return a reader of whole numbers from ``least`` to ``most``. Args: of and like, for the error."""
+def whole(least: int, most: int, what: str = "a whole number", more: str = "") -> Callable[[object], int]:
+    """Return a reader of whole numbers from ``least`` to ``most``. Args: what and more, for the error."""
 
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ValueError(f"must be a whole number{of} from {least} to {most}{like}")
+            raise ValueError(f"must be {what} from {least} to {most}{more}")
         return value
 
     return read
 
 
-epochs = whole(2, 2**20, of=" of epochs", like=", for example 64")
+epochs = whole(2, 2**20, "a whole number of epochs", ", for example 64")
+port = whole(1, 65_535, "a port")
 
 
-def port(value: object) -> int:
-    """Read a TCP port."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 65_535:
-        raise ValueError("must be a port from 1 to 65535")
-    return value
+def number(what: str, fits: Callable[[float], bool]) -> Callable[[object], float]:
+    """Return a reader of the finite numbers that fit. Args: what, for the error."""
+
+    def read(value: object) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ValueError(f"must be {what}")
+        if not abs(value) <= sys.float_info.max or not fits(value):
+            raise ValueError(f"must be {what}")
+        return float(value)
+
+    return read
+
+
+positive = number("a number above zero", lambda value: value > 0)
 
 
 def one_of(*words: Word) -> Callable[[object], Word]:
@@ -95,7 +106,7 @@ def duration_us(value: object) -> int:
     if not isinstance(value, str) or not _DURATION.fullmatch(value):
         raise ValueError("must be a duration with its unit, for example 500ms, 30s, 5m, 1h30m or 30d")
     us = sum(int(count) * _UNITS_US[unit] for count, unit in _PART.findall(value))
-    if us > LONGEST_US:
+    if us > _LONGEST_US:
         raise ValueError("is longer than 36500d, a hundred years; write a shorter one")
     return us
 
@@ -128,6 +139,9 @@ def instant_us(value: object) -> int:
     return parse_instant(value)
 
 
+_factor = number("max, a factor such as 60, or log time per second such as 9d/s", lambda value: value > 0)
+
+
 def speed(value: object) -> float | None:
     """Read the speed of a replay: None for as fast as possible, else log seconds per second.
 
@@ -138,9 +152,7 @@ def speed(value: object) -> float | None:
         return None
     if isinstance(value, str) and value.endswith("/s"):
         return positive_duration_us(value.removesuffix("/s")) / 1_000_000
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
-        return float(value)
-    raise ValueError("must be max, a factor such as 60, or log time per second such as 9d/s")
+    return _factor(value)
 
 
 def positive_fraction(value: object) -> Fraction:
@@ -157,22 +169,16 @@ def positive_fraction(value: object) -> Fraction:
     raise ValueError("must be a number above zero, for example 1.0 or 1/2")
 
 
-def fractions(value: object) -> tuple[Fraction, ...]:
-    """Read a list of numbers above zero."""
-    if not isinstance(value, list) or not value:
-        raise ValueError("must be a list of numbers, for example [0.5, 0.5]")
-    return tuple(positive_fraction(item) for item in value)
-
-
 def shares(value: object) -> tuple[Fraction, ...] | Literal["level"]:
     """Read the shares of the levels, or the word "level" for planned shares."""
     if value == "level":
         return "level"
     if value == "node":
         raise ValueError("is no longer supported: its intervals were too short; take it out")
-    if isinstance(value, str):
-        raise ValueError("must be level, or a list of numbers, for example [0.5, 0.5]")
-    return fractions(value)
+    if not isinstance(value, list) or not value:
+        either = "level, or " if isinstance(value, str) else ""
+        raise ValueError(f"must be {either}a list of numbers, for example [0.5, 0.5]")
+    return tuple(positive_fraction(item) for item in value)
 
 
 def workload(value: object) -> Workload:
@@ -191,19 +197,19 @@ def branching(value: object) -> tuple[int, ...]:
     """Read the numbers of children per level, from the root down."""
     if not isinstance(value, list) or not value or any(type(item) is not int or item < 2 for item in value):
         raise ValueError("must be a list of whole numbers of at least 2, for example [24, 365]")
-    if math.prod(value) > LARGEST_TREE:
-        raise ValueError(f"makes a tree of more than {LARGEST_TREE} leaves; take smaller numbers")
+    if math.prod(value) > _LARGEST_TREE:
+        raise ValueError(f"makes a tree of more than {_LARGEST_TREE} leaves; take smaller numbers")
     return tuple(value)
 
 
 def url(value: object, schemes: Sequence[str]) -> SplitResult:
     """Read a URL with a host and optionally a port. Raises: ValueError, whose text omits the URL."""
-    text_of_url = text(value)
+    address = text(value)
     wanted = " or ".join(f"{scheme}://" for scheme in schemes)
-    if re.search(r"[\s\x00-\x20\x7f]", text_of_url):
+    if re.search(r"[\s\x00-\x20\x7f]", address):
         raise ValueError(f"holds a space or a control character; write a URL that begins with {wanted}")
     try:
-        parts = urlsplit(text_of_url)
+        parts = urlsplit(address)
         is_good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a bad port, or brackets around something that is not an address
         is_good = False
@@ -223,15 +229,13 @@ def timezone(value: object) -> str:
 
 
 def format_duration(us: int) -> str:
-    """Return the shortest text that ``duration_us`` reads back as the same duration.
+    """Return a duration as a text that ``duration_us`` reads.
 
     >>> format_duration(5_400_000_000), format_duration(0)
     ('1h30m', '0s')
     """
-    parts = []
-    rest = us
+    text = ""
     for unit in ("d", "h", "m", "s", "ms", "us"):
-        count, rest = divmod(rest, _UNITS_US[unit])
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts) or "0s"
+        count, us = divmod(us, _UNITS_US[unit])
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"

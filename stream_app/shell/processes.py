@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stream_app.config import KAFKA_PASSWORD, REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, Settings
-from stream_app.config.operator import OPERATOR_TOKEN
+from stream_app.config.access import OPERATOR_TOKEN
 from stream_app.monitoring.logs import LOG_FORMAT, LOG_LEVEL, format_for
 from stream_app.ports import OperatorError
 from stream_app.shell.ending import COMPLETE, CRASHED, REFUSED, exit_status

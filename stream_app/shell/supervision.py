@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from stream_app.addresses import once_free
 from stream_app.config import AlertSettings, ApiSettings, Settings, StreamSettings
-from stream_app.config.access import is_loopback
-from stream_app.config.operator import check_operator
+from stream_app.config.access import check_operator, is_loopback
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader

@@ -20,7 +20,7 @@ from typing import IO
 
 from dphist import SystemNoise
 from stream_app.config import Settings, StreamSettings, TopicSettings
-from stream_app.config.operator import check_operator
+from stream_app.config.access import check_operator
 from stream_app.config.plans import planned
 from stream_app.config.source import by_log
 from stream_app.core.closing import Closing

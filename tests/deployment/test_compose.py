@@ -14,7 +14,7 @@ import yaml
 from deploy.redis import make_users
 from deploy.redis.make_users import VARIABLES
 from stream_app.config import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, load
-from stream_app.config.operator import OPERATOR_TOKEN, check_operator
+from stream_app.config.access import OPERATOR_TOKEN, check_operator
 from stream_app.ports import OperatorError
 from tests.services import compose_schema
 

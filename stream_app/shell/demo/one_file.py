@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import structs
 
 from stream_app.config import ConfigError, Settings, file_identity, load_text
-from stream_app.config.load import MOST_BINS
+from stream_app.config.streams import MOST_BINS
 from stream_app.config.values import format_duration, positive_duration_us
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.ports import OperatorError

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
-from stream_app.config.operator import check_operator
+from stream_app.config.access import check_operator
 from stream_app.config.second_measurement import check_measurements
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor.findings import Finding, sampled

@@ -7,9 +7,9 @@ import ssl
 from pathlib import Path
 
 from stream_app.config import ConfigError, Settings, TopicSettings
+from stream_app.config.access import check_operator
 from stream_app.config.document import place_of
 from stream_app.config.key_file import read_keys
-from stream_app.config.operator import check_operator
 from stream_app.config.plans import planned
 from stream_app.config.settings import TlsSettings
 from stream_app.durable import check_directory

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stream_app.config import ConfigError, documented_keys, load
-from stream_app.config.operator import OPERATOR_TOKEN, check_operator
+from stream_app.config.access import OPERATOR_TOKEN, check_operator
 from stream_app.config.plans import planned
 from stream_app.ports import OperatorError
 

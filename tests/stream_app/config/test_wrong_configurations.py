@@ -504,6 +504,21 @@ CASES: list[tuple[str, str, str | None]] = [
         "api.requests_per_s 0: must be a number above zero",
     ),
     (
+        "api rate beyond floats",
+        yaml_with(top="api: {requests_per_s: 1" + 400 * "0" + "}"),
+        "api.requests_per_s 1000",
+    ),
+    (
+        "speed beyond floats",
+        yaml_with(
+            "{file: a.ndjson, replay: {from: 2024-01-01T00:00:00Z, to: 2024-01-31T00:00:00Z, speed: 1"
+            + 400 * "0"
+            + "}}",
+            time="bin: 5m, epoch: 30d",
+        ),
+        "streams.s.source.replay.speed 1000",
+    ),
+    (
         "keys none",
         yaml_with(top="api: {keys: nope.txt}"),
         "api.keys: HERE/nope.txt does not exist; make it with",

@@ -1,0 +1,120 @@
+"""Where the service keeps its data: the sections ``redis``, ``ledger`` and ``dead_letters``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from stream_app.config import values
+from stream_app.config.document import Section, from_environment
+from stream_app.config.kafka import topic_name
+from stream_app.config.settings import DAY_US, DeadLetterSettings, LedgerSettings, RedisSettings
+from stream_app.ports import ACCEPT_LOSS
+
+REDIS_URL = "STREAM_APP_REDIS_URL"
+REDIS_API_URL = "STREAM_APP_REDIS_API_URL"
+REDIS_ALERTS_URL = "STREAM_APP_REDIS_ALERTS_URL"
+
+_EMBEDDED = "embedded:"  # before the directory of a server that the service starts itself
+_CLOCK_SKEW = values.duration_between("10ms", "5m", "beyond it a wrong clock would close bins unnoticed")
+_LEAST_KEEP_US = 60_000_000
+_LEAST_BYTES = 1_000_000
+_SIZE = re.compile(r"(\d{1,6})(kB|MB|GB)", flags=re.ASCII)
+_BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def read_redis(section: Section, directory: Path, environment: Mapping[str, str]) -> RedisSettings:
+    """Read the store's addresses, one for each process; environment variables override the section."""
+
+    def address(key: str, name: str) -> str | None:
+        written = section.take(key, _redis_url, None)
+        return from_environment(environment, name, _redis_url) or written
+
+    url = address("url", REDIS_URL) or f"{_EMBEDDED}./state/redis"
+    api_url, alerts_url = address("api_url", REDIS_API_URL), address("alerts_url", REDIS_ALERTS_URL)
+    accept = section.take("accept", values.one_of(ACCEPT_LOSS), None)
+    skew_us = section.take("largest_clock_skew", _CLOCK_SKEW, 5_000_000)
+    section.finish()
+    if not url.startswith(_EMBEDDED):
+        return RedisSettings(url, api_url or url, None, accept, alerts_url or url, skew_us)
+    for key, other in (("api_url", api_url), ("alerts_url", alerts_url)):
+        if other is not None:
+            raise section.error(key, "belongs to a server elsewhere; take it out or change url")
+    embedded = (directory / url.removeprefix(_EMBEDDED)).absolute()
+    return RedisSettings(None, None, embedded, accept, largest_clock_skew_us=skew_us)
+
+
+def _redis_url(value: object) -> str:
+    url = values.text(value)
+    if url.startswith(_EMBEDDED) and len(url) > len(_EMBEDDED):
+        return url
+    if url.startswith("unix://") and not re.search(r"\s", url) and urlsplit(url).path:
+        return url
+    wanted = "must be redis://host:port/0, rediss://..., unix://... or embedded:./directory"
+    try:
+        parts = values.url(url, ("redis", "rediss"))
+    except ValueError:
+        raise ValueError(wanted) from None
+    if re.fullmatch(r"/?|/[0-9]{1,6}", parts.path):
+        return url
+    raise ValueError(f"{wanted}; the database is a number")
+
+
+def read_ledger(
+    section: Section, directory: Path, lost_together: tuple[Path | None, ...]
+) -> LedgerSettings | None:
+    """Read where a copy of the ledger is kept; None if the section is not written.
+
+    Args: lost_together, directories of the original ledger; the copy would be lost with them.
+    """
+    file = section.take("file", values.text, None)
+    topic = section.take("topic", topic_name, None)
+    section.finish()
+    if not section.written:
+        return None
+    if (file is None) == (topic is None):
+        raise section.error("file", "or topic has to be written, and one of them only; correct it")
+    if file is None:
+        return LedgerSettings(None, topic)
+    copy = (directory / file).absolute()
+    for lost in filter(None, lost_together):
+        if copy.resolve().is_relative_to(lost.resolve()):
+            raise section.error(
+                "file", f"{copy} is inside {lost}, and would be lost with it; name another disk"
+            )
+    return LedgerSettings(copy, None)
+
+
+def read_dead_letters(section: Section) -> DeadLetterSettings:
+    """Read how refused records are kept, and for how long."""
+    settings = DeadLetterSettings(
+        keep_us=section.take("keep", _keep_us, 7 * DAY_US),
+        most_bytes=section.take("max_size", _size, 100 * 10**6),
+        content=section.take("content", values.flag, False),
+    )
+    section.finish()
+    return settings
+
+
+def _keep_us(value: object) -> int:
+    keep_us = values.positive_duration_us(value)
+    if keep_us < _LEAST_KEEP_US:
+        raise ValueError("is too short; write at least 1m, or content: false")
+    return keep_us
+
+
+def _size(value: object) -> int:
+    """Read a size as bytes.
+
+    >>> _size("100MB")
+    100000000
+    """
+    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("must be a size with its unit, for example 100MB")
+    size = int(found[1]) * _BYTES[found[2]]
+    if size < _LEAST_BYTES:
+        raise ValueError("must be at least 1MB; with content: false letters are small")
+    return size

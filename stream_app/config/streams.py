@@ -1,0 +1,192 @@
+"""The section ``streams``: what each stream promises, and how its log is read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from dphist.workloads import PREFIX
+from stream_app.config import values
+from stream_app.config.axes import check_axes, read_keys, read_value
+from stream_app.config.document import Section
+from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
+from stream_app.config.source import log_of, read_source
+from stream_app.core.bounding import PerUser
+from stream_app.core.declaration import Declaration, Log, Privacy, Time, TimeFormat, Tree
+from stream_app.core.instants import format_instant
+from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON
+
+MOST_BINS = 2**24  # an epoch of 16 million bins: 16 years of half minutes
+_BIN = values.duration_between("100ms", "36500d", "each bin is closed, gets noise and is stored separately")
+_MAX_EVENTS = values.whole(1, 10_000, more=": a user's events of an epoch that count")
+
+
+def read_streams(section: Section, directory: Path) -> tuple[StreamSettings, ...]:
+    """Read all streams. Raises: ConfigError, also if two streams read one log in different ways."""
+    streams = tuple(_stream(section.named(name), name, directory) for name in section.names())
+    first: dict[str, StreamSettings] = {}
+    for stream in streams:
+        other = first.setdefault(log_of(stream.source), stream)
+        if _reading(other) != _reading(stream):
+            text = (
+                f"reads the same log as {other.name}; give both the same source, time.field and time.format"
+            )
+            raise section.error(stream.name, text)
+    return streams
+
+
+def _reading(stream: StreamSettings) -> tuple[object, ...]:
+    """Return the settings that must be equal for two streams to share one pass over a log."""
+    source, time = stream.source, stream.declared.time
+    if isinstance(source, SourceSettings):
+        source = replace(source, file=source.file.resolve())
+    return stream.declared.source, source, time.field, time.format
+
+
+def _stream(section: Section, name: str, directory: Path) -> StreamSettings:
+    log, source = read_source(section.section("source"), directory)
+    time = _time(section.section("time"), log)
+    privacy, accept = _privacy(section.section("privacy"))
+    declared = Declaration(
+        source=log,
+        time=time,
+        privacy=privacy,
+        tree=_tree(section.section("tree")),
+        late=section.take("late", values.one_of("next_bin", "drop", "dead_letter"), "next_bin"),
+        keys=read_keys(section.section("keys")),
+        value=read_value(section.section("value")),
+    )
+    where, privacy_where = section.where, section.section("privacy").where
+    stream = StreamSettings(name, source, declared, accept, where, privacy_where)
+    section.finish()
+    check_axes(section, stream)
+    _check_start(section, stream)
+    _check_edges(section, declared)
+    return stream
+
+
+def _check_start(section: Section, stream: StreamSettings) -> None:
+    """Refuse a ``source.start`` later than ``time.first``.
+
+    Kafka finds the start by the times of records, which producers set. One record with a time in the future
+    would move the start, and so decide whether other records count. Events before ``time.first`` are not
+    counted, wherever reading begins.
+    """
+    start, first_us = stream.source.start, stream.declared.time.first_us
+    if isinstance(start, int) and first_us is not None and start > first_us:
+        text = (
+            f"{format_instant(start)} is later than time.first, which decides what counts; move one of them"
+        )
+        raise section.error("source.start", text)
+
+
+def _check_edges(section: Section, declared: Declaration) -> None:
+    """Refuse a start or an end inside a bin, because the bin would be counted only in part."""
+    replay, binning = declared.source.replay, declared.time.binning
+    edges = {"time.first": declared.time.first_us}
+    if replay is not None:
+        edges = {"source.replay.from": replay.from_us, "source.replay.to": replay.to_us}
+    for key, edge_us in edges.items():
+        if edge_us is None:
+            continue
+        [bin] = binning.bin_of([edge_us]).tolist()
+        if edge_us != (start_us := binning.start_us(bin)):
+            near = f"{format_instant(start_us)} or {format_instant(binning.end_us(bin))}"
+            raise section.error(key, f"{format_instant(edge_us)} is inside a bin; write {near}")
+
+
+def _time(section: Section, log: Log) -> Time:
+    replay = log.replay
+    field = section.take("field", values.text)
+    form: TimeFormat
+    if log.topic is not None and field == "@timestamp":
+        form = section.take("format", values.one_of("ms"), "ms")
+    else:
+        form = section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))
+    bin_us = section.take("bin", _BIN)
+    zone = section.take("timezone", values.timezone, None)
+    grace_us = section.take("grace", values.duration_us, 0 if replay else None)
+    epoch_us = section.take("epoch", values.positive_duration_us)
+    first_us = section.take("first", values.instant_us, None)
+    max_ahead_us = section.take("max_ahead", values.duration_us, bin_us)
+    section.finish()
+    if zone is not None and bin_us != DAY_US:
+        raise section.error("timezone", "belongs to calendar days; write bin: 1d, or take timezone out")
+    if grace_us is None:
+        raise section.error("grace", "is missing; say how long to wait for late events, for example 5m")
+    epoch_bins, rest = divmod(epoch_us, bin_us)
+    if rest or not 1 <= epoch_bins <= MOST_BINS:
+        whole = values.format_duration(bin_us)
+        raise section.error("epoch", f"must be a whole number of bins of {whole}, at most {MOST_BINS}")
+    if replay is not None and first_us is not None:
+        raise section.error("first", "is for a live stream; a replay starts at replay.from, take one out")
+    return Time(
+        field=field,
+        format=form,
+        bin_us=bin_us,
+        timezone=zone,
+        grace_us=grace_us,
+        epoch_bins=epoch_bins,
+        first_us=replay.from_us if replay else first_us,
+        # The next bin to close lags the clock by the grace, so a punctual event is that far ahead of it.
+        max_ahead_bins=-(-(grace_us + max_ahead_us) // bin_us),
+    )
+
+
+def _privacy(section: Section) -> tuple[Privacy, str | None]:
+    """Return the guarantee, and the text that accepts a second measurement."""
+    epsilon = section.take("epsilon", values.positive_fraction)
+    privacy = Privacy(
+        epsilon=epsilon,
+        unit=_unit(section),
+        neighbours=section.take("neighbours", values.one_of("add_remove", "substitute"), "add_remove"),
+        private=not section.take("not_private", values.flag, False),
+    )
+    accept = section.take("accept", values.one_of(ACCEPTED), None)
+    section.finish()
+    if privacy.private and epsilon > LARGEST_PRIVATE_EPSILON:
+        number = epsilon if epsilon.denominator == 1 else f"{float(epsilon):g}"
+        raise section.error(
+            "epsilon",
+            f"{number} protects nobody; use at most {LARGEST_PRIVATE_EPSILON}, "
+            "or say not_private: true and every answer will say so too",
+        )
+    if not privacy.private and epsilon <= LARGEST_PRIVATE_EPSILON:
+        raise section.error("not_private", f"is for epsilon above {LARGEST_PRIVATE_EPSILON}; take it out")
+    return privacy, accept
+
+
+def _unit(privacy: Section) -> Literal["event"] | PerUser:
+    """Read ``privacy.unit``: ``event``, or a mapping that names the user."""
+    if not privacy.holds_keys("unit"):
+        return privacy.take("unit", _event, "event")
+    section = privacy.section("unit")
+    unit = PerUser(section.take("user", values.text), section.take("max_events", _MAX_EVENTS))
+    section.finish()
+    return unit
+
+
+def _event(value: object) -> Literal["event"]:
+    if value != "event":
+        raise ValueError("must be event, or {user: the field that names the user, max_events: 4}")
+    return "event"
+
+
+def _tree(section: Section) -> Tree:
+    tree = Tree(
+        questions=section.take("workload", values.workload, PREFIX).declared(),
+        release=section.take("release", values.one_of("anticipating", "causal"), "anticipating"),
+        branching=section.take("branching", values.branching, None),
+        shares=section.take("shares", values.shares, None),
+        epochs=section.take("epochs", values.epochs, None),
+    )
+    section.finish()
+    if isinstance(tree.shares, tuple):
+        if tree.branching is None:
+            raise section.error("shares", "need branching beside them: one share per level")
+        if len(tree.shares) != len(tree.branching):
+            raise section.error("shares", "must be as many as the levels in branching")
+        if sum(tree.shares) > 1:
+            raise section.error("shares", "add up to more than 1; lower them: their sum is what is spent")
+    return tree
