@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def read_keys(path: Path) -> tuple[ApiKey, ...]:
-    """Return the keys of a file when a service starts. Raises: OperatorError, one line, for any bad line."""
+    """Return the keys of a file when a service starts. Raises: OperatorError for a bad line or no key."""
     try:
         keys, refusals = _read(path)
     except FileNotFoundError:
@@ -35,11 +35,10 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
 
 
 async def follow_keys(path: Path, take: Callable[[tuple[ApiKey, ...]], None]) -> Never:
-    """Pass the keys of a file to ``take``, now and whenever the file changes.
+    """Pass the keys of a file to ``take``, now and whenever the file changes; check the file every second.
 
-    A key that is not in the file grants no access, even if the file is empty or deleted. A bad line is logged
-    and skipped. Only if the file exists but cannot be read do the previous keys stay valid.
-    Cost: one check of the file per second.
+    Guarantee: a key that is not in the file grants no access, even if the file is empty or deleted. A bad
+        line is logged and skipped. Only if the file exists but cannot be read, the previous keys stay valid.
     """
     seen: object = object()  # equals no mark: the file may have changed since the service started
     while True:
@@ -86,12 +85,12 @@ def _read(path: Path) -> tuple[tuple[ApiKey, ...], list[OperatorError]]:
 
 
 def _mark(path: Path) -> tuple[int, ...] | None:
-    """Return a value that changes when the file's content changes; None without a file."""
+    """Return a value that changes with the file's content and rights; None without a file."""
     try:
         stat = path.stat()
     except OSError:
         return None
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+    return stat.st_ino, stat.st_ctime_ns, stat.st_size  # a copy may keep the time of modification
 
 
 def _key(path: Path, number: int, line: str) -> ApiKey:
