@@ -5,22 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from dphist.laws.interval import half_widths
-from dphist.tree.design import TreeDesign
-from dphist.tree.estimate import Estimate
 from stream_app.api import formats
 from stream_app.api.distribution import axes_of
-from stream_app.api.ranges import edge, edges_of, released, span_of
+from stream_app.api.ranges import edge, edges_of, edges_s, estimated, released, span_of
 from stream_app.api.schemas import (
     AlertAnswer,
     AlertList,
     CountAnswer,
     CountQuery,
     EpochAnswer,
-    EstimatedCount,
     LedgerRow,
     NodesAnswer,
     NodesQuery,
@@ -68,29 +66,27 @@ NOT_PROTECTED_USERS = [
     "People with several user names: with k names the protection is k times weaker.",
     *NOT_PROTECTED[1:],
 ]
-_TOLD = (*("rule", "stream", "condition", "confidence", "value", "stderr", "labels", "summary", "key"),)
 _LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
 
 
 def summary(view: StreamView) -> StreamSummary:
     """Return the short description of a stream."""
-    return StreamSummary.model_validate(_summary(view))
+    return StreamSummary(**_summary(view))
 
 
 def detail(view: StreamView) -> StreamDetail:
     """Return the description of a stream with its tree and epochs."""
     design = view.strategy.design
-    return StreamDetail.model_validate(
-        _summary(view)
-        | {
-            "strategy_hash": view.strategy.hash,
-            "branching": list(design.branching),
-            **_levels(design),
-            "release": design.release,
-            "axes": axes_of(view.strategy),
-            "windows": described(view),
-            "epochs": [_epoch(view, epoch) for epoch in view.epochs],
-        }
+    return StreamDetail(
+        **_summary(view),
+        strategy_hash=view.strategy.hash,
+        branching=list(design.branching),
+        level_epsilons=[str(epsilon) for epsilon in design.level_epsilons],
+        level_stderrs=[math.sqrt(variance) for variance in design.variances],
+        release=design.release,
+        axes=axes_of(view.strategy),
+        windows=described(view),
+        epochs=[_epoch(view, epoch) for epoch in view.epochs],
     )
 
 
@@ -98,71 +94,53 @@ def count(view: StreamView, query: CountQuery) -> CountAnswer:
     """Answer a range count. Raises: QueryError."""
     span = span_of(view, query)
     counted = view.of_key(query.key).count(span)
-    return CountAnswer.model_validate(
-        released(view) | {"key": query.key} | edges_of(view, span) | _estimated(counted, query.confidence)
+    return CountAnswer(
+        **released(view), key=query.key, **edges_of(view, span), **estimated(counted, query.confidence)
     )
 
 
 def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
-    """Answer a series. Raises: QueryError."""
-    if query.view == "consistent":
-        return _consistent(view, query)
-    if query.method is not None:
+    """Answer a series. Consistent values have the intervals of the unbiased ones, cut off at zero.
+
+    Raises: QueryError.
+    """
+    consistent = query.view == "consistent"
+    if query.method is not None and not consistent:
         raise QueryError("method: needs view=consistent; add that, or leave method out", "method")
     if bool(query.window) != (query.kind == "window"):
         raise QueryError("window: say how many bins with kind=window, and leave it out otherwise", "window")
-    kept = query.key is None or view.strategy.kind.keys_as_first_published
-    if query.view != "unbiased" and not kept:
+    shown = "unbiased" if query.view == "consistent" else query.view
+    if shown != "unbiased" and query.key is not None and not view.strategy.kind.keys_as_first_published:
         raise QueryError("view: only the total is kept as first published; leave out view or key", "view")
-    found = view.of_key(query.key).series(
-        query.kind, span_of(view, query), query.step, query.window or 1, query.view, query.points
-    )
-    values = found.values
-    halves, _ = half_widths(found.laws, query.confidence)
-    halves = halves + found.roundings
-    return SeriesAnswer.model_validate(
-        released(view)
-        | {
-            "key": query.key,
-            "kind": query.kind,
-            "view": query.view,
-            "step": query.step,
-            "window": query.window,
-            "confidence": query.confidence,
-            "start": [view.binning.start_us(span.start) / 1e6 for span in found.spans],
-            "end": [view.binning.start_us(span.stop) / 1e6 for span in found.spans],
-            "value": values.tolist(),
-            "stderr": found.laws.deviations().tolist(),
-            "lower": (values - halves).tolist(),
-            "upper": (values + halves).tolist(),
-            "nodes": ((found.laws.weights > 0) * found.laws.copies).sum(axis=1).astype(int).tolist(),
-            "points_available": found.available,
-            "downsampled": len(found.spans) + found.unmeasured < found.available,
-            "note": _note(found),
-        }
+    counted = view.of_key(query.key)
+    span, window = span_of(view, query), query.window or 1
+    found = counted.series(query.kind, span, query.step, window, shown, query.points)
+    values, note = found.values, _note(found)
+    halves = half_widths(found.laws, query.confidence)[0] + found.roundings
+    lower, upper = values - halves, values + halves
+    if consistent:
+        starts, stops = np.array(found.spans, np.int64).reshape(-1, 2).T
+        values = counted.consistent(starts, stops, query.method or "top_down").astype(np.float64)
+        lower, upper = np.maximum(lower, 0.0), np.maximum(upper, 0.0)
+        note = f"{_CONSISTENT} {note}"
+    return SeriesAnswer(
+        **released(view),
+        **query.model_dump(include={"key", "kind", "view", "step", "window", "confidence"}),
+        **edges_s(view, found.spans),
+        value=values.tolist(),
+        stderr=found.laws.deviations().tolist(),
+        lower=lower.tolist(),
+        upper=upper.tolist(),
+        nodes=((found.laws.weights > 0) * found.laws.copies).sum(axis=1).astype(int).tolist(),
+        points_available=found.available,
+        downsampled=len(found.spans) + found.unmeasured < found.available,
+        note=note,
     )
 
 
 def rendered_series(view: StreamView, query: SeriesQuery, form: formats.Format) -> bytes:
     """Answer a series in a format. Raises: QueryError."""
     return formats.rendered(series(view, query), form)
-
-
-def _consistent(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
-    """Answer with consistent values and the unbiased values' intervals, cut off at zero."""
-    found = series(view, query.model_copy(update={"view": "unbiased", "method": None}))
-    method = query.method or "top_down"
-    edges = np.rint(np.array([found.start, found.end]) * 1e6).astype(np.int64)
-    starts, stops = (view.binning.bin_of(row) for row in edges)
-    return found.model_copy(
-        update={
-            "view": query.view,
-            "value": view.of_key(query.key).consistent(starts, stops, method).astype(np.float64).tolist(),
-            "lower": [max(0.0, lower) for lower in found.lower],
-            "upper": [max(0.0, upper) for upper in found.upper],
-            "note": f"{_CONSISTENT} {found.note}",
-        }
-    )
 
 
 def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
@@ -185,26 +163,16 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
         )
     values = epoch.rows(node_table(level))
     limit = min(query.limit, max(1, MOST_NUMBERS // values.shape[1]))
-    return NodesAnswer.model_validate(
-        released(view)
-        | {
-            "epoch": number,
-            "level": level,
-            "first": query.first,
-            "node_bins": design.shape.widths[level],
-            "scale": None if view.strategy.kind.axes else float(design.scales[level - 1]),
-            "values": values[query.first : query.first + limit].tolist(),
-            "nodes_released": len(values),
-        }
+    return NodesAnswer(
+        **released(view),
+        epoch=number,
+        level=level,
+        first=query.first,
+        node_bins=design.shape.widths[level],
+        scale=None if view.strategy.kind.axes else float(design.scales[level - 1]),
+        values=values[query.first : query.first + limit].tolist(),
+        nodes_released=len(values),
     )
-
-
-def _levels(design: TreeDesign) -> dict[str, list[str] | list[float]]:
-    """Return each level's epsilon and standard error of one node."""
-    return {
-        "level_epsilons": [str(epsilon) for epsilon in design.level_epsilons],
-        "level_stderrs": [math.sqrt(variance) for variance in design.variances],
-    }
 
 
 def privacy(
@@ -218,24 +186,21 @@ def privacy(
     stated = statement(source, ledger)
     private, per_user = view.declared.privacy.private and stated.private, view.declared.privacy.per_user
     for_users = stated.unit == "user"  # not where a sibling protects events, or other users, only
-    return PrivacyAnswer.model_validate(
-        released(view)
-        | {
-            "private": private,
-            "epsilon": in_words(view.strategy.epsilon),
-            "unit": "event" if per_user is None else "user",
-            "max_events": None if per_user is None else per_user.max_events,
-            "neighbours": design.neighbours,
-            "source": source,
-            "source_epsilon": in_words(stated.epsilon),
-            "max_odds_factor": math.exp(stated.epsilon) if stated.epsilon < LARGEST_EXPONENT else None,
-            "promise": stated.sentences()[0],
-            "protected": (PROTECTED_USERS if for_users else PROTECTED) if private else [],
-            "not_protected": (NOT_PROTECTED_USERS if for_users else NOT_PROTECTED)
-            if private
-            else ["Anybody: these values show every event."],
-            "ledger": [_ledger_row(view, entry, may_read(entry.stream)) for entry in ledger],
-        }
+    return PrivacyAnswer(
+        **released(view) | {"private": private},
+        epsilon=in_words(view.strategy.epsilon),
+        unit="event" if per_user is None else "user",
+        max_events=None if per_user is None else per_user.max_events,
+        neighbours=design.neighbours,
+        source=source,
+        source_epsilon=in_words(stated.epsilon),
+        max_odds_factor=math.exp(stated.epsilon) if stated.epsilon < LARGEST_EXPONENT else None,
+        promise=stated.sentences()[0],
+        protected=(PROTECTED_USERS if for_users else PROTECTED) if private else [],
+        not_protected=(NOT_PROTECTED_USERS if for_users else NOT_PROTECTED)
+        if private
+        else ["Anybody: these values show every event."],
+        ledger=[_ledger_row(view, entry, may_read(entry.stream)) for entry in ledger],
     )
 
 
@@ -245,11 +210,10 @@ def alerts(states: Mapping[str, bytes], private: Callable[[str], bool]) -> Alert
     return AlertList(
         alerts=[
             AlertAnswer(
+                **state.last | {"private": state.last["private"] and private(state.last["stream"])},
                 phase=state.phase,
                 since=format_instant(state.since_us),
                 changed=format_instant(state.last["at_us"]),
-                private=state.last["private"] and private(state.last["stream"]),
-                **{name: state.last[name] for name in _TOLD},
             )
             for _, state in sorted(found.items())
             if state.last is not None
@@ -257,9 +221,9 @@ def alerts(states: Mapping[str, bytes], private: Callable[[str], bool]) -> Alert
     )
 
 
-def _summary(view: StreamView) -> dict[str, object]:
+def _summary(view: StreamView) -> dict[str, Any]:
     until = view.released_until_us
-    running = None if until is None else _estimated(view.running(), DEFAULT_CONFIDENCE)
+    running = None if until is None else estimated(view.running(), DEFAULT_CONFIDENCE)
     binning = view.binning
     calendar = binning.timezone is not None
     return released(view) | {
@@ -299,16 +263,6 @@ def _epoch(view: StreamView, epoch: EpochView) -> EpochAnswer:
         first_seq=record.first_seq,
         end_reason=record.end_reason,
     )
-
-
-def _estimated(estimate: Estimate, confidence: float) -> dict[str, object]:
-    interval = estimate.interval(confidence)
-    return EstimatedCount(
-        value=float(estimate.value),
-        stderr=estimate.stderr,
-        interval=(float(interval.lower), float(interval.upper)),
-        confidence=confidence,
-    ).model_dump()
 
 
 def _note(found: SeriesPoints) -> str:

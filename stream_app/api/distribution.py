@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from dphist.product.answers import Cdf, Histogram, Quantile
 from stream_app.api.ranges import edges_of, released, span_of
 from stream_app.api.schemas import (
@@ -22,26 +25,37 @@ from stream_app.core.strategy import Strategy
 def cdf(view: StreamView, query: CdfQuery) -> CdfAnswer:
     """Return the distribution over a range of time. Raises: QueryError."""
     found, buckets, common = _cdf(view, query)
-    return CdfAnswer.model_validate(
-        common
-        | {
-            "upto": buckets.edges[1:].tolist(),
-            "value": found.values.tolist(),
-            "stderr": found.stderr.tolist(),
-            "lower": found.lower.tolist(),
-            "upper": found.upper.tolist(),
-            "consistent": found.consistent().tolist(),
-        }
+    return CdfAnswer(
+        **common,
+        upto=buckets.edges[1:].tolist(),
+        value=found.values.tolist(),
+        stderr=found.stderr.tolist(),
+        lower=found.lower.tolist(),
+        upper=found.upper.tolist(),
+        consistent=found.consistent().tolist(),
     )
 
 
 def quantiles(view: StreamView, query: QuantileQuery) -> QuantilesAnswer:
     """Return quantiles over a range of time. Raises: QueryError."""
-    if not all(0.0 < q < 1.0 for q in query.q):
-        raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
+    check_quantiles(query.q)
     found, buckets, common = _cdf(view, query)
     wanted = [in_values(found, found.quantile(q), buckets) for q in query.q]
-    return QuantilesAnswer.model_validate(common | {"quantiles": wanted})
+    return QuantilesAnswer(**common, quantiles=wanted)
+
+
+def check_quantiles(asked: Sequence[float]) -> None:
+    """Check that quantiles are between 0 and 1. Raises: QueryError."""
+    if not all(0.0 < q < 1.0 for q in asked):
+        raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
+
+
+def buckets_of(view: StreamView) -> Buckets:
+    """Return the buckets of a stream's value. Raises: QueryError if it has none."""
+    buckets = view.strategy.axes.buckets
+    if buckets is None:
+        raise QueryError("this stream has no value, so no distribution; ask for /count", "stream")
+    return buckets
 
 
 def axes_of(strategy: Strategy) -> AxesAnswer | None:
@@ -71,11 +85,9 @@ def axes_of(strategy: Strategy) -> AxesAnswer | None:
     )
 
 
-def _cdf(view: StreamView, query: CdfQuery) -> tuple[Cdf, Buckets, dict[str, object]]:
+def _cdf(view: StreamView, query: CdfQuery) -> tuple[Cdf, Buckets, dict[str, Any]]:
     """Return the distribution, its buckets, and the fields that all its answers share."""
-    buckets, span = view.strategy.axes.buckets, span_of(view, query)
-    if buckets is None:
-        raise QueryError("this stream has no value, so no distribution; ask for /count", "stream")
+    span, buckets = span_of(view, query), buckets_of(view)
     found = Histogram.of(view.cells(span), view.place_of(query.key)).cdf(query.confidence)
     common = {"key": query.key, "confidence": query.confidence}
     return found, buckets, released(view) | edges_of(view, span) | common

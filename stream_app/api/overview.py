@@ -11,6 +11,7 @@ from dphist.laws.interval import half_widths
 from stream_app.api.admission.apart import Apart
 from stream_app.api.answers import DEFAULT_CONFIDENCE, summary
 from stream_app.api.panels.schemas import Overview, OverviewStream, Sparkline
+from stream_app.api.ranges import edges_s
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
 from stream_app.core.alerts.states import State
@@ -50,7 +51,7 @@ def sparkline(view: StreamView) -> Sparkline | None:
     halves = half_widths(found.laws, DEFAULT_CONFIDENCE)[0] + found.roundings
     return Sparkline(
         bins=1,
-        end=[view.binning.start_us(span.stop) / 1e6 for span in found.spans],
+        end=edges_s(view, found.spans)["end"],
         value=found.values.tolist(),
         lower=(found.values - halves).tolist(),
         upper=(found.values + halves).tolist(),

@@ -1,7 +1,16 @@
-"""Fields that all answers about a stream share: its release, and the range of time."""
+"""Fields that many answers share: the release, the range of time, a count with its error."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dphist.arrays import FloatArray
+from dphist.laws.interval import half_widths
+from dphist.laws.law import LawTable
+from dphist.tree.estimate import Estimate
 from stream_app.api.schemas import RangeQuery
 from stream_app.core.answered import QueryError
 from stream_app.core.instants import format_instant, parse_instant
@@ -9,7 +18,7 @@ from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
 
 
-def released(view: StreamView) -> dict[str, object]:
+def released(view: StreamView) -> dict[str, Any]:
     """Return the fields that every answer about a stream carries."""
     until_us = view.released_until_us
     return {
@@ -18,6 +27,23 @@ def released(view: StreamView) -> dict[str, object]:
         "released_until": None if until_us is None else format_instant(until_us),
         "seq": view.visible_seq,
     }
+
+
+def estimated(estimate: Estimate, confidence: float) -> dict[str, Any]:
+    """Return the fields of a single count and its error."""
+    interval = estimate.interval(confidence)
+    return {
+        "value": float(estimate.value),
+        "stderr": estimate.stderr,
+        "interval": (float(interval.lower), float(interval.upper)),
+        "confidence": confidence,
+    }
+
+
+def reach(estimates: Sequence[Estimate], confidence: float) -> FloatArray:
+    """Return half the width of every estimate's interval; equal laws are inverted once."""
+    halves, _ = half_widths(LawTable.of([one.law for one in estimates]), confidence)
+    return np.asarray(halves + np.array([one.rounding for one in estimates]))
 
 
 def span_of(view: StreamView, query: RangeQuery) -> Span:
@@ -33,9 +59,20 @@ def parsed_time(parameter: str, text: str | None) -> int | None:
         raise QueryError(f"{parameter}: {error}", parameter) from None
 
 
-def edges_of(view: StreamView, span: Span) -> dict[str, object]:
+def edges_of(view: StreamView, span: Span) -> dict[str, Any]:
     """Return the start and the end of a range of bins, as text."""
     return {"start": edge(view, span.start), "end": edge(view, span.stop)}
+
+
+def edges_s(view: StreamView, spans: Sequence[Span]) -> dict[str, Any]:
+    """Return the starts and the ends of ranges of bins, in seconds since 1970."""
+    starts, ends = ((span.start for span in spans), (span.stop for span in spans))
+    return {"start": instants_s(view, starts), "end": instants_s(view, ends)}
+
+
+def instants_s(view: StreamView, bins: Iterable[int]) -> list[float]:
+    """Return the starts of bins, in seconds since 1970."""
+    return [view.binning.start_us(bin) / 1e6 for bin in bins]
 
 
 def edge(view: StreamView, bin: int) -> str:

@@ -55,7 +55,7 @@ class RangeQuery(NoQuery):
 
     start: Time = None
     end: Time = None
-    key: Annotated[str | None, Field(description="one of the stream's keys; default: all of them")] = None
+    key: str | None = Field(default=None, description="one of the stream's keys; default: all of them")
 
 
 class CountQuery(RangeQuery):
@@ -73,72 +73,64 @@ class CdfQuery(RangeQuery):
 class QuantileQuery(CdfQuery):
     """The requested quantiles; they come from one band, so all their intervals hold at once."""
 
-    q: Annotated[
-        list[float], Field(min_length=1, max_length=100, description="above 0 and below 1; may be repeated")
-    ]
+    q: list[float] = Field(min_length=1, max_length=100, description="above 0 and below 1; may be repeated")
 
 
 class SeriesQuery(CountQuery):
     """A series over a range; ``step`` and ``window`` are numbers of bins."""
 
-    kind: Annotated[
-        Kind,
-        Field(description="running count, counts of step bins each, or counts of sliding windows of bins"),
-    ] = "running"
-    step: Annotated[int, Field(ge=1, le=MAX_WHOLE, description="bins from one point to the next")] = 1
-    window: Annotated[
-        int | None, Field(ge=1, le=MAX_WHOLE, description="bins in a window; for kind=window only")
-    ] = None
-    view: Annotated[
-        View,
-        Field(
-            description="unbiased: best current estimate; first_published: never revised; "
-            "consistent: whole numbers that never fall and add up, but biased"
-        ),
-    ] = "unbiased"
-    method: Annotated[
-        Method | None,
-        Field(
-            description="for view=consistent: top_down (default) fixes sums first and then their parts; "
-            "isotonic returns the closest running counts that never fall"
-        ),
-    ] = None
-    points: Annotated[
-        int, Field(ge=2, le=MAX_POINTS, description="largest number of points; downsampling keeps extremes")
-    ] = MAX_POINTS
-    format: Annotated[
-        Literal["json", "csv", "arrow"] | None,
-        Field(description="format of the answer; overrides the header Accept"),
-    ] = None
+    kind: Kind = Field(
+        default="running",
+        description="running count, counts of step bins each, or counts of sliding windows of bins",
+    )
+    step: int = Field(default=1, ge=1, le=MAX_WHOLE, description="bins from one point to the next")
+    window: int | None = Field(
+        default=None, ge=1, le=MAX_WHOLE, description="bins in a window; for kind=window only"
+    )
+    view: View = Field(
+        default="unbiased",
+        description="unbiased: best current estimate; first_published: never revised; "
+        "consistent: whole numbers that never fall and add up, but biased",
+    )
+    method: Method | None = Field(
+        default=None,
+        description="for view=consistent: top_down (default) fixes sums first and then their parts; "
+        "isotonic returns the closest running counts that never fall",
+    )
+    points: int = Field(
+        default=MAX_POINTS,
+        ge=2,
+        le=MAX_POINTS,
+        description="largest number of points; downsampling keeps extremes",
+    )
+    format: Literal["json", "csv", "arrow"] | None = Field(
+        default=None, description="format of the answer; overrides the header Accept"
+    )
 
 
 class NodesQuery(NoQuery):
     """A page of released nodes of one level of one epoch."""
 
-    epoch: Annotated[int | None, Field(ge=0, le=MAX_WHOLE, description="default: the last epoch")] = None
-    level: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=MAX_WHOLE,
-            description="level 1 is just below the root; default: the level of single bins",
-        ),
-    ] = None
-    first: Annotated[int, Field(ge=0, le=MAX_WHOLE, description="index of the first node to return")] = 0
-    limit: Annotated[int, Field(ge=1, le=MAX_NODES, description="largest number of nodes")] = 1_000
+    epoch: int | None = Field(default=None, ge=0, le=MAX_WHOLE, description="default: the last epoch")
+    level: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_WHOLE,
+        description="level 1 is just below the root; default: the level of single bins",
+    )
+    first: int = Field(default=0, ge=0, le=MAX_WHOLE, description="index of the first node to return")
+    limit: int = Field(default=1_000, ge=1, le=MAX_NODES, description="largest number of nodes")
 
 
 class EventsQuery(NoQuery):
     """Where a follower starts; the header Last-Event-ID wins over it."""
 
-    after: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            le=MAX_WHOLE,
-            description="last seq that you have; 0: all releases; default: the last release",
-        ),
-    ] = None
+    after: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_WHOLE,
+        description="last seq that you have; 0: all releases; default: the last release",
+    )
 
 
 class Released(BaseModel):

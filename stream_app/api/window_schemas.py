@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import BaseModel, Field
 
 from stream_app.api.schemas import BandConfidence, NoQuery, Released, Time
@@ -12,15 +10,13 @@ from stream_app.api.schemas import BandConfidence, NoQuery, Released, Time
 class WindowQuery(NoQuery):
     """A complete window by its end, and the requested histogram and quantiles."""
 
-    end: Annotated[Time, Field(description="end of a window; default: the last complete window")] = None
-    until: Annotated[
-        Time, Field(description="any instant, instead of end: selects the last window that ended by then")
-    ] = None
-    key: Annotated[str | None, Field(description="one of the keys, if each key has a histogram")] = None
+    end: Time = Field(default=None, description="end of a window; default: the last complete window")
+    until: Time = Field(
+        default=None, description="any instant, instead of end: selects the last window that ended by then"
+    )
+    key: str | None = Field(default=None, description="one of the keys, if each key has a histogram")
     confidence: BandConfidence = 0.95
-    q: Annotated[
-        tuple[float, ...], Field(max_length=100, description="quantiles of the value, if wanted")
-    ] = ()
+    q: tuple[float, ...] = Field(default=(), max_length=100, description="quantiles of the value, if wanted")
 
 
 class WindowQuantile(BaseModel):

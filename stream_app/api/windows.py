@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from dphist.arrays import FloatArray
 from dphist.consistency.trellis import consistent_cdf
 from dphist.product.answers import Cdf
 from dphist.windows.design import WindowDesign
 from dphist.windows.error import WindowError, window_error
 from stream_app.api.admission.apart import Apart
-from stream_app.api.distribution import in_values
+from stream_app.api.distribution import check_quantiles, in_values
 from stream_app.api.ranges import edge, edges_of, parsed_time, released
 from stream_app.api.schemas import WindowsAnswer
 from stream_app.api.window_schemas import WindowAnswer, WindowQuantile, WindowQuery
@@ -79,7 +80,7 @@ def window(view: StreamView, query: WindowQuery, calibrated: Calibrated) -> Wind
     check(view, query)
     found = _asked(view, query)
     design = windows_of(view)
-    key, buckets = _error_key(view, query), view.strategy.declared.cells.buckets
+    key = _error_key(view, query)
     if key not in calibrated:
         raise QueryError("the stream has begun again with other windows; ask again", "stream")
     error = calibrated[key]
@@ -88,35 +89,33 @@ def window(view: StreamView, query: WindowQuery, calibrated: Calibrated) -> Wind
     band = None
     if error is not None:
         band = Cdf(cumulative, error.cumulative_stderr, error.reach, query.confidence)
-    keys, by_value = view.strategy.declared.cells.keys, buckets is not None and design.attributed
-    by_key = buckets is None and keys is not None and design.attributed
+    buckets = _buckets(view, design)
+    keys = view.strategy.declared.cells.keys if design.attributed and buckets is None else None
     whole = consistent_cdf(cumulative, max(0, round(float(cumulative[-1]))))
-    return WindowAnswer.model_validate(
-        released(view)
-        | edges_of(view, found.span)
-        | {
-            "key": query.key,
-            "mechanism": design.mechanism,
-            "epsilon": in_words(design.epsilon),
-            "confidence": query.confidence,
-            "earlier": None if found.earlier is None else edge(view, found.earlier),
-            "later": None if found.later is None else edge(view, found.later),
-            "windows": found.available,
-            "sorted": not design.attributed,
-            "low": float(buckets.edges[0]) if buckets is not None and by_value else None,
-            "upto": buckets.edges[1:].tolist() if buckets is not None and by_value else None,
-            "keys": list(keys.labels) if by_key and keys is not None else None,
-            "count": counts.tolist(),
-            "stderr": None if error is None else error.bucket_stderr.tolist(),
-            "count_lower": None if error is None else np.maximum(counts - error.bucket_reach, 0.0).tolist(),
-            "count_upper": None if error is None else np.maximum(counts + error.bucket_reach, 0.0).tolist(),
-            "cumulative": cumulative.tolist(),
-            "lower": None if band is None else band.lower.tolist(),
-            "upper": None if band is None else band.upper.tolist(),
-            "consistent": whole.tolist(),
-            "quantiles": _quantiles(buckets, cumulative, band, query),
-            "note": _UNKNOWN if error is None else _KNOWN,
-        }
+    return WindowAnswer(
+        **released(view),
+        **edges_of(view, found.span),
+        key=query.key,
+        mechanism=design.mechanism,
+        epsilon=in_words(design.epsilon),
+        confidence=query.confidence,
+        earlier=None if found.earlier is None else edge(view, found.earlier),
+        later=None if found.later is None else edge(view, found.later),
+        windows=found.available,
+        sorted=not design.attributed,
+        low=None if buckets is None else float(buckets.edges[0]),
+        upto=None if buckets is None else buckets.edges[1:].tolist(),
+        keys=None if keys is None else list(keys.labels),
+        count=counts.tolist(),
+        stderr=None if error is None else error.bucket_stderr.tolist(),
+        count_lower=None if error is None else np.maximum(counts - error.bucket_reach, 0.0).tolist(),
+        count_upper=None if error is None else np.maximum(counts + error.bucket_reach, 0.0).tolist(),
+        cumulative=cumulative.tolist(),
+        lower=None if band is None else band.lower.tolist(),
+        upper=None if band is None else band.upper.tolist(),
+        consistent=whole.tolist(),
+        quantiles=_quantiles(buckets, cumulative, band, query),
+        note=_UNKNOWN if error is None else _KNOWN,
     )
 
 
@@ -152,25 +151,26 @@ def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:
 
 
 def _check_quantiles(view: StreamView, design: WindowDesign, asked: Sequence[float]) -> None:
-    if asked and (view.strategy.declared.cells.buckets is None or not design.attributed):
+    if asked and _buckets(view, design) is None:
         raise QueryError("q: quantiles are of a value, and these counts are not by value; leave q out", "q")
-    if not all(0.0 < q < 1.0 for q in asked):
-        raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
+    check_quantiles(asked)
+
+
+def _buckets(view: StreamView, design: WindowDesign) -> Buckets | None:
+    """Return the buckets that the counts are of; None if they are of keys, or without their places."""
+    return view.strategy.declared.cells.buckets if design.attributed else None
 
 
 def _quantiles(
-    buckets: Buckets | None,
-    cumulative: np.ndarray[tuple[int], np.dtype[np.float64]],
-    band: Cdf | None,
-    query: WindowQuery,
+    buckets: Buckets | None, cumulative: FloatArray, band: Cdf | None, query: WindowQuery
 ) -> list[WindowQuantile]:
     """Return quantiles of the value, with intervals from the band if there is one."""
     if buckets is None:
         return []
-    if band is not None:
-        found = [in_values(band, band.quantile(q), buckets) for q in query.q]
-        return [WindowQuantile(q=one.q, value=one.value, interval=one.interval) for one in found]
     nothing = np.zeros_like(cumulative)
-    alone = Cdf(cumulative, nothing, nothing, query.confidence)
-    points = [in_values(alone, alone.quantile(q), buckets) for q in query.q]
-    return [WindowQuantile(q=one.q, value=one.value, interval=None) for one in points]
+    cdf = band or Cdf(cumulative, nothing, nothing, query.confidence)
+    found = [in_values(cdf, cdf.quantile(q), buckets) for q in query.q]
+    return [
+        WindowQuantile(q=one.q, value=one.value, interval=None if band is None else one.interval)
+        for one in found
+    ]

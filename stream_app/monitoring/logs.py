@@ -73,7 +73,7 @@ def handler(role: str, stream: TextIO | None = None) -> logging.Handler:
         _without_repr,
         _place_of_error,
         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-        _Role(role),
+        lambda _logger, _method, event: {**event, "role": role},
         *_renderers(stream),
     ]
     lines = logging.StreamHandler(stream)
@@ -115,17 +115,6 @@ def _renderers(stream: TextIO) -> list[Processor]:
     if format_for(stream) == "json":
         return [structlog.processors.JSONRenderer(default=_type_name)]
     return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
-
-
-class _Role:
-    """Adds the process's role to each of its log lines."""
-
-    def __init__(self, role: str) -> None:
-        self._role = role
-
-    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        event["role"] = self._role
-        return event
 
 
 def _without_repr(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

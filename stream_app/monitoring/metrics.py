@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -24,42 +25,39 @@ class Metrics:
     def __init__(self, wall_s: Callable[[], float] = time.time) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self._wall_s = wall_s
+        gauge = partial(Gauge, namespace="stream_app", registry=self.registry)
+        counter = partial(Counter, namespace="stream_app", registry=self.registry)
+        histogram = partial(Histogram, namespace="stream_app", registry=self.registry, buckets=_SECONDS)
         stream, partition = ["stream"], ["source", "partition"]
-        self.lag = self._gauge("lag", "Log that is not counted yet: records (a file: bytes)", partition)
-        self.batch_seconds = self._histogram(
-            "batch_seconds", "From a batch read to the next read", ["source"]
-        )
-        self.apply_cells = self._histogram("apply_cells", "Cells that one apply adds to", stream, _CELLS)
-        self.closing_overdue = self._gauge(
+        self.lag = gauge("lag", "Log that is not counted yet: records (a file: bytes)", partition)
+        self.batch_seconds = histogram("batch_seconds", "From a batch read to the next read", ["source"])
+        self.apply_cells = histogram("apply_cells", "Cells that one apply adds to", stream, buckets=_CELLS)
+        self.closing_overdue = gauge(
             "closing_overdue_seconds", "How long the next bin could have been released by now", stream
         )
-        self.release_delay = self._histogram(
+        self.release_delay = histogram(
             "release_delay_seconds", "From a release's last closing instant until it is durable", stream
         )
-        self.releases = self._counter("releases", "Releases that the store accepted", stream)
-        self.epochs_ended = self._counter(
+        self.releases = counter("releases", "Releases that the store accepted", stream)
+        self.epochs_ended = counter(
             "epochs_ended", "Epochs that ended before their last bin", ["stream", "reason"]
         )
-        self.bins_skipped = self._counter("bins_skipped", "Bins that will never be counted", stream)
-        self.refused = self._counter(
-            "refused_records", "Records not counted in their bin", ["stream", "reason"]
-        )
-        self.dead_letters = self._counter(
+        self.bins_skipped = counter("bins_skipped", "Bins that will never be counted", stream)
+        self.refused = counter("refused_records", "Records not counted in their bin", ["stream", "reason"])
+        self.dead_letters = counter(
             "dead_letters",
             "Records refused to the dead letters, each once; without a stream: not decodable for any",
             ["source", "stream"],
         )
-        self.clock_ahead = self._gauge(
+        self.clock_ahead = gauge(
             "clock_ahead_seconds", "How far the clock of Redis is ahead of this worker's", []
         )
-        self.clock_doubt = self._gauge(
+        self.clock_doubt = gauge(
             "clock_doubt", "1 while the clocks differ so much that nothing is closed", []
         )
-        self.redis_seconds = self._histogram("redis_seconds", "Time of a call to the store", ["call"])
-        self.redis_failures = self._counter(
-            "redis_failures", "Calls to the store without an answer", ["call"]
-        )
-        self.redis_replies = self._counter("redis_replies", "What the store answered", ["call", "reply"])
+        self.redis_seconds = histogram("redis_seconds", "Time of a call to the store", ["call"])
+        self.redis_failures = counter("redis_failures", "Calls to the store without an answer", ["call"])
+        self.redis_replies = counter("redis_replies", "What the store answered", ["call", "reply"])
 
     def exposition(self) -> bytes:
         """Return the text that Prometheus scrapes. SECRET."""
@@ -108,14 +106,3 @@ class Metrics:
 
     def _since(self, closing: Closing, bin: int) -> float:
         return self._wall_s() - closing.instant_us(bin) / 1e6
-
-    def _gauge(self, name: str, what: str, labels: list[str]) -> Gauge:
-        return Gauge(f"stream_app_{name}", what, labels, registry=self.registry)
-
-    def _counter(self, name: str, what: str, labels: list[str]) -> Counter:
-        return Counter(f"stream_app_{name}", what, labels, registry=self.registry)
-
-    def _histogram(
-        self, name: str, what: str, labels: list[str], buckets: tuple[float, ...] = _SECONDS
-    ) -> Histogram:
-        return Histogram(f"stream_app_{name}", what, labels, registry=self.registry, buckets=buckets)

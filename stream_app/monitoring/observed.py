@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from stream_app.core.closing import Closing
 from stream_app.core.records import Apply, RecordBatch, Refusal, Release, Reply, StreamState
@@ -18,6 +18,7 @@ from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import DeadLetters, Source, Store
 
 S = TypeVar("S", bound=Store)
+Inner = TypeVar("Inner")
 Call = Callable[..., Awaitable[Any]]
 
 log = logging.getLogger(__name__)
@@ -50,11 +51,20 @@ def watch_dead_letters(letters: DeadLetters, name: str, metrics: Metrics) -> Dea
     return cast("DeadLetters", _WatchedDeadLetters(letters, name, metrics))
 
 
-class _WatchedStore:
-    def __init__(self, inner: Store, metrics: Metrics, closings: Mapping[str, Closing]) -> None:
+class _Watched(Generic[Inner]):
+    """Passes on every call that a subclass does not measure."""
+
+    def __init__(self, inner: Inner) -> None:
         self._inner = inner
-        self._metrics = metrics
-        self._closings = closings
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _WatchedStore(_Watched[Store]):
+    def __init__(self, inner: Store, metrics: Metrics, closings: Mapping[str, Closing]) -> None:
+        super().__init__(inner)
+        self._metrics, self._closings = metrics, closings
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
@@ -106,17 +116,13 @@ class _WatchedStore:
         self._metrics.refused.labels(stream, str(name)).inc(by)
 
 
-class _WatchedSource:
+class _WatchedSource(_Watched[Source]):
     def __init__(self, inner: Source, name: str, metrics: Metrics) -> None:
-        self._inner = inner
-        self._name = name
-        self._lag = metrics.lag
+        super().__init__(inner)
+        self._name, self._lag = name, metrics.lag
         self._batch_seconds = metrics.batch_seconds.labels(name)
         self._shown: set[str] = set()
         self._busy_since_s: float | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
         if self._busy_since_s is not None:
@@ -141,14 +147,10 @@ class _WatchedSource:
                 self._shown.add(partition)
 
 
-class _WatchedDeadLetters:
+class _WatchedDeadLetters(_Watched[DeadLetters]):
     def __init__(self, inner: DeadLetters, name: str, metrics: Metrics) -> None:
-        self._inner = inner
-        self._name = name
-        self._written = metrics.dead_letters
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        super().__init__(inner)
+        self._name, self._written = name, metrics.dead_letters
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
         written = await self._inner.write(refusals, stream)

@@ -6,21 +6,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dphist.laws.interval import half_widths
-from dphist.laws.law import LawTable
+from dphist.arrays import FloatArray
 from dphist.product.answers import Histogram
 from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import check_work, slices_us
-from stream_app.api.distribution import in_values
+from stream_app.api.distribution import buckets_of, check_quantiles, in_values
 from stream_app.api.panels.schemas import (
     MOST_SLICES,
     AlertMark,
     AlertMarks,
+    AlertTransition,
     AlertTransitions,
     HeatAnswer,
     HeatQuery,
@@ -32,7 +32,7 @@ from stream_app.api.panels.schemas import (
     QuantileSlicesQuery,
     SlicesQuery,
 )
-from stream_app.api.ranges import released, span_of
+from stream_app.api.ranges import edges_s, estimated, reach, released, span_of
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.answered import QueryError
@@ -65,14 +65,6 @@ def slices_of(view: StreamView, query: SlicesQuery) -> list[Span]:
     return slices
 
 
-def edges_s(view: StreamView, slices: Sequence[Span]) -> dict[str, object]:
-    """Return the starts and ends of slices, in seconds since 1970."""
-    return {
-        "start": [view.binning.start_us(one.start) / 1e6 for one in slices],
-        "end": [view.binning.start_us(one.stop) / 1e6 for one in slices],
-    }
-
-
 def keys(view: StreamView, query: KeysQuery) -> KeysAnswer:
     """Return the keys with the largest estimates, each over the range and in every slice."""
     declared = declared_keys(view, "configure keys, and start another stream")
@@ -85,23 +77,21 @@ def keys(view: StreamView, query: KeysQuery) -> KeysAnswer:
     values, halves = np.array([one.value for one in counts]), reach(counts, query.confidence)
     left_out = len(declared.labels) - len(order)
     note = f"{left_out:,} keys with smaller estimates are not shown. " if left_out else ""
-    return KeysAnswer.model_validate(
-        released(view)
-        | edges_s(view, slices)
-        | {
-            "keys": [
-                _key_counts(declared.labels[place], _at(totals, place), of_key, halves, query.confidence)
-                for place, of_key in zip(order, values.T, strict=True)
-            ],
-            "keys_available": len(declared.labels),
-            "note": note + _OWN_POINT,
-        }
+    return KeysAnswer(
+        **released(view),
+        **edges_s(view, slices),
+        keys=[
+            _key_counts(declared.labels[place], _at(totals, place), of_key, halves, query.confidence)
+            for place, of_key in zip(order, values.T, strict=True)
+        ],
+        keys_available=len(declared.labels),
+        note=note + _OWN_POINT,
     )
 
 
 def heat(view: StreamView, query: HeatQuery) -> HeatAnswer:
     """Return counts by ranges of the value and slices of time, with the standard error of each."""
-    buckets, slices = _buckets(view), slices_of(view, query)
+    buckets, slices = buckets_of(view), slices_of(view, query)
     place = view.place_of(query.key)
     edges = _row_edges(buckets, query.rows)
     counts, stderr = [], []
@@ -112,60 +102,47 @@ def heat(view: StreamView, query: HeatQuery) -> HeatAnswer:
         stderr.append([cell.stderr for cell in cells])
     joined = len(edges) - 1 < buckets.count
     note = f"Ranges of the value join up to {edges[1]} of {buckets.count} buckets. " if joined else ""
-    return HeatAnswer.model_validate(
-        released(view)
-        | edges_s(view, slices)
-        | {
-            "key": query.key,
-            "edges": [float(buckets.edges[edge]) for edge in edges],
-            "counts": counts,
-            "stderr": stderr,
-            "note": note + "Counts are unbiased, so some of nearly empty cells are below zero.",
-        }
+    return HeatAnswer(
+        **released(view),
+        **edges_s(view, slices),
+        key=query.key,
+        edges=[float(buckets.edges[edge]) for edge in edges],
+        counts=counts,
+        stderr=stderr,
+        note=note + "Counts are unbiased, so some of nearly empty cells are below zero.",
     )
 
 
 def quantile_slices(view: StreamView, query: QuantileSlicesQuery) -> QuantileSlicesAnswer:
     """Return quantiles in every slice of time, from that slice's band."""
-    if not all(0.0 < q < 1.0 for q in query.q):
-        raise QueryError("q: every quantile is above 0 and below 1; write for example q=0.5&q=0.95", "q")
-    buckets, slices = _buckets(view), slices_of(view, query)
+    check_quantiles(query.q)
+    buckets, slices = buckets_of(view), slices_of(view, query)
     place = view.place_of(query.key)
     bands = [Histogram.of(view.cells(one), place).cdf(query.confidence) for one in slices]
     over_time = []
     for q in query.q:
         found = [in_values(band, band.quantile(q), buckets) for band in bands]
-        over_time.append(
-            QuantileOverTime(
-                q=q,
-                value=[one.value for one in found],
-                lower=[one.interval[0] for one in found],
-                upper=[one.interval[1] for one in found],
-            )
-        )
-    return QuantileSlicesAnswer.model_validate(
-        released(view)
-        | edges_s(view, slices)
-        | {
-            "key": query.key,
-            "confidence": query.confidence,
-            "low": float(buckets.edges[0]),
-            "high": float(buckets.edges[-1]),
-            "quantiles": [one.model_dump() for one in over_time],
-            "note": "In each slice all intervals hold together; over many slices some may not.",
-        }
+        lower, upper = zip(*(one.interval for one in found), strict=True)
+        value = [one.value for one in found]
+        over_time.append(QuantileOverTime(q=q, value=value, lower=list(lower), upper=list(upper)))
+    return QuantileSlicesAnswer(
+        **released(view),
+        **edges_s(view, slices),
+        key=query.key,
+        confidence=query.confidence,
+        low=float(buckets.edges[0]),
+        high=float(buckets.edges[-1]),
+        quantiles=over_time,
+        note="In each slice all intervals hold together; over many slices some may not.",
     )
 
 
 def marks(view: StreamView, states: Mapping[str, State]) -> AlertMarks:
     """Return the rules over a stream: their thresholds and last changes."""
     name = view.strategy.stream
-    found = [
-        _mark(view, rule, state)
-        for rule, state in sorted(states.items())
-        if state.last is not None and state.last["stream"] == name
-    ]
-    return AlertMarks.model_validate(released(view) | {"alerts": [one.model_dump() for one in found]})
+    lasts = [(state, state.last) for _, state in sorted(states.items()) if state.last is not None]
+    found = [_mark(view, state, last) for state, last in lasts if last["stream"] == name]
+    return AlertMarks(**released(view), alerts=found)
 
 
 def transitions(view: StreamView, kept: Sequence[bytes], states: Mapping[str, State]) -> AlertTransitions:
@@ -174,27 +151,16 @@ def transitions(view: StreamView, kept: Sequence[bytes], states: Mapping[str, St
     Args: kept, the stream's last transitions, oldest first. A store of an older version keeps none; each
         rule's last transition is then taken from its state.
     """
-    told = [json.loads(text) for text in kept]
-    known = {(one["rule"], one["seq"], one["kind"]) for one in told}
     lasts = [state.last for state in states.values() if state.last is not None]
-    forgotten = [
-        last
-        for last in lasts
-        if last["stream"] == view.strategy.stream and (last["rule"], last["seq"], last["kind"]) not in known
-    ]
-    found = sorted(
-        (one for one in [*forgotten, *told] if one["seq"] <= view.visible_seq), key=lambda one: one["seq"]
-    )
-    return AlertTransitions.model_validate(
-        released(view)
-        | {
-            "transitions": [
-                {name: one[name] for name in ("rule", "kind", "condition", "seq", "value", "stderr")}
-                | {"at": one["at_us"] / 1e6}
-                for one in found
-            ],
-            "kept": KEPT_FOR_READERS,
-        }
+    every = [json.loads(text) for text in kept]
+    every += [one for one in lasts if one["stream"] == view.strategy.stream]
+    distinct = {(one["rule"], one["seq"], one["kind"]): one for one in every}
+    shown = [one for one in distinct.values() if one["seq"] <= view.visible_seq]
+    found = sorted(shown, key=lambda one: int(one["seq"]))
+    return AlertTransitions(
+        **released(view),
+        transitions=[AlertTransition(**one, at=one["at_us"] / 1e6) for one in found],
+        kept=KEPT_FOR_READERS,
     )
 
 
@@ -203,19 +169,15 @@ def _measured(view: StreamView, span: Span) -> bool:
     return sum(part.stop - part.start for part in parts) == span.stop - span.start
 
 
-def _mark(view: StreamView, rule: str, state: State) -> AlertMark:
-    assert state.last is not None
-    last, condition = state.last, _condition(state.last["condition"])
+def _mark(view: StreamView, state: State, last: dict[str, Any]) -> AlertMark:
+    condition = _condition(last["condition"])
     window_us = condition.window_us if condition else None
     events = None
     if condition is not None and condition.threshold is not None and condition.measure in _OF_EVENTS:
         events = condition.events(condition.threshold)
     return AlertMark(
-        rule=rule,
+        **last,
         phase=state.phase,
-        condition=last["condition"],
-        confidence=last["confidence"],
-        summary=last["summary"],
         measure=condition.measure if condition else last["condition"].partition("(")[0],
         window_bins=None if window_us is None else window_us // view.binning.bin_us,
         comparison=condition.comparison if condition else None,
@@ -225,9 +187,6 @@ def _mark(view: StreamView, rule: str, state: State) -> AlertMark:
         level=condition.level if condition else None,
         since=state.since_us / 1e6,
         changed=last["at_us"] / 1e6,
-        kind=last["kind"],
-        value=last["value"],
-        stderr=last["stderr"],
     )
 
 
@@ -237,13 +196,6 @@ def _condition(text: str) -> Condition | None:
         return parse_condition(text)
     except RuleError:
         return None
-
-
-def _buckets(view: StreamView) -> Buckets:
-    buckets = view.strategy.axes.buckets
-    if buckets is None:
-        raise QueryError("this stream has no value, so no distribution; ask for /count", "stream")
-    return buckets
 
 
 def _row_edges(buckets: Buckets, rows: int) -> list[int]:
@@ -261,27 +213,14 @@ def _at(counts: Estimate, places: int | list[int]) -> Estimate:
 def _key_counts(
     label: str,
     total: Estimate,
-    values: NDArray[np.float64],
-    halves: NDArray[np.float64],
+    values: FloatArray,
+    halves: FloatArray,
     confidence: float,
 ) -> KeyCounts:
-    interval = total.interval(confidence)
     return KeyCounts(
+        **estimated(total, confidence),
         key=label,
-        value=float(total.value),
-        stderr=total.stderr,
-        interval=(float(interval.lower), float(interval.upper)),
-        confidence=confidence,
         counts=values.tolist(),
         lower=(values - halves).tolist(),
         upper=(values + halves).tolist(),
     )
-
-
-def reach(estimates: Sequence[Estimate], confidence: float) -> NDArray[np.float64]:
-    """Return half the width of every estimate's interval; each distinct law is inverted once."""
-    laws = list(dict.fromkeys(one.law for one in estimates))
-    place = {law: row for row, law in enumerate(laws)}
-    halves, _ = half_widths(LawTable.of(laws), confidence)
-    roundings = np.array([one.rounding for one in estimates])
-    return np.asarray(halves[[place[one.law] for one in estimates]] + roundings)

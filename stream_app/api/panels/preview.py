@@ -11,9 +11,9 @@ import numpy as np
 
 from dphist.laws.interval import half_widths
 from dphist.privacy import exact
-from stream_app.api.panels.answers import edges_s, slices_of
+from stream_app.api.panels.answers import slices_of
 from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
-from stream_app.api.ranges import released
+from stream_app.api.ranges import edges_s, released
 from stream_app.core.answered import QueryError
 from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import in_words
@@ -30,18 +30,16 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
     released_counts = view.of_key(query.key)
     values = [float(released_counts.count(one).value) for one in slices]
     widths = [_half_widths(view, one, place, slices, query.confidence) for one in (view.strategy, then)]
-    return PreviewAnswer.model_validate(
-        released(view)
-        | edges_s(view, slices)
-        | {
-            "epsilon": in_words(view.strategy.epsilon),
-            "preview_epsilon": f"{query.epsilon:g}",
-            "confidence": query.confidence,
-            "value": values,
-            "half_width": widths[0],
-            "preview_half_width": widths[1],
-            "questions": _questions(view, then, place, query.confidence),
-        }
+    return PreviewAnswer(
+        **released(view),
+        **edges_s(view, slices),
+        epsilon=in_words(view.strategy.epsilon),
+        preview_epsilon=f"{query.epsilon:g}",
+        confidence=query.confidence,
+        value=values,
+        half_width=widths[0],
+        preview_half_width=widths[1],
+        questions=_questions(view, then, place, query.confidence),
     )
 
 

@@ -10,11 +10,11 @@ from pydantic import Field
 
 from dphist.consistency.trellis import rising_cdfs
 from dphist.product.answers import Histogram
+from stream_app.api.distribution import buckets_of
 from stream_app.api.panels.answers import slices_of
 from stream_app.api.panels.schemas import SlicesQuery
-from stream_app.api.ranges import edge, released
+from stream_app.api.ranges import edge, instants_s, released
 from stream_app.api.schemas import Released
-from stream_app.core.answered import QueryError
 from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
 
@@ -42,21 +42,17 @@ def running_cdfs(view: StreamView, query: SlicesQuery) -> CdfsAnswer:
     Raises: QueryError.
     Cost: O(columns) for each end.
     """
-    buckets, place = view.strategy.axes.buckets, view.place_of(query.key)
-    if buckets is None:
-        raise QueryError("this stream has no value, so no distribution; ask for /count", "stream")
+    place, buckets = view.place_of(query.key), buckets_of(view)
     slices = slices_of(view, query)
     start, ends = slices[0].start, [one.stop for one in slices]
     found = [Histogram.of(view.cells(Span(start, end)), place) for end in ends]
-    return CdfsAnswer.model_validate(
-        released(view)
-        | {
-            "key": query.key,
-            "start": edge(view, start),
-            "end": [view.binning.start_us(end) / 1e6 for end in ends],
-            "upto": buckets.edges[1:].tolist(),
-            "counts": rising_cdfs(np.array([one.estimated() for one in found])).tolist(),
-            "stderr": [one.cumulative_stderr.tolist() for one in found],
-            "note": _NOTE,
-        }
+    return CdfsAnswer(
+        **released(view),
+        key=query.key,
+        start=edge(view, start),
+        end=instants_s(view, ends),
+        upto=buckets.edges[1:].tolist(),
+        counts=rising_cdfs(np.array([one.estimated() for one in found])).tolist(),
+        stderr=[one.cumulative_stderr.tolist() for one in found],
+        note=_NOTE,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -23,50 +23,43 @@ LEAST_PREVIEW_EPSILON = 0.01  # as the slider of the page
 class SlicesQuery(RangeQuery):
     """A range of time in slices of ``step`` bins; an incomplete last slice is left out."""
 
-    step: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=MAX_WHOLE,
-            description=f"bins in a slice; if left out, as few as make at most {MOST_SLICES} slices",
-        ),
-    ] = None
+    step: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_WHOLE,
+        description=f"bins in a slice; if left out, as few as make at most {MOST_SLICES} slices",
+    )
 
 
 class KeysQuery(SlicesQuery):
     """Which keys: those with the largest estimates."""
 
-    limit: Annotated[int, Field(ge=1, le=MOST_KEYS, description="at most so many keys")] = 12
+    limit: int = Field(default=12, ge=1, le=MOST_KEYS, description="at most so many keys")
     confidence: Confidence = 0.95
 
 
 class HeatQuery(SlicesQuery):
     """A value over time."""
 
-    rows: Annotated[int, Field(ge=2, le=256, description="the largest number of ranges of the value")] = 32
+    rows: int = Field(default=32, ge=2, le=256, description="the largest number of ranges of the value")
 
 
 class QuantileSlicesQuery(SlicesQuery):
     """Quantiles over time; those of one slice hold together."""
 
-    q: Annotated[
-        list[float], Field(min_length=1, max_length=9, description="above 0 and below 1; may be repeated")
-    ]
+    q: list[float] = Field(min_length=1, max_length=9, description="above 0 and below 1; may be repeated")
     confidence: BandConfidence = 0.95
 
 
 class PreviewQuery(SlicesQuery):
     """The same questions at another epsilon."""
 
-    epsilon: Annotated[
-        float,
-        Field(
-            ge=LEAST_PREVIEW_EPSILON,
-            le=20.0,
-            allow_inf_nan=False,
-            description="of an epoch, as in the configuration; from 0.01 to 20",
-        ),
-    ]
+    epsilon: float = Field(
+        ge=LEAST_PREVIEW_EPSILON,
+        le=20.0,
+        allow_inf_nan=False,
+        description="of an epoch, as in the configuration; from 0.01 to 20",
+    )
     confidence: Confidence = 0.95
 
 

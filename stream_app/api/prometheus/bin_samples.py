@@ -10,11 +10,11 @@ import numpy as np
 
 from dphist.arrays import FloatArray
 from dphist.laws.interval import half_widths
-from dphist.laws.law import LawTable
 from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import POINT_US, slices_us
 from stream_app.api.answers import DEFAULT_CONFIDENCE
 from stream_app.api.prometheus.promql import NAME_LABEL, Selector
+from stream_app.api.ranges import reach
 from stream_app.core.answered import SeriesPoints as Points
 from stream_app.core.key_counts import counts_of_keys
 from stream_app.core.kinds.tables import Span
@@ -164,9 +164,8 @@ def part_of(estimates: Sequence[Estimate], part: Part, width: int) -> FloatArray
         return values
     if part == "stderr":
         return np.broadcast_to(np.array([[one.stderr] for one in estimates]), values.shape)
-    halves, _ = half_widths(LawTable.of([one.law for one in estimates]), DEFAULT_CONFIDENCE)
-    reach = (halves + np.array([one.rounding for one in estimates]))[:, np.newaxis]
-    return np.asarray(values - reach if part == "lower" else values + reach)
+    halves = reach(estimates, DEFAULT_CONFIDENCE)[:, np.newaxis]
+    return np.asarray(values - halves if part == "lower" else values + halves)
 
 
 def selected(view: StreamView, selectors: Sequence[Selector]) -> Iterator[BinSeries]:

@@ -18,6 +18,7 @@ from stream_app.api.panels import answers as panels
 from stream_app.api.panels.schemas import KeysQuery
 from stream_app.api.prometheus.bin_samples import Part, Quantity, selected, values_of
 from stream_app.api.prometheus.promql import parse_selector
+from stream_app.api.ranges import reach as reach_of
 from stream_app.core.key_counts import counts_of_keys
 from stream_app.core.kinds.axes import AnticipatingAxesEpoch, CausalAxesEpoch
 from stream_app.core.kinds.epoch import AxesEpoch
@@ -122,7 +123,7 @@ def test_the_panel_shows_each_keys_own_columns(view: StreamView) -> None:
     assert [one.key for one in found.keys] == [LABELS[place] for place in order]
     for one, place in zip(found.keys, order, strict=True):
         alone = [column_sum(each.design, place).of_range(each) for each in slices]
-        reach = panels.reach(alone, 0.95)
+        reach = reach_of(alone, 0.95)
         values = np.array([each.value for each in alone])
         for column, expected in (
             (one.counts, values),
