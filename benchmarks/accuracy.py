@@ -22,13 +22,7 @@ import numpy as np
 import opendp.prelude as dp
 
 from dphist import SeededNoise, TreeDesign, plan_tree
-from dphist.planning.reference import (
-    ChanCounter,
-    FlatCounter,
-    HonakerCounter,
-    KaryCounter,
-    SubtractionCounter,
-)
+from dphist.planning.reference import HonakerCounter, KaryCounter, SubtractionCounter
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.shape import TreeShape
 
@@ -58,16 +52,14 @@ def mechanisms(horizon: int) -> Iterator[Mechanism]:
             name,
             f"k = {build(Fraction(1), nothing, 0).branching}",
             lambda epsilon: build(epsilon, nothing, 0).mean_squared_error(),
-            lambda noise, runs: build(Fraction(1), noise, runs).errors(),
+            lambda noise, runs: build(Fraction(1), noise, runs).errors,
             0.0,
         )
 
-    yield counter("flat", lambda epsilon, noise, runs: FlatCounter(horizon, epsilon, noise, runs))
-    yield counter("binary (Chan)", lambda epsilon, noise, runs: ChanCounter(horizon, epsilon, noise, runs))
-    yield counter(
-        "Honaker online", lambda epsilon, noise, runs: HonakerCounter(horizon, epsilon, noise, runs)
-    )
     for name, kind, factors in (
+        ("flat", KaryCounter, [max(2, horizon)]),
+        ("binary (Chan)", KaryCounter, [2]),
+        ("Honaker online", HonakerCounter, [2]),
         ("plain k-ary", KaryCounter, range(8, 25)),
         ("k-ary with subtraction", SubtractionCounter, range(9, 26, 2)),
     ):

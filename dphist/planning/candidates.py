@@ -13,13 +13,7 @@ from fractions import Fraction
 
 from dphist.arrays import FloatArray
 from dphist.noise import SeededNoise
-from dphist.planning.reference import (
-    ChanCounter,
-    FlatCounter,
-    HonakerCounter,
-    KaryCounter,
-    SubtractionCounter,
-)
+from dphist.planning.reference import HonakerCounter, KaryCounter, SubtractionCounter
 from dphist.planning.tree import checked_horizon, plan_tree, planning_rate
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
@@ -168,9 +162,9 @@ def _literature(horizon: int, rate: Fraction, workload: Workload, width: int) ->
         key=KaryCounter.mean_squared_error,
     )
     counters: dict[str, KaryCounter] = {
-        "flat": FlatCounter(horizon, rate, none, 0),
-        "binary (Chan et al.)": ChanCounter(horizon, rate, none, 0),
-        "binary, refined (Honaker)": HonakerCounter(horizon, rate, none, 0),
+        "flat": KaryCounter(horizon, rate, max(2, horizon), none, 0),
+        "binary (Chan et al.)": KaryCounter(horizon, rate, 2, none, 0),
+        "binary, refined (Honaker)": HonakerCounter(horizon, rate, 2, none, 0),
         "subtraction (Andersson et al.)": subtracting,
     }
     for name, counter in counters.items():
@@ -186,26 +180,25 @@ def candidate_of(name: str, design: TreeDesign, workload: Workload, width: int) 
     """Return the error, draws and memory of a design. Args: width in cells."""
     variances = published_prefix_variances(design)
     error = math.sqrt(variances.mean() if workload == PREFIX else design.mean_squared_error(workload))
-    shape, horizon = design.shape, design.horizon
-    ahead = design.anticipates
-    draws = width * sum(design.drawn_nodes(horizon))
+    draws = width * sum(design.drawn_nodes(design.horizon))
     # Nodes and published values; if noise is drawn ahead, also the secret pages with the noise of both.
-    memory = 8 * (draws + width * horizon) * (2 if ahead else 1)
-    most = 0 if ahead else width * shape.height
-    return Candidate(
-        name, "-".join(map(str, design.branching)), error, variances, draws, most, memory, design
-    )
+    memory = 8 * (draws + width * design.horizon) * (2 if design.anticipates else 1)
+    most = 0 if design.anticipates else width * design.shape.height
+    tree = "-".join(map(str, design.branching))
+    return Candidate(name, tree, error, variances, draws, most, memory, design)
 
 
 def _equal_shares(
     horizon: int, epsilon: Fraction, k: int, release: Release, neighbours: Neighbours, moved: int
 ) -> TreeDesign:
     """Return the tree of Hay et al. and of OpenDP: the same k and share on all levels."""
-    height = 1
-    while k**height < horizon:
-        height += 1
-    branching = (max(1, -(-horizon // k ** (height - 1))), *(k,) * (height - 1))
-    shares = (Fraction(1, height),) * height
+    below = 1
+    branching: tuple[int, ...] = ()
+    while k * below < horizon:
+        below *= k
+        branching = (k, *branching)
+    branching = (-(-horizon // below), *branching)
+    shares = (Fraction(1, len(branching)),) * len(branching)
     return TreeDesign(TreeShape(branching), horizon, epsilon, shares, neighbours, moved, release)
 
 

@@ -93,13 +93,10 @@ class Load:
         if design.time.anticipates:
             numbers = design.columns * horizon
             return cls(drawn / horizon, -(-drawn // horizon), 8 * numbers, 4 * numbers)
-        most = max(len(shape.completed_by(bin)) for bin in {horizon - 1, *_last_bins(shape, horizon)})
+        # The last bin, and the bins that complete the first node of each level.
+        busiest = {horizon - 1, *(width - 1 for width in shape.widths[1:] if width <= horizon)}
+        most = max(len(shape.completed_by(bin)) for bin in busiest)
         return cls(drawn / horizon, design.columns * most, 8 * drawn)
-
-
-def _last_bins(shape: TreeShape, horizon: int) -> set[int]:
-    """Return, for each level that the epoch reaches, the bin that completes its first node."""
-    return {width - 1 for width in shape.widths[1:] if width <= horizon}
 
 
 def check_load(design: ProductDesign, bin_us: int) -> Load:

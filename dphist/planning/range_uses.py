@@ -49,13 +49,17 @@ def workload_uses(branchings: Int64Array, horizon: int, workload: Workload, anti
 
 def mean_digits(branchings: Int64Array, horizon: int) -> FloatArray:
     """Return ``TreeShape.mean_digits`` of many trees at once, shape (trees, height)."""
-    widths = widths_of(branchings)
-    periods, rest = np.divmod(horizon + 1, widths * branchings)
-    # The top level's digit does not wrap around at t = capacity.
-    periods[:, 0], rest[:, 0] = 0, horizon + 1
+    factors = branchings.copy()
+    factors[:, 0] = horizon + 2  # the top level's digit does not wrap around at t = capacity
+    return _digit_sums(widths_of(branchings), factors, horizon + 1) / horizon
+
+
+def _digit_sums(widths: Int64Array, branchings: Int64Array, count: Int64Array | int) -> FloatArray:
+    """Sum, per level, the digits of x over x < count."""
+    periods, rest = np.divmod(count, widths * branchings)
     blocks, partial = np.divmod(rest, widths)
     pairs = periods * (branchings * (branchings - 1.0) / 2.0) + blocks * (blocks - 1.0) / 2.0
-    return np.asarray((widths * pairs + partial * blocks) / horizon)
+    return np.asarray(widths * pairs + partial * blocks)
 
 
 def widths_of(branchings: Int64Array) -> Int64Array:
@@ -200,7 +204,7 @@ def _causal_windows(branchings: Int64Array, horizon: int, bins: int) -> FloatArr
     uses += np.where(is_taller, (is_root + is_below) * path, 0.0)
     rows = np.arange(trees)
     taller = np.where(first > 0, bins / above[rows, first], 0.0)[:, np.newaxis]
-    uses += np.where(is_taller, 0.0, taller / bins * _suffix_uses(widths, above, branchings, np.int64(bins)))
+    uses += np.where(is_taller, 0.0, taller / bins * _suffix_uses(widths, branchings, bins))
     # A root of that first level: the window has d bins of it, then the digits of the remaining bins.
     own, k = widths[rows, first], branchings[rows, first]
     whole, rest = np.divmod(bins, own)
@@ -212,26 +216,21 @@ def _causal_windows(branchings: Int64Array, horizon: int, bins: int) -> FloatArr
     )
     uses[rows, first] += at_root / own
     early, late, scale = (column[:, np.newaxis] for column in (early, late, own + 0.0))
-    heads = _suffix_uses(widths, above, branchings, rest[:, np.newaxis])
-    bodies = _suffix_uses(widths, above, branchings, own[:, np.newaxis])
+    heads = _suffix_uses(widths, branchings, rest[:, np.newaxis])
+    bodies = _suffix_uses(widths, branchings, own[:, np.newaxis])
     below = (early * heads + late * (bodies - heads)) / scale
     uses += np.where(level > first[:, np.newaxis], below, 0.0)
     return uses
 
 
-def _suffix_uses(
-    widths: Int64Array, above: Int64Array, branchings: Int64Array, count: Int64Array | np.int64
-) -> FloatArray:
+def _suffix_uses(widths: Int64Array, branchings: Int64Array, count: Int64Array | int) -> FloatArray:
     """Return the uses of each level by paths with x + 1 remaining bins, summed over x < count."""
-    whole, part = np.divmod(count, above)
-    blocks, bins = np.divmod(part, widths)
-    digits = whole * widths * (branchings * (branchings - 1.0) / 2.0)
-    digits = digits + widths * (blocks * (blocks - 1.0) / 2.0) + bins * blocks
-    parts = _remainder_squares(count, widths) - _remainder_squares(count, above) / branchings
-    return np.asarray(2.0 * digits + parts / (widths + 0.0) ** 2)
+    above = _remainder_squares(count, widths * branchings) / branchings
+    parts = _remainder_squares(count, widths) - above
+    return np.asarray(2.0 * _digit_sums(widths, branchings, count) + parts / (widths + 0.0) ** 2)
 
 
-def _remainder_squares(count: Int64Array | np.int64, period: Int64Array) -> FloatArray:
+def _remainder_squares(count: Int64Array | int, period: Int64Array) -> FloatArray:
     """Sum ((x mod period) + 1)^2 over x < count."""
     whole, part = np.divmod(count, period)
     return np.asarray(whole * _squares(period + 0.0) + _squares(part + 0.0))

@@ -3,7 +3,8 @@
 All of them add up noisy nodes: a prefix [0, t) is reached from 0 in steps of ever smaller nodes. Each step
 stops at the last multiple of the node's width (Chan et al.), or at the nearest one, which subtracts some
 nodes (Andersson et al.). A node's noise is its own, or pooled with that of its subtree (Honaker). Noise is
-drawn at construction and decoded into the error of every prefix.
+drawn at construction and decoded into the error of every prefix. With a branching of the whole horizon every
+bin has the whole budget, and the running count is a sum of bins.
 """
 
 from __future__ import annotations
@@ -22,12 +23,11 @@ class KaryCounter:
     Guarantee: epsilon-DP for streams that differ by one event: one node per level holds it, and every level
         has discrete Laplace noise of scale height / epsilon. Also for adaptive streams, as in ``decoder.py``.
     Args: horizon in bins; branching at least 2; width in cells.
-    Cost: O(height * horizon * width), once; then O(width) per push.
+    Cost: O(height * horizon * width).
     Source: Chan, Shi, Song (2011) for k = 2.
 
-    >>> from dphist.noise import SeededNoise
-    >>> KaryCounter(7, 1e9, 2, SeededNoise(0)).push(5).tolist()
-    [5.0]
+    Attributes:
+        errors: the error of every running count, shape (horizon, width), for measurements.
     """
 
     def __init__(
@@ -41,21 +41,7 @@ class KaryCounter:
         # A step to the nearest node may end beyond the horizon, by half a node of the level above.
         counts = [-(-horizon // branching**level) + branching for level in range(self.height)]
         nodes = [noise.discrete_laplace(self.scale, (count, width)) for count in counts]
-        self._errors = self._decoded(nodes)
-        self._total = np.zeros(width, np.int64)
-        self.bin = 0
-
-    def push(self, count: int | Int64Array) -> FloatArray:
-        """Close the next bin and return the running counts, shape (width,)."""
-        if self.bin >= self.horizon:
-            raise ValueError(f"counts: bin {self.bin} is beyond the horizon of {self.horizon}")
-        self._total = self._total + count
-        self.bin += 1
-        return np.asarray(self._total + self._errors[self.bin - 1], dtype=np.float64)
-
-    def errors(self) -> FloatArray:
-        """Return the error of every running count, shape (horizon, width), for measurements."""
-        return self._errors
+        self.errors = self._decoded(nodes)
 
     def mean_squared_error(self) -> float:
         """Return the expected squared error, mean over t = 1..horizon, exactly."""
@@ -101,23 +87,16 @@ class KaryCounter:
         return total
 
 
-class ChanCounter(KaryCounter):
-    """The binary tree of Chan, Shi and Song (2011)."""
+class HonakerCounter(KaryCounter):
+    """A tree with each complete node pooled with its subtree (Honaker 2015, online, with branching 2).
 
-    def __init__(self, horizon: int, epsilon: Exact, noise: NoiseSource, width: int = 1) -> None:
-        super().__init__(horizon, epsilon, 2, noise, width)
-
-
-class HonakerCounter(ChanCounter):
-    """Chan's tree with each complete node pooled with its subtree (Honaker 2015, online; TensorFlow Privacy).
-
-    A node of variance 1 over two children of variance v has the pooled variance 1 / (1 + 1 / (2 v)).
+    A node of variance 1 over k children of variance v has the pooled variance 1 / (1 + 1 / (k v)).
     """
 
     def _gains(self) -> list[float]:
         gains = [1.0]
         for _ in range(1, self.height):
-            gains.append(1.0 / (1.0 + 1.0 / (2.0 * gains[-1])))
+            gains.append(1.0 / (1.0 + 1.0 / (self.branching * gains[-1])))
         return gains
 
     def _node_variances(self) -> list[float]:
@@ -126,8 +105,8 @@ class HonakerCounter(ChanCounter):
     def _node_errors(self, nodes: list[Int64Array]) -> list[FloatArray]:
         pooled = [nodes[0].astype(np.float64)]
         for gain, own in zip(self._gains()[1:], nodes[1:], strict=True):
-            complete = len(pooled[-1]) // 2
-            sums = pooled[-1][: 2 * complete].reshape(complete, 2, -1).sum(axis=1)
+            complete, k = len(pooled[-1]) // self.branching, self.branching
+            sums = pooled[-1][: k * complete].reshape(complete, k, -1).sum(axis=1)
             pooled.append(gain * own[:complete] + (1.0 - gain) * sums)
         return pooled
 
@@ -151,10 +130,3 @@ class SubtractionCounter(KaryCounter):
         width = self.branching**level
         ends = np.arange(1, self.horizon + 1, dtype=np.int64)
         return np.asarray((ends + (width - 1) // 2) // width)
-
-
-class FlatCounter(KaryCounter):
-    """Noise of the whole budget on every bin; the running count is their sum."""
-
-    def __init__(self, horizon: int, epsilon: Exact, noise: NoiseSource, width: int = 1) -> None:
-        super().__init__(horizon, epsilon, max(2, horizon), noise, width)

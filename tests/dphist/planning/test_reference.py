@@ -9,8 +9,6 @@ import pytest
 
 from dphist.noise import SeededNoise
 from dphist.planning.reference import (
-    ChanCounter,
-    FlatCounter,
     HonakerCounter,
     KaryCounter,
     SubtractionCounter,
@@ -48,44 +46,35 @@ def test_subtraction_meets_its_closed_form(k: int, height: int) -> None:
 def test_honaker_is_the_causal_tree_with_equal_shares() -> None:
     shares = (Fraction(1, 9),) * 9
     tree = TreeDesign(TreeShape((2,) * 9), 511, Fraction(1), shares)
-    counter = HonakerCounter(511, 1, NONE, 0)
+    counter = HonakerCounter(511, 1, 2, NONE, 0)
     assert counter.mean_squared_error() == pytest.approx(tree.mean_squared_error(), rel=1e-10)
 
 
 def test_flat_adds_up_all_bins() -> None:
-    assert FlatCounter(100, SMALL, NONE, 0).mean_squared_error() * float(SMALL) ** 2 == pytest.approx(101.0)
+    flat = KaryCounter(100, SMALL, 100, NONE, 0)
+    assert flat.mean_squared_error() * float(SMALL) ** 2 == pytest.approx(101.0)
 
 
 @pytest.mark.parametrize(
     "counter",
     [
-        ChanCounter(45, 1, SeededNoise(1), 4000),
-        HonakerCounter(45, 1, SeededNoise(2), 4000),
+        KaryCounter(45, 1, 2, SeededNoise(1), 4000),
+        HonakerCounter(45, 1, 2, SeededNoise(2), 4000),
+        HonakerCounter(45, 1, 3, SeededNoise(6), 4000),
         KaryCounter(45, 1, 5, SeededNoise(3), 4000),
         SubtractionCounter(45, 1, 5, SeededNoise(4), 4000),
-        FlatCounter(45, 1, SeededNoise(5), 4000),
+        KaryCounter(45, 1, 45, SeededNoise(5), 4000),
     ],
-    ids=lambda counter: type(counter).__name__,
+    ids=lambda counter: f"{type(counter).__name__}-{counter.branching}",
 )
 def test_measured_errors_are_the_predicted_ones(counter: KaryCounter) -> None:
     # Five standard errors: a false alarm once in two million.
-    squared = (counter.errors() ** 2).mean(axis=0)
+    squared = (counter.errors**2).mean(axis=0)
     stderr = squared.std(ddof=1) / len(squared) ** 0.5
     assert abs(squared.mean() - counter.mean_squared_error()) < 5 * stderr
     assert abs(squared.mean() / 1.5**2 - counter.mean_squared_error()) > 10 * stderr
     # Bins that share nothing but whole nodes keep every prefix unbiased.
-    assert (
-        np.abs(counter.errors().mean(axis=1)).max() < 6 * (counter.errors().var(axis=1) / 4000).max() ** 0.5
-    )
-
-
-def test_pushes_add_the_error_of_their_own_bin() -> None:
-    counter = SubtractionCounter(20, 1, 3, SeededNoise(7), 2)
-    errors = counter.errors().copy()
-    for t in range(20):
-        assert np.array_equal(counter.push(np.array([3, t])), [3 * (t + 1), t * (t + 1) / 2] + errors[t])
-    with pytest.raises(ValueError, match="beyond the horizon"):
-        counter.push(1)
+    assert np.abs(counter.errors.mean(axis=1)).max() < 6 * (counter.errors.var(axis=1) / 4000).max() ** 0.5
 
 
 def test_impossible_reference_trees_are_refused() -> None:
