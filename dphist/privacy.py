@@ -95,18 +95,6 @@ def compose(epsilons: Iterable[Fraction]) -> Fraction:
     return sum(epsilons, Fraction(0))
 
 
-def compose_disjoint(epsilons: Iterable[Fraction]) -> Fraction:
-    """Return the epsilon of releases on disjoint events: the largest (parallel composition).
-
-    Guarantee: holds for neighbours that add or remove one event. One user's events, or a substituted event's
-        two places, may lie in several parts: then the parts add up (``compose``).
-
-    >>> compose_disjoint([Fraction(1, 2), Fraction(1, 3)])
-    Fraction(1, 2)
-    """
-    return max(epsilons, default=Fraction(0))
-
-
 def check_shares(shares: Sequence[Fraction]) -> None:
     """Check, in exact arithmetic, that shares of a budget are above zero and add up to at most one.
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.privacy import check_shares, compose, compose_disjoint, exact, path_epsilon, sensitivity
+from dphist.privacy import check_shares, compose, exact, path_epsilon, sensitivity
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,7 @@ def test_a_float_reads_as_it_prints(value: float) -> None:
 
 def test_ten_tenths_are_one() -> None:
     assert compose([exact(0.1)] * 10) == 1
-    assert compose_disjoint([exact(0.1), exact(0.3), exact(0.2)]) == Fraction(3, 10)
-    assert compose([]) == compose_disjoint([]) == 0
+    assert compose([]) == 0
 
 
 def test_sensitivity_doubles_under_substitution() -> None:
