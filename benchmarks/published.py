@@ -20,7 +20,7 @@ from dphist.mechanisms.dawa.deviations import DeviationIndex
 from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, uniform_expansion
 from dphist.mechanisms.dawa.partition import interval_lengths, least_cost_partition
 from dphist.mechanisms.dawa.query_tree import LATTICE, greedy_tree
-from dphist.mechanisms.structure_first import SquaredCost, least_costs
+from dphist.mechanisms.structure_first import least_costs, squared_deviations
 from dphist.mechanisms.trees.hierarchical import equal_parts, measure_tree
 from dphist.mechanisms.trees.weighted_tree import IntervalTree, least_squares
 from dphist.noise import Scale, SeededNoise
@@ -128,13 +128,13 @@ def published_structure_first(
     del workload
     noise, size = Exponential(seed), counts.size
     buckets, bound = -(-size // 10), 10_000 * float(counts.mean())
-    cost = SquaredCost(counts, int(counts.max()))
-    table = least_costs(cost, size, buckets - 1, min(size, 8 * -(-size // buckets)))
+    costs_of = squared_deviations(counts, int(counts.max()))
+    table = least_costs(costs_of, size, buckets - 1, min(size, 8 * -(-size // buckets)))
     scale = 2 * buckets * (2 * bound + 1) / (0.05 * epsilon)
     edges = [size]
     for left in range(buckets - 1, 0, -1):
         places = np.arange(left, edges[-1])
-        costs = table[left - 1, places] + cost.of(places, np.full(places.size, edges[-1]))
+        costs = table[left - 1, places] + costs_of(places, np.full(places.size, edges[-1]))
         edges.append(int(places[noise.select(-costs, scale)]))
     request = prepare("h_bar", counts, epsilon, noise=noise, continuous=True)
     trees = [_binary_tree(request, counts[a:b], epsilon) for a, b in pairwise([0, *edges[::-1]])]

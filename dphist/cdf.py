@@ -179,17 +179,18 @@ def suffixes(levels: list[FloatArray], tree: CdfTree) -> FloatArray:
     return total
 
 
-def difference_uses(starts: Int64Array, ends: Int64Array, tree: CdfTree) -> list[Int64Array]:
+def difference_uses(starts: Int64Array, ends: Int64Array, tree: CdfTree) -> Int64Array:
     """Return, per level, how many nodes remain in the difference of two cumulative counts.
 
     Nodes of the same family that both counts use cancel.
+    Returns: (levels, differences).
     """
     uses = []
     for family, size in zip(_families(tree), tree.node_bins, strict=True):
         first, last = starts // size, ends // size
         same = first // family == last // family
         uses.append(np.where(same, last - first, first % family + last % family))
-    return uses
+    return np.array(uses)
 
 
 def _node_bins(branching: tuple[int, ...]) -> tuple[int, ...]:

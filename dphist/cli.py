@@ -72,13 +72,7 @@ def show_mechanisms(name: str | None) -> None:
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write a PNG or SVG here.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def compare(
-    file: Path,
-    workload: str,
-    epsilon: float,
-    trials: int,
-    only: str | None,
-    plot: Path | None,
-    as_json: bool,
+    file: Path, workload: str, epsilon: float, trials: int, only: str | None, plot: Path | None, as_json: bool
 ) -> None:
     """Run the mechanisms on the histogram in FILE and show each one's error and time.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.mechanisms.budget import BudgetLedger
+from dphist.mechanisms.budget import BudgetLedger, Epsilon
 from dphist.mechanisms.ranges import checked_ranges, range_sums, spread_ranges
 from dphist.noise import NoiseSource, Scale, SeededNoise
 from dphist.privacy import Neighbours
@@ -93,14 +93,28 @@ class Request:
         """
         if not np.issubdtype(values.dtype, np.integer):
             raise TypeError(f"{self.mechanism} measures {values.dtype}; put it on an integer lattice first")
-        return np.asarray(values + self.draw(scale, values.shape))
-
-    def draw(self, scale: Scale, shape: tuple[int, ...]) -> Numbers:
-        """Draw Laplace noise: exact and discrete, or, for research only, the papers' continuous one."""
-        if self.continuous:
+        if self.continuous:  # the papers' noise, for research only
             assert isinstance(self.noise, SeededNoise)
-            return self.noise.continuous_laplace(float(scale), shape)
-        return self.noise.discrete_laplace(scale, shape)
+            return np.asarray(values + self.noise.continuous_laplace(float(scale), values.shape))
+        return values + self.noise.discrete_laplace(scale, values.shape)
+
+    def measure_with_variance(self, values: Int64Array, scale: Scale) -> tuple[FloatArray, float]:
+        """Return what ``measure`` returns, as doubles, and the variance of the noise of each value."""
+        return self.measure(values, scale).astype(np.float64), self.variance_of(scale)
+
+    def variance_of(self, scale: Scale) -> float:
+        """Return the variance of the noise that ``measure`` draws with this scale."""
+        return noise_variance(scale, continuous=self.continuous)
+
+    def total(self, share: Epsilon, *, known: bool = False) -> float:
+        """Return the number of events: exact if it is public, else measured, and at least zero.
+
+        Guarantee: if measured, share * epsilon-DP: one event changes it by one.
+        """
+        exact = np.array([self.counts.sum()])
+        if known:
+            return float(exact[0])
+        return max(0.0, float(self.measure(exact, 1 / self.ledger.spend_share("total", share))[0]))
 
     def select(self, scores: Int64Array, scale: Scale) -> int:
         """Choose an index privately, favouring high integer scores.
@@ -117,11 +131,11 @@ class Request:
         answer: RangeFunction | None = None,
         variance: RangeFunction | None = None,
         published: Mapping[str, NDArray[Any]] | None = None,
-        neighbours: Neighbours = "add_remove",
+        known_total: bool = False,
     ) -> HistogramRelease:
         """Return the published histogram, after checking that exactly epsilon was spent.
 
-        Args: neighbours, the relation for which the mechanism's sensitivities hold.
+        Args: known_total, whether the mechanism's sensitivities are those of a moved event.
         Raises: RuntimeError if the mechanism did not spend exactly its epsilon.
         """
         if self.ledger.left != 0:
@@ -134,7 +148,7 @@ class Request:
             counts=np.asarray(counts, dtype=np.float64),
             budget=self.ledger.steps,
             private=self.noise.private and not self.continuous,
-            neighbours=neighbours,
+            neighbours="substitute" if known_total else "add_remove",
             published=dict(published or {}),
             answer_from=answer,
             variance_from=variance,
@@ -159,13 +173,10 @@ def checked_counts(counts: ArrayLike, dimensions: int) -> Int64Array:
     if given.dtype.kind not in "iuf":
         raise ValueError(f"counts have dtype {given.dtype}; pass integers")
     for bad, rule in (
-        (~np.isfinite(given) if given.dtype.kind == "f" else np.zeros(given.shape, bool), "finite"),
+        (~np.isfinite(given), "finite"),
         (given < 0, "not negative"),
-        (
-            given != np.floor(given) if given.dtype.kind == "f" else np.zeros(given.shape, bool),
-            "whole numbers",
-        ),
         (given > LARGEST_TOTAL, "at most 2^42 in total"),
+        (given != np.floor(given), "whole numbers"),
     ):
         if bad.any():
             index = tuple(int(i) for i in np.argwhere(bad)[0])

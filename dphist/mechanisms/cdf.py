@@ -8,15 +8,12 @@ exactly N. With ``"add_remove"`` N is private and every cumulative count is nois
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import Literal
-
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.cdf import CdfTree, best_tree, difference_uses, level_sums, prefixes, suffixes, tree_of
+from dphist.cdf import Budgets, CdfTree, best_tree, difference_uses, level_sums, prefixes, suffixes, tree_of
 from dphist.consistency.trellis import Error, consistent_cdf
-from dphist.mechanisms.base import HistogramRelease, Numbers, RangeFunction, Request, noise_variance
+from dphist.mechanisms.base import HistogramRelease, RangeFunction, Request
 from dphist.privacy import Neighbours
 
 
@@ -32,14 +29,12 @@ def cdf_direct(
     Source: Rameshwar, Tandon, section III-A.
     """
     total = _public_total(request, neighbours)
-    moved = max(1, request.counts.size - (total is not None))
-    scale = Fraction(moved) / request.ledger.spend_rest("cumulative counts")
-    exact = np.cumsum(request.counts)
-    noisy = np.append(0.0, request.measure(exact[: exact.size - (total is not None)], scale))
-    cumulative = noisy if total is None else np.append(noisy, total)
-    each = noise_variance(scale, continuous=request.continuous)
-    known = np.zeros(exact.size + 1)
-    known[1 : noisy.size] = each
+    measured = request.counts.size - (total is not None)
+    scale = max(1, measured) / request.ledger.spend_rest("cumulative counts")
+    noisy, each = request.measure_with_variance(np.cumsum(request.counts)[:measured], scale)
+    cumulative = np.concatenate([[0.0], noisy, [] if total is None else [total]])
+    known = np.zeros(cumulative.size)
+    known[1 : measured + 1] = each
 
     def variance(ranges: Int64Array) -> FloatArray:
         starts, ends = ranges.T
@@ -58,7 +53,8 @@ def cdf_histogram(
     Cost: O(n).
     Source: Rameshwar, Tandon, section III-B.
     """
-    return _from_tree(request, (request.counts.size,), "equal", neighbours, consistent)
+    bins = (request.counts.size,)
+    return cdf_tree(request, branching=bins, budgets="equal", neighbours=neighbours, consistent=consistent)
 
 
 def cdf_binary(
@@ -71,15 +67,15 @@ def cdf_binary(
     Cost: O(n).
     Source: Chan, Shi, Song (2011); Dwork, Naor, Pitassi, Rothblum (2010).
     """
-    height = max(1, (request.counts.size - 1).bit_length())
-    return _from_tree(request, (2,) * height, "equal", neighbours, consistent)
+    twos = (2,) * max(1, (request.counts.size - 1).bit_length())
+    return cdf_tree(request, branching=twos, budgets="equal", neighbours=neighbours, consistent=consistent)
 
 
 def cdf_tree(
     request: Request,
     *,
     branching: tuple[int, ...] | None = None,
-    budgets: Literal["optimal", "equal"] = "optimal",
+    budgets: Budgets = "optimal",
     neighbours: Neighbours = "add_remove",
     consistent: Error | None = None,
 ) -> HistogramRelease:
@@ -90,14 +86,27 @@ def cdf_tree(
     Cost: O(h n).
     Source: Rameshwar, Tandon, theorems IV.1 and IV.2, section V.
     """
-    return _from_tree(request, branching, budgets, neighbours, consistent)
+    total, tree, nodes, variances = _measured_tree(request, branching, budgets, neighbours)
+    cumulative = prefixes(nodes, tree)
+    if total is not None:
+        cumulative[-1] = total
+
+    def variance(ranges: Int64Array) -> FloatArray:
+        starts, ends = ranges.T
+        if total is not None:
+            # N is public, so a range that ends at the last bin is N minus a cumulative count.
+            ends = np.where(ends == tree.bins, 0, ends)
+            starts, ends = np.minimum(starts % tree.bins, ends), np.maximum(starts % tree.bins, ends)
+        return np.asarray(np.array(variances) @ difference_uses(starts, ends, tree))
+
+    return _release(request, cumulative, variance, consistent, total)
 
 
 def cdf_refined(
     request: Request,
     *,
     branching: tuple[int, ...] | None = None,
-    budgets: Literal["optimal", "equal"] = "optimal",
+    budgets: Budgets = "optimal",
     neighbours: Neighbours = "add_remove",
     consistent: Error | None = None,
 ) -> HistogramRelease:
@@ -113,9 +122,7 @@ def cdf_refined(
     Cost: O(h n).
     Source: Honaker (2015), section 3.2; Rameshwar, Tandon, appendix B, lemma IV.4.
     """
-    total = _public_total(request, neighbours)
-    tree = _tree(request, branching, budgets, total)
-    noisy, variances = _noisy_nodes(request, tree, neighbours)
+    total, tree, noisy, variances = _measured_tree(request, branching, budgets, neighbours)
     nodes, spread = _from_below(noisy, variances, tree)
     cumulative, left = prefixes(nodes, tree), prefixes(spread, tree)
     if total is not None:
@@ -124,14 +131,12 @@ def cdf_refined(
         weight = np.divide(right, left + right, out=np.ones_like(left), where=left + right > 0)
         cumulative = weight * cumulative + (1.0 - weight) * (total - suffixes(nodes, tree))
         left = weight * left
-    known = left.astype(np.float64)
 
     def variance(ranges: Int64Array) -> FloatArray:
         starts, ends = ranges.T
-        last = known.size - 1
-        of_range = np.where(starts == 0, known[ends], np.nan)
+        of_range = np.where(starts == 0, left[ends], np.nan)
         if total is not None:
-            of_range = np.where((ends == last) & (starts > 0), known[starts], of_range)
+            of_range = np.where((ends == tree.bins) & (starts > 0), left[starts], of_range)
         return np.where(starts == ends, 0.0, of_range)
 
     return _release(request, cumulative, variance, consistent, total, {"cumulative_variance": left})
@@ -142,63 +147,30 @@ def _public_total(request: Request, neighbours: Neighbours) -> int | None:
     return int(request.counts.sum()) if neighbours == "substitute" else None
 
 
-def _tree(
-    request: Request,
-    branching: tuple[int, ...] | None,
-    budgets: Literal["optimal", "equal"],
-    total: int | None,
-) -> CdfTree:
-    bins, known = request.counts.size, total is not None
+def _measured_tree(
+    request: Request, branching: tuple[int, ...] | None, budgets: Budgets, neighbours: Neighbours
+) -> tuple[int | None, CdfTree, list[FloatArray], list[float]]:
+    """Return N if it is public, the tree, and its noisy nodes and their variance, level by level."""
+    total, bins = _public_total(request, neighbours), request.counts.size
     if branching is None:
-        return best_tree(bins, total_known=known, budgets=budgets)
-    return tree_of(bins, tuple(branching), total_known=known, budgets=budgets)
-
-
-def _noisy_nodes(
-    request: Request, tree: CdfTree, neighbours: Neighbours
-) -> tuple[list[Numbers], list[float]]:
-    moved = 2 if neighbours == "substitute" else 1
-    nodes: list[Numbers] = []
-    variances = []
-    for level, (sums, share) in enumerate(zip(level_sums(request.counts, tree), tree.shares, strict=True)):
-        scale = moved / request.ledger.spend_share(f"level {level + 1}", share)
-        nodes.append(request.measure(sums, scale))
-        variances.append(noise_variance(scale, continuous=request.continuous))
-    return nodes, variances
-
-
-def _from_tree(
-    request: Request,
-    branching: tuple[int, ...] | None,
-    budgets: Literal["optimal", "equal"],
-    neighbours: Neighbours,
-    consistent: Error | None,
-) -> HistogramRelease:
-    total = _public_total(request, neighbours)
-    tree = _tree(request, branching, budgets, total)
-    noisy, variances = _noisy_nodes(request, tree, neighbours)
-    cumulative = prefixes([level.astype(np.float64) for level in noisy], tree)
-    if total is not None:
-        cumulative[-1] = total
-
-    def variance(ranges: Int64Array) -> FloatArray:
-        starts, ends = ranges.T
-        if total is not None:
-            # N is public, so a range that ends at the last bin is N minus a cumulative count.
-            ends = np.where(ends == tree.bins, 0, ends)
-            starts, ends = np.minimum(starts % tree.bins, ends), np.maximum(starts % tree.bins, ends)
-        uses = difference_uses(starts, ends, tree)
-        weighted = [use * each for use, each in zip(uses, variances, strict=True)]
-        return np.asarray(np.sum(weighted, axis=0), dtype=np.float64)
-
-    return _release(request, cumulative, variance, consistent, total)
+        tree = best_tree(bins, total_known=total is not None, budgets=budgets)
+    else:
+        tree = tree_of(bins, tuple(branching), total_known=total is not None, budgets=budgets)
+    moved = 1 if total is None else 2
+    nodes, variances = [], []
+    for level, (sums, share) in enumerate(zip(level_sums(request.counts, tree), tree.shares, strict=True), 1):
+        scale = moved / request.ledger.spend_share(f"level {level}", share)
+        noisy, variance = request.measure_with_variance(sums, scale)
+        nodes.append(noisy)
+        variances.append(variance)
+    return total, tree, nodes, variances
 
 
 def _from_below(
-    noisy: list[Numbers], variances: list[float], tree: CdfTree
+    noisy: list[FloatArray], variances: list[float], tree: CdfTree
 ) -> tuple[list[FloatArray], list[FloatArray]]:
     """Pool each node with the sum of its children, bottom up; bins beyond the last are known to be empty."""
-    nodes = [noisy[-1].astype(np.float64)]
+    nodes = [noisy[-1]]
     spread = [np.full(noisy[-1].size, variances[-1])]
     for own, own_variance, branch in zip(
         noisy[-2::-1], variances[-2::-1], tree.branching[:0:-1], strict=True
@@ -230,5 +202,5 @@ def _release(
         answer=lambda ranges: cumulative[ranges[:, 1]] - cumulative[ranges[:, 0]],
         variance=variance,
         published={"cumulative": cumulative, **(published or {})},
-        neighbours="add_remove" if total is None else "substitute",
+        known_total=total is not None,
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 
-from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
+from dphist.mechanisms.base import HistogramRelease, Request
 
 
 def identity(request: Request) -> HistogramRelease:
@@ -17,10 +15,7 @@ def identity(request: Request) -> HistogramRelease:
     Cost: O(n).
     Source: Dwork, McSherry, Nissim, Smith (2006); Ghosh, Roughgarden, Sundararajan (2009) for integers.
     """
-    scale = 1 / request.ledger.spend_rest("counts")
-    noisy = request.measure(request.counts, Fraction(scale))
-    each = noise_variance(scale, continuous=request.continuous)
+    noisy, each = request.measure_with_variance(request.counts, 1 / request.ledger.spend_rest("counts"))
     return request.release(
-        noisy.astype(np.float64),
-        variance=lambda ranges: each * np.prod(ranges[:, 1::2] - ranges[:, 0::2], axis=1),
+        noisy, variance=lambda ranges: each * np.prod(ranges[:, 1::2] - ranges[:, 0::2], axis=1)
     )

@@ -12,7 +12,6 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.ranges import range_sums
-from dphist.privacy import Neighbours
 
 # (epsilon N, rounds of least error), measured on generated histograms; interpolated on a log scale.
 _ROUNDS = ((1e2, 3), (1e3, 7), (4e3, 10), (1e4, 16), (1e5, 40), (1e6, 90), (1e8, 140))
@@ -40,17 +39,18 @@ def mwem(
     Source: Hardt, Ligett, McSherry (2012), with the replay of earlier measurements of their section 2.3. Code
         that takes the exact total as public under added events is not private.
     """
-    total = _total(request, known_total, total_share)
+    total = request.total(total_share, known=known_total)
+    if not known_total:
+        total = max(1.0, total)  # so that weights exist
     ranges = request.ranges
     wanted = _rounds(total, float(request.ledger.epsilon), request.counts.size) if rounds is None else rounds
     wanted = min(wanted, len(ranges))
     estimate = CellEstimate(request.counts.shape, total)
-    relation: Neighbours = "substitute" if known_total else "add_remove"
     if wanted == 0:
         request.ledger.spend_rest("unused: no queries")
-        return request.release(estimate.counts(), neighbours=relation)
+        return request.release(estimate.counts(), known_total=known_total)
     part = request.ledger.left / (2 * wanted)
-    exact = range_sums(request.counts.astype(np.float64), ranges).astype(np.int64)
+    exact = range_sums(request.counts, ranges)
     unused = np.arange(len(ranges))
     for turn in range(1, wanted + 1):
         answers = np.rint(range_sums(estimate.counts(), ranges[unused])).astype(np.int64)
@@ -62,7 +62,7 @@ def mwem(
         noisy = request.measure(exact[query : query + 1], 1 / epsilon_count)
         estimate.add(ranges[query], float(noisy[0]))
         estimate.replay(sweeps)
-    return request.release(estimate.counts(), neighbours=relation)
+    return request.release(estimate.counts(), known_total=known_total)
 
 
 class CellEstimate:
@@ -132,15 +132,6 @@ class CellEstimate:
         return tuple(slice(int(first), int(last)) for first, last in bounds)
 
 
-def _total(request: Request, known_total: bool, share: Epsilon) -> float:
-    """Return the total to spread: noisy, or exact if public; at least one, so that weights exist."""
-    exact = request.counts.sum(keepdims=True).ravel()
-    if known_total:
-        return float(exact[0])
-    noisy = request.measure(exact, 1 / request.ledger.spend_share("total", share))
-    return max(1.0, float(noisy[0]))
-
-
 def _rounds(total: float, epsilon: float, size: int) -> int:
     """Choose the number of rounds from published facts: few if noise is large or there are few bins.
 
@@ -148,5 +139,5 @@ def _rounds(total: float, epsilon: float, size: int) -> int:
     (3, 16, 140, 8)
     """
     signal, rounds = zip(*_ROUNDS, strict=True)
-    told = round(float(np.interp(math.log(max(total * epsilon, 1e-300)), np.log(signal), rounds)))
-    return min(told, max(8, size // 8))
+    wanted = round(float(np.interp(math.log(max(total * epsilon, 1e-300)), np.log(signal), rounds)))
+    return min(wanted, max(8, size // 8))

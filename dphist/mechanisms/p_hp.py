@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from dphist.arrays import Int64Array
-from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
+from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity
 from dphist.mechanisms.dawa.expand import bucket_counts, uniform_expansion
@@ -51,12 +51,10 @@ def p_hp(
     price = round(2**_LATTICE / epsilon_counts)
     cuts = _choose_cuts(request, index, price, depths, epsilon_cuts)
     edges = _choose_stage(request, index, price, cuts, epsilon_stage)
-    buckets = request.measure(bucket_counts(request.counts, edges), 1 / epsilon_counts).astype(np.float64)
-    if nonnegative:
-        buckets = np.maximum(buckets, 0.0)
-    each = noise_variance(1 / epsilon_counts, continuous=request.continuous)
+    exact_counts = bucket_counts(request.counts, edges)
+    buckets, each = request.measure_with_variance(exact_counts, 1 / epsilon_counts)
     return request.release(
-        uniform_expansion(buckets, edges),
+        uniform_expansion(np.maximum(buckets, 0.0) if nonnegative else buckets, edges),
         variance=None if nonnegative else lambda ranges: each * squared_cover(edges, ranges),
         published={"edges": edges},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
+from dphist.mechanisms.base import HistogramRelease, Request
 
 
 def privelet(request: Request) -> HistogramRelease:
@@ -23,8 +23,7 @@ def privelet(request: Request) -> HistogramRelease:
     scale = (height + 1) / request.ledger.spend_rest("coefficients")
     padded = np.zeros(1 << height, dtype=np.int64)
     padded[:bins] = request.counts
-    noisy = request.measure(haar_differences(padded), scale).astype(np.float64)
-    each = noise_variance(scale, continuous=request.continuous)
+    noisy, each = request.measure_with_variance(haar_differences(padded), scale)
     return request.release(
         from_haar_differences(noisy)[:bins],
         variance=lambda ranges: each * _squared_weights(height, ranges),

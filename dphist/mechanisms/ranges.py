@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from dphist.arrays import FloatArray, Int64Array
+from dphist.arrays import FloatArray, Int64Array, Number
 
 
 def checked_ranges(ranges: ArrayLike, shape: tuple[int, ...]) -> Int64Array:
@@ -39,22 +39,32 @@ def checked_ranges(ranges: ArrayLike, shape: tuple[int, ...]) -> Int64Array:
     return checked
 
 
-def range_sums(values: FloatArray, ranges: Int64Array) -> FloatArray:
-    """Sum the values over each range, by prefix sums. Cost: O(bins + ranges).
+def range_sums(values: NDArray[Number], ranges: Int64Array) -> NDArray[Number]:
+    """Sum the values over each range, by prefix sums; sums of integers are exact. Cost: O(bins + ranges).
 
     >>> range_sums(np.arange(4.0), np.array([[1, 3], [0, 4]])).tolist()
     [3.0, 6.0]
-    >>> range_sums(np.ones((2, 3)), np.array([[0, 2, 1, 3]])).tolist()
-    [4.0]
+    >>> range_sums(np.arange(6).reshape(2, 3), np.array([[0, 2, 1, 3], [0, 1, 0, 1]])).tolist()
+    [12, 0]
     """
-    prefix = np.zeros(tuple(size + 1 for size in values.shape))
-    prefix[(slice(1, None),) * values.ndim] = values
-    for axis in range(values.ndim):
-        np.cumsum(prefix, axis=axis, out=prefix)
+    prefix = prefix_sums(values)
     if values.ndim == 1:
         return np.asarray(prefix[ranges[:, 1]] - prefix[ranges[:, 0]])
     top, bottom, left, right = ranges.T
     return np.asarray(prefix[bottom, right] - prefix[top, right] - prefix[bottom, left] + prefix[top, left])
+
+
+def prefix_sums(values: NDArray[Number]) -> NDArray[Number]:
+    """Return the sums of the values before each edge; along every axis there is one more edge than values.
+
+    >>> prefix_sums(np.array([[1, 2], [3, 4]])).tolist()
+    [[0, 0, 0], [0, 1, 3], [0, 4, 10]]
+    """
+    prefix = np.zeros(tuple(size + 1 for size in values.shape), dtype=values.dtype)
+    prefix[(slice(1, None),) * values.ndim] = values
+    for axis in range(values.ndim):
+        np.cumsum(prefix, axis=axis, out=prefix)
+    return prefix
 
 
 def squared_cover(edges: Int64Array, ranges: Int64Array) -> FloatArray:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dphist.arrays import FloatArray, Int64Array
+from dphist.arrays import FloatArray
 from dphist.consistency.isotonic import isotonic
 from dphist.consistency.nonnegative import round_nonnegative
-from dphist.mechanisms.base import HistogramRelease, Numbers, Request, noise_variance
+from dphist.mechanisms.base import HistogramRelease, Request
 
 
 def sorted_counts(request: Request) -> HistogramRelease:
@@ -20,11 +20,7 @@ def sorted_counts(request: Request) -> HistogramRelease:
     Source: Hay et al. (2010), section 3.1 and proposition 1.
     """
     noisy, each = _noisy_sorted(request)
-
-    def variance(ranks: Int64Array) -> FloatArray:
-        return (ranks[:, 1] - ranks[:, 0]) * np.float64(each)
-
-    return request.release(noisy.astype(np.float64), variance=variance)
+    return request.release(noisy, variance=lambda ranks: each * np.diff(ranks)[:, 0])
 
 
 def sorted_rounded(request: Request) -> HistogramRelease:
@@ -34,8 +30,7 @@ def sorted_rounded(request: Request) -> HistogramRelease:
     Cost: O(n log n).
     Source: Hay et al. (2010), section 5.1.
     """
-    noisy, _ = _noisy_sorted(request)
-    return request.release(round_nonnegative(np.sort(noisy)).astype(np.float64))
+    return request.release(round_nonnegative(np.sort(_noisy_sorted(request)[0])).astype(np.float64))
 
 
 def sorted_isotonic(request: Request) -> HistogramRelease:
@@ -47,11 +42,9 @@ def sorted_isotonic(request: Request) -> HistogramRelease:
     Cost: O(n log n).
     Source: Hay et al. (2010), section 3.1, theorems 1 and 2.
     """
-    noisy, _ = _noisy_sorted(request)
-    return request.release(isotonic(noisy))
+    return request.release(isotonic(_noisy_sorted(request)[0]))
 
 
-def _noisy_sorted(request: Request) -> tuple[Numbers, float]:
+def _noisy_sorted(request: Request) -> tuple[FloatArray, float]:
     scale = 1 / request.ledger.spend_rest("sorted counts")
-    noisy = request.measure(np.sort(request.counts), scale)
-    return noisy, noise_variance(scale, continuous=request.continuous)
+    return request.measure_with_variance(np.sort(request.counts), scale)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.deviations import DeviationIndex
-from dphist.mechanisms.trees.hierarchical import MeasuredTree, equal_parts, measure_tree
+from dphist.mechanisms.ranges import prefix_sums
+from dphist.mechanisms.trees.hierarchical import equal_parts, measure_tree
 from dphist.mechanisms.trees.weighted_tree import IntervalTree
 
 # A bucket in the table of least costs is at most this many times the mean bucket's length.
@@ -22,50 +24,27 @@ _LONGEST = 8
 _UNREACHED = 2**61
 
 
-class BucketCost(Protocol):
-    """The cost of a bucket, in whole units, and the largest change of a cost by one event."""
-
-    sensitivity: int
-
-    def of(self, starts: Int64Array, ends: Int64Array) -> Int64Array:
-        """Return the cost of each bucket."""
-        ...
+# (starts, ends) of buckets -> the cost of each, in whole units
+BucketCosts = Callable[[Int64Array, Int64Array], Int64Array]
 
 
-class AbsoluteCost:
-    """Absolute deviation from the median, a whole number; one event moves it by at most one."""
-
-    sensitivity = 1
-
-    def __init__(self, counts: Int64Array) -> None:
-        self._index = DeviationIndex(counts, 0)
-
-    def of(self, starts: Int64Array, ends: Int64Array) -> Int64Array:
-        """Return the cost of each bucket."""
-        return self._index.from_median(starts, ends)
-
-
-class SquaredCost:
-    """Squared deviation from the mean of counts clipped at F, rounded down to whole units.
+def squared_deviations(counts: Int64Array, largest_count: int) -> BucketCosts:
+    """Return the costs: squared deviation from the mean of counts clipped at F, rounded down.
 
     One more event moves a count from a to a + 1 <= F: the sum of squared deviations of a bucket of L bins
     changes by (1 - 1 / L) (2 (a - mean of the others) + 1), within 2 F - 1.
     """
+    clipped = np.minimum(counts, largest_count)
+    sums, squares = prefix_sums(clipped), prefix_sums(clipped**2)
 
-    def __init__(self, counts: Int64Array, largest_count: int) -> None:
-        clipped = np.minimum(counts, largest_count)
-        self._sums = np.append(0, np.cumsum(clipped))
-        self._squares = np.append(0, np.cumsum(clipped**2))
-        self.sensitivity = 2 * largest_count - 1
-
-    def of(self, starts: Int64Array, ends: Int64Array) -> Int64Array:
-        """Return the cost of each bucket."""
-        total = self._sums[ends] - self._sums[starts]
-        length = ends - starts
+    def costs(starts: Int64Array, ends: Int64Array) -> Int64Array:
+        total, length = sums[ends] - sums[starts], ends - starts
         # sum x^2 - s^2 / L, with s = q L + r so that no product overflows int64.
         floor, rest = np.divmod(total, length)
-        centred = self._squares[ends] - self._squares[starts] - floor * (total + rest)
+        centred = squares[ends] - squares[starts] - floor * (total + rest)
         return np.asarray(centred - -(-(rest * rest) // length))
+
+    return costs
 
 
 def structure_first(
@@ -99,20 +78,20 @@ def structure_first(
     count = math.ceil(size / 10) if buckets is None else buckets
     if count > size:
         raise ValueError(f"{request.mechanism} buckets is {count}; choose 1 to {size}, the number of bins")
-    cost: BucketCost = (
-        AbsoluteCost(request.counts)
-        if deviation == "absolute"
-        else SquaredCost(request.counts, largest_count)
-    )
     edges = np.array([0, size]) if count == 1 else np.arange(size + 1)
     if 1 < count < size:
         epsilon = request.ledger.spend_share("boundaries", partition_share)
-        edges = _draw_boundaries(request, cost, count, epsilon)
+        costs: BucketCosts = DeviationIndex(request.counts, 0).from_median
+        moved = 1
+        if deviation == "squared":
+            costs, moved = squared_deviations(request.counts, largest_count), 2 * largest_count - 1
+        edges = _draw_boundaries(request, costs, count, 2 * moved * (count - 1) / epsilon)
     epsilon = request.ledger.spend_rest("nodes")
-    trees = [
-        _measure_bucket(request, request.counts[start:end], branching, epsilon)
-        for start, end in pairwise(edges.tolist())
-    ]
+    trees = []
+    for start, end in pairwise(edges.tolist()):
+        tree = IntervalTree(end - start, branching)
+        parts = equal_parts(tree, root=True)
+        trees.append(measure_tree(request, tree, request.counts[start:end], parts, epsilon))
     counts = np.concatenate([tree.solve()[0] for tree in trees])
 
     def variance(ranges: Int64Array) -> FloatArray:
@@ -120,28 +99,26 @@ def structure_first(
         for tree, first, end in zip(trees, edges[:-1], edges[1:], strict=True):
             inside = np.clip(ranges, first, end) - first
             touched = inside[:, 0] < inside[:, 1]
-            starts, ends = inside[touched].T.astype(np.float64)
-            summed[touched] += tree.variance(starts, ends)
+            summed[touched] += tree.variance(inside[touched])
         return summed
 
     return request.release(counts, variance=variance, published={"edges": edges})
 
 
-def _draw_boundaries(request: Request, cost: BucketCost, buckets: int, epsilon: Fraction) -> Int64Array:
+def _draw_boundaries(request: Request, costs: BucketCosts, buckets: int, scale: Fraction) -> Int64Array:
     """Draw the boundaries from last to first; the possible places depend only on published boundaries."""
     size = request.counts.size
     longest = min(size, _LONGEST * -(-size // buckets))
-    table = least_costs(cost, size, buckets - 1, longest)
-    scale = 2 * cost.sensitivity * (buckets - 1) / epsilon
+    table = least_costs(costs, size, buckets - 1, longest)
     edges = [size]
     for left in range(buckets - 1, 0, -1):
         places = np.arange(left, min(edges[-1] - 1, left * longest) + 1)
-        scores = -(table[left - 1, places] + cost.of(places, np.full(places.size, edges[-1])))
+        scores = -(table[left - 1, places] + costs(places, np.full(places.size, edges[-1])))
         edges.append(int(places[request.select(scores, scale)]))
     return np.array([*edges, 0][::-1], dtype=np.int64)
 
 
-def least_costs(cost: BucketCost, size: int, buckets: int, longest: int) -> Int64Array:
+def least_costs(costs: BucketCosts, size: int, buckets: int, longest: int) -> Int64Array:
     """Return the least cost of cutting the first i bins into p buckets of at most ``longest`` bins.
 
     Returns: (buckets, size + 1): row p - 1, column i; ``_UNREACHED`` if p buckets are impossible.
@@ -157,7 +134,7 @@ def least_costs(cost: BucketCost, size: int, buckets: int, longest: int) -> Int6
     starts = ends - np.tile(np.arange(longest, 0, -1), size + 1)
     real = starts >= 0
     flat = np.full(ends.size, _UNREACHED)
-    flat[real] = cost.of(starts[real], ends[real])
+    flat[real] = costs(starts[real], ends[real])
     last_bucket = flat.reshape(size + 1, longest)
     padded = np.full(longest + size + 1, _UNREACHED)
     padded[longest] = 0
@@ -169,8 +146,3 @@ def least_costs(cost: BucketCost, size: int, buckets: int, longest: int) -> Int6
         np.minimum(total.min(axis=1), _UNREACHED, out=table[layer])
         padded[longest:] = table[layer]
     return table
-
-
-def _measure_bucket(request: Request, counts: Int64Array, branching: int, epsilon: Fraction) -> MeasuredTree:
-    tree = IntervalTree(counts.size, branching)
-    return measure_tree(request, tree, counts, equal_parts(tree, root=True), epsilon)

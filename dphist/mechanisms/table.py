@@ -18,9 +18,10 @@ from dphist.privacy import Neighbours
 class Mechanism:
     """One row: a mechanism's location, options and guarantee.
 
-    Args: ``target`` is "module:function"; ``options`` describes each keyword of the function, the values it
-        accepts, and the paper's value if the default (in the signature) is different; ``neighbours`` is the
-        relation of its guarantee with the defaults (a release names its own).
+    Args: ``target`` is the module in ``dphist.mechanisms``, with ":function" if that is not the mechanism's
+        name; ``options`` describes each keyword of the function, the values it accepts, and the paper's value
+        if the default (in the signature) is different; ``neighbours`` is the relation of its guarantee with
+        the defaults (a release names its own).
     """
 
     name: str
@@ -35,7 +36,8 @@ class Mechanism:
     def function(self) -> Callable[..., HistogramRelease]:
         """The mechanism itself, imported on first use."""
         module, _, name = self.target.partition(":")
-        function: Callable[..., HistogramRelease] = getattr(import_module(module), name)
+        function: Callable[..., HistogramRelease]
+        function = getattr(import_module(f"dphist.mechanisms.{module}"), name or self.name)
         return function
 
     def defaults(self) -> dict[str, Any]:
@@ -90,34 +92,28 @@ _MWEM = _TOTAL | {
 _GRID = _TOTAL | {"constant": real("events times epsilon per block; 10 is the paper's", 1e-6, 1e6)}
 
 TABLE: tuple[Mechanism, ...] = (
-    Mechanism("identity", "dphist.mechanisms.identity:identity", "noise on every bin"),
-    Mechanism(
-        "h", "dphist.mechanisms.trees.hierarchical:h", "a tree of noisy counts, as measured", _BRANCHING
-    ),
-    Mechanism("h_bar", "dphist.mechanisms.trees.hierarchical:h_bar", "the tree made consistent", _BRANCHING),
+    Mechanism("identity", "identity", "noise on every bin"),
+    Mechanism("h", "trees.hierarchical", "a tree of noisy counts, as measured", _BRANCHING),
+    Mechanism("h_bar", "trees.hierarchical", "the tree made consistent", _BRANCHING),
     Mechanism(
         "h_bar_nonnegative",
-        "dphist.mechanisms.trees.hierarchical:h_bar_nonnegative",
+        "trees.hierarchical",
         "the consistent tree, with subtrees that are not above zero set to zero",
         _BRANCHING | {"round_counts": flag("round counts to whole numbers, as the paper does")},
     ),
     Mechanism(
         "hb",
-        "dphist.mechanisms.trees.hierarchical:hb",
+        "trees.hierarchical",
         "the tree with its best branching",
         {"branching": whole("children of a node; None, the paper's, has the least error", 2, or_none=True)},
     ),
-    Mechanism("privelet", "dphist.mechanisms.privelet:privelet", "noise on Haar wavelet coefficients"),
+    Mechanism("privelet", "privelet", "noise on Haar wavelet coefficients"),
     Mechanism(
-        "greedy_h",
-        "dphist.mechanisms.trees.greedy_h:greedy_h",
-        "a tree whose budgets fit the workload",
-        _BRANCHING,
-        uses_workload=True,
+        "greedy_h", "dawa.mechanism", "a tree whose budgets fit the workload", _BRANCHING, uses_workload=True
     ),
     Mechanism(
         "hat_tree",
-        "dphist.mechanisms.trees.hat_tree:hat_tree",
+        "trees.hat_tree",
         "a tree of overlapping nodes, planned for the workload: the best that does not look at the data",
         {
             "branching": whole(
@@ -130,33 +126,23 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "dawa",
-        "dphist.mechanisms.dawa.mechanism:dawa",
+        "dawa.mechanism",
         "private partition, then a tree whose budgets fit the workload",
         _PARTITION | _TREE | {"merge": flag("join buckets that look alike after stage 2; not in the paper")},
         uses_workload=True,
     ),
     Mechanism(
         "dawa_all",
-        "dphist.mechanisms.dawa.mechanism:dawa_all",
+        "dawa.mechanism",
         "DAWA with buckets of all lengths",
         _PARTITION | _TREE,
         uses_workload=True,
     ),
-    Mechanism(
-        "partition_laplace",
-        "dphist.mechanisms.dawa.mechanism:partition_laplace",
-        "DAWA's partition, noise on every bucket",
-        _PARTITION,
-    ),
-    Mechanism(
-        "partition_uniform",
-        "dphist.mechanisms.dawa.mechanism:partition_uniform",
-        "DAWA's partition, then H-bar",
-        _PARTITION | _BRANCHING,
-    ),
+    Mechanism("partition_laplace", "dawa.mechanism", "DAWA's partition, noise on every bucket", _PARTITION),
+    Mechanism("partition_uniform", "dawa.mechanism", "DAWA's partition, then H-bar", _PARTITION | _BRANCHING),
     Mechanism(
         "partition_geometric",
-        "dphist.mechanisms.dawa.mechanism:partition_geometric",
+        "dawa.mechanism",
         "DAWA's partition, then a tree with geometric budgets",
         _PARTITION
         | _BRANCHING
@@ -168,7 +154,7 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "adaptive_tree",
-        "dphist.mechanisms.adaptive.mechanism:adaptive_tree",
+        "adaptive.mechanism",
         "measure coarsely, then finely, then a tree over unlike parts: the one to start with",
         {
             "blocks": whole("how many equal runs of bins the first look has, at most", 1),
@@ -177,21 +163,17 @@ TABLE: tuple[Mechanism, ...] = (
         },
         uses_workload=True,
     ),
-    Mechanism("sorted", "dphist.mechanisms.sorted_counts:sorted_counts", "sorted counts with noise"),
-    Mechanism("sorted_rounded", "dphist.mechanisms.sorted_counts:sorted_rounded", "sorted again and rounded"),
-    Mechanism(
-        "sorted_isotonic", "dphist.mechanisms.sorted_counts:sorted_isotonic", "closest rising sequence"
-    ),
-    Mechanism("cdf_direct", "dphist.mechanisms.cdf:cdf_direct", "noise on cumulative counts", _CDF),
-    Mechanism("cdf_histogram", "dphist.mechanisms.cdf:cdf_histogram", "cumulative sums of noisy bins", _CDF),
-    Mechanism("cdf_binary", "dphist.mechanisms.cdf:cdf_binary", "cumulative counts from a binary tree", _CDF),
-    Mechanism(
-        "cdf_tree", "dphist.mechanisms.cdf:cdf_tree", "the level-uniform tree of least error", _CDF_TREE
-    ),
-    Mechanism("cdf_refined", "dphist.mechanisms.cdf:cdf_refined", "its estimates from both ends", _CDF_TREE),
+    Mechanism("sorted", "sorted_counts:sorted_counts", "sorted counts with noise"),
+    Mechanism("sorted_rounded", "sorted_counts", "sorted again and rounded"),
+    Mechanism("sorted_isotonic", "sorted_counts", "closest rising sequence"),
+    Mechanism("cdf_direct", "cdf", "noise on cumulative counts", _CDF),
+    Mechanism("cdf_histogram", "cdf", "cumulative sums of noisy bins", _CDF),
+    Mechanism("cdf_binary", "cdf", "cumulative counts from a binary tree", _CDF),
+    Mechanism("cdf_tree", "cdf", "the level-uniform tree of least error", _CDF_TREE),
+    Mechanism("cdf_refined", "cdf", "its estimates from both ends", _CDF_TREE),
     Mechanism(
         "p_hp",
-        "dphist.mechanisms.p_hp:p_hp",
+        "p_hp",
         "recursive private bisection, noise on every bucket",
         {
             "partition_share": share("share of epsilon that chooses the partition; 1/2 is the paper's"),
@@ -199,22 +181,16 @@ TABLE: tuple[Mechanism, ...] = (
             "nonnegative": flag("set negative counts to zero, as the paper's code does"),
         },
     ),
-    Mechanism(
-        "mwem",
-        "dphist.mechanisms.mwem:mwem",
-        "measure the worst answered query, reweigh, repeat",
-        _MWEM,
-        uses_workload=True,
-    ),
+    Mechanism("mwem", "mwem", "measure the worst answered query, reweigh, repeat", _MWEM, uses_workload=True),
     Mechanism(
         "efpa",
-        "dphist.mechanisms.efpa:efpa",
+        "efpa",
         "noise on the first Fourier coefficients",
         {"selection_share": share("share of epsilon that chooses how many; 1/2 is the paper's")},
     ),
     Mechanism(
         "structure_first",
-        "dphist.mechanisms.structure_first:structure_first",
+        "structure_first",
         "private boundaries of a fixed number of buckets, a tree in each",
         {
             "buckets": whole(
@@ -230,10 +206,10 @@ TABLE: tuple[Mechanism, ...] = (
             "branching": whole("children of a node; 8 is ours, 2 the paper's code's", 2),
         },
     ),
-    Mechanism("identity_plane", "dphist.mechanisms.identity:identity", "noise on every bin", dimensions=2),
+    Mechanism("identity_plane", "identity:identity", "noise on every bin", dimensions=2),
     Mechanism(
         "mwem_plane",
-        "dphist.mechanisms.mwem:mwem",
+        "mwem:mwem",
         "measure the worst answered rectangle, reweigh, repeat",
         _MWEM,
         dimensions=2,
@@ -241,7 +217,7 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "dawa_hilbert",
-        "dphist.mechanisms.plane.hilbert:dawa_hilbert",
+        "plane.hilbert",
         "DAWA along the Hilbert curve",
         _DAWA_SHARE,
         dimensions=2,
@@ -249,7 +225,7 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "quadtree",
-        "dphist.mechanisms.plane.quadtree:quadtree",
+        "plane.quadtree",
         "quarters of quarters, lower levels with more budget",
         {
             "depth": whole("how often to quarter; None until squares are bins", 0, or_none=True),
@@ -261,7 +237,7 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "hybridtree",
-        "dphist.mechanisms.plane.hybridtree:hybridtree",
+        "plane.quadtree",
         "cuts at private medians above, quarters below",
         {
             "median_levels": whole("levels cut at medians; None is half of the depth", 0, 64, or_none=True),
@@ -272,7 +248,7 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "dpcube",
-        "dphist.mechanisms.plane.dpcube:dpcube",
+        "plane.dpcube",
         "nearly uniform parts of noisy blocks, measured again",
         {
             "blocks_across": whole(
@@ -281,21 +257,21 @@ TABLE: tuple[Mechanism, ...] = (
             "blocks_share": share("share for the blocks of what the total leaves; 1/2 is the paper's"),
             "total_share": share("share of epsilon for the noisy total, ours"),
             "threshold": real(
-                "what a cut must gain, in noise variances times the log of its places; ours", 0, 1e12
+                "least gain of a cut, in noise variances times the log of its places; ours", 0, 1e12
             ),
         },
         dimensions=2,
     ),
     Mechanism(
         "uniform_grid",
-        "dphist.mechanisms.plane.grids:uniform_grid",
+        "plane.grids",
         "one grid, as fine as its events and epsilon justify",
         _GRID,
         dimensions=2,
     ),
     Mechanism(
         "adaptive_grid",
-        "dphist.mechanisms.plane.grids:adaptive_grid",
+        "plane.grids",
         "a coarse grid, each block cut as its noisy count justifies",
         _GRID
         | {

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.adaptive.third_look import plan_tree
-from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
+from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, uniform_expansion
-from dphist.mechanisms.measured_runs import MeasuredRuns
+from dphist.mechanisms.measured_runs import MeasuredRuns, fit_runs
 from dphist.mechanisms.trees.hierarchical import measure_tree
 from dphist.mechanisms.uniform_buckets import uniform_buckets
 
@@ -56,97 +58,80 @@ def adaptive_tree(
             f"{request.mechanism} blocks_share is {blocks_share} and pieces_share {pieces_share}; "
             "leave something for the tree"
         )
-    block_edges = np.arange(min(blocks, size) + 1) * size // min(blocks, size)
+    number = min(blocks, size)
     epsilon_blocks = request.ledger.spend_share("blocks", blocks_share)
-    noisy_blocks, block_variance = _measure_runs(request, block_edges, epsilon_blocks)
-
     epsilon_pieces = request.ledger.spend_share("pieces", pieces_share)
-    piece_edges = _cut_blocks(block_edges, noisy_blocks, float(request.ledger.epsilon))
-    noisy_pieces, piece_variance = _measure_runs(request, piece_edges, epsilon_pieces)
+    coarse = _look_at(request, np.arange(number + 1) * size // number, epsilon_blocks)
+    fine = _look_at(request, _cut_blocks(coarse, float(request.ledger.epsilon)), epsilon_pieces)
 
-    joined = _joined(block_edges, noisy_blocks, block_variance, piece_edges, noisy_pieces, piece_variance)
-    edges = piece_edges[uniform_buckets(joined[0], np.diff(piece_edges), joined[1])]
-
-    runs = MeasuredRuns(edges.size - 1)
-    known = np.zeros(edges.size - 1)
-    for looked_at, noisy, variance in (
-        (block_edges, noisy_blocks, block_variance),
-        (piece_edges, noisy_pieces, piece_variance),
-    ):
-        known += _add_look(runs, edges, looked_at, noisy, variance)
-    _add_tree(request, runs, edges, known)
+    noisy, variances = _joined(coarse, fine)
+    edges = fine.edges[uniform_buckets(noisy, np.diff(fine.edges), variances)]
+    runs = [_in_buckets(look, edges) for look in (coarse, fine)]
+    runs += _measured_tree(request, edges, runs)
     return request.release(
-        uniform_expansion(runs.solve(), edges),
-        published={"edges": edges, "pieces": piece_edges},
+        uniform_expansion(fit_runs(edges.size - 1, runs), edges),
+        published={"edges": edges, "pieces": fine.edges},
     )
 
 
-def _measure_runs(request: Request, edges: Int64Array, epsilon: Fraction) -> tuple[FloatArray, float]:
-    """Measure disjoint runs of bins; return their noisy counts and the variance of each."""
-    scale = 1 / epsilon
-    noisy = request.measure(bucket_counts(request.counts, edges), scale).astype(np.float64)
+class _Look(NamedTuple):
+    """Disjoint runs of bins, their noisy counts, and the variance of each."""
+
+    edges: Int64Array
+    noisy: FloatArray
+    variance: float
+
+
+def _look_at(request: Request, edges: Int64Array, epsilon: Fraction) -> _Look:
+    """Measure the runs of bins between the edges."""
+    noisy = request.measure(bucket_counts(request.counts, edges), 1 / epsilon).astype(np.float64)
     # Noise far below one count is always 0; its tiny variance would only harm the arithmetic.
-    return noisy, noise_variance(max(scale, Fraction(1, 10)), continuous=request.continuous)
+    return _Look(edges, noisy, request.variance_of(max(1 / epsilon, Fraction(1, 10))))
 
 
-def _cut_blocks(block_edges: Int64Array, noisy: FloatArray, epsilon: float) -> Int64Array:
+def _cut_blocks(blocks: _Look, epsilon: float) -> Int64Array:
     """Return the edges of the pieces: each block cut into a power of two, by its noisy count."""
-    sizes = np.diff(block_edges)
-    wanted = np.clip(noisy * epsilon / _EVENTS_PER_PIECE, 1.0, sizes)
+    sizes = np.diff(blocks.edges)
+    wanted = np.clip(blocks.noisy * epsilon / _EVENTS_PER_PIECE, 1.0, sizes)
     pieces = 2 ** np.floor(np.log2(wanted)).astype(np.int64)
     # If only its odd size keeps a block from being cut into single bins, cut it into single bins.
     pieces = np.where((wanted == sizes) | (pieces > sizes), sizes, pieces)
-    cuts = [
-        start + np.arange(count) * size // count
-        for start, size, count in zip(block_edges[:-1].tolist(), sizes.tolist(), pieces.tolist(), strict=True)
-    ]
-    return np.append(np.concatenate(cuts), block_edges[-1])
+    rows = np.stack([blocks.edges[:-1], sizes, pieces], axis=1).tolist()
+    cuts = [start + np.arange(count) * size // count for start, size, count in rows]
+    return np.append(np.concatenate(cuts), blocks.edges[-1])
 
 
-def _joined(
-    block_edges: Int64Array,
-    noisy_blocks: FloatArray,
-    block_variance: float,
-    piece_edges: Int64Array,
-    noisy_pieces: FloatArray,
-    piece_variance: float,
-) -> tuple[FloatArray, FloatArray]:
+def _joined(blocks: _Look, pieces: _Look) -> tuple[FloatArray, FloatArray]:
     """Return the pieces' counts made consistent with their blocks', and their variances.
 
     Only a piece that is its whole block gains much precision; the small gain of others is ignored.
     """
-    block = np.searchsorted(block_edges, piece_edges[:-1], side="right") - 1
-    pieces = np.bincount(block)
-    total_variance = pieces * piece_variance
-    shortfall = noisy_blocks - np.bincount(block, noisy_pieces)
-    moved = shortfall * total_variance / (total_variance + block_variance)
-    alone = 1.0 / (1.0 / piece_variance + 1.0 / block_variance)
-    return noisy_pieces + (moved / pieces)[block], np.where(pieces[block] == 1, alone, piece_variance)
+    block = np.searchsorted(blocks.edges, pieces.edges[:-1], side="right") - 1
+    number = np.bincount(block)
+    total_variance = number * pieces.variance
+    shortfall = blocks.noisy - np.bincount(block, pieces.noisy)
+    moved = shortfall * total_variance / (total_variance + blocks.variance)
+    alone = 1.0 / (1.0 / pieces.variance + 1.0 / blocks.variance)
+    return pieces.noisy + (moved / number)[block], np.where(number[block] == 1, alone, pieces.variance)
 
 
-def _add_look(
-    runs: MeasuredRuns, edges: Int64Array, looked_at: Int64Array, noisy: FloatArray, variance: float
-) -> FloatArray:
-    """Add a look's measurements to the network, summed between common edges; return its precisions.
+def _in_buckets(look: _Look, edges: Int64Array) -> MeasuredRuns:
+    """Return a look's measurements as runs of buckets, summed between the edges that both have."""
+    common = np.isin(look.edges, edges, assume_unique=True).nonzero()[0]
+    places = np.searchsorted(edges, look.edges[common])
+    noisy = np.add.reduceat(look.noisy, common[:-1])
+    return MeasuredRuns(places[:-1], places[1:], noisy, look.variance * np.diff(common))
 
-    Returns: per bucket, one over the variance of its count from this look alone; 0 if an edge is missing.
-    """
-    common = np.isin(looked_at, edges, assume_unique=True).nonzero()[0]
-    places = np.searchsorted(edges, looked_at[common])
-    variances = variance * np.diff(common)
-    runs.add(places[:-1], places[1:], np.add.reduceat(noisy, common[:-1]), variances)
+
+def _measured_tree(
+    request: Request, edges: Int64Array, looks: Sequence[MeasuredRuns]
+) -> Iterator[MeasuredRuns]:
+    """Measure the buckets with the rest of epsilon, by the tree that is best for workload and looks."""
+    # Per bucket, one over the variance of its count, from the looks that measured exactly this bucket.
     known = np.zeros(edges.size - 1)
-    single = np.diff(places) == 1
-    known[places[:-1][single]] = 1.0 / variances[single]
-    return known
-
-
-def _add_tree(request: Request, runs: MeasuredRuns, edges: Int64Array, known: FloatArray) -> None:
-    """Measure the buckets with the rest of epsilon, by the tree that is best for the workload."""
+    for starts, ends, _, variances in looks:
+        single = ends - starts == 1
+        known[starts[single]] += 1.0 / variances[single]
     epsilon = request.ledger.spend_rest("tree")
-    starts, ends = bucket_positions(request.ranges.T, edges)
-    planned = plan_tree(known, float(epsilon), starts, ends)
-    leaves = bucket_counts(request.counts, edges)
-    measured = measure_tree(request, planned.tree, leaves, planned.parts(), epsilon)
-    for starts, ends, noisy, variances in measured.runs():
-        runs.add(starts, ends, noisy, variances)
+    tree, parts = plan_tree(known, float(epsilon), *bucket_positions(request.ranges.T, edges))
+    return measure_tree(request, tree, bucket_counts(request.counts, edges), parts, epsilon).runs()

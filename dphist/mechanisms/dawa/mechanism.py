@@ -1,21 +1,29 @@
-"""DAWA and its variants: partition the bins privately, then measure the buckets for a workload of ranges."""
+"""DAWA, its variants and GreedyH: partition the bins privately, then measure the buckets for a workload."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 
-from dphist.arrays import FloatArray
+from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, uniform_expansion
-from dphist.mechanisms.dawa.merge import merged_buckets
 from dphist.mechanisms.dawa.partition import Centre, private_partition
 from dphist.mechanisms.dawa.query_tree import LATTICE, TreeParts, best_tree, greedy_tree
-from dphist.mechanisms.trees.hierarchical import equal_parts, measure_tree
+from dphist.mechanisms.measured_runs import MeasuredRuns, fit_runs
+from dphist.mechanisms.trees.hierarchical import (
+    MeasuredTree,
+    consistent_release,
+    equal_parts,
+    level_parts,
+    measure_tree,
+)
 from dphist.mechanisms.trees.weighted_tree import IntervalTree
+from dphist.mechanisms.uniform_buckets import uniform_buckets
 
 PARTITION_SHARE = Fraction(1, 4)
 # Cost of a bucket beyond 1 / epsilon_2, in units of the largest noise scale, so that buckets are not chosen
@@ -100,7 +108,7 @@ def partition_laplace(
 
     def leaves_only(buckets: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
         tree = IntervalTree(buckets, 2)
-        return tree, [np.full(size, int(level == 0), dtype=np.int64) for level, size in enumerate(tree.sizes)]
+        return tree, level_parts(tree, [1] + [0] * (len(tree.sizes) - 1))
 
     return _partitioned(request, partition_share, bucket_penalty, deviation_from, leaves_only)
 
@@ -145,10 +153,24 @@ def partition_geometric(
     def by_level(buckets: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
         tree = IntervalTree(buckets, branching)
         shares = level_ratio ** -np.arange(len(tree.sizes))
-        parts = np.maximum(1, np.floor(LATTICE * shares / shares.sum())).astype(np.int64)
-        return tree, [np.full(size, part) for size, part in zip(tree.sizes, parts, strict=True)]
+        return tree, level_parts(tree, np.maximum(1, LATTICE * shares / shares.sum()).astype(np.int64))
 
     return _partitioned(request, partition_share, bucket_penalty, deviation_from, by_level)
+
+
+def greedy_h(request: Request, *, branching: int = 2) -> HistogramRelease:
+    """Run DAWA's second stage on the bins themselves (GreedyH; greedy scaling without a partition).
+
+    Guarantee: epsilon-DP; one event changes the measured integers by the parts on one path
+        (``measure_tree``). Answers are the best linear unbiased estimates of ranges from the nodes; their
+        variance is exact.
+    Cost: O(n + m log n) for m ranges; 2 n draws.
+    Source: Li et al. (2014), algorithm 2.
+    """
+    starts, ends = request.ranges.T.astype(float)
+    tree, parts = greedy_tree(request.counts.size, starts, ends, branching)
+    epsilon = request.ledger.spend_rest("nodes")
+    return consistent_release(request, measure_tree(request, tree, request.counts, parts, epsilon))
 
 
 def _partitioned(
@@ -178,10 +200,34 @@ def _partitioned(
     measured = measure_tree(request, tree, bucket_counts(request.counts, edges), parts, epsilon_counts)
     if merge:
         # The same noisy counts choose the merged buckets and are fitted to them, so the variance is unknown.
-        edges, runs = merged_buckets(measured, edges)
-        return request.release(uniform_expansion(runs.solve(), edges), published={"edges": edges})
+        edges, counts = merged_buckets(measured, edges)
+        return request.release(uniform_expansion(counts, edges), published={"edges": edges})
     return request.release(
         uniform_expansion(measured.solve()[0], edges),
-        variance=lambda ranges: measured.variance(*bucket_positions(ranges.T, edges)),
+        variance=lambda ranges: measured.variance(bucket_positions(ranges, edges)),
         published={"edges": edges},
     )
+
+
+def merged_buckets(measured: MeasuredTree, edges: Int64Array) -> tuple[Int64Array, FloatArray]:
+    """Return the edges of the merged buckets and their counts, fitted to every measured node.
+
+    A private first stage needs so much noise that it cuts uniform runs of bins by chance; the counts of stage
+    2 show where. Merging minimises the negative log-likelihood plus, for each merged bucket, half the log of
+    the number of buckets before merging: Schwarz's criterion, without tuning.
+
+    Guarantee: post-processing of published counts. Biased if counts within a merged bucket are not uniform.
+    Args: edges of the tree's leaves, in bins.
+    Cost: O(k^2) for k buckets up to 4096, in vectors of k; O(k log k) beyond.
+    Source: this library's own.
+    """
+    leaves = measured.solve()[0]
+    first = np.arange(leaves.size)
+    variances = measured.variance(np.stack([first, first + 1], axis=1))
+    price = 0.5 * math.log(leaves.size)
+    kept = edges[uniform_buckets(leaves, np.diff(edges), variances, price=price)]
+    runs = []
+    for starts, ends, *measurements in measured.runs():
+        places = bucket_positions(edges[np.stack([starts, ends])], kept)
+        runs.append(MeasuredRuns(*places, *measurements))
+    return kept, fit_runs(kept.size - 1, runs)

@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
+from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
-from dphist.mechanisms.plane.grids import noisy_total
-from dphist.mechanisms.plane.rectangles import exact_sums, grid_blocks, grid_edges, paint
+from dphist.mechanisms.plane.rectangles import areas, grid_blocks, grid_edges, paint
+from dphist.mechanisms.ranges import prefix_sums, range_sums
 from dphist.privacy import exact
 
 # The paper's published code has 24 blocks across 256 bins.
@@ -44,24 +44,21 @@ def dpcube(
     """
     rows, columns = request.counts.shape
     if blocks_across is None:
-        total = noisy_total(request, total_share)
+        total = request.total(total_share)
         blocks_across = max(_FEWEST_ACROSS, math.isqrt(int(total * request.ledger.epsilon)))
     side = -(-max(rows, columns) // blocks_across)
     row_edges, column_edges = grid_edges(rows, side), grid_edges(columns, side)
-    epsilon_blocks = request.ledger.spend("blocks", request.ledger.left * exact(blocks_share, "blocks_share"))
+    epsilon_blocks = request.ledger.spend("blocks", request.ledger.left * exact(blocks_share))
     epsilon_parts = request.ledger.spend_rest("parts")
     blocks = grid_blocks(row_edges, column_edges)
-    noisy = request.measure(exact_sums(request.counts, blocks), 1 / epsilon_blocks).astype(np.float64)
+    noisy, each = request.measure_with_variance(range_sums(request.counts, blocks), 1 / epsilon_blocks)
     grid = noisy.reshape(row_edges.size - 1, column_edges.size - 1)
-    each = noise_variance(1 / epsilon_blocks, continuous=request.continuous)
     parts = _parts(grid, threshold * each)
     rectangles = np.concatenate([row_edges[parts[:, :2]], column_edges[parts[:, 2:]]], axis=1)
 
-    measured = request.measure(exact_sums(request.counts, rectangles), 1 / epsilon_parts).astype(np.float64)
-    number = (parts[:, 1] - parts[:, 0]) * (parts[:, 3] - parts[:, 2])
-    from_blocks = np.array([grid[a:b, c:d].sum() for a, b, c, d in parts])
-    own = noise_variance(1 / epsilon_parts, continuous=request.continuous)
-    weight = number * each / (number * each + own) if own > 0 else np.ones(len(parts))
+    measured, own = request.measure_with_variance(range_sums(request.counts, rectangles), 1 / epsilon_parts)
+    from_blocks, spread = range_sums(grid, parts), areas(parts) * each
+    weight = spread / (spread + own) if own > 0 else np.ones(len(parts))
     counts = from_blocks + weight * (measured - from_blocks)
     return request.release(
         paint(counts, rectangles, (rows, columns)), published={"blocks": noisy, "rectangles": rectangles}
@@ -70,8 +67,7 @@ def dpcube(
 
 def _parts(grid: FloatArray, least_gain: float) -> Int64Array:
     """Cut the noisy grid, longer side first, wherever the best cut gains enough."""
-    sums = np.zeros((grid.shape[0] + 1, grid.shape[1] + 1))
-    np.cumsum(np.cumsum(grid, axis=0), axis=1, out=sums[1:, 1:])
+    sums = prefix_sums(grid)
     parts, open_parts = [], [(0, grid.shape[0], 0, grid.shape[1])]
     while open_parts:
         part = open_parts.pop()

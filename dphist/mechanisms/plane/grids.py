@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
+from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
-from dphist.mechanisms.plane.rectangles import areas, exact_sums, grid_blocks, grid_edges, paint
-from dphist.mechanisms.ranges import squared_cover
+from dphist.mechanisms.plane.rectangles import areas, grid_blocks, grid_edges, paint
+from dphist.mechanisms.ranges import range_sums, squared_cover
 from dphist.privacy import exact
 
 
@@ -33,16 +33,15 @@ def uniform_grid(
     Source: Qardaji, Yang, Li (2013), guideline 1. Code that uses the exact total while events may be added is
         not private.
     """
-    total = float(request.counts.sum()) if known_total else noisy_total(request, total_share)
+    total = request.total(total_share, known=known_total)
     epsilon = request.ledger.spend_rest("blocks")
     rows, columns = request.counts.shape
     blocks = max(1.0, total * float(epsilon) / constant)
     side = max(1, math.floor(math.sqrt(rows * columns / blocks)))
     edges = grid_edges(rows, side), grid_edges(columns, side)
     rectangles = grid_blocks(*edges)
-    scale = (2 if known_total else 1) / epsilon
-    noisy = request.measure(exact_sums(request.counts, rectangles), scale).astype(np.float64)
-    each = noise_variance(scale, continuous=request.continuous)
+    moved = 2 if known_total else 1
+    noisy, each = request.measure_with_variance(range_sums(request.counts, rectangles), moved / epsilon)
 
     def variance(ranges: Int64Array) -> FloatArray:
         return each * squared_cover(edges[0], ranges[:, :2]) * squared_cover(edges[1], ranges[:, 2:])
@@ -51,7 +50,7 @@ def uniform_grid(
         paint(noisy, rectangles, (rows, columns)),
         variance=variance,
         published={"rectangles": rectangles},
-        neighbours="substitute" if known_total else "add_remove",
+        known_total=known_total,
     )
 
 
@@ -78,10 +77,8 @@ def adaptive_grid(
     Source: Qardaji, Yang, Li (2013), section 4. If a coarse block has k fine ones, the two measurements are
         averaged by inverse variance with that k. Their formula uses m2^2 for k, even if there are fewer bins.
     """
-    total = float(request.counts.sum()) if known_total else noisy_total(request, total_share)
-    epsilon_coarse = request.ledger.spend(
-        "coarse blocks", request.ledger.left * exact(coarse_share, "coarse_share")
-    )
+    total = request.total(total_share, known=known_total)
+    epsilon_coarse = request.ledger.spend("coarse blocks", request.ledger.left * exact(coarse_share))
     epsilon_fine = request.ledger.spend_rest("fine blocks")
     moved = 2 if known_total else 1
     rows, columns = request.counts.shape
@@ -89,32 +86,19 @@ def adaptive_grid(
     across = max(10, math.floor(math.sqrt(wanted) / 4))
     side = max(1, math.floor(math.sqrt(rows * columns) / across))
     coarse = grid_blocks(grid_edges(rows, side), grid_edges(columns, side))
-    noisy = request.measure(exact_sums(request.counts, coarse), moved / epsilon_coarse).astype(np.float64)
+    noisy, own = request.measure_with_variance(range_sums(request.counts, coarse), moved / epsilon_coarse)
 
     fine, parents = _fine_blocks(coarse, noisy * float(epsilon_fine) / fine_constant)
-    measured = request.measure(exact_sums(request.counts, fine), moved / epsilon_fine).astype(np.float64)
+    measured, each = request.measure_with_variance(range_sums(request.counts, fine), moved / epsilon_fine)
     children = np.bincount(parents, minlength=len(coarse))
     sums = np.bincount(parents, measured, len(coarse))
-    own = noise_variance(moved / epsilon_coarse, continuous=request.continuous)
-    spread = children * noise_variance(moved / epsilon_fine, continuous=request.continuous)
+    spread = children * each
     both = own + spread
     weight = np.divide(spread, both, out=np.ones_like(both), where=both > 0)
     counts = measured + (weight * (noisy - sums) / children)[parents]
     return request.release(
-        paint(counts, fine, (rows, columns)),
-        published={"rectangles": fine},
-        neighbours="substitute" if known_total else "add_remove",
+        paint(counts, fine, (rows, columns)), published={"rectangles": fine}, known_total=known_total
     )
-
-
-def noisy_total(request: Request, share: Epsilon) -> float:
-    """Measure the number of events with this share of epsilon; at least zero.
-
-    Guarantee: share * epsilon-DP, one event changes it by one.
-    """
-    exact = request.counts.sum(keepdims=True).ravel()
-    noisy = request.measure(exact, 1 / request.ledger.spend_share("total", share))
-    return max(0.0, float(noisy[0]))
 
 
 def _fine_blocks(coarse: Int64Array, wanted: FloatArray) -> tuple[Int64Array, Int64Array]:

@@ -5,36 +5,27 @@ A rectangle is a row (row start, row end, column start, column end), half-open, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dphist.arrays import FloatArray, Int64Array
-from dphist.mechanisms.base import RangeFunction, Request, noise_variance
+from dphist.arrays import BoolArray, FloatArray, Int64Array
+from dphist.mechanisms.base import RangeFunction, Request
+from dphist.mechanisms.ranges import range_sums
 
 # A path's budget in integer parts; multiplied by a total of 2^42 events it stays inside int64.
 _PARTS = 2**20
 # Size of the arrays of covered parts: this many numbers at once.
 _NUMBERS_AT_ONCE = 2**20
 
+# Returns the place of each rectangle's cut along an axis: 0 for rows, 1 for columns.
+Cuts = Callable[[Int64Array, int], Int64Array]
+
 
 def areas(rectangles: Int64Array) -> Int64Array:
     """Return the number of bins of each rectangle."""
     return (rectangles[:, 1] - rectangles[:, 0]) * (rectangles[:, 3] - rectangles[:, 2])
-
-
-def exact_sums(counts: Int64Array, rectangles: Int64Array) -> Int64Array:
-    """Sum the counts in each rectangle, in integers.
-
-    >>> exact_sums(np.arange(6).reshape(2, 3), np.array([[0, 2, 1, 3], [0, 1, 0, 1]])).tolist()
-    [12, 0]
-    """
-    prefix = np.zeros((counts.shape[0] + 1, counts.shape[1] + 1), dtype=np.int64)
-    np.cumsum(np.cumsum(counts, axis=0), axis=1, out=prefix[1:, 1:])
-    top, bottom, left, right = rectangles.T
-    return np.asarray(prefix[bottom, right] - prefix[top, right] - prefix[bottom, left] + prefix[top, left])
 
 
 def paint(values: FloatArray, rectangles: Int64Array, shape: tuple[int, ...]) -> FloatArray:
@@ -55,18 +46,12 @@ def paint(values: FloatArray, rectangles: Int64Array, shape: tuple[int, ...]) ->
     return np.asarray((values / areas(rectangles))[owner])
 
 
-def covered_parts(ranges: Int64Array, rectangles: Int64Array) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield, for blocks of ranges, the fraction of each rectangle that each range covers.
-
-    Yields: which ranges, and (ranges, rectangles) numbers from 0 to 1.
-    """
-    step = max(1, _NUMBERS_AT_ONCE // len(rectangles))
-    for first in range(0, len(ranges), step):
-        some = slice(first, first + step)
-        top, bottom, left, right = ranges[some].T[:, :, None]
-        height = np.minimum(bottom, rectangles[:, 1]) - np.maximum(top, rectangles[:, 0])
-        width = np.minimum(right, rectangles[:, 3]) - np.maximum(left, rectangles[:, 2])
-        yield some, np.maximum(height, 0) * np.maximum(width, 0) / areas(rectangles)
+def covered_parts(ranges: Int64Array, rectangles: Int64Array) -> FloatArray:
+    """Return the fraction of each rectangle that each range covers, shape (ranges, rectangles)."""
+    top, bottom, left, right = ranges.T[:, :, None]
+    height = np.minimum(bottom, rectangles[:, 1]) - np.maximum(top, rectangles[:, 0])
+    width = np.minimum(right, rectangles[:, 3]) - np.maximum(left, rectangles[:, 2])
+    return np.asarray(np.maximum(height, 0) * np.maximum(width, 0) / areas(rectangles))
 
 
 def grid_edges(size: int, side: int) -> Int64Array:
@@ -96,12 +81,19 @@ def halves(rectangles: Int64Array, axis: int, cuts: Int64Array) -> tuple[Int64Ar
     return np.concatenate([first, second])[order], parents[order]
 
 
-def quarters(rectangles: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Cut each rectangle in the middle of both axes, rounding the first half up."""
+def middles(rectangles: Int64Array, axis: int) -> Int64Array:
+    """Return the middle of each rectangle along an axis; the first half is the larger one."""
+    return np.asarray((rectangles[:, 2 * axis] + rectangles[:, 2 * axis + 1] + 1) // 2)
+
+
+def quarters(rectangles: Int64Array, cuts: Cuts = middles) -> tuple[Int64Array, Int64Array]:
+    """Cut each rectangle along its rows, then both parts along their columns.
+
+    Returns: the parts, and for each the index of its rectangle.
+    """
     parts, parents = rectangles, np.arange(len(rectangles))
     for axis in (0, 1):
-        middle = (parts[:, 2 * axis] + parts[:, 2 * axis + 1] + 1) // 2
-        parts, above = halves(parts, axis, middle)
+        parts, above = halves(parts, axis, cuts(parts, axis))
         parents = parents[above]
     return parts, parents
 
@@ -118,15 +110,20 @@ class RectangleTree:
         self.levels = [np.array([[0, shape[0], 0, shape[1]]])]
         self.parents: list[Int64Array] = []
 
-    def grow(self, cut: Callable[[Int64Array], tuple[Int64Array, Int64Array]]) -> bool:
-        """Cut every rectangle of the last level that is larger than a bin; return whether there were any."""
+    def grow(self, cuts: Cuts = middles) -> bool:
+        """Quarter every rectangle of the last level that is larger than a bin; return whether one was."""
         large = np.flatnonzero(areas(self.levels[-1]) > 1)
         if large.size == 0:
             return False
-        parts, parents = cut(self.levels[-1][large])
+        parts, parents = quarters(self.levels[-1][large], cuts)
         self.levels.append(parts)
         self.parents.append(large[parents])
         return True
+
+    def grow_down_to(self, depth: int | None) -> None:
+        """Quarter in the middle until the tree has this depth, or, if None, down to single bins."""
+        while (depth is None or len(self.levels) <= depth) and self.grow():
+            pass
 
     def measure(self, request: Request, epsilon: Fraction, growth: float) -> tuple[FloatArray, RangeFunction]:
         """Measure every rectangle; return the consistent estimates, spread over the bins, and their variance.
@@ -136,13 +133,10 @@ class RectangleTree:
             below it, so the parts of the rectangles that hold an event add up to at most 2^20.
         """
         parts = self._parts(growth)
-        sums = [exact_sums(request.counts, level) for level in self.levels]
-        scale = _PARTS / epsilon
+        sums = [range_sums(request.counts, level) for level in self.levels]
         values = np.concatenate([part * total for part, total in zip(parts, sums, strict=True)])
-        noisy = np.split(
-            request.measure(values, scale).astype(np.float64), np.cumsum([part.size for part in parts])[:-1]
-        )
-        unit = noise_variance(scale, continuous=request.continuous)
+        measured, unit = request.measure_with_variance(values, _PARTS / epsilon)
+        noisy = np.split(measured, np.cumsum([part.size for part in parts])[:-1])
         variances = [unit / part.astype(np.float64) ** 2 for part in parts]
         consistent = self.solve([value / part for value, part in zip(noisy, parts, strict=True)], variances)
         leaves = self._leaves()
@@ -159,19 +153,12 @@ class RectangleTree:
             with the range by a, lowers the range's variance by a^2 / (s + t); a and t then shrink by
             s / (s + t).
         """
-        below = [variances[-1]]
-        for own, parents in zip(variances[-2::-1], self.parents[::-1], strict=True):
-            cut = np.bincount(parents, minlength=own.size) > 0
-            spread = np.bincount(parents, below[0], own.size)
-            both = np.where(cut, own + spread, 1.0)
-            known = np.divide(own * spread, both, out=np.zeros_like(both), where=both > 0)
-            below.insert(0, np.where(cut, known, own))
+        below, _ = self._from_below(variances)
         answers = np.empty(len(ranges))
         step = max(1, _NUMBERS_AT_ONCE // max(len(level) for level in self.levels))
         for first in range(0, len(ranges), step):
-            answers[first : first + step] = self._variance_of_some(
-                variances, below, ranges[first : first + step]
-            )
+            some = slice(first, first + step)
+            answers[some] = self._variance_of_some(variances, below, ranges[some])
         return np.maximum(answers, 0.0)
 
     def _variance_of_some(
@@ -180,7 +167,7 @@ class RectangleTree:
         answers = np.zeros(len(ranges))
         joint = np.zeros((len(ranges), 0))
         for level in range(len(self.levels) - 1, -1, -1):
-            [(_, parts)] = covered_parts(ranges, self.levels[level])
+            parts = covered_parts(ranges, self.levels[level])
             own = parts * variances[level]
             leaf = np.ones(len(self.levels[level]), dtype=bool)
             if level < len(self.parents):
@@ -203,15 +190,11 @@ class RectangleTree:
         Cost: O(rectangles), two passes.
         Source: Hay et al. (2010), theorem 3, with weights, and each rectangle's own number of parts.
         """
-        upward, below = [noisy[-1]], [variances[-1]]
-        for own, variance, parents in zip(noisy[-2::-1], variances[-2::-1], self.parents[::-1], strict=True):
+        below, weights = self._from_below(variances)
+        upward = [noisy[-1]]
+        for own, weight, parents in zip(noisy[-2::-1], weights[::-1], self.parents[::-1], strict=True):
             total = np.bincount(parents, upward[0], own.size).astype(np.float64)
-            spread = np.bincount(parents, below[0], own.size)
-            cut = np.bincount(parents, minlength=own.size) > 0
-            both = spread + variance
-            weight = np.divide(spread, both, out=np.ones_like(both), where=cut & (both > 0))
             upward.insert(0, total + weight * (own - total))
-            below.insert(0, weight * variance)
         consistent = [upward[0]]
         for parents, value, own_spread in zip(self.parents, upward[1:], below[1:], strict=True):
             above = consistent[-1]
@@ -221,12 +204,24 @@ class RectangleTree:
             consistent.append(value + share * short[parents])
         return consistent
 
-    def _leaves(self) -> list[NDArray[np.bool_]]:
-        cut = [
-            np.bincount(p, minlength=len(level)) > 0
-            for p, level in zip(self.parents, self.levels, strict=False)
-        ]
-        return [~inner for inner in cut] + [np.ones(len(self.levels[-1]), dtype=bool)]
+    def _from_below(self, variances: Sequence[FloatArray]) -> tuple[list[FloatArray], list[FloatArray]]:
+        """Return each rectangle's variance, given its own measurement and those of its parts, level by level.
+
+        Also return the weight of the own measurement, for all levels but the last: 1 for leaves.
+        """
+        below, weights = [variances[-1]], list[FloatArray]()
+        for own, parents in zip(variances[-2::-1], self.parents[::-1], strict=True):
+            spread = np.bincount(parents, below[0], own.size)
+            both = spread + own
+            cut = np.bincount(parents, minlength=own.size) > 0
+            weights.insert(0, np.divide(spread, both, out=np.ones_like(both), where=cut & (both > 0)))
+            below.insert(0, weights[0] * own)
+        return below, weights
+
+    def _leaves(self) -> list[BoolArray]:
+        sizes = [len(level) for level in self.levels]
+        cut = [np.bincount(up, minlength=size) > 0 for up, size in zip(self.parents, sizes, strict=False)]
+        return [~inner for inner in cut] + [np.ones(sizes[-1], dtype=bool)]
 
     def _parts(self, growth: float) -> list[Int64Array]:
         share = growth ** np.arange(len(self.levels), dtype=np.float64)

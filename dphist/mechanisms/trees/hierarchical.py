@@ -9,7 +9,8 @@ from fractions import Fraction
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
+from dphist.mechanisms.base import HistogramRelease, Request
+from dphist.mechanisms.measured_runs import MeasuredRuns
 from dphist.mechanisms.trees.weighted_tree import IntervalTree, least_squares, range_variance
 
 
@@ -26,17 +27,17 @@ class MeasuredTree:
         """Return the least-squares values of all nodes, leaves first."""
         return least_squares(self.tree, self.noisy, self.weights)
 
-    def variance(self, starts: FloatArray, ends: FloatArray) -> FloatArray:
-        """Return the variance of ``solve``'s estimate of each range of leaves."""
-        return self.unit_variance * range_variance(self.tree, self.weights, starts, ends)
+    def variance(self, ranges: Int64Array | FloatArray) -> FloatArray:
+        """Return the variance of ``solve``'s estimate of each range of leaves, (m, 2); fractions allowed."""
+        return self.unit_variance * range_variance(self.tree, self.weights, *ranges.T)
 
-    def runs(self) -> Iterator[tuple[Int64Array, Int64Array, FloatArray, FloatArray]]:
-        """Yield the measurements of each level: starts and ends in leaves, noisy counts, variances."""
+    def runs(self) -> Iterator[MeasuredRuns]:
+        """Yield the measurements of each level as runs of leaves."""
         width = 1
         for level, (noisy, weights) in enumerate(zip(self.noisy, self.weights, strict=True)):
             nodes = np.flatnonzero(weights)
             ends = np.minimum((nodes + 1) * width, self.tree.size)
-            yield nodes * width, ends, noisy[nodes], self.unit_variance / weights[nodes]
+            yield MeasuredRuns(nodes * width, ends, noisy[nodes], self.unit_variance / weights[nodes])
             width *= self.tree.fans[level] if level < len(self.tree.fans) else 1
 
 
@@ -52,17 +53,17 @@ def measure_tree(
     Cost: O(nodes); one draw of noise for each measured node, in one vector.
     Source: Li et al. (2014), section 4, in integers: their scaling c_v is parts[v] / total.
     """
-    scale = largest_path(tree, parts) / epsilon
     exact = np.concatenate([part * total for part, total in zip(parts, tree.totals(leaves), strict=True)])
     measured = np.concatenate(parts) > 0
     values = np.zeros(exact.size)
-    values[measured] = request.measure(exact[measured], scale)
+    scale = largest_path(tree, parts) / epsilon
+    values[measured], unit_variance = request.measure_with_variance(exact[measured], scale)
     levels = np.split(values, np.cumsum(tree.sizes)[:-1])
     return MeasuredTree(
         tree=tree,
         noisy=[value / np.maximum(part, 1) for value, part in zip(levels, parts, strict=True)],
         weights=[part.astype(np.float64) ** 2 for part in parts],
-        unit_variance=noise_variance(scale, continuous=request.continuous),
+        unit_variance=unit_variance,
     )
 
 
@@ -74,12 +75,20 @@ def largest_path(tree: IntervalTree, parts: Sequence[Int64Array]) -> int:
     return int(path.max())
 
 
+def level_parts(tree: IntervalTree, levels: Sequence[int] | Int64Array) -> list[Int64Array]:
+    """Return the parts of all nodes, given one part per level, leaves first."""
+    return [np.full(size, part, dtype=np.int64) for size, part in zip(tree.sizes, levels, strict=True)]
+
+
 def equal_parts(tree: IntervalTree, *, root: bool) -> list[Int64Array]:
     """Return part 1 for every node, but 0 for an unmeasured root that is not the only node."""
-    parts = [np.ones(size, dtype=np.int64) for size in tree.sizes]
-    if not root and len(parts) > 1:
-        parts[-1][:] = 0
-    return parts
+    above = len(tree.sizes) - 1
+    return level_parts(tree, [1] * above + [int(root or not above)])
+
+
+def consistent_release(request: Request, measured: MeasuredTree, **published: FloatArray) -> HistogramRelease:
+    """Return the release of a tree over the bins: least squares, the exact variance, and published values."""
+    return request.release(measured.solve()[0], variance=measured.variance, published=published)
 
 
 def h(request: Request, *, branching: int = 2) -> HistogramRelease:
@@ -88,7 +97,6 @@ def h(request: Request, *, branching: int = 2) -> HistogramRelease:
     Guarantee: epsilon-DP; one event changes one node of each of the tree's levels, root included, by one, so
         the noise has scale levels / epsilon. Unbiased; the variance of a range is the number of its nodes
         times the noise's. Answers are not consistent: a range may differ from the sum of its parts.
-    Args: branching, children of a node.
     Cost: O(n) draws; O(log n) per range.
     Source: Hay et al. (2010), section 4.
     """
@@ -111,12 +119,11 @@ def h_bar(request: Request, *, branching: int = 2) -> HistogramRelease:
 
     Guarantee: epsilon-DP, as ``h``: the rest is post-processing. Answers are the best linear unbiased
         estimates of ranges from these nodes; their variance is exact.
-    Args: branching, children of a node.
     Cost: O(n).
     Source: Hay et al. (2010), theorems 3 and 4.
     """
     _, measured = _measured_equally(request, branching, root=True)
-    return _consistent_release(request, measured)
+    return consistent_release(request, measured, nodes=np.concatenate(measured.noisy))
 
 
 def h_bar_nonnegative(request: Request, *, branching: int = 2, round_counts: bool = True) -> HistogramRelease:
@@ -125,7 +132,6 @@ def h_bar_nonnegative(request: Request, *, branching: int = 2, round_counts: boo
     Guarantee: epsilon-DP, as ``h``: the rest is post-processing. Biased, but far more accurate on sparse
         data. Nodes are not negative, and whole if rounded. The fewest possible nodes answer a range, since a
         sum of bins would add up the bias of bins that were set to zero.
-    Args: branching, children of a node; round_counts, whether to round to the nearest whole number.
     Cost: O(n); O(log n) per range.
     Source: Hay et al. (2010), section 4.2.
     """
@@ -149,13 +155,13 @@ def hb(request: Request, *, branching: int | None = None) -> HistogramRelease:
 
     Guarantee: epsilon-DP; one event changes one node of each measured level by one. Answers are the best
         linear unbiased estimates of ranges; their variance is exact.
-    Args: branching, children of a node; by default ``best_branching(n)``, a function of public facts.
+    Args: branching, by default ``best_branching(n)``, a function of public facts.
     Cost: O(n).
     Source: Qardaji, Yang, Li (2013), equation 3.
     """
     chosen = best_branching(request.counts.size) if branching is None else branching
     _, measured = _measured_equally(request, chosen, root=False)
-    return _consistent_release(request, measured)
+    return consistent_release(request, measured, nodes=np.concatenate(measured.noisy))
 
 
 def best_branching(bins: int) -> int:
@@ -214,11 +220,3 @@ def _measured_equally(request: Request, branching: int, *, root: bool) -> tuple[
     tree = IntervalTree(request.counts.size, branching)
     epsilon = request.ledger.spend_rest("nodes")
     return tree, measure_tree(request, tree, request.counts, equal_parts(tree, root=root), epsilon)
-
-
-def _consistent_release(request: Request, measured: MeasuredTree) -> HistogramRelease:
-    return request.release(
-        measured.solve()[0],
-        variance=lambda ranges: measured.variance(ranges[:, 0].astype(float), ranges[:, 1].astype(float)),
-        published={"nodes": np.concatenate(measured.noisy)},
-    )

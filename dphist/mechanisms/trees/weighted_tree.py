@@ -16,9 +16,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.arrays import FloatArray, Int64Array
+from dphist.arrays import FloatArray, Int64Array, Number
 
-Number = TypeVar("Number", np.int64, np.float64)
 Value = TypeVar("Value", np.int64, np.float64, np.bool_)
 
 
@@ -125,7 +124,10 @@ def least_squares(
 
 
 def range_variance(
-    tree: IntervalTree, weights: Sequence[FloatArray], starts: FloatArray, ends: FloatArray
+    tree: IntervalTree,
+    weights: Sequence[FloatArray],
+    starts: Int64Array | FloatArray,
+    ends: Int64Array | FloatArray,
 ) -> FloatArray:
     """Return the variance of the least-squares estimate of each range of leaves.
 
@@ -162,7 +164,9 @@ class RangeClimb:
     ([0, 1], [1.5, 1.0])
     """
 
-    def __init__(self, tree: IntervalTree, starts: FloatArray, ends: FloatArray) -> None:
+    def __init__(
+        self, tree: IntervalTree, starts: Int64Array | FloatArray, ends: Int64Array | FloatArray
+    ) -> None:
         self.fans = [*tree.fans]
         first = np.minimum(np.floor(starts), tree.size - 1).astype(np.int64)
         last = np.maximum(np.ceil(ends).astype(np.int64) - 1, first)

@@ -13,7 +13,7 @@ from dphist.mechanisms import release
 from dphist.mechanisms import uniform_buckets as bucket_rule
 from dphist.mechanisms.adaptive.third_look import plan_tree
 from dphist.mechanisms.dawa.query_tree import LATTICE
-from dphist.mechanisms.measured_runs import MeasuredRuns
+from dphist.mechanisms.measured_runs import MeasuredRuns, fit_runs
 from dphist.mechanisms.trees.weighted_tree import range_variance
 from dphist.mechanisms.uniform_buckets import uniform_buckets
 from dphist.noise import SeededNoise
@@ -29,13 +29,14 @@ def test_the_network_is_dense_weighted_least_squares(buckets, extra, seed):
     starts = np.concatenate([np.arange(buckets), edges[:, 0]])
     ends = np.concatenate([np.arange(1, buckets + 1), edges[:, 1]])
     noisy, variances = rng.normal(0, 50, starts.size), rng.uniform(0.1, 9, starts.size)
-    runs = MeasuredRuns(buckets)
-    runs.add(starts[:buckets], ends[:buckets], noisy[:buckets], variances[:buckets])
-    runs.add(starts[buckets:], ends[buckets:], noisy[buckets:], variances[buckets:])
+    runs = [
+        MeasuredRuns(starts[some], ends[some], noisy[some], variances[some])
+        for some in (slice(buckets), slice(buckets, None))
+    ]
     place = np.arange(buckets)
     rows = ((starts[:, None] <= place) & (place < ends[:, None])).astype(float)
     covariance = np.linalg.inv(rows.T @ (rows / variances[:, None]))
-    np.testing.assert_allclose(runs.solve(), covariance @ rows.T @ (noisy / variances), atol=1e-8)
+    np.testing.assert_allclose(fit_runs(buckets, runs), covariance @ rows.T @ (noisy / variances), atol=1e-8)
 
 
 def cut_cost(noisy, widths, variances, cuts):
@@ -75,15 +76,15 @@ def test_the_tree_leaves_out_leaves_that_are_known_and_spends_a_whole_path():
     ends = np.sort(np.random.default_rng(1).uniform(0, 256, (300, 2)), axis=1)
     unknown = plan_tree(np.full(256, 1e-6), 1.0, *ends.T)
     known = plan_tree(np.full(256, 100.0), 1.0, *ends.T)
-    assert unknown.shares[0] > 0
-    assert known.shares[0] / known.shares.sum() < 0.5 * unknown.shares[0] / unknown.shares.sum()
-    assert sum(int(level[0]) for level in unknown.parts()) in range(LATTICE - 9, LATTICE + 1)
+    assert unknown[1][0][0] > 0
+    assert 2 * known[1][0][0] < unknown[1][0][0]
+    assert sum(int(level[0]) for level in unknown[1]) in range(LATTICE - 9, LATTICE + 1)
 
     def error(planned, other):
-        shares = planned.shares / planned.shares.sum()
-        weights = [np.full(s, a**2 / 2) for s, a in zip(planned.tree.sizes, shares, strict=True)]
+        tree, parts = planned
+        weights = [(part / LATTICE) ** 2 / 2 for part in parts]
         weights[0] = weights[0] + other
-        return np.sqrt(range_variance(planned.tree, weights, *ends.T)).mean()
+        return np.sqrt(range_variance(tree, weights, *ends.T)).mean()
 
     assert error(known, 100.0) < error(unknown, 100.0)
     assert error(unknown, 1e-6) < error(plan_tree(np.full(256, 0.5), 1.0, *ends.T), 1e-6)

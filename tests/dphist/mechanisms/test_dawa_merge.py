@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.mechanisms import release
-from dphist.mechanisms.dawa.merge import merged_buckets
+from dphist.mechanisms.dawa.mechanism import merged_buckets
 from dphist.mechanisms.trees.hierarchical import MeasuredTree
 from dphist.mechanisms.trees.weighted_tree import IntervalTree
 from dphist.noise import SeededNoise
@@ -23,7 +23,7 @@ def test_the_fit_is_dense_least_squares_over_the_buckets_that_are_left(buckets, 
     noisy = [total + rng.normal(0, 2, total.size) for total in tree.totals(rate * np.diff(edges))]
     weights = [rng.uniform(0.5, 2, size) for size in tree.sizes]
     weights[-1][:] = 0 if len(weights) > 1 else 1  # as a root that is not measured
-    kept, runs = merged_buckets(MeasuredTree(tree, noisy, weights, 4.0), edges)
+    kept, fitted = merged_buckets(MeasuredTree(tree, noisy, weights, 4.0), edges)
     assert set(kept) <= set(edges)
     assert kept[0] == 0
     assert kept[-1] == edges[-1]
@@ -43,7 +43,7 @@ def test_the_fit_is_dense_least_squares_over_the_buckets_that_are_left(buckets, 
         width *= tree.fans[level] if level < len(tree.fans) else 1
     model, precision = np.array(rows), np.array(inverse)
     covariance = np.linalg.inv(model.T @ (model * precision[:, None]))
-    np.testing.assert_allclose(runs.solve(), covariance @ model.T @ (precision * counts), atol=1e-7)
+    np.testing.assert_allclose(fitted, covariance @ model.T @ (precision * counts), atol=1e-7)
 
 
 def test_merging_reads_no_data_and_keeps_real_differences(transcript):

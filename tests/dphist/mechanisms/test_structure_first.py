@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import mechanisms
-from dphist.mechanisms.structure_first import AbsoluteCost, SquaredCost, least_costs
+from dphist.mechanisms.dawa.deviations import DeviationIndex
+from dphist.mechanisms.structure_first import least_costs, squared_deviations
 from dphist.noise import SeededNoise
 from tests.dphist.mechanisms.stated import stated_variance
 from tests.examples import examples
@@ -27,14 +28,14 @@ def squared_deviation(values):
 def test_squared_cost_is_exact_and_moves_by_at_most_its_sensitivity(values, largest, data):
     start = data.draw(st.integers(0, len(values) - 1))
     end = data.draw(st.integers(start + 1, len(values)))
-    cost = SquaredCost(np.array(values), largest)
-    got = int(cost.of(np.array([start]), np.array([end]))[0])
+    bucket = np.array([start]), np.array([end])
+    got = int(squared_deviations(np.array(values), largest)(*bucket)[0])
     clipped = [min(value, largest) for value in values]
     assert got == squared_deviation(clipped[start:end]) // 1
     changed = np.array(values)
     changed[data.draw(st.integers(0, len(values) - 1))] += 1
-    again = int(SquaredCost(changed, largest).of(np.array([start]), np.array([end]))[0])
-    assert abs(again - got) <= cost.sensitivity == 2 * largest - 1
+    again = int(squared_deviations(changed, largest)(*bucket)[0])
+    assert abs(again - got) <= 2 * largest - 1
 
 
 def test_the_squared_sensitivity_is_nearly_reached():
@@ -43,22 +44,23 @@ def test_the_squared_sensitivity_is_nearly_reached():
     whole = np.array([0]), np.array([1000])
     changed = values.copy()
     changed[0] = 50
-    moved = SquaredCost(changed, 50).of(*whole) - SquaredCost(values, 50).of(*whole)
+    moved = squared_deviations(changed, 50)(*whole) - squared_deviations(values, 50)(*whole)
     assert 2 * 50 - 3 <= moved[0] <= 2 * 50 - 1
 
 
-@given(counts_lists, st.integers(1, 4), st.integers(1, 9), st.sampled_from([AbsoluteCost, SquaredCost]))
+@given(counts_lists, st.integers(1, 4), st.integers(1, 9), st.sampled_from(["absolute", "squared"]))
 def test_least_costs_are_those_of_all_partitions(values, buckets, longest, kind):
-    cost = kind(np.array(values), 5) if kind is SquaredCost else kind(np.array(values))
+    counts = np.array(values)
+    costs = squared_deviations(counts, 5) if kind == "squared" else DeviationIndex(counts, 0).from_median
     size = len(values)
     longest = min(longest, size)
-    table = least_costs(cost, size, buckets, longest)
+    table = least_costs(costs, size, buckets, longest)
     for parts in range(1, buckets + 1):
         for end in range(parts, size + 1):
             partitions = [(0, *inner, end) for inner in combinations(range(1, end), parts - 1)]
             allowed = [edges for edges in partitions if max(np.diff(edges)) <= longest]
             least = min(
-                (int(cost.of(np.array(edges[:-1]), np.array(edges[1:])).sum()) for edges in allowed),
+                (int(costs(np.array(edges[:-1]), np.array(edges[1:])).sum()) for edges in allowed),
                 default=None,
             )
             if least is None:
