@@ -66,7 +66,7 @@ async def measured(seconds: float, pause_s: float | None) -> dict[str, float]:
         strategy = strategy_of(bin_us=BIN_US, first_us=first_us, format="us")
         stores = [RedisStore(server.worker_url) for _ in range(3)]
         clock = LiveClock(stores[0])
-        source = _Timed(path, "ndjson", [TimeField("at", "us")], directory / "notes")
+        source = _Timed(path, "ndjson", TimeField("at", "us"), directory / "notes")
         source.delays_ms = []
         letters = DeadLetterFiles(directory / "letters", Keeping(60, 10**6, content=True))
         witness = WitnessFile(directory / "witness")

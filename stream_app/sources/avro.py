@@ -16,7 +16,7 @@ import numpy as np
 
 from stream_app.core.records import Reason
 from stream_app.sources.avro_bounds import MOST_VALUES, within_bounds
-from stream_app.sources.decode import Decoded, PlainField, TimeField, nested_value
+from stream_app.sources.decode import Decoded, TimeField, decoded_columns, nested_value
 from stream_app.sources.schema_registry import Schema, SchemaRegistry, Unit
 from stream_app.sources.times import TimeFormat, times_us
 
@@ -42,11 +42,11 @@ class AvroDecoder:
 
     needs_timestamps = False
 
-    def __init__(self, registry: SchemaRegistry, field: TimeField, others: Sequence[PlainField] = ()) -> None:
+    def __init__(self, registry: SchemaRegistry, field: TimeField, others: Sequence[str] = ()) -> None:
         self._registry = registry
         self._field = field
         self._keys = field.path.split(".")
-        self._others = {other.path: other.path.split(".") for other in others}
+        self._others = {path: path.split(".") for path in others}
 
     async def prepare(self, logs: Sequence[Sequence[bytes]]) -> list[int]:
         """Fetch the schemas of records; return how many records at the start of each log can be decoded now.
@@ -88,7 +88,11 @@ class AvroDecoder:
             kept.append(index)
             for row, keys in zip(rows, self._others.values(), strict=True):
                 row.append(_plain(record, keys))
-        return self._columns(kept, times, rows, refused)
+        found_us, good = np.zeros(len(kept), dtype=np.int64), np.zeros(len(kept), dtype=np.bool_)
+        for time_format, (at, written) in times.items():
+            found_us[at], good[at] = times_us(written, time_format)
+        others = dict(zip(self._others, rows, strict=True))
+        return decoded_columns(kept, self._field.path, (found_us, good), others, refused)
 
     def _record(self, value: bytes) -> tuple[dict[str, Any] | Reason, Unit]:
         """Return a decoded record with the unit of its time, or the reason for its refusal."""
@@ -122,24 +126,6 @@ class AvroDecoder:
         if type(value) not in (int, float) or time_format == "iso8601" or time_format == "none":
             return Reason.BAD_TIME
         return time_format, value
-
-    def _columns(
-        self,
-        kept: list[int],
-        found: dict[TimeFormat, tuple[list[int], list[Any]]],
-        rows: list[list[Any]],
-        refused: list[tuple[int, Reason]],
-    ) -> Decoded:
-        times, good = np.zeros(len(kept), dtype=np.int64), np.zeros(len(kept), dtype=np.bool_)
-        for time_format, (at, written) in found.items():
-            times[at], good[at] = times_us(written, time_format)
-        indices = np.array(kept, dtype=np.int64)
-        columns: dict[str, Any] = {
-            path: np.fromiter(row, dtype=object, count=len(row))[good]
-            for path, row in zip(self._others, rows, strict=True)
-        }
-        refused += [(index, Reason.BAD_TIME) for index in indices[~good].tolist()]
-        return Decoded(indices[good], {**columns, self._field.path: times[good]}, sorted(refused))
 
 
 def _schema_id(value: bytes) -> int | None:

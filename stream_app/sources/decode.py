@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from stream_app.core.records import Reason
 from stream_app.ports import OperatorError
-from stream_app.sources.times import TimeFormat, times_us
+from stream_app.sources.times import Bools, TimeFormat, times_us
 
 RECORDS_AT_ONCE = 2_000
 BYTES_AT_ONCE = 1 << 16
@@ -40,23 +40,13 @@ class TimeField:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainField:
-    """A key or a value: its path in a record. A record without the field gives None."""
-
-    path: str
-
-
-Field = TimeField | PlainField
-
-
-@dataclass(frozen=True, slots=True)
 class Decoded:
     """Records as columns.
 
     Args:
         kept: the indices of the decoded records, shape (n,).
         columns: one array of n values per field, by path; times in microseconds since 1970, other fields as
-            texts, numbers, truth values or None.
+            texts, numbers, truth values, or None where a record does not have the field.
         refused: (index, reason) of the refused records.
     """
 
@@ -66,7 +56,7 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """Decodes one format from bytes to columns."""
+    """Decodes one format from bytes to columns: the field with the time, and other fields by their paths."""
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         """Decode records, one line each without its end."""
@@ -126,26 +116,27 @@ def nested_value(record: Any, keys: Sequence[str]) -> Any:
     return Reason.NULL if record is None else record
 
 
-class NdjsonDecoder:
+class NdjsonDecoder(Decoder):
     """Decodes JSON objects, one per line.
 
     Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable.
     Cost: about half a microsecond per record; a batch with an undecodable record takes a little longer.
 
-    >>> decoder = NdjsonDecoder([TimeField("at.s", "s")])
+    >>> decoder = NdjsonDecoder(TimeField("at.s", "s"))
     >>> decoded = decoder.decode([b'{"at": {"s": 1.5}}', b'{"at": {"s": null}}', b'{"at'])
     >>> decoded.columns["at.s"].tolist(), [reason.value for _, reason in decoded.refused]
     ([1500000], ['null', 'undecodable'])
     """
 
-    def __init__(self, fields: Sequence[Field]) -> None:
-        self._fields = tuple(fields)
-        typed, places = _record_type({field.path: _json_type(field) for field in fields})
+    def __init__(self, time: TimeField, others: Sequence[str] = ()) -> None:
+        self._time = time
+        times = str if time.format == "iso8601" else int | float
+        typed, places = _record_type({**dict.fromkeys(others, Any), time.path: times})
         self._decode = msgspec.json.Decoder(typed).decode
-        self._values = [_getter(*places[field.path]) for field in fields]
+        self._time_of = _getter(*places[time.path])
+        self._others = {path: _getter(*places[path]) for path in others}
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
-        """Decode records, one line each without its end."""
         refused: list[tuple[int, Reason]] = []
         try:
             if any(map(_has_too_many_values, records)):
@@ -153,8 +144,9 @@ class NdjsonDecoder:
             found, kept = list(map(self._decode, records)), list(range(len(records)))
         except _UNDECODABLE:
             found, kept = self._decode_each(records, refused)
-        rows = [list(map(value, found)) for value in self._values]
-        return _columns(self._fields, rows, kept, refused)
+        times = times_us(list(map(self._time_of, found)), self._time.format)
+        others = {path: list(map(value, found)) for path, value in self._others.items()}
+        return decoded_columns(kept, self._time.path, times, others, refused)
 
     def _decode_each(
         self, records: Sequence[bytes], refused: list[tuple[int, Reason]]
@@ -179,16 +171,11 @@ class NdjsonDecoder:
             return Reason.UNDECODABLE
         if not isinstance(whole, dict):
             return Reason.UNDECODABLE
-        for field in self._fields:
-            if isinstance(field, PlainField):
-                continue
-            value = nested_value(whole, field.path.split("."))
-            if isinstance(value, Reason):
-                return value
-        return Reason.BAD_TIME
+        value = nested_value(whole, self._time.path.split("."))
+        return value if isinstance(value, Reason) else Reason.BAD_TIME
 
 
-class CsvDecoder:
+class CsvDecoder(Decoder):
     """Comma-separated values with a header line; a record is one line, so no value holds a line end.
 
     Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable.
@@ -196,34 +183,27 @@ class CsvDecoder:
     Raises: OperatorError for a header without one of the fields.
     Cost: about a microsecond per record.
 
-    >>> decoder = CsvDecoder(b"id,at", [TimeField("at", "iso8601")])
+    >>> decoder = CsvDecoder(b"id,at", TimeField("at", "iso8601"))
     >>> decoder.decode([b"7,1970-01-01T00:00:01Z", b"8", b"9,"]).refused
     [(1, <Reason.UNDECODABLE: 'undecodable'>), (2, <Reason.NULL: 'null'>)]
     """
 
-    def __init__(self, header: bytes, fields: Sequence[Field]) -> None:
-        self._fields = tuple(fields)
+    def __init__(self, header: bytes, time: TimeField, others: Sequence[str] = ()) -> None:
         try:
             names = _csv_values(header) or []
         except _UNDECODABLE:
             names = []
-        for field in fields:
-            if field.path not in names:
-                key = "time.field" if isinstance(field, TimeField) else "keys.field or value.field"
-                raise OperatorError(f"the header line has no column {field.path}; correct {key}")
+        for path in (time.path, *others):
+            if path not in names:
+                key = "time.field" if path == time.path else "keys.field or value.field"
+                raise OperatorError(f"the header line has no column {path}; correct {key}")
         self._width = len(names)
-        self._at = [
-            (names.index(field.path), _csv_type(field.format))
-            for field in fields
-            if isinstance(field, TimeField)
-        ]
-        self._plain_at = [names.index(field.path) for field in fields if isinstance(field, PlainField)]
-        self._fields = tuple(sorted(fields, key=lambda field: isinstance(field, PlainField)))
+        self._time, self._others = time, others
+        self._places = [names.index(path) for path in (time.path, *others)]
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
-        """Decode records, one line each without its end."""
         refused: list[tuple[int, Reason]] = []
-        rows: list[list[Any]] = [[] for _ in self._fields]
+        columns: list[list[Any]] = [[] for _ in self._places]
         kept = []
         for index, record in enumerate(records):
             found = self._found(record)
@@ -231,9 +211,11 @@ class CsvDecoder:
                 refused.append((index, found))
                 continue
             kept.append(index)
-            for row, value in zip(rows, found, strict=True):
-                row.append(value)
-        return _columns(self._fields, rows, kept, refused)
+            for column, value in zip(columns, found, strict=True):
+                column.append(value)
+        written, *others = columns
+        times, by_path = times_us(written, self._time.format), dict(zip(self._others, others, strict=True))
+        return decoded_columns(kept, self._time.path, times, by_path, refused)
 
     def _found(self, record: bytes) -> list[Any] | Reason:
         """Return the fields' values of one record, or the reason for its refusal."""
@@ -243,34 +225,33 @@ class CsvDecoder:
             return Reason.UNDECODABLE
         if values is None or len(values) != self._width:
             return Reason.UNDECODABLE
-        texts = [(values[at], typed) for at, typed in self._at]
-        if not all(text for text, _ in texts):
+        text, *others = [values[place] or None for place in self._places]
+        if text is None:
             return Reason.NULL
-        found = [typed(text) for text, typed in texts]
-        if None in found:
-            return Reason.BAD_TIME
-        return found + [values[at] or None for at in self._plain_at]
+        time = text if self._time.format == "iso8601" else _number(text)
+        return Reason.BAD_TIME if time is None else [time, *others]
 
 
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, csv.Error)
 
 
-def _columns(
-    fields: Sequence[Field],
-    rows: Sequence[list[Any]],
-    kept: list[int],
-    refused: list[tuple[int, Reason]],
+def decoded_columns(
+    kept: Sequence[int],
+    time_path: str,
+    times: tuple[Int64Array, Bools],
+    others: Mapping[str, Sequence[Any]],
+    refused: Sequence[tuple[int, Reason]],
 ) -> Decoded:
-    """Return the columns with times converted; refuse records without a valid time."""
+    """Return decoded records; refuse those without a valid time.
+
+    Args: kept, the indices of n decoded records; times, the result of ``times_us`` for these records; others,
+        n values for each path.
+    """
     indices = np.array(kept, dtype=np.int64)
-    good: NDArray[np.bool_] = np.ones(len(indices), dtype=np.bool_)
-    columns: dict[str, NDArray[Any]] = {}
-    for field, values in zip(fields, rows, strict=True):
-        if isinstance(field, PlainField):
-            columns[field.path] = np.fromiter(values, dtype=object, count=len(values))
-            continue
-        columns[field.path], is_time = times_us(values, field.format)
-        good &= is_time
+    columns: dict[str, NDArray[Any]] = {
+        path: np.fromiter(values, dtype=object, count=len(values)) for path, values in others.items()
+    }
+    columns[time_path], good = times
     if not good.all():
         refused = sorted([*refused, *((index, Reason.BAD_TIME) for index in indices[~good].tolist())])
         columns = {path: values[good] for path, values in columns.items()}
@@ -321,16 +302,6 @@ def _getter(attributes: str, keys: tuple[str, ...]) -> Callable[[Any], Any]:
         return value
 
     return inside
-
-
-def _json_type(field: Field) -> Any:
-    if isinstance(field, PlainField):
-        return Any
-    return str if field.format == "iso8601" else int | float
-
-
-def _csv_type(format: TimeFormat) -> Callable[[str], Any]:
-    return str if format == "iso8601" else _number
 
 
 def _number(text: str) -> int | float | None:

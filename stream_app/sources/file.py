@@ -12,7 +12,7 @@ from typing import Any
 from stream_app.core.records import RecordBatch
 from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
-from stream_app.sources.decode import Field
+from stream_app.sources.decode import TimeField
 from stream_app.sources.lines import PARTITION, FileFormat, OneFile, open_lines
 
 POLL_S = 0.05
@@ -21,20 +21,23 @@ _NOTED_BYTES = 4096
 
 
 class FileSource(OneFile):
-    """Follow a file from any position (``ports.Source``).
+    """Follow a file from any position.
 
     The file may only grow. A truncated, replaced or missing file is refused, because its positions would no
     longer mean the same records.
 
     Args:
-        path, format, fields: the file, and what to decode of its records.
+        path, format, time: the file, and where its records have their time.
         directory: of this file only; keeps a note of its first bytes, to recognise the file after a restart.
+        others: paths of other fields to decode.
     Raises: OperatorError if the file cannot be read or is a different file.
     """
 
-    def __init__(self, path: Path, format: FileFormat, fields: Sequence[Field], directory: Path) -> None:
+    def __init__(
+        self, path: Path, format: FileFormat, time: TimeField, directory: Path, others: Sequence[str] = ()
+    ) -> None:
         self._path = path
-        self._lines = open_lines(path, format, fields)
+        self._lines = open_lines(path, format, time, others)
         self._note = directory / "first_bytes.json"
         self._complete = 0  # the position after the last complete line that was seen
         self._same_file = False  # whether the first bytes have been compared with the note
@@ -48,11 +51,9 @@ class FileSource(OneFile):
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:
-        """Return the position after the file's last complete line now."""
         return dict.fromkeys(partitions, [self._advance()] * len(instants_us))
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        """Return the next complete lines; none after the timeout."""
         if PARTITION not in positions:
             await asyncio.sleep(timeout_s)
             return ()
@@ -77,7 +78,6 @@ class FileSource(OneFile):
         return {PARTITION: self._complete}
 
     async def close(self) -> None:
-        """Close the file."""
         self._lines.close()
 
     def _advance(self) -> int:

@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from dphist.arrays import Int64Array
 from stream_app.core.records import Reason, RecordBatch, Refusal
 from stream_app.kafka_cluster import Cluster, TopicFacts, check_keeps_records, topic_facts, translating_errors
-from stream_app.ports import OperatorError
+from stream_app.ports import OperatorError, Source
 from stream_app.shared_answer import SharedAnswer
 from stream_app.sources.decode import decoded_in_turns
 from stream_app.sources.kafka_columns import Columns, return_columns
@@ -36,8 +36,8 @@ _LEAST_FETCH_BYTES = 1 << 20
 _MOST_FETCH_BYTES = 8 << 20  # over all partitions: records fetched ahead stay in memory until read
 
 
-class KafkaSource:
-    """One topic for all its streams (``ports.Source``); made by ``open``.
+class KafkaSource(Source):
+    """One topic for all its streams; made by ``open``. ``Source`` says what each method does.
 
     A position is the offset of the next record. Offsets have gaps, from markers of transactions and aborted
     records; a batch's ``end`` passes them.
@@ -107,7 +107,6 @@ class KafkaSource:
         return {partition: end for partition, end in ends.items() if end is not None}
 
     async def close(self) -> None:
-        """Leave the group."""
         with suppress(errors.KafkaError):
             await self._reader.stop()
         with suppress(errors.KafkaError):
@@ -115,7 +114,6 @@ class KafkaSource:
         await self._admin.close()
 
     async def partitions(self) -> Sequence[str]:
-        """List the partitions that exist now."""
         return await self._listed()
 
     async def _list_partitions(self) -> Sequence[str]:
@@ -127,11 +125,9 @@ class KafkaSource:
         return sorted((str(found["partition"]) for found in topic["partitions"]), key=int)
 
     async def owned(self) -> Sequence[str]:
-        """List the partitions that the group has assigned to this worker."""
         return sorted((str(owned.partition) for owned in self._ownership.partitions), key=int)
 
     async def first_position(self, partition: str, since_us: int | None) -> int:
-        """Return the position where the log begins now, or of its first record since an instant."""
         place = self._place(partition)
         with translating_errors(self._cluster):
             if since_us is None:
@@ -140,9 +136,9 @@ class KafkaSource:
             return int((await self._asker.end_offsets([place]))[place] if found is None else found.offset)
 
     async def kept_since_us(self) -> int | None:
-        """Return the write time of the oldest remaining record, in the partition that lost the most.
+        """Return when the oldest remaining record was written, in the partition that lost the most.
 
-        This relies on the records' own times, which producers may set. None if no record was removed.
+        The records' own times say so, and producers may set them.
         """
         places = [self._place(partition) for partition in await self.partitions()]
         with translating_errors(self._cluster):
@@ -164,7 +160,6 @@ class KafkaSource:
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:
-        """Return the current high watermark, for all instants."""
         with translating_errors(self._cluster):
             ends = await self._asker.end_offsets([self._place(partition) for partition in partitions])
         found = {str(place.partition): int(end) for place, end in ends.items()}
@@ -175,7 +170,6 @@ class KafkaSource:
         return {partition: [end] * len(instants_us) for partition, end in found.items()}
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        """Return the next batches of owned partitions; none after the timeout or during a rebalance."""
         moment = self._ownership.moment
         starts = {
             place: positions[str(place.partition)]

@@ -12,14 +12,14 @@ from typing import IO, Literal
 import numpy as np
 
 from stream_app.core.records import Reason, RecordBatch, Refusal
-from stream_app.ports import OperatorError
+from stream_app.ports import OperatorError, Source
 from stream_app.sources.decode import (
     BYTES_AT_ONCE,
     RECORDS_AT_ONCE,
     CsvDecoder,
     Decoder,
-    Field,
     NdjsonDecoder,
+    TimeField,
 )
 
 FileFormat = Literal["ndjson", "csv"]
@@ -31,60 +31,62 @@ LONGEST_RECORD_BYTES = 1 << 24  # with its line end
 _KEPT_OF_LONG_RECORD = 1 << 10
 
 
-class OneFile:
-    """What is the same for every file as a ``ports.Source``: one partition, which keeps all its records."""
+class OneFile(Source):
+    """A source with one partition, which keeps all its records: the base of every source over a file."""
 
     async def partitions(self) -> Sequence[str]:
-        """List the one partition."""
         return (PARTITION,)
 
     async def owned(self) -> Sequence[str]:
-        """List the one partition."""
         return (PARTITION,)
 
     async def first_position(self, partition: str, since_us: int | None) -> int:
-        """Return the start of the file, which does not know when its lines were written."""
-        return 0
+        return 0  # a file does not know when its lines were written
 
     async def kept_since_us(self) -> None:
         """Return None: nothing is ever removed."""
 
 
-def open_lines(path: Path, format: FileFormat, fields: Sequence[Field]) -> LineFile:
+def open_lines(path: Path, format: FileFormat, time: TimeField, others: Sequence[str] = ()) -> LineFile:
     """Return an open file of records.
 
+    Args: others, paths of the fields beside the time.
     Raises: OperatorError if it cannot be read, or a CSV file's header lacks a field.
     """
     try:
         file = path.open("rb", buffering=0)
     except OSError as failure:
         raise OperatorError(f"{path}: cannot be read: {failure.strerror}; check source.file") from None
-    return lines_of(path, file, format, fields)
+    return lines_of(path, file, format, time, others)
 
 
-def lines_of(path: Path, file: IO[bytes], format: FileFormat, fields: Sequence[Field]) -> LineFile:
+def lines_of(
+    path: Path, file: IO[bytes], format: FileFormat, time: TimeField, others: Sequence[str]
+) -> LineFile:
     """Return the records of an open file; close the file if this fails.
 
     Args: path, for messages.
     Raises: OperatorError where a CSV file's header lacks a field.
     """
     try:
-        return LineFile(path, file, *_decoder(path, file, format, fields))
+        return LineFile(path, file, *_decoder(path, file, format, time, others))
     except BaseException:
         file.close()
         raise
 
 
-def _decoder(path: Path, file: IO[bytes], format: FileFormat, fields: Sequence[Field]) -> tuple[Decoder, int]:
+def _decoder(
+    path: Path, file: IO[bytes], format: FileFormat, time: TimeField, others: Sequence[str]
+) -> tuple[Decoder, int]:
     """Return the decoder, and the position of the first record."""
     if format == "ndjson":
-        return NdjsonDecoder(fields), 0
+        return NdjsonDecoder(time, others), 0
     start = file.read(MOST_BYTES)
     header, line_end, _ = start.partition(b"\n")
     if not line_end:
         raise OperatorError(f"{path}: no header line; a CSV file begins with the names of its columns")
     try:
-        return CsvDecoder(header.rstrip(b"\r"), fields), len(header) + 1
+        return CsvDecoder(header.rstrip(b"\r"), time, others), len(header) + 1
     except OperatorError as failure:
         raise OperatorError(f"{path}: {failure}") from None
 

@@ -6,10 +6,9 @@ import hashlib
 import json
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -17,15 +16,14 @@ from dphist.arrays import Int64Array
 from stream_app.core.records import RecordBatch
 from stream_app.durable import secret_directory, write_durably
 from stream_app.ports import OperatorError
-from stream_app.sources.decode import PlainField, TimeField
+from stream_app.sources.decode import TimeField
 from stream_app.sources.lines import FileFormat, LineFile, lines_of, open_lines
 
 _RECORDS_PER_PIECE = 10_000
 _NOT_A_TIME = np.iinfo(np.int64).min
 
 
-@dataclass(frozen=True, slots=True)
-class Ordered:
+class Ordered(NamedTuple):
     """A file in order of time. SECRET, like its index: ``times_us`` and ``positions``, shape (n,), rising."""
 
     lines: LineFile
@@ -34,7 +32,7 @@ class Ordered:
 
 
 def in_order_of_time(
-    path: Path, format: FileFormat, field: TimeField, directory: Path, others: Sequence[PlainField] = ()
+    path: Path, format: FileFormat, field: TimeField, directory: Path, others: Sequence[str] = ()
 ) -> Ordered:
     """Return the file's records in order of event time; records with equal times keep their order.
 
@@ -42,13 +40,13 @@ def in_order_of_time(
     needed, are files without a name: the system frees them when this process closes them or ends. Every start
     makes them again with the same content.
     Args: directory, of this file only, with space for both, and for a note about the file at the first start;
-        others, fields to decode beside the time.
+        others, paths of fields to decode beside the time.
     Raises: OperatorError if the file cannot be read, or differs from the file at an earlier start.
     Cost: one or two microseconds and 24 bytes of memory per record; sorting costs the same again.
     """
     for left in [*secret_directory(directory).glob("*.sorted"), *directory.glob("*.index")]:
         left.unlink()  # of an earlier version, which kept them
-    lines = open_lines(path, format, [field, *others])
+    lines = open_lines(path, format, field, others)
     try:
         content = {
             "sha256": lines.digest(),
@@ -66,7 +64,7 @@ def in_order_of_time(
         if copied:
             copy, positions = _write_copy(lines, positions, directory)
             lines.close()
-            lines = lines_of(path, copy, format, [field, *others])
+            lines = lines_of(path, copy, format, field, others)
         return Ordered(lines, *_on_disk(directory, times_us, positions))
     except BaseException:
         lines.close()

@@ -12,7 +12,7 @@ import numpy as np
 
 from stream_app.core.records import Reason
 from stream_app.ports import OperatorError
-from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, PlainField, TimeField
+from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField
 from stream_app.sources.times import times_us
 
 TopicFormat = Literal["json", "csv", "avro"]
@@ -22,17 +22,14 @@ TIMESTAMP = "@timestamp"  # as a time field, it means the record's own timestamp
 class TopicDecoder(Protocol):
     """Decodes the values and timestamps of records into columns."""
 
-    @property
-    def needs_timestamps(self) -> bool:
-        """Whether ``decode`` uses timestamps; otherwise they may be left out."""
-        ...
+    needs_timestamps: bool  # whether ``decode`` uses timestamps; otherwise they may be left out
 
     async def prepare(self, logs: Sequence[Sequence[bytes]]) -> Sequence[int]:
         """Fetch what decoding needs; return how many records at the start of each log can be decoded.
 
         Raises: OSError if none can be decoded now.
         """
-        ...
+        return [len(values) for values in logs]
 
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
         """Return decoded records; each has a value and was passed to ``prepare``."""
@@ -43,13 +40,13 @@ def topic_decoder(
     format: TopicFormat,
     field: TimeField,
     columns: Sequence[str] = (),
-    others: Sequence[PlainField] = (),
+    others: Sequence[str] = (),
     schema_registry: str | None = None,
     schema_registry_ca: Path | None = None,
 ) -> TopicDecoder:
     """Return the decoder of a topic.
 
-    Args: columns, of a CSV topic, whose records have no header line; others, fields beside the time;
+    Args: columns, of a CSV topic, whose records have no header line; others, paths of fields beside the time;
         schema_registry, the URL of an Avro topic's schemas; schema_registry_ca, see ``SchemaRegistry``.
     Raises: OperatorError for columns without the field, and for Avro without its package or authority.
 
@@ -62,17 +59,15 @@ def topic_decoder(
     if field.path == TIMESTAMP:
         return _ByTimestamp()
     if format == "json":
-        return _ByValue(NdjsonDecoder([field, *others]))
+        return _ByValue(NdjsonDecoder(field, others))
     if format == "avro":
         return _avro(schema_registry or "", schema_registry_ca, field, others)
     header = io.StringIO()
     csv.writer(header, lineterminator="").writerow(columns)
-    return _ByValue(CsvDecoder(header.getvalue().encode(), [field, *others]))
+    return _ByValue(CsvDecoder(header.getvalue().encode(), field, others))
 
 
-def _avro(
-    registry: str, authority: Path | None, field: TimeField, others: Sequence[PlainField]
-) -> TopicDecoder:
+def _avro(registry: str, authority: Path | None, field: TimeField, others: Sequence[str]) -> TopicDecoder:
     try:
         from stream_app.sources.avro import AvroDecoder
         from stream_app.sources.schema_registry import SchemaRegistry
@@ -83,26 +78,20 @@ def _avro(
     return AvroDecoder(SchemaRegistry(registry, authority), field, others)
 
 
-class _ByValue:
+class _ByValue(TopicDecoder):
     needs_timestamps = False
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
 
-    async def prepare(self, logs: Sequence[Sequence[bytes]]) -> Sequence[int]:
-        return [len(values) for values in logs]
-
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
         return self._decoder.decode(values)
 
 
-class _ByTimestamp:
+class _ByTimestamp(TopicDecoder):
     """Counts every record by its timestamp, without reading its value."""
 
     needs_timestamps = True
-
-    async def prepare(self, logs: Sequence[Sequence[bytes]]) -> Sequence[int]:
-        return [len(values) for values in logs]
 
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
         times, is_time = times_us(list(timestamps_ms), "ms")

@@ -19,7 +19,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.clocks import ReplayClock
 from stream_app.ports import Clock, OperatorError, Source
-from stream_app.sources.decode import PlainField, TimeField
+from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource
 from stream_app.sources.lines import FileFormat
 from stream_app.sources.replay import ReplaySource
@@ -120,10 +120,10 @@ def _open_file(
     """Return the open source over a file, with a separate directory for the facts to remember about it."""
     stream, others, form = streams[0], other_fields(streams), file_format(streams[0])
     directory = secret_directory(state_dir / "sources" / _reading(stream, source, state_dir))
+    time = time_field(stream)
     if isinstance(clock, ReplayClock):
-        field = time_field(stream)
-        return ReplaySource.open(source.file, form, field, directory, clock.reached_us, others)
-    return FileSource(source.file, form, [time_field(stream), *others], directory)
+        return ReplaySource(source.file, form, time, directory, clock.reached_us, others)
+    return FileSource(source.file, form, time, directory, others)
 
 
 def file_format(stream: StreamSettings) -> FileFormat:
@@ -131,12 +131,9 @@ def file_format(stream: StreamSettings) -> FileFormat:
     return cast("FileFormat", stream.declared.source.format)
 
 
-def other_fields(streams: Sequence[StreamSettings]) -> list[PlainField]:
-    """Return the fields other than the time that any of the streams uses."""
-    return [
-        PlainField(path)
-        for path in dict.fromkeys(path for one in streams for path in one.declared.cell_fields)
-    ]
+def other_fields(streams: Sequence[StreamSettings]) -> list[str]:
+    """Return the paths of the fields other than the time that any of the streams uses."""
+    return list(dict.fromkeys(path for one in streams for path in one.declared.cell_fields))
 
 
 def time_field(stream: StreamSettings) -> TimeField:

@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 
 from stream_app.core.records import Reason, RecordBatch, Refusal
-from stream_app.sources.decode import PlainField, TimeField
+from stream_app.sources.decode import TimeField
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 from tests.simulator.log import Entry, LogSource, Run
 
@@ -25,7 +25,7 @@ FETCH_S = 0.02  # a read takes so long,
 RECORD_S = 0.012  # and so long more for each record,
 BYTE_S = 1e-7  # and for each byte of it
 LOOK_UP_S = 0.2  # the registry's answer
-TIME, OTHERS = TimeField("time", "us"), [PlainField("key"), PlainField("user")]
+TIME, OTHERS = TimeField("time", "us"), ["key", "user"]
 _TEXT = ["null", "string"]
 SCHEMA = fastavro.parse_schema(
     {

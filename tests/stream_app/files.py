@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from stream_app.sources.decode import PlainField, TimeField
+from stream_app.sources.decode import TimeField
 
 AT = TimeField("at", "us")
-USER = PlainField("user")
+USER = "user"
 
 
 def event_line(time_us: int, **more: object) -> bytes:

@@ -130,7 +130,7 @@ class OneSource:
 
     def source(self) -> FileSource:
         """Open the file."""
-        self._sources.append(FileSource(self.path, "ndjson", [AT, USER], self.directory / "notes"))
+        self._sources.append(FileSource(self.path, "ndjson", AT, self.directory / "notes", [USER]))
         return self._sources[-1]
 
     def ports(self, source: FileSource, store: Any = None, clock: Any = None, **others: Any) -> Ports:

@@ -19,7 +19,6 @@ from stream_app.core.cells import Buckets, KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
-from stream_app.sources.decode import PlainField, TimeField
 from stream_app.sources.file import FileSource
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, NO_NOISE, STREAM, strategy_of
@@ -66,8 +65,8 @@ class ProductSource(OneSource):
 
     def source(self) -> FileSource:
         """Open the file."""
-        fields: list[TimeField | PlainField] = [AT, PlainField("carrier"), PlainField("flight.delay")]
-        self._sources.append(FileSource(self.path, "ndjson", fields, self.directory / "notes"))
+        notes, others = self.directory / "notes", ["carrier", "flight.delay"]
+        self._sources.append(FileSource(self.path, "ndjson", AT, notes, others))
         return self._sources[-1]
 
     def append_events(self, events: Iterable[Event]) -> None:

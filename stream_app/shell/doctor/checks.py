@@ -79,7 +79,7 @@ def _file(stream: StreamSettings, source: SourceSettings) -> Iterator[Finding]:
         return
     at = time_field(stream)
     try:
-        with open_lines(file, file_format(stream), [at, *other_fields([stream])]) as lines:
+        with open_lines(file, file_format(stream), at, other_fields([stream])) as lines:
             start = lines.first_position
             batch = lines.read(start, lines.after_last_line(start))
     except OperatorError as refusal:

@@ -266,7 +266,7 @@ class Replay:
         first_us, until_us = FIRST_BIN * BIN_US, self.strategy.declared.until_us
         assert until_us is not None
         clock = ReplayClock(first_us, until_us, None, 4 * BIN_US)
-        source = ReplaySource.open(self.path, "ndjson", AT, self.directory / "order", clock.reached_us)
+        source = ReplaySource(self.path, "ndjson", AT, self.directory / "order", clock.reached_us)
         witness = WitnessFile(self.directory / "witness")
         ports = Ports(
             store=store,

@@ -12,7 +12,7 @@ from tests.stream_app.files import AT, write_events
 def test_a_position_ahead_of_the_clock_waits_for_it(tmp_path: Path) -> None:
     path = write_events(tmp_path / "events.ndjson", [1_000, 2_000, 3_000, 4_000])
     reached_us = 3_500
-    source = ReplaySource.open(path, "ndjson", AT, tmp_path / "notes", lambda: reached_us)
+    source = ReplaySource(path, "ndjson", AT, tmp_path / "notes", lambda: reached_us)
     [counted] = asyncio.run(source.read({"0": 0}, 0.0))
     assert counted.columns["at"].tolist() == [1_000, 2_000, 3_000]
     reached_us = 1_500  # where its released bins end

@@ -23,7 +23,7 @@ from stream_app.kafka_cluster import Cluster
 from stream_app.monitoring.logs import configure
 from stream_app.ports import OperatorError
 from stream_app.sources import schema_registry
-from stream_app.sources.decode import Decoded, NdjsonDecoder, PlainField, TimeField
+from stream_app.sources.decode import Decoded, NdjsonDecoder, TimeField
 from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.schema_registry import SchemaRegistry
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
@@ -54,7 +54,7 @@ def registry() -> Iterator[Registry]:
 
 
 def decoder_of(registry: Registry, field: str = "at", format: Any = "s") -> TopicDecoder:
-    others = [PlainField("user.id")]
+    others = ["user.id"]
     return topic_decoder("avro", TimeField(field, format), (), others, registry.url)
 
 
@@ -348,7 +348,7 @@ def paid(kind: Any) -> dict[str, Any]:
 
 
 def prices(registry: Registry, values: Sequence[bytes]) -> list[Any]:
-    decoder = topic_decoder("avro", TimeField("at", "s"), (), [PlainField("price")], registry.url)
+    decoder = topic_decoder("avro", TimeField("at", "s"), (), ["price"], registry.url)
     return list(decoded(decoder, values).columns["price"])
 
 
@@ -356,9 +356,9 @@ def prices(registry: Registry, values: Sequence[bytes]) -> list[Any]:
 @pytest.mark.parametrize("kind", PRICES)
 def test_decimals_are_the_numbers_that_json_would_give(registry: Registry, kind: str) -> None:
     """Of the same type and to the last bit, so that they count in the same cells."""
-    schema, json = paid(PRICES[kind]), NdjsonDecoder([TimeField("at", "s"), PlainField("price")])
+    schema, json = paid(PRICES[kind]), NdjsonDecoder(TimeField("at", "s"), ["price"])
     registry.register(1, schema)
-    decoder = topic_decoder("avro", TimeField("at", "s"), (), [PlainField("price")], registry.url)
+    decoder = topic_decoder("avro", TimeField("at", "s"), (), ["price"], registry.url)
     asyncio.run(decoder.prepare([[b"\0\0\0\0\1"]]))
 
     @examples(40)

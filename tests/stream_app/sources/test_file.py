@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def source(path: Path, tmp_path: Path) -> Iterator[FileSource]:
     """Yield a source on the file."""
-    source = FileSource(path, "ndjson", [AT], tmp_path / "notes")
+    source = FileSource(path, "ndjson", AT, tmp_path / "notes")
     yield source
     asyncio.run(source.close())
 
@@ -105,7 +105,7 @@ def test_last_line_end_is_found_in_new_bytes_alone(
     with pytest.MonkeyPatch.context() as patch, NamedTemporaryFile() as named:
         patch.setattr(lines_module, "MOST_BYTES", most_bytes)
         path, after = Path(named.name), 0
-        with open_lines(path, "ndjson", [AT]) as file:
+        with open_lines(path, "ndjson", AT) as file:
             looked_at = 0
             bytes_at = file.bytes_at
 
@@ -133,7 +133,7 @@ def test_batches_of_any_size_hold_each_line_once(times_us: list[int | None], mos
     with pytest.MonkeyPatch.context() as patch, NamedTemporaryFile() as named:
         patch.setattr(lines_module, "MOST_BYTES", most_bytes)
         Path(named.name).write_bytes(data)
-        with open_lines(Path(named.name), "ndjson", [AT]) as file:
+        with open_lines(Path(named.name), "ndjson", AT) as file:
             assert file.after_last_line(0) == len(data)
             while (batch := file.read(start, len(data))) is not None:
                 assert batch.start == start
@@ -181,7 +181,7 @@ def test_batch_of_many_short_lines_ends_early(path: Path, source: FileSource) ->
 def test_a_csv_header_is_no_record(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     path.write_bytes(b"id,at\r\na,5\r\nb,6\r\n")
-    source = FileSource(path, "csv", [AT], tmp_path / "notes")
+    source = FileSource(path, "csv", AT, tmp_path / "notes")
     [batch] = read(source, 0)
     assert times([batch]) == [5, 6]
     assert batch.positions.tolist() == [7, 12]
@@ -198,7 +198,7 @@ def test_a_file_that_cannot_be_one(tmp_path: Path, content: bytes | None, compla
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(OperatorError, match=complaint) as refusal:
-        FileSource(path, "csv", [AT], tmp_path / "notes")
+        FileSource(path, "csv", AT, tmp_path / "notes")
     assert str(path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -225,7 +225,7 @@ def test_a_truncated_file(path: Path, source: FileSource) -> None:
 def test_another_file_after_a_restart(path: Path, source: FileSource, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"1", b"7", 1))
     with pytest.raises(OperatorError, match="not the file counted so far"):
-        FileSource(path, "ndjson", [AT], tmp_path / "notes")
+        FileSource(path, "ndjson", AT, tmp_path / "notes")
 
 
 @pytest.mark.parametrize("position", [3, 10_000])
@@ -237,12 +237,12 @@ def test_a_position_of_another_file(source: FileSource, position: int) -> None:
 def test_an_empty_file_may_begin_later(tmp_path: Path) -> None:
     path = tmp_path / "events.ndjson"
     path.touch()
-    source = FileSource(path, "ndjson", [AT], tmp_path / "notes")
+    source = FileSource(path, "ndjson", AT, tmp_path / "notes")
     assert read(source, 0) == []
     append(path, event_line(1))
     assert times(read(source, 0)) == [1]
     asyncio.run(source.close())
-    asyncio.run(FileSource(path, "ndjson", [AT], tmp_path / "notes").close())
+    asyncio.run(FileSource(path, "ndjson", AT, tmp_path / "notes").close())
 
 
 @pytest.mark.parametrize(("length", "counted"), [(63, True), (64, False), (500, False)])

@@ -42,7 +42,7 @@ def in_order(times_us: list[int | None]) -> list[bytes]:
 
 def open_replay(path: Path, directory: Path, reached_us: int = 10**9) -> ReplaySource:
     """Open a replay whose clock stands still."""
-    return ReplaySource.open(path, "ndjson", AT, directory, lambda: reached_us)
+    return ReplaySource(path, "ndjson", AT, directory, lambda: reached_us)
 
 
 def replayed(source: ReplaySource, position: int = 0) -> list[bytes]:
@@ -127,7 +127,7 @@ def test_a_replay_that_is_closed_holds_no_file(tmp_path: Path) -> None:
 def test_a_csv_copy_keeps_its_header(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     path.write_bytes(b"at,id\n7,a\n3,b\n5,c")
-    source = ReplaySource.open(path, "csv", AT, tmp_path / "order", lambda: 10**9)
+    source = ReplaySource(path, "csv", AT, tmp_path / "order", lambda: 10**9)
     assert replayed(source) == [b"3,b\n", b"5,c\n", b"7,a\n"]
     asyncio.run(source.close())
 

@@ -15,6 +15,7 @@ from stream_app.ports import OperatorError
 from stream_app.sources.file import FileSource
 from stream_app.wiring.event_logs import check_file, named_by
 from tests.stream_app.declared import changed_stream, strategy_of
+from tests.stream_app.files import AT
 
 TEXT = """
 state: {dir: ./state}
@@ -53,7 +54,7 @@ def test_another_file_under_a_stream_that_has_begun_is_refused(tmp_path: Path) -
 def test_a_state_directory_is_known_wherever_it_is_moved_to(tmp_path: Path) -> None:
     stream = stream_in(tmp_path / "events")
     assert isinstance(stream.source, SourceSettings)
-    source = FileSource(stream.source.file, "ndjson", [], secret_directory(tmp_path / "notes"))
+    source = FileSource(stream.source.file, "ndjson", AT, secret_directory(tmp_path / "notes"))
 
     def named(state: Path) -> Any:
         state.mkdir(exist_ok=True)
