@@ -27,7 +27,7 @@ from dphist.consistency.nonnegative import nonnegative_least_squares, zero_negat
 from dphist.consistency.top_down import top_down
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
-from dphist.tree.published_error import published_prefix_variances
+from dphist.tree.published_laws import published_prefix_variances
 from dphist.units import UNITS_PER_COUNT
 
 RESULTS = Path(__file__).parent / "results" / "consistency.json"

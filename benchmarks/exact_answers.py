@@ -22,9 +22,8 @@ from dphist.laws.interval import half_width, half_widths
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.planning.tree import plan_tree
 from dphist.tree.design import TreeDesign
-from dphist.tree.forest_laws import forest_error, forest_errors
-from dphist.tree.published_error import published_law
-from dphist.tree.published_laws import published_laws
+from dphist.tree.forest_laws import forest_errors
+from dphist.tree.published_laws import published_law, published_laws
 
 RESULTS = Path(__file__).parent / "results" / "exact_answers.json"
 CONFIDENCE = 0.95
@@ -112,7 +111,7 @@ def _published(design: TreeDesign) -> Law:
 
 
 def _causal(design: TreeDesign, bins: int) -> Law:
-    return lambda a, b: forest_error(design, bins, a, b)[0]
+    return lambda a, b: forest_errors(design, bins, np.array([a]), np.array([b])).laws.law(0)
 
 
 def _published_series(design: TreeDesign) -> dict[str, dict[str, float]]:

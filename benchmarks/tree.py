@@ -18,9 +18,9 @@ import opendp.prelude as dp
 
 from dphist import SeededNoise, TreeCounter, plan_tree
 from dphist.laws.interval import half_width
+from dphist.mechanisms.trees.weighted_tree import IntervalTree, least_squares
 from dphist.planning import tree as planner
 from dphist.tree.estimate import ReleasedForest
-from dphist.tree.two_pass import least_squares
 
 RESULTS = Path(__file__).parent / "results" / "tree.json"
 SHORT, LONG = 2**10, 2**20
@@ -86,8 +86,10 @@ def against_opendp() -> dict[str, float]:
     consistent = dp.t.make_consistent_b_ary_tree(k, TIA="i32", TOA="f64")
     flat = noisy.tolist()
     theirs = seconds(lambda: consistent(flat), 3)
-    ours = seconds(lambda: least_squares(levels, (k,) * height, (1.0,) * (height + 1)), 5)
-    leaves = least_squares(levels, (k,) * height, (1.0,) * (height + 1))[-1]
+    tree, upward = IntervalTree(k**height, k), [level.astype(np.float64) for level in reversed(levels)]
+    weights = [np.ones(size) for size in reversed(sizes)]
+    ours = seconds(lambda: least_squares(tree, upward, weights), 5)
+    leaves = least_squares(tree, upward, weights)[0]
     np.testing.assert_allclose(leaves, consistent(flat)[-len(leaves) :], atol=1e-6)
     return {
         "opendp_consistent_tree_ms": theirs * 1e3,

@@ -143,13 +143,12 @@ class EpochLevelsCounter:
         Args: within, the open epoch's running count as first published; None at an epoch's edge.
         """
         law, rounding = self.design.complete_law(self.epochs)
-        counts = self.complete / UNITS_PER_COUNT
-        value = float(counts[0]) if self.width == 1 else counts
-        rounding /= UNITS_PER_COUNT
-        if within is not None:
-            law = WeightedNoise.joined([law, within.law])
-            value, rounding = value + within.value, rounding + within.rounding
-        return Estimate(value, law.variance, law, rounding)
+        complete = Estimate.of_units(self.complete, law, rounding / UNITS_PER_COUNT)
+        if within is None:
+            return complete
+        law = WeightedNoise.joined([law, within.law])
+        rounding = complete.rounding + within.rounding
+        return Estimate(complete.value + within.value, law.variance, law, rounding)
 
     def snapshot(self) -> EpochLevelsSnapshot:
         """Return a copy of the state, SECRET."""

@@ -22,8 +22,8 @@ from dphist.noise import checked_scale
 from dphist.privacy import exact, path_epsilon
 from dphist.tree.decoder import WEIGHT_BITS, decoder_weights, scaled
 from dphist.tree.design import LARGEST_SCALE, TreeDesign
-from dphist.tree.forest_laws import live_error
-from dphist.tree.published_error import published_law, published_prefix_variances
+from dphist.tree.forest_laws import live_errors
+from dphist.tree.published_laws import published_law, published_prefix_variances
 from dphist.units import UNITS_PER_COUNT, VALUE_BITS
 
 
@@ -198,5 +198,5 @@ class EpochLevels:
         design = self.epoch
         if design.anticipates:
             return published_law(design, 0, design.horizon), decoder_weights(design).rounding_units
-        law, rounding = live_error(design, design.horizon)
+        law, rounding = live_errors(design, np.array([design.horizon])).error(0)
         return law, rounding * UNITS_PER_COUNT

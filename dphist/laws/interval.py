@@ -1,8 +1,8 @@
 """Shortest symmetric intervals from the exact law of a weighted sum of discrete Laplace variables.
 
 The characteristic function of one variable of variance s is 1 / (1 + s (1 - cos theta)), so the
-characteristic function of the sum S is known in closed form. Inverting it takes three approximations. Each
-has a bound, and the interval is widened by these bounds:
+characteristic function of the sum S is known in closed form. Its inversion needs three approximations. Each
+one has a bound, and the interval is widened by these bounds:
 
 - A period: probabilities are read from a Fourier series of period L. This adds at most P(|S| > L - x). A
   Chernoff bound from the exact moment generating function chooses L so that this is ``TAIL_SHARE`` of 1 -
@@ -10,11 +10,9 @@ has a bound, and the interval is widened by these bounds:
 - A dither: in general S is on no lattice. The series is then that of S + U, with |U| <= eta and a
   Kaiser-Bessel density, whose coefficients decrease fast; P(|S| <= x + eta) >= P(|S + U| <= x). If S is a
   multiple of some unit, the sum runs over one whole period instead, without a dither.
-- Dropped terms: |c_j| is at most the characteristic function divided by j. So frequencies may be left out
-  wherever the function is below TAIL_SHARE of 1 - confidence over sum 1 / j. Whole blocks of frequencies are
-  left out, by bounds.
-
-All functions work on a table of laws; a single law is a table with one row.
+- Dropped terms: |c_j| is at most the characteristic function divided by j. So a frequency may be left out if
+  the function there is below TAIL_SHARE of 1 - confidence over sum 1 / j. Bounds show this for whole blocks
+  of frequencies.
 Source: Kuo and Kaiser (1966) for the window; the rest is elementary.
 """
 
@@ -62,11 +60,10 @@ _CELLS_AT_ONCE = 2**20
 def half_width(law: WeightedNoise, confidence: float) -> HalfWidth:
     """Return the least half width of an interval that holds the error with at least this probability.
 
-    Guarantee: P(|error| <= value) >= level >= confidence. If the weights are whole, the value is the least
-        such integer. If doubles cannot hold the unit of the weights exactly, the value is larger by 2^-10 of
-        the unit, so that rounded sums stay inside. Other laws: the value is within 2.1 * DITHER standard
-        errors of the least. In all cases 1 - confidence is first reduced by a few ``TAIL_SHARE`` of itself,
-        for the approximations.
+    Guarantee: P(|error| <= value) >= level >= confidence, with 1 - confidence reduced by a few ``TAIL_SHARE``
+        of itself for the approximations. If the weights are whole, the value is the least such integer. If
+        doubles cannot hold the unit of the weights exactly, the value is larger by 2^-10 of the unit, so that
+        rounded sums stay inside. Other laws: the value is within 2.1 * DITHER standard errors of the least.
     Raises: ValueError for a confidence outside (0, 1).
     Cost: some 0.5 ms; cached.
 
@@ -78,11 +75,14 @@ def half_width(law: WeightedNoise, confidence: float) -> HalfWidth:
 
 
 def half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatArray]:
-    """Return half widths and levels, as ``half_width``, of a whole table: arrays of shape (laws,).
+    """Return the half width and the level of every law of a table, two arrays of shape (laws,).
+
+    Guarantee, Raises: as ``half_width``.
 
     Cost: 20 to 60 microseconds for each different law in large tables.
     """
-    _checked(confidence)
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence: {confidence!r} is outside (0, 1); write for example 0.95")
     first, place = laws.distinct()
     at_once = max(_LAWS_PER_CHUNK, _CELLS_AT_ONCE // max(1, laws.weights.shape[1]))
     values, levels = np.empty(len(first)), np.empty(len(first))
@@ -109,10 +109,10 @@ def _half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatAr
 
 
 def _beyond_rounding(laws: LawTable) -> FloatArray:
-    """Return a margin to add to half widths on a lattice, so that rounding cannot push an error outside.
+    """Return a margin for half widths on a lattice, so that rounding pushes no error out of the interval.
 
-    An error equal to the half width must be inside the interval. Its sum is exact if the weights are
-    multiples of 2^-20; with weights such as 0.2 and 0.8, a sum of doubles may come out on either side.
+    A sum is exact if the weights are multiples of 2^-20. With weights such as 0.2 and 0.8, an error that
+    equals the half width may come out on either side of it.
     """
     present = (laws.copies > 0) & (laws.variances > 0)
     exact = (np.ldexp(laws.weights, 20) % 1.0 == 0.0) | ~present
@@ -120,18 +120,12 @@ def _beyond_rounding(laws: LawTable) -> FloatArray:
     return np.where(exact.all(axis=1), 0.0, _BEYOND * np.where(np.isfinite(least), least, 0.0))
 
 
-def _checked(confidence: float) -> float:
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence: {confidence!r} is outside (0, 1); write for example 0.95")
-    return confidence
-
-
 class _Search:
-    """The least x with P(|S| <= x) >= confidence for every law of a table.
+    """Finds the least x with P(|S| <= x) >= confidence for every law of a table.
 
-    Lattice laws have whole weights and their x is a whole number; the others have variance 1 and their x is
-    searched in steps. Both read P(|S| <= x) from 2 z / L + sum_j c_j sin(theta_j z), theta_j = 2 pi j / L:
-    for a lattice z = x + 1/2 and the c_j are a Dirichlet kernel's, otherwise z = x - eta, dithered.
+    P(|S| <= x) is 2 z / L + sum_j c_j sin(theta_j z), theta_j = 2 pi j / L. On a lattice, weights and x are
+    whole, z = x + 1/2, and the c_j are a Dirichlet kernel's. Otherwise the laws have variance 1, x goes up in
+    steps, and z = x - eta, with the dither's c_j.
     """
 
     def __init__(self, laws: LawTable, confidence: float, lattice: bool) -> None:
@@ -154,7 +148,7 @@ class _Search:
         self.droppable = droppable_decay(self.frequencies, allowed)
 
     def least(self) -> tuple[FloatArray, FloatArray]:
-        """Return the least x and the level that it reaches, for every law."""
+        """Return the least x, and the level that it reaches, of every law."""
         values, levels = np.empty(len(self.laws)), np.empty(len(self.laws))
         starts, needed = self._needed_blocks()
         sizes = np.diff(starts)
@@ -172,10 +166,7 @@ class _Search:
         return values, levels
 
     def _refined(self, rows: NDArray[np.int64], blocks: list[tuple[int, int]]) -> NDArray[np.int64]:
-        """Return the frequencies of these blocks, less the finer blocks that can be dropped for all rows.
-
-        Between two frequencies sin^2 is at least its value at one of them, unless a zero lies between.
-        """
+        """Return the frequencies of these blocks, without the smaller pieces that all rows can do without."""
         if blocks[-1][1] <= _FEW_FREQUENCIES:
             return np.arange(1, blocks[-1][1])
         laws, period = self.laws.take(rows), self.period[rows, np.newaxis]
@@ -197,9 +188,8 @@ class _Search:
     def _least_of(self, rows: NDArray[np.int64], series: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
         """Return the least x and its level for some laws, computed from these frequencies.
 
-        The search uses Newton steps, as P(|S| <= x) is nearly concave. Each step is rounded up and tested, so
-        the result depends on tested whole steps only. If Newton steps do not converge, bisection ends the
-        search.
+        P(|S| <= x) is nearly concave, so Newton steps find x. Each step is rounded up to a whole one and
+        tested. If they do not converge, bisection ends the search.
         """
         period = self.period[rows, np.newaxis]
         theta = 2.0 * np.pi * series / period
@@ -232,25 +222,19 @@ class _Search:
     def _normal_guess(self, rows: NDArray[np.int64]) -> FloatArray:
         """Return the step at which the search would end for normal laws of the same variance."""
         far = NormalDist().inv_cdf(0.5 + 0.5 * self.confidence)
-        return np.asarray(
-            far * (self.laws.take(rows).deviations() if self.lattice else 1.0) / self.step[rows]
-        )
+        deviations = self.laws.take(rows).deviations() if self.lattice else 1.0
+        return np.asarray(far * deviations / self.step[rows])
 
     def _coefficients(
         self, rows: NDArray[np.int64], series: NDArray[np.int64], theta: FloatArray
     ) -> FloatArray:
         characteristic = np.exp(-self.laws.take(rows).decay(theta))
         if self.lattice:
-            inside = series <= (self.period[rows, np.newaxis] - 1) / 2
-            return np.where(
-                inside, 2.0 / self.period[rows, np.newaxis] * characteristic / np.sin(0.5 * theta), 0.0
-            )
-        return (
-            2.0
-            / (np.pi * series)
-            * characteristic
-            * kaiser_bessel(theta * self.eta[rows, np.newaxis], self.shape)
-        )
+            period = self.period[rows, np.newaxis]
+            inside = series <= (period - 1) / 2
+            return np.where(inside, 2.0 / period * characteristic / np.sin(0.5 * theta), 0.0)
+        dither = kaiser_bessel(theta * self.eta[rows, np.newaxis], self.shape)
+        return 2.0 / (np.pi * series) * characteristic * dither
 
 
 def _least_log(weights: FloatArray, variances: FloatArray, turns: FloatArray) -> FloatArray:
@@ -266,7 +250,10 @@ def _least_log(weights: FloatArray, variances: FloatArray, turns: FloatArray) ->
 
 
 def _least_log_between(weights: FloatArray, variances: FloatArray, turns: FloatArray) -> FloatArray:
-    """Return the minimum between lower and upper ends: it is at one of them, unless a zero lies between."""
+    """Return the minimum of the same logarithm from the first half of ``turns`` to the second half.
+
+    Between two turns sin^2 is at least its value at one of them, unless a zero lies between: then 0.
+    """
     turns, half = weights * turns, turns.shape[-1] // 2
     square = squared_sine(np.pi * turns)
     least = np.minimum(square[..., :half], square[..., half:])

@@ -13,7 +13,7 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable
 
-# The dither in standard errors; intervals are longer than the shortest by a small multiple of it.
+# In standard errors; an interval is longer than the shortest one by a small multiple of the dither.
 DITHER = 1 / 256
 # A search step is this many times finer than the dither.
 STEPS_PER_DITHER = 16
@@ -43,7 +43,7 @@ class HalfWidth:
 
 
 def block_starts(frequencies: int) -> list[int]:
-    """Return the start of each block of the frequencies 1 .. frequencies, and the end of the last block."""
+    """Return the start of every block of the frequencies 1 .. frequencies, and the end of the last block."""
     starts = [1]
     while starts[-1] <= frequencies:
         growth = _BLOCK_GROWTH if starts[-1] < _FAR else _FAR_GROWTH
@@ -67,8 +67,9 @@ def pieces(low: Int64Array, high: Int64Array, width: int) -> tuple[Int64Array, I
 def piece_widths(turns: float) -> tuple[int, int, int]:
     """Return the widths of pieces to test, widest first.
 
-    Args: turns of the largest weight's wave from one frequency to the next. The finest pieces resolve its
-        zeros; wider pieces are dropped where smaller weights suffice.
+    The finest pieces resolve the zeros of the largest weight's wave; smaller weights need wider pieces only.
+
+    Args: turns of the largest weight's wave from one frequency to the next.
     """
     finest = max(4, int(1.0 / (16.0 * turns)))
     return 16 * finest, 4 * finest, finest
@@ -122,13 +123,12 @@ def _log_of_growth(weights: FloatArray, variances: FloatArray, halves: FloatArra
 
 
 def chernoff_fractions(pole: FloatArray, probabilities: tuple[float, ...]) -> FloatArray:
-    """Return candidate Chernoff exponents for each probability, as fractions of the pole.
+    """Return candidate Chernoff exponents as fractions of the pole, shape (laws, exponents), in (0, 1).
 
-    Any exponent gives a bound. The best one for a normal law is sqrt(2 log(2 / p)) / deviation. If the pole
-    is near, the best one is below both.
+    Any exponent gives a bound. The best exponent for a normal law is sqrt(2 log(2 / p)) / deviation. If the
+    pole is near, the best exponent is below both.
 
     Args: poles, in units of 1 / standard deviation, shape (laws, 1).
-    Returns: shape (laws, exponents), each in (0, 1).
     """
     columns = []
     for p in probabilities:

@@ -1,7 +1,7 @@
 """The law of an answer's error: a weighted sum of independent discrete Laplace variables.
 
 An answer is linear in the released nodes, so the distribution of its error is known exactly before anything
-is measured. This file represents that law and its moments; ``interval.py`` inverts it.
+is measured. ``interval.py`` turns laws into intervals.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dphist.arrays import FloatArray
 
 # Size of intermediate arrays, in doubles: a quarter of a megabyte, so that a few fit in cache.
 _CELLS = 2**15
-# In standard deviations; a lattice search may need six times as many frequencies.
-LARGEST_MIXED_LATTICE = 1024.0
+# In standard deviations; a search on a lattice may need six times as many frequencies.
+_LARGEST_MIXED_LATTICE = 1024.0
 
 
 def discrete_laplace_variance(scale: float) -> float:
     """Return the variance of Z with P(Z = z) proportional to a^|z|, a = exp(-1 / scale).
 
-    It is 2a / (1 - a)^2, written so that neither a huge scale (1 - a cancels) nor a tiny one (a underflows
-    to a variance of 0, which is then right) loses digits. About 2 scale^2 - 1/6.
+    The variance is 2a / (1 - a)^2, about 2 scale^2 - 1/6. The formula here keeps its digits for huge scales,
+    where 1 - a cancels, and for tiny scales, where a underflows to 0.
 
     >>> round(discrete_laplace_variance(10.0), 3)
     199.833
@@ -48,10 +48,10 @@ class NoiseGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class WeightedNoise:
-    """The law of sum over groups of weight * (sum of ``copies`` independent discrete Laplace variables).
+    """The law of a sum of independent groups of noise.
 
-    Groups of equal weight (up to sign: the variables are symmetric) and scale are merged and sorted, so equal
-    laws compare and hash alike and intervals can be cached by law.
+    Groups of equal scale and equal weight, up to its sign, are merged and sorted. So equal laws compare and
+    hash alike, and intervals can be cached by law.
 
     >>> WeightedNoise.of([(0.5, 2, 10.0), (-0.5, 1, 10.0)]).groups
     (NoiseGroup(weight=0.5, copies=3, scale=10.0),)
@@ -61,7 +61,7 @@ class WeightedNoise:
 
     @classmethod
     def of(cls, groups: Iterable[tuple[float, int, float]]) -> WeightedNoise:
-        """Merge (weight, copies, scale) triples into a law."""
+        """Return the law of (weight, copies, scale) triples, with equal groups merged."""
         merged: dict[tuple[float, float], int] = {}
         for weight, copies, scale in groups:
             if weight and copies:
@@ -72,18 +72,24 @@ class WeightedNoise:
     @classmethod
     def joined(cls, laws: Iterable[WeightedNoise], copies: int = 1) -> WeightedNoise:
         """Return the law of the sum of independent errors, with ``copies`` of each."""
-        return cls.of((w, n * copies, s) for law in laws for w, n, s in law.groups)
+        return cls.weighted((1.0, copies, law) for law in laws)
+
+    @classmethod
+    def weighted(cls, parts: Iterable[tuple[float, int, WeightedNoise]]) -> WeightedNoise:
+        """Return the law of a weighted sum of independent errors. Args: parts, (weight, copies, law)."""
+        return cls.of((weight * w, copies * n, s) for weight, copies, law in parts for w, n, s in law.groups)
 
     @cached_property
     def variance(self) -> float:
-        """The exact variance: sum of copies * weight^2 * variance of one variable."""
+        """The exact variance."""
         return math.fsum(n * w * w * discrete_laplace_variance(s) for w, n, s in self.groups)
 
 
 @dataclass(frozen=True)
 class LawTable:
-    """Many laws at once: row i is the sum over columns g of ``copies[i, g]`` variables, each times
-    ``weights[i, g]`` >= 0 and of scale ``scales[i, g]``; zero copies fill up short rows.
+    """Many laws at once, one per row, with one group of noise per column.
+
+    Args: weights, at least 0, copies and scales, (laws, groups). Zero copies fill up short rows.
     """
 
     weights: FloatArray
@@ -92,14 +98,12 @@ class LawTable:
 
     @classmethod
     def of(cls, laws: Sequence[WeightedNoise]) -> LawTable:
-        """Put laws into one table, one row each."""
+        """Return a table of laws, one row each."""
         shape = (len(laws), max((len(law.groups) for law in laws), default=0))
         table = cls(np.zeros(shape), np.zeros(shape), np.ones(shape))
         for row, law in enumerate(laws):
-            for column, (weight, copies, scale) in enumerate(law.groups):
-                table.weights[row, column] = weight
-                table.copies[row, column] = copies
-                table.scales[row, column] = scale
+            for column, group in enumerate(law.groups):
+                table.weights[row, column], table.copies[row, column], table.scales[row, column] = group
         return table
 
     @classmethod
@@ -107,7 +111,7 @@ class LawTable:
         cls, columns: Sequence[tuple[FloatArray, FloatArray, float]], laws: int
     ) -> LawTable:
         """Return a table from columns, each (weights of either sign, copies, one scale)."""
-        weights, copies = np.zeros((len(columns), laws)), np.zeros((len(columns), laws))
+        weights, copies = np.zeros((2, len(columns), laws))
         for column, (weight, number, _) in enumerate(columns):
             weights[column], copies[column] = weight, number
         return cls.of_uniform(weights.T, copies.T, np.array([scale for _, _, scale in columns]))
@@ -149,8 +153,7 @@ class LawTable:
     def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return rows that together hold every distinct law, and for each law its position among those rows.
 
-        Many bins have equal laws. Rows with equal entries in equal order are merged; other equal laws may
-        remain.
+        Only rows with equal entries in equal order are merged, so a few equal laws may remain.
         """
         every = np.arange(len(self))
         if len(self) < 2 or not self.weights.shape[1]:
@@ -184,7 +187,7 @@ class LawTable:
         return np.asarray(np.sqrt((self.copies * self.weights**2 * self.variances).sum(axis=1)))
 
     def decay(self, theta: FloatArray) -> FloatArray:
-        """Return minus the logarithm of the characteristic functions at theta, (laws, points)."""
+        """Return minus the logarithm of the characteristic functions. Args: theta, (laws, points)."""
         return self.sums(0.5 * theta, theta.shape[1], _log_of_sines)
 
     def sums(
@@ -197,9 +200,9 @@ class LawTable:
 
         Args: at, (laws, any), the arguments of log_of; log_of takes weights and variances of shape
             (laws, groups, 1) and arguments of shape (laws, 1, any), and returns (laws, groups, points).
-        Cost: works on blocks of laws, so that intermediate arrays stay in cache.
         """
         total, groups = np.zeros((len(self), points)), self.weights.shape[1]
+        # Blocks of laws, or of groups of a single law, keep the intermediate arrays in cache.
         laws = max(1, _CELLS // max(1, points * groups))
         width = max(1, _CELLS // max(1, points)) if laws == 1 else groups
         for first in range(0, len(self), laws):
@@ -214,10 +217,7 @@ class LawTable:
         return total
 
     def columns(self, points: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-        """Yield (weights, copies, variances) of successive blocks of columns, each (laws, groups, 1).
-
-        Few laws: all groups in one block. Many laws: one group per block, so that arrays stay in cache.
-        """
+        """Yield weights, copies and variances, (laws, groups, 1), of blocks of columns that fit in cache."""
         step = max(1, _CELLS // max(1, len(self) * points))
         for start in range(0, self.weights.shape[1], step):
             part = (slice(None), slice(start, start + step), np.newaxis)
@@ -228,17 +228,17 @@ class LawTable:
         return np.asarray(np.exp((self.copies * np.log(np.tanh(0.5 / self.scales))).sum(axis=1)))
 
     def lattice_units(self) -> FloatArray:
-        """Return, for each law, a unit of which the sum is always a multiple, or 0 if there is none.
+        """Return a unit of which each law's error is always a multiple, or 0 if none is known.
 
-        The unit is the least weight, if all weights are multiples of it. With several different multiples,
-        the unit is used only while the lattice is small.
+        The unit is the least weight, if all weights are multiples of it. If they are different multiples, the
+        unit counts only while the lattice is small.
         """
         present = (self.copies > 0) & (self.variances > 0)
         least = np.where(present, self.weights, np.inf).min(axis=1, initial=np.inf)
         units = np.where(np.isfinite(least), least, 1.0)
         multiples = np.where(present, self.weights / units[:, np.newaxis], 1.0)
         whole = (multiples == np.rint(multiples)).all(axis=1)
-        small = (multiples == 1.0).all(axis=1) | (self.deviations() <= LARGEST_MIXED_LATTICE * units)
+        small = (multiples == 1.0).all(axis=1) | (self.deviations() <= _LARGEST_MIXED_LATTICE * units)
         return np.where(whole & small, units, 0.0)
 
 

@@ -18,7 +18,7 @@ from dphist.planning.tree import checked_horizon, plan_tree, planning_rate
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.design import Release, TreeDesign
-from dphist.tree.published_error import published_prefix_variances
+from dphist.tree.published_laws import published_prefix_variances
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
 

@@ -15,7 +15,7 @@ from dphist.planning.tree import LEAST_SHARE, balanced_branching, plan_tree, pla
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.design import Release, TreeDesign
-from dphist.tree.published_error import published_prefix_variances
+from dphist.tree.published_laws import published_prefix_variances
 
 # Share of epsilon for levels above the planned ones, since a stream may outlive its plan.
 RESERVE = Fraction(1, 100)

@@ -1,12 +1,12 @@
 """Answers over keys and values: counts with their exact law, CDFs with a band, quantiles from the band.
 
-A ``RangeSum`` is already estimated over time. The rest is linear with fixed weights: first over the keys,
-which combines the keys and their total within one value level, then over the value, which combines levels.
+A ``RangeSum`` is already estimated over time. What remains is linear with fixed weights: first over the keys
+and their total, within each value level, then over the value levels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,20 +16,20 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.consistency.trellis import consistent_cdf
 from dphist.laws.law import WeightedNoise
 from dphist.product.axis import ValueAxis
-from dphist.product.band import sup_error
-from dphist.product.columns import key_weights
+from dphist.product.band import cumulative_stderr, sup_error
+from dphist.product.columns import key_weights, weight_groups
 from dphist.product.forest import GroupSum, RangeSum
 from dphist.tree.estimate import Estimate
 
-FLOATING_ERROR = 1e-10
+_FLOATING_ERROR = 1e-10
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Estimates of the value axis' nodes, for one key or for all keys together, over one range of time.
+    """Estimates of the value axis' nodes, for one key or for several together, over one range of time.
 
-    Args: axis; levels, unbiased node values, (nodes,) per level; laws, per level the law of each node's
-        error, all independent; rounding, in counts, per level.
+    Args: axis; per level of the axis: levels, the unbiased values of its nodes, (nodes,); laws, the law of
+        each node's error, all independent; rounding, a bound in counts on each node's rounding error.
     """
 
     axis: ValueAxis
@@ -46,15 +46,12 @@ class Histogram:
         """
         keys, axis = total.design.keys, total.design.values
         of_total, of_keys = key_weights(keys, key)
-        levels, laws, rounding = [], [], []
-        for number in range(axis.shape.height):
-            measured = total.groups[number] if keys.total_share else None
-            apart = total.groups[number + (axis.shape.height if keys.total_share else 0)]
-            taken = _taken(measured, of_total, apart, of_keys)
-            levels.append(taken.values[0])
-            laws.append(taken.law)
-            rounding.append(taken.rounding)
-        return cls(axis, tuple(levels), tuple(laws), tuple(rounding))
+        height = axis.shape.height
+        totals = total.groups[:height] if keys.total_share else [None] * height
+        pairs = zip(totals, total.groups[-height:], strict=True)
+        taken = [_taken(measured, of_total, apart, of_keys) for measured, apart in pairs]
+        levels, laws = tuple(one.values[0] for one in taken), tuple(one.law for one in taken)
+        return cls(axis, levels, laws, tuple(one.rounding for one in taken))
 
     @cached_property
     def buckets(self) -> FloatArray:
@@ -64,10 +61,7 @@ class Histogram:
     @cached_property
     def cumulative_stderr(self) -> FloatArray:
         """The standard error of every unbiased cumulative count, shape (buckets,)."""
-        variances = np.zeros(self.axis.buckets)
-        for weights, law in zip(self.axis.prefix_weights, self.laws, strict=True):
-            variances += law.variance * (weights**2).sum(axis=1)
-        return np.sqrt(variances)
+        return cumulative_stderr(self.axis, self.laws)
 
     def estimated(self) -> Int64Array:
         """Return the closest cumulative counts that are whole, never fall and are never negative; biased."""
@@ -86,7 +80,11 @@ class Histogram:
         weights = [
             level[stop - 1] - (level[start - 1] if start else 0.0) for level in self.axis.prefix_weights
         ]
-        law = WeightedNoise.of(_weighted(weights, self.laws))
+        law = WeightedNoise.weighted(
+            (weight, copies, law)
+            for level, law in zip(weights, self.laws, strict=True)
+            for weight, copies in weight_groups(level)
+        )
         rounding = sum(
             float(np.abs(level).sum()) * bound for level, bound in zip(weights, self.rounding, strict=True)
         )
@@ -97,16 +95,12 @@ class Histogram:
 
         Guarantee: the band holds all cumulative counts at once with at least this confidence, except for the
             one chance in a million of ``band.sup_error``.
-        Raises: ValueError for a confidence outside (0, 0.999].
-        Cost: about 0.2 s for 256 buckets on the first call for a law.
+        Raises, Cost: as ``band.sup_error``.
         """
-        slack = np.zeros(self.axis.buckets)
-        for weights, bound in zip(self.axis.prefix_weights, self.rounding, strict=True):
-            slack += bound * np.abs(weights).sum(axis=1)
-        stderr = self.cumulative_stderr
+        slack, stderr = self.axis.prefix_bounds(self.rounding), self.cumulative_stderr
         values = self.buckets.cumsum()
         # A sum of doubles may come out slightly below a count that is known exactly.
-        slack += FLOATING_ERROR * (1.0 + np.abs(values).max())
+        slack += _FLOATING_ERROR * (1.0 + np.abs(values).max())
         reach = sup_error(self.axis, self.laws, confidence) * stderr + slack
         return Cdf(values, stderr, reach, confidence)
 
@@ -115,8 +109,8 @@ class Histogram:
 class Cdf:
     """Cumulative counts: entry t counts the events in buckets 0..t, the last one all events.
 
-    Args: values, unbiased, shape (buckets,); stderr of each; reach, half the width of a band that holds all
-        of them at once; confidence.
+    Args: values, unbiased, with the stderr of each; reach, half the width of a band that holds all of them at
+        once with this confidence; each of shape (buckets,).
     """
 
     values: FloatArray
@@ -135,10 +129,7 @@ class Cdf:
         return np.maximum(np.minimum.accumulate((self.values + self.reach)[::-1])[::-1], 0.0)
 
     def consistent(self) -> Int64Array:
-        """Return the closest cumulative counts that are whole, never fall and are never negative.
-
-        Biased post-processing; the total is the estimated one, rounded.
-        """
+        """Return the closest cumulative counts that are whole, never fall and are never negative; biased."""
         return consistent_cdf(self.values, max(0, round(float(self.values[-1]))))
 
     def quantile(self, q: float) -> Quantile:
@@ -171,7 +162,7 @@ class Quantile:
 
 
 def _taken(total: GroupSum | None, of_total: float, keys: GroupSum, of_keys: FloatArray) -> GroupSum:
-    """Return, per node, a weighted sum of keys and of their total: values (1, nodes)."""
+    """Return the weighted sum of keys and of their total, node by node: values (1, nodes)."""
     values = of_keys[np.newaxis] @ keys.values
     found, copies = np.unique(np.abs(of_keys), return_counts=True)
     parts = [(float(w), int(n), keys.law) for w, n in zip(found, copies, strict=True)]
@@ -180,20 +171,4 @@ def _taken(total: GroupSum | None, of_total: float, keys: GroupSum, of_keys: Flo
         values = values + of_total * total.values
         parts.append((of_total, 1, total.law))
         rounding += of_total * total.rounding
-    return GroupSum(values, _repeated(*parts), rounding)
-
-
-def _repeated(*parts: tuple[float, int, WeightedNoise]) -> WeightedNoise:
-    return WeightedNoise.of(
-        (w * weight, n * copies, s) for weight, copies, law in parts for w, n, s in law.groups
-    )
-
-
-def _weighted(
-    weights: list[FloatArray], laws: tuple[WeightedNoise, ...]
-) -> Iterator[tuple[float, int, float]]:
-    """Yield the noise groups of a weighted sum of nodes; nodes of equal weight form one group."""
-    for level, law in zip(weights, laws, strict=True):
-        found, copies = np.unique(np.abs(level).round(12), return_counts=True)
-        for weight, nodes in zip(found.tolist(), copies.tolist(), strict=True):
-            yield from ((weight * w, nodes * n, s) for w, n, s in law.groups)
+    return GroupSum(values, WeightedNoise.weighted(parts), rounding)

@@ -93,6 +93,11 @@ class ValueAxis:
         weights = self.least_squares(levels).cumsum(axis=0)
         return tuple(weights[:, start:stop] for start, stop in pairwise(edges))
 
+    def prefix_bounds(self, bounds: Sequence[float]) -> FloatArray:
+        """Return a bound on each cumulative count's error, (buckets,). Args: bounds, of a node, per level."""
+        pairs = zip(self.prefix_weights, bounds, strict=True)
+        return np.asarray(sum(bound * np.abs(weights).sum(axis=1) for weights, bound in pairs))
+
     @cached_property
     def _from_below(self) -> tuple[list[FloatArray], list[FloatArray]]:
         """Return, root side first, inner nodes' gains, and every level's variances from below."""

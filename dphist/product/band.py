@@ -1,13 +1,13 @@
 """The width of a simultaneous band: a quantile of the largest error among all cumulative counts.
 
-The noise law is public and does not depend on data, so the largest standardised error over all thresholds can
-be sampled without limit. The answer is an order statistic of seeded draws. Its rank is so high that, for any
-law, it is at least the true quantile except with one chance in a million (Clopper and Pearson: the number of
-draws below the true p-quantile is binomial).
+The law of the noise is public and does not depend on the data, so the largest standardised error over all
+thresholds can be sampled without limit. The answer is an order statistic of seeded draws. Its rank is so high
+that it is below the true quantile with at most one chance in a million, for any law (Clopper and Pearson: the
+number of draws below the true p-quantile is binomial).
 
-Draws come from a table of each node's law: its characteristic function is known in closed form, a bounded
-dither makes it smooth, and a discrete Fourier transform turns it into a distribution function. The effect of
-dither and table cells on an error is bounded, and the bound is added to the width.
+Draws come from a table of each node's law. Its characteristic function is known in closed form, a bounded
+dither makes it smooth, and a discrete Fourier transform turns it into a distribution function. The width
+includes a bound on the effect of dither and table cells.
 """
 
 from __future__ import annotations
@@ -41,6 +41,14 @@ _TAIL = 1e-13
 _WINDOW = 20.0
 
 
+def cumulative_stderr(axis: ValueAxis, laws: tuple[WeightedNoise, ...]) -> FloatArray:
+    """Return the standard error of every unbiased cumulative count, (buckets,). Args: as ``sup_error``."""
+    pairs = zip(axis.prefix_weights, laws, strict=True)
+    variances = sum(law.variance * (weights**2).sum(axis=1) for weights, law in pairs)
+    return np.asarray(np.sqrt(variances))
+
+
+@lru_cache(maxsize=1024)
 def sup_error(axis: ValueAxis, laws: tuple[WeightedNoise, ...], confidence: float) -> float:
     """Return z with P(every |error of a cumulative count| <= z * its standard error) >= confidence.
 
@@ -53,23 +61,11 @@ def sup_error(axis: ValueAxis, laws: tuple[WeightedNoise, ...], confidence: floa
     """
     if not 0.0 < confidence <= LARGEST_CONFIDENCE:
         raise ValueError(f"confidence: {confidence!r} is outside (0, {LARGEST_CONFIDENCE}]")
-    return _sup_error(axis, laws, confidence)
-
-
-@lru_cache(maxsize=1024)
-def _sup_error(axis: ValueAxis, laws: tuple[WeightedNoise, ...], confidence: float) -> float:
-    variances = sum(
-        law.variance * (weights**2).sum(axis=1)
-        for weights, law in zip(axis.prefix_weights, laws, strict=True)
-    )
-    stderr = np.sqrt(np.asarray(variances))
+    stderr = cumulative_stderr(axis, laws)
     if not stderr.all():
         return 0.0  # no noise (a huge epsilon): either all nodes have noise, or none has
     tables = [NodeTable.of(law) for law in laws]
-    moved = sum(
-        table.slack * np.abs(weights).sum(axis=1)
-        for weights, table in zip(axis.prefix_weights, tables, strict=True)
-    )
+    moved = axis.prefix_bounds([table.slack for table in tables])
     draws = draws_needed(sum(axis.node_counts), confidence)
     generator = SeededNoise(_SEED).generator
     worst = []
@@ -95,8 +91,7 @@ def draws_needed(nodes: int, confidence: float) -> int:
 def order_statistic(draws: int, confidence: float) -> int:
     """Return the rank of the draw that is below the quantile with a chance of at most ``MISS``.
 
-    The r-th smallest draw is below the quantile only if at least r draws are. Each draw is below it with at
-    most this probability.
+    The r-th smallest draw is below the quantile only if at least r draws are below it.
 
     >>> order_statistic(8192, 0.95)
     7874
@@ -111,9 +106,9 @@ def order_statistic(draws: int, confidence: float) -> int:
 class NodeTable:
     """The dithered law of a node's error as a table: ``values`` at cumulative ``probabilities``, both rising.
 
-    ``even``: values at even steps of probability, for speed. ``coarse``: the steps too wide for that look-up,
-    in the tails and between lattice values. ``slack`` bounds the distance of a draw from one of the exact
-    law.
+    Args: even, the values at even steps of probability, for speed; coarse, the steps that are too wide for
+        this look-up, in the tails and between lattice values; slack, a bound on the distance between a draw
+        and a draw of the exact law.
     """
 
     values: FloatArray

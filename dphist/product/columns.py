@@ -18,16 +18,14 @@ from dphist.product.design import ProductDesign
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
-from dphist.tree.published_error import published_rounding
-from dphist.tree.published_laws import published_laws
+from dphist.tree.published_laws import published_laws, published_rounding
 
 
 class ColumnSum:
     """The best estimate of a weighted sum of buckets, for one key, several keys or all together (None).
 
-    Args: design; key, its index in the list, or several indices; buckets, the weight of each bucket, shape
-        (buckets,), by default 1, which counts events.
-    Raises: ValueError for a key that is not on the list, or a key named twice.
+    Args, Raises: design; key as in ``key_weights``; buckets, the weight of each bucket, shape (buckets,), by
+        default 1, which counts events.
     """
 
     def __init__(
@@ -57,17 +55,15 @@ class ColumnSum:
 
     @cached_property
     def _repeated(self) -> list[list[tuple[float, int]]]:
-        """The number of columns of each weight, per group."""
-        found = (np.unique(np.abs(part).round(12), return_counts=True) for part in self.parts)
-        return [list(zip(weights.tolist(), copies.tolist(), strict=True)) for weights, copies in found]
+        """The weights of each group's columns, and the number of columns of each weight."""
+        return [weight_groups(part) for part in self.parts]
 
     def law(self, laws: Sequence[WeightedNoise]) -> WeightedNoise:
         """Return the law of the sum's error. Args: laws, per group the law of one column's error."""
-        return WeightedNoise.of(
-            (weight * w, copies * n, s)
+        return WeightedNoise.weighted(
+            (weight, copies, law)
             for repeated, law in zip(self._repeated, laws, strict=True)
             for weight, copies in repeated
-            for w, n, s in law.groups
         )
 
     def rounding(self, bounds: Sequence[float]) -> float:
@@ -84,9 +80,9 @@ class ColumnSum:
 
     def of_range(self, total: RangeSum) -> Estimate:
         """Return the sum over a range of time, with the exact law of its error."""
-        value = self.value_of(total)
         law = self.law([group.law for group in total.groups])
-        return Estimate(value, law.variance, law, self.rounding([group.rounding for group in total.groups]))
+        rounding = self.rounding([group.rounding for group in total.groups])
+        return Estimate(self.value_of(total), law.variance, law, rounding)
 
     def live_error(self, bins: int) -> Estimate:
         """Return the error of the running count first published after ``bins`` bins, as an estimate of 0."""
@@ -134,13 +130,15 @@ class ColumnSum:
 
     def of_nodes(self, level: int, nodes: int) -> Estimate:
         """Return the error of a sum of ``nodes`` nodes of a level, from their own values alone."""
-        law = self.law(
-            [
-                WeightedNoise.of([(1.0, nodes, float(group.design.scales[level - 1]))])
-                for group in self.design.groups
-            ]
-        )
+        scales = (float(group.design.scales[level - 1]) for group in self.design.groups)
+        law = self.law([WeightedNoise.of([(1.0, nodes, scale)]) for scale in scales])
         return Estimate(0.0, law.variance, law)
+
+
+def weight_groups(weights: FloatArray) -> list[tuple[float, int]]:
+    """Return each different weight and its number of copies; signs and rounding of doubles do not count."""
+    found, copies = np.unique(np.abs(weights).round(12), return_counts=True)
+    return list(zip(found.tolist(), copies.tolist(), strict=True))
 
 
 def key_weights(keys: KeyAxis, key: int | Sequence[int] | None) -> tuple[float, FloatArray]:

@@ -90,8 +90,7 @@ class ProductDesign:
     @property
     def columns(self) -> int:
         """The number of noisy counts of one node of the tree over time."""
-        last = self.groups[-1]
-        return last.first + last.width
+        return int(self.groups[-1].columns.stop)
 
     @cached_property
     def groups(self) -> tuple[ColumnGroup, ...]:
@@ -103,7 +102,7 @@ class ProductDesign:
         for total, keys, key_share in key_levels:
             axis = zip(self.values.node_counts, self.values.shares, strict=True)
             for level, (nodes, share) in enumerate(axis, start=1):
-                first = groups[-1].first + groups[-1].width if groups else 0
+                first = groups[-1].columns.stop if groups else 0
                 design = replace(self.time, epsilon=self.time.epsilon * key_share * share)
                 groups.append(ColumnGroup(total, level, keys, nodes, first, design))
         return tuple(groups)

@@ -29,17 +29,14 @@ class GroupSum:
 
 @dataclass(frozen=True)
 class RangeSum:
-    """All groups over a range of time; sums of disjoint epochs may be added."""
+    """All groups over a range of time."""
 
     design: ProductDesign
     groups: tuple[GroupSum, ...]
 
     @classmethod
     def joined(cls, parts: Iterable[RangeSum]) -> RangeSum:
-        """Add ranges whose noise is independent: those of different epochs.
-
-        Raises: ValueError without ranges, or for different axes.
-        """
+        """Return the sum of ranges of different epochs. Raises: ValueError for none, or different axes."""
         first, *rest = parts
         if any(
             (other.design.keys, other.design.values) != (first.design.keys, first.design.values)
@@ -54,7 +51,6 @@ class ProductForest:
     """The released nodes of one epoch of a causal product strategy.
 
     Guarantee: post-processing; estimates are unbiased and, within each group, of the least variance.
-    Args: design.
     Cost: 16 bytes per node and column, and 8 per bin and column.
     """
 
@@ -122,6 +118,6 @@ def _added(groups: tuple[GroupSum, ...]) -> GroupSum:
         return groups[0]
     return GroupSum(
         np.sum([group.values for group in groups], axis=0),
-        WeightedNoise.of(noise for group in groups for noise in group.law.groups),
+        WeightedNoise.joined(group.law for group in groups),
         sum(group.rounding for group in groups),
     )

@@ -20,7 +20,7 @@ from dphist.product.forest import GroupSum, RangeSum
 from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.published_error import published_law, published_rounding
+from dphist.tree.published_laws import published_law, published_rounding
 from dphist.tree.upward import LARGEST_COUNT, checked_counts
 from dphist.units import UNITS_PER_COUNT, VALUE_BITS
 

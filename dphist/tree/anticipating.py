@@ -1,7 +1,7 @@
 """The anticipating counter: running counts that already use the noise of incomplete nodes.
 
-The noise of a whole epoch is drawn before its first bin, independently of all data, and decoded once into the
-error of every running count to come. Publishing a bin is then an addition.
+The noise of a whole epoch is drawn before its first bin, independently of all data. The counter decodes it
+once into the error of every running count to come. Publishing a bin is then an addition.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from numpy.typing import ArrayLike
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import AnticipatingSnapshot, bins_noise, release_bins
-from dphist.tree.counter import TreeCounter
+from dphist.tree.counter import BinCounter, TreeCounter, check_snapshot
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
-from dphist.tree.published_error import published_law, published_rounding
-from dphist.tree.release import BinRelease, BinReleases
-from dphist.units import UNITS_PER_COUNT, VALUE_BITS
+from dphist.tree.published_laws import published_law, published_rounding
+from dphist.tree.release import BinReleases
+from dphist.units import VALUE_BITS
 
 __all__ = ["AnticipatingCounter", "AnticipatingSnapshot"]
 
 
-class AnticipatingCounter:
+class AnticipatingCounter(BinCounter):
     """Count closed bins; every push publishes the least-squares running count over the whole epoch's tree.
 
     Guarantee: all nodes and all published values of one epoch together are ``design.epsilon``-DP for
         neighbours as the design says, also when the stream reacts to published values: they are functions of
         one noisy tree R x + Z (``decoder.py``), and Z was drawn before the epoch. A published value depends
         on bins up to its own and is never revised. Nodes cut off by the horizon are never published.
-    Args: an anticipating design; noise, a source to draw from or the epoch's
-        noise as ``draw_epoch_noise`` returned it; width in cells.
+    Args: an anticipating design; noise, a source to draw from or the epoch's noise as ``draw_epoch_noise``
+        returned it; width in cells.
     Raises: ValueError for a causal design or noise of another shape.
-    Cost: construction draws and decodes the noise of all nodes; a push costs O(width) on average. Memory: 24
-        bytes per bin and cell, about.
+    Cost: construction draws and decodes the noise of all nodes; a push costs O(width) on average. Memory:
+        about 24 bytes per bin and cell.
     Source: Hay et al. (2010) for least squares; Andersson et al. (2024) for the noise of incomplete nodes.
 
     >>> from dphist import SeededNoise, plan_tree
@@ -48,12 +48,9 @@ class AnticipatingCounter:
     """
 
     def __init__(self, design: TreeDesign, noise: NoiseSource | EpochNoise, width: int = 1) -> None:
-        if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-            raise ValueError(f"width: {width!r} is not a whole number of at least 1 cell")
+        super().__init__(design, width)
         if not design.anticipates:
             raise ValueError(f"release: this counter is anticipating; {design.release!r} needs TreeCounter")
-        self.design = design
-        self.width = width
         self._noise = noise if isinstance(noise, tuple) else draw_epoch_noise(design, noise, width)
         self._errors = decode_noise(design, self._noise)
         if self._errors.shape[1] != width:
@@ -62,31 +59,13 @@ class AnticipatingCounter:
         self._published = np.zeros((design.horizon + 1, width), np.int64)
         self._known_from = 0
 
-    def __repr__(self) -> str:
-        return f"<AnticipatingCounter branching={self.design.branching} width={self.width} bin={self.bin}>"
-
     @property
     def bin(self) -> int:
         """The number of bins pushed so far: the index of the next one."""
         return self._state.bin
 
-    def push(self, counts: ArrayLike) -> BinRelease:
-        """Close the next bin: publish its running count and the nodes that it completes.
-
-        Guarantee: see the class. If anything fails, nothing was published and the counter is unchanged.
-        Args: counts of the bin, an integer or shape (width,), none negative.
-        Raises: ValueError beyond the horizon or for counts of a wrong kind; the message never shows a count.
-        """
-        row = np.asarray(counts)
-        return self.push_many(np.atleast_1d(row)[np.newaxis]).bin(0)
-
     def push_many(self, counts: ArrayLike) -> BinReleases:
-        """Close many bins at once: the same releases as pushing them one by one, in columns.
-
-        Args: counts of shape (bins, width), integers, none negative.
-        Raises: ValueError as ``push``.
-        Cost: O(bins * width).
-        """
+        """Close many bins and publish the running count after each: see ``BinCounter.push_many``."""
         rows = np.asarray(counts)
         stop = self.bin + (len(rows) if rows.ndim else 0)
         noise = bins_noise(self.design, self._noise, self._errors, self.bin, stop)
@@ -100,10 +79,7 @@ class AnticipatingCounter:
         return self.range(0, self.bin)
 
     def prefix(self, t: int) -> Estimate:
-        """Return the published count of bins [0, t).
-
-        Raises: ValueError under the same conditions as the method ``range``.
-        """
+        """Return the published count of bins [0, t). Raises: as ``range``."""
         return self.range(0, t)
 
     def range(self, a: int, b: int) -> Estimate:
@@ -118,14 +94,13 @@ class AnticipatingCounter:
             raise ValueError(f"range [{a}, {b}): closed bins are [0, {self.bin})")
         if any(0 < edge < self._known_from for edge in (a, b)):
             raise ValueError(f"range [{a}, {b}): values before {self._known_from} are in the released rows")
-        counts = (self._published[b] - self._published[a]) / UNITS_PER_COUNT
-        law = published_law(self.design, a, b)
-        rounding = published_rounding(self.design, a)
-        value = float(counts[0]) if self.width == 1 else counts
-        return Estimate(value, law.variance, law, rounding if a < b else 0.0)
+        rounding = published_rounding(self.design, a) if a < b else 0.0
+        return Estimate.of_units(
+            self._published[b] - self._published[a], published_law(self.design, a, b), rounding
+        )
 
     def snapshot(self) -> AnticipatingSnapshot:
-        """Return a copy of the state, SECRET; the epoch's noise is kept apart, as it never changes."""
+        """Return a copy of the state, without the epoch's noise, which never changes. SECRET."""
         return deepcopy(self._state)
 
     @classmethod
@@ -134,16 +109,11 @@ class AnticipatingCounter:
     ) -> AnticipatingCounter:
         """Continue from a snapshot and the same epoch's noise, as if nothing had happened between.
 
-        Answers about ranges need values published from here on: earlier ones are in the released rows.
+        The counter answers ranges of values published from here on; earlier values are in the released rows.
         Raises: ValueError where snapshot, noise and design do not fit together.
         """
         rows = snapshot.accumulators.shape
-        if len(rows) != 2 or rows[0] != design.shape.height or snapshot.total.shape != rows[1:]:
-            raise ValueError(
-                f"counter snapshot: rows {rows} do not fit a tree of height {design.shape.height}"
-            )
-        if not 0 <= snapshot.bin <= design.horizon:
-            raise ValueError(f"counter snapshot: bin {snapshot.bin} is outside the horizon {design.horizon}")
+        check_snapshot(design, snapshot.bin, snapshot.accumulators, snapshot.total.shape == rows[1:])
         counter = cls(design, tuple(noise), rows[1])
         counter._state, counter._known_from = deepcopy(snapshot), snapshot.bin
         if snapshot.bin:

@@ -34,7 +34,7 @@ class AnticipatingSnapshot(Snapshot):
     first_version = FirstVersion(
         b"dpAC\x01\0",
         "<HQQ",
-        lambda _, height, width, bin: {"bin": bin, "accumulators": [height, width], "total": [width]},
+        lambda _, rows, width, bin: {"bin": bin, "accumulators": [rows, width], "total": [width]},
     )
 
     @classmethod

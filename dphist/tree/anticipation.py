@@ -19,31 +19,20 @@ from dphist.tree.shape import TreeShape
 
 
 class _Pool(NamedTuple):
-    """Sums over the children of a level's nodes: inputs (parents, k), sums (parents,)."""
+    """Sums over the children of each node of a level, shape (nodes,).
 
-    bins: FloatArray
-    variances: FloatArray
-    first_moments: FloatArray
-    second_moments: FloatArray
-    before: FloatArray
+    ``total``: of the children's variances. ``first``, ``second``: of C + x alpha and of its square, over the
+    node's bins. ``spread``: of C + x alpha^2. The letters are those of ``prefix_error.py``.
+    """
+
     total: FloatArray
     first: FloatArray
     second: FloatArray
     spread: FloatArray
 
-    @property
-    def divisor(self) -> FloatArray:
-        """The sum of the children's variances, or 1 where none of them has noise."""
-        return np.where(self.total > 0, self.total, 1.0)
-
-    @property
-    def residual(self) -> FloatArray:
-        """The error, summed over a node's bins, that remains when the node itself is known."""
-        return self.spread - self.second / self.divisor
-
 
 def _pool(bins: FloatArray, variances: FloatArray, first: FloatArray, second: FloatArray) -> _Pool:
-    """Return sums over children; all arguments have shape (parents, k) and are zero where no child exists.
+    """Return sums over children; all arguments have shape (nodes, k) and are zero where no child exists.
 
     Args: bins under each child, its variance from below, and the sums of alpha and alpha^2 over its bins.
     """
@@ -51,11 +40,6 @@ def _pool(bins: FloatArray, variances: FloatArray, first: FloatArray, second: Fl
     np.cumsum(variances[:, :-1], axis=1, out=before[:, 1:])
     weighted = variances * first
     return _Pool(
-        bins,
-        variances,
-        first,
-        second,
-        before,
         variances.sum(axis=1),
         (bins * before + weighted).sum(axis=1),
         (before * (bins * before + 2.0 * weighted) + variances**2 * second).sum(axis=1),
@@ -108,17 +92,12 @@ def level_uniform_error(shape: TreeShape, horizon: int, variances: Sequence[floa
         children[:, 1, :whole] = nodes[:, :1]
         if partial:
             children[:, 1, whole] = nodes[:, 1]
-        seen = _pool(*children)
-        error += float(np.array([complete, rest > 0]) @ seen.residual)
-        passed = share_of_children(np.full(2, variances[level - 1]), seen.total)
-        nodes = np.stack(
-            [
-                children[0].sum(axis=1),
-                seen.total * passed,
-                seen.first / seen.divisor,
-                seen.second / seen.divisor**2,
-            ]
-        )
+        total, first, second, spread = _pool(*children)
+        divisor = np.where(total > 0, total, 1.0)  # 0 if no child has noise
+        # What remains of the error, summed over a node's bins, when the node itself is known.
+        error += float(np.array([complete, rest > 0]) @ (spread - second / divisor))
+        passed = share_of_children(np.full(2, variances[level - 1]), total)
+        nodes = np.stack([children[0].sum(axis=1), total * passed, first / divisor, second / divisor**2])
     whole, partial = divmod(horizon, shape.widths[1])
     top = np.repeat(nodes, [whole, 1 if partial else 0], axis=1)[:, np.newaxis]
     return error + float(_pool(*top).spread[0])

@@ -1,11 +1,8 @@
-"""The causal counter: turns exact counts of closed bins into noisy nodes, each released once.
-
-``TreeCounter`` holds exact counts between two calls. It draws each node's noise when the node completes,
-returns the noisy node from that same call, and forgets its exact count.
-"""
+"""The causal counter: turns exact counts of closed bins into noisy nodes, each released once."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,20 +34,61 @@ class CounterSnapshot(Snapshot):
     first_version = FirstVersion(
         b"dpTC\x01\0",
         "<HQQ",
-        lambda _, height, width, bin: {
-            "bin": bin,
-            "accumulators": [height, width],
-            "open_sums": [height, width],
-        },
+        lambda _, rows, width, bin: {"bin": bin, "accumulators": [rows, width], "open_sums": [rows, width]},
     )
 
 
-class TreeCounter:
+def check_snapshot(design: TreeDesign, bin: int, accumulators: Int64Array, others_fit: bool) -> None:
+    """Check that a snapshot belongs to a counter of a design. Raises: ValueError if it does not."""
+    rows = accumulators.shape
+    if len(rows) != 2 or rows[0] != design.shape.height or not others_fit:
+        raise ValueError(f"counter snapshot: rows {rows} do not fit a tree of height {design.shape.height}")
+    if not 0 <= bin <= design.horizon:
+        raise ValueError(f"counter snapshot: bin {bin} is outside the horizon {design.horizon}")
+
+
+class BinCounter(ABC):
+    """Counts the closed bins of an epoch. Args: design; width in cells."""
+
+    def __init__(self, design: TreeDesign, width: int) -> None:
+        if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+            raise ValueError(f"width: {width!r} is not a whole number of at least 1 cell")
+        self.design = design
+        self.width = width
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} branching={self.design.branching} width={self.width} bin={self.bin}>"
+
+    @property
+    @abstractmethod
+    def bin(self) -> int:
+        """The number of bins pushed so far: the index of the next one."""
+
+    def push(self, counts: ArrayLike) -> BinRelease:
+        """Close the next bin and release what it completes.
+
+        Args: counts of the bin, an integer or shape (width,), none negative.
+        Guarantee, Raises: as ``push_many``.
+        """
+        return self.push_many(np.atleast_1d(np.asarray(counts))[np.newaxis]).bin(0)
+
+    @abstractmethod
+    def push_many(self, counts: ArrayLike) -> BinReleases:
+        """Close many bins at once: the same releases as pushing them one by one, in columns.
+
+        Guarantee: see the class. If anything fails, nothing was released and the counter is unchanged.
+        Args: counts of shape (bins, width), integers, none negative.
+        Raises: ValueError beyond the horizon or for counts of a wrong kind; the message never shows a count.
+        Cost: O(bins * width) arithmetic.
+        """
+
+
+class TreeCounter(BinCounter):
     """Counts closed bins under continual observation: every push releases the nodes that it completes.
 
     Guarantee: the nodes of one epoch together are ``design.epsilon``-DP for neighbours as the design says,
-        also when the stream reacts to released values. Everything else a method returns is computed from
-        released nodes; exact counts leave only in ``snapshot()`` and never appear in text.
+        also when the stream reacts to released values. Each node's noise is drawn when the node completes.
+        All estimates come from released nodes; exact counts leave only in ``snapshot()``, never in a text.
     Args: design, causal; noise source; width in cells (1 for a running count); history=False keeps no
         released nodes: ``prefix`` and ``range`` then raise ValueError, ``live`` still works.
     Cost: a push draws noise for 1 + 1/k + 1/k^2 + ... nodes on average; memory O(height * width), plus the
@@ -66,45 +104,21 @@ class TreeCounter:
     """
 
     def __init__(self, design: TreeDesign, noise: NoiseSource, width: int = 1, history: bool = True) -> None:
-        if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-            raise ValueError(f"width: {width!r} is not a whole number of at least 1 cell")
+        super().__init__(design, width)
         if design.anticipates:
             raise ValueError(f"release: TreeCounter is causal; {design.release!r} needs another decoder")
-        self.design = design
-        self.width = width
         self._noise = noise
         self._accumulators = np.zeros((design.shape.height, width), np.int64)
         self._upward = UpwardPass(design, width)
         self._forest = ReleasedForest(design, width) if history else None
-
-    def __repr__(self) -> str:
-        return f"<TreeCounter branching={self.design.branching} width={self.width} bin={self.bin}>"
 
     @property
     def bin(self) -> int:
         """The number of bins pushed so far: the index of the next one."""
         return self._upward.bins
 
-    def push(self, counts: ArrayLike) -> BinRelease:
-        """Close the next bin and release the nodes that it completes, each exactly once.
-
-        Guarantee: see the class. If anything fails, nothing was released and the counter is unchanged.
-        Args: counts of the bin, an integer or shape (width,), none negative.
-        Raises: ValueError beyond the horizon or for counts of a wrong kind; the message never shows a count.
-        Cost: O(height * width) at worst, O(width) on average.
-        """
-        row = np.asarray(counts)
-        if row.ndim == 0:
-            row = row.reshape(1)
-        return self.push_many(row[np.newaxis]).bin(0)
-
     def push_many(self, counts: ArrayLike) -> BinReleases:
-        """Close many bins at once: the same releases as pushing them one by one, in columns.
-
-        Args: counts of shape (bins, width), integers, none negative.
-        Raises: ValueError as ``push``.
-        Cost: one call of the noise source per level; O(bins * width) arithmetic.
-        """
+        """Close many bins: see ``BinCounter.push_many``. Cost: one call of the noise source per level."""
         first_bin, shape = self.bin, self.design.shape
         leaves = checked_counts(counts, self.width, first_bin, self.design.horizon)
         exact, accumulators = exact_nodes(shape, self._accumulators, leaves, first_bin)
@@ -162,24 +176,14 @@ class TreeCounter:
             None to go on without.
         Raises: ValueError where snapshot, design and history do not fit together.
         """
-        rows = snapshot.accumulators.shape
-        if rows != snapshot.open_sums.shape or len(rows) != 2 or rows[0] != design.shape.height:
-            raise ValueError(
-                f"counter snapshot: rows {rows} do not fit a tree of height {design.shape.height}"
-            )
-        if not 0 <= snapshot.bin <= design.horizon:
-            raise ValueError(f"counter snapshot: bin {snapshot.bin} is outside the horizon {design.horizon}")
-        if history is not None and (history.design, history.width, history.bins) != (
-            design,
-            rows[1],
-            snapshot.bin,
-        ):
-            raise ValueError(
-                f"history: it holds {history.bins} bins of its design, the snapshot {snapshot.bin}"
-            )
-        counter = cls(design, noise, rows[1], history=False)
-        counter._accumulators = snapshot.accumulators.astype(np.int64)
-        counter._upward = UpwardPass(design, rows[1], snapshot.bin, snapshot.open_sums)
+        accumulators, open_sums, bin = snapshot.accumulators, snapshot.open_sums, snapshot.bin
+        check_snapshot(design, bin, accumulators, open_sums.shape == accumulators.shape)
+        width = accumulators.shape[1]
+        if history is not None and (history.design, history.width, history.bins) != (design, width, bin):
+            raise ValueError(f"history: it holds {history.bins} bins of its design, the snapshot {bin}")
+        counter = cls(design, noise, width, history=False)
+        counter._accumulators = accumulators.astype(np.int64)
+        counter._upward = UpwardPass(design, width, bin, open_sums)
         counter._forest = history
         return counter
 

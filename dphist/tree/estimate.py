@@ -1,9 +1,4 @@
-"""Answers from released nodes: running counts, ranges and whole series, each with its variance.
-
-``ReleasedForest`` is a reader's view of one epoch. It knows public nodes only, takes them in any order of
-levels, and keeps their estimates from below, so that one query costs O(height * branching) and a whole
-series O(bins).
-"""
+"""Answers from released nodes: running counts, ranges and whole series, each with its variance."""
 
 from __future__ import annotations
 
@@ -18,15 +13,18 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.interval import half_width, half_widths
 from dphist.laws.law import WeightedNoise
 from dphist.tree.design import TreeDesign
-from dphist.tree.forest_laws import forest_error, live_error
+from dphist.tree.forest_laws import (
+    Series,
+    checked_series,
+    forest_errors,
+    live_errors,
+    series_laws,
+    series_variance,
+)
 from dphist.tree.release import BinRelease, BinReleases
-from dphist.tree.series import Series, checked_series, series_laws, series_variance
-from dphist.tree.two_pass import from_above, least_squares
 from dphist.tree.upward import UpwardPass
 from dphist.tree.weights import range_weights, rounding_bounds
 from dphist.units import UNITS_PER_COUNT
-
-__all__ = ["Estimate", "Interval", "ReleasedForest", "Series", "least_squares", "live_estimate"]
 
 
 @dataclass(frozen=True)
@@ -43,15 +41,22 @@ class Interval:
 
 @dataclass(frozen=True)
 class Estimate:
-    """An unbiased answer: ``value`` (a float, or (width,) for wider streams) and the law of its error.
+    """An unbiased answer and the law of its error.
 
-    ``variance`` and ``law`` hold for each cell. ``rounding`` bounds the rounding error, in counts.
+    Args: value, in counts, a float, or (width,) if the stream has several cells; variance and law, of each
+        cell's error; rounding, a bound in counts on the rounding error.
     """
 
     value: float | FloatArray
     variance: float
     law: WeightedNoise = field(repr=False)
     rounding: float = 0.0
+
+    @classmethod
+    def of_units(cls, units: Int64Array | FloatArray, law: WeightedNoise, rounding: float) -> Estimate:
+        """Return the estimate of values (width,) in units of 2^-16. Args: rounding, in counts."""
+        counts = np.asarray(units / UNITS_PER_COUNT, dtype=np.float64)
+        return cls(float(counts[0]) if len(counts) == 1 else counts, law.variance, law, rounding)
 
     @property
     def stderr(self) -> float:
@@ -73,11 +78,11 @@ def live_estimate(design: TreeDesign, bins: int, units: Int64Array) -> Estimate:
 
     Guarantee: the best linear unbiased estimate of [0, bins) from the nodes complete at bin ``bins``.
     """
-    return _estimate(units, *live_error(design, bins))
+    return Estimate.of_units(units, *live_errors(design, np.array([bins])).error(0))
 
 
 class ReleasedForest:
-    """The released nodes of one epoch, and the best linear unbiased estimates from them.
+    """A reader's view of one epoch: its released nodes, and the best linear unbiased estimates from them.
 
     Guarantee: post-processing; estimates are unbiased and of the least variance among all linear ones from
         complete nodes, up to ``Estimate.rounding``.
@@ -122,20 +127,14 @@ class ReleasedForest:
         self._advance()
 
     def append(self, release: BinRelease) -> None:
-        """Append one bin's nodes.
-
-        Raises: ValueError for a bin that is not the next one.
-        """
+        """Append one bin's nodes. Raises: ValueError for a bin that is not the next one."""
         self._expect(release.bin)
         for node in release.nodes:
             self._nodes[node.level - 1].extend(node.values[np.newaxis])
         self._advance()
 
     def append_many(self, releases: BinReleases) -> None:
-        """Append consecutive bins' nodes.
-
-        Raises: ValueError for bins that are not the next ones.
-        """
+        """Append consecutive bins' nodes. Raises: ValueError for bins that are not the next ones."""
         self._expect(releases.first_bin)
         for rows, column in zip(self._nodes, releases.levels, strict=True):
             rows.extend(column.values)
@@ -162,28 +161,21 @@ class ReleasedForest:
         units = np.zeros(self.width)
         for level, first, count, weight in range_weights(self.design.shape, self.bins, a, b):
             units += weight * self._estimates[level - 1].view()[first : first + count].sum(axis=0)
-        return _estimate(units, *forest_error(self.design, self.bins, a, b))
+        errors = forest_errors(self.design, self.bins, np.array([a]), np.array([b]))
+        return Estimate.of_units(units, *errors.error(0))
 
     def live_prefix(self, t: int) -> Estimate:
         """Return the number of events in bins [0, t) as it was first published, when bin t - 1 closed.
 
         Raises: ValueError unless 0 <= t <= bins.
         """
-        return live_estimate(self.design, t, self.live_units(t))
-
-    def live_units(self, t: int) -> Int64Array:
-        """Return the row that was published when bin t - 1 closed: shape (width,), units of 2^-16."""
         if not 0 <= t <= self.bins:
             raise ValueError(f"prefix {t}: closed bins are [0, {self.bins})")
-        return self._live.view()[t - 1] if t else np.zeros(self.width, np.int64)
+        units = self._live.view()[t - 1] if t else np.zeros(self.width, np.int64)
+        return live_estimate(self.design, t, units)
 
     def series(self, kind: Series = "running") -> FloatArray:
-        """Return every point of a series, shape (bins, width), in counts.
-
-        ``running`` is the best current estimate of [0, t), ``live`` the one first published, for t = 1..bins;
-        ``bin`` is the best current estimate of every single bin.
-        Cost: O(bins * width), in numpy.
-        """
+        """Return every point of a series, shape (bins, width), in counts. Cost: O(bins * width)."""
         if checked_series(kind) == "live":
             return self._live.view() / UNITS_PER_COUNT
         bins, shape = self.bins, self.design.shape
@@ -193,7 +185,7 @@ class ReleasedForest:
             )
             for level, rows in zip(shape.levels, self._estimates, strict=True)
         ]
-        leaves = from_above(estimates, shape.branching[1:])[-1]
+        leaves = _final_leaves(estimates, shape.branching[1:])
         if kind == "bin":
             return leaves
         return np.asarray(np.cumsum(leaves, axis=0, out=leaves))
@@ -214,7 +206,6 @@ class ReleasedForest:
 
         Guarantee: each point's interval, by itself, holds the truth with at least this confidence.
         Args, Raises: as ``series_variance``; confidence in (0, 1).
-        Cost: 20 to 60 microseconds for each different law.
         """
         laws, place = series_laws(self.design, self.bins, kind, self._checked_points(points))
         # A point is a sum over siblings along at most two paths down the tree, each with weight at most 1.
@@ -279,7 +270,18 @@ class _Rows:
         self._length = length
 
 
-def _estimate(units: Int64Array | FloatArray, law: WeightedNoise, rounding: float) -> Estimate:
-    counts = np.asarray(units / UNITS_PER_COUNT, dtype=np.float64)
-    value = float(counts[0]) if len(counts) == 1 else counts
-    return Estimate(value, law.variance, law, rounding)
+def _final_leaves(estimates: Sequence[FloatArray], branching: Sequence[int]) -> FloatArray:
+    """Return the leaves' least-squares estimates. Overwrites ``estimates``.
+
+    Each parent's difference from the sum of its children is divided evenly among them. Nodes whose parent is
+    not complete are roots.
+
+    Args: estimates from below, (nodes, width) per level, root side first; branching below each level.
+    Source: Hay et al. (2010), Theorem 3.
+    """
+    parents = estimates[0]
+    for k, level in zip(branching, estimates[1:], strict=True):
+        children = level[: len(parents) * k].reshape(len(parents), k, level.shape[1])
+        children += ((parents - children.sum(axis=1)) / k)[:, np.newaxis]
+        parents = level
+    return parents

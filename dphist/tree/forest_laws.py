@@ -8,7 +8,7 @@ or outside. So the terms of ``weights.py`` are columns here, with one entry per 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,10 @@ from dphist.laws.law import LawTable, WeightedNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.weights import rounding_bounds, unfolded
 from dphist.units import UNITS_PER_COUNT
+
+# A series has a point per bin. "running": the best current estimate of [0, t + 1); "live": the same count as
+# first published; "bin": the best current estimate of [t, t + 1).
+Series = Literal["running", "live", "bin"]
 
 
 class Terms(NamedTuple):
@@ -64,14 +68,56 @@ def live_errors(design: TreeDesign, stops: Int64Array) -> RangeErrors:
     return _errors(design, live_terms(design, stops), len(stops))
 
 
-def forest_error(design: TreeDesign, bins: int, a: int, b: int) -> tuple[WeightedNoise, float]:
-    """Return the law of one range's error and its rounding, as ``forest_errors``. Cost: some 0.6 ms."""
-    return forest_errors(design, bins, np.array([a]), np.array([b])).error(0)
+def series_variance(design: TreeDesign, bins: int, kind: Series, points: Int64Array) -> FloatArray:
+    """Return the exact variance of each point, in counts squared, shape (points,).
+
+    Args: points, each in [0, bins), when ``bins`` bins are closed.
+    Cost: O(height * points), in numpy.
+    """
+    if checked_series(kind) == "bin":
+        laws, place = _bin_laws(design, bins, points)
+        return np.asarray(laws.deviations()[place] ** 2)
+    variance = np.zeros(len(points))
+    for terms in _terms(design, bins, kind, points):
+        variance += terms.nodes * terms.weight**2 * design.variances_from_below[terms.level - 1]
+    return variance
 
 
-def live_error(design: TreeDesign, bins: int) -> tuple[WeightedNoise, float]:
-    """Return the law of one published running count's error and its rounding, as ``live_errors``."""
-    return live_errors(design, np.array([bins])).error(0)
+def series_laws(
+    design: TreeDesign, bins: int, kind: Series, points: Int64Array
+) -> tuple[LawTable, Int64Array]:
+    """Return the laws of the points' errors: a table of laws, and each point's row in it.
+
+    Args, as ``series_variance``.
+    Cost: O(height^2 * points), in numpy.
+    """
+    if checked_series(kind) == "bin":
+        return _bin_laws(design, bins, points)
+    laws = laws_of_terms(design, _terms(design, bins, kind, points), len(points))
+    return laws, np.arange(len(points))
+
+
+def checked_series(kind: Series) -> Series:
+    """Return the kind of a series. Raises: ValueError for an unknown kind."""
+    if kind not in get_args(Series):
+        raise ValueError(f"series: {kind!r} is unknown; write one of {', '.join(get_args(Series))}")
+    return kind
+
+
+def _terms(design: TreeDesign, bins: int, kind: Series, points: Int64Array) -> Iterator[Terms]:
+    if kind == "live":
+        return live_terms(design, points + 1)
+    return prefix_terms(design, bins, points + 1)
+
+
+def _bin_laws(design: TreeDesign, bins: int, points: Int64Array) -> tuple[LawTable, Int64Array]:
+    """Return the law of a bin under each level's roots, and each point's row in that table.
+
+    All bins under roots of the same level have the same law.
+    """
+    shape = design.shape
+    starts = np.array([first * shape.widths[level] for level, first, _ in shape.cover(bins)])
+    return forest_errors(design, bins, starts, starts + 1).laws, np.searchsorted(starts, points, "right") - 1
 
 
 def live_terms(design: TreeDesign, stops: Int64Array) -> Iterator[Terms]:

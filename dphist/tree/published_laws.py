@@ -21,10 +21,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dphist.arrays import BoolArray, FloatArray, Int64Array
-from dphist.laws.law import LawTable
+from dphist.laws.law import LawTable, WeightedNoise
 from dphist.tree.decoder import WEIGHT_BITS, DecoderWeights, decoder_weights
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.prefix_error import prefix_variances
+from dphist.units import UNITS_PER_COUNT
 
 _UNIT = 2.0**-WEIGHT_BITS
 
@@ -42,6 +44,26 @@ def published_laws(design: TreeDesign, starts: Int64Array, stops: Int64Array) ->
     return LawTable.of_uniform(
         np.concatenate(weights, axis=1)[:, used], nodes[:, used], np.concatenate(scales)[used]
     )
+
+
+def published_law(design: TreeDesign, a: int, b: int) -> WeightedNoise:
+    """Return the law of the error of one published range, as ``published_laws``. Cost: some 0.7 ms."""
+    return published_laws(design, np.array([a]), np.array([b])).law(0)
+
+
+def published_rounding(design: TreeDesign, a: int) -> float:
+    """Return a bound, in counts, on the decoder's rounding error in a published range that starts at a."""
+    return (1 + (a > 0)) * decoder_weights(design).rounding_units / UNITS_PER_COUNT
+
+
+def published_prefix_variances(design: TreeDesign) -> FloatArray:
+    """Return the variance of every published running count, t = 1..horizon, in closed form: (horizon,).
+
+    Guarantee: exact for unrounded weights. The decoder's weights are optimal up to 2^-24, so the variances
+        agree to about 1e-13.
+    Cost: O(height * horizon).
+    """
+    return prefix_variances(design.shape, design.horizon, design.node_variances(), design.anticipates)
 
 
 class _Terms(NamedTuple):

@@ -8,7 +8,6 @@ Node ``index`` of level i covers ``widths[i]`` bins from bin ``index * widths[i]
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,20 +76,11 @@ class TreeShape:
         return range(index * width, (index + 1) * width)
 
     def completed_by(self, bin: int) -> tuple[tuple[int, int], ...]:
-        """Return the nodes (level, index) whose last bin is this one, leaf first: this bin releases them.
-
-        Cost: O(height) at worst; 1 + 1/k + 1/k^2 + ... on average.
-        """
+        """Return the nodes (level, index) whose last bin is this one, leaf first: this bin releases them."""
         if not 0 <= bin < self.capacity:
             raise ValueError(f"bin {bin} is outside [0, {self.capacity})")
-        return tuple(self._completed_by(bin))
-
-    def _completed_by(self, bin: int) -> Iterator[tuple[int, int]]:
-        for level in reversed(self.levels):
-            index, rest = divmod(bin + 1, self.widths[level])
-            if rest:
-                return
-            yield level, index - 1
+        ends = ((level, *divmod(bin + 1, self.widths[level])) for level in reversed(self.levels))
+        return tuple((level, index - 1) for level, index, rest in ends if not rest)
 
     def completed_count(self, bins: int, level: int) -> int:
         """Return how many nodes of a level are complete once ``bins`` bins are closed."""

@@ -22,7 +22,7 @@ from dphist.product.design import ColumnGroup, ProductDesign
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest
-from dphist.tree.published_error import published_law
+from dphist.tree.published_laws import published_law
 from dphist.units import UNITS_PER_COUNT
 
 # Fractional noise is stored as whole multiples of 1/1024 count, because trees hold integers.

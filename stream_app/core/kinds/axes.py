@@ -30,9 +30,8 @@ from dphist.product.published import CellTotals, draw_errors, publish_bins, publ
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
-from dphist.tree.forest_laws import RangeErrors
-from dphist.tree.published_error import published_prefix_variances
-from dphist.tree.series import series_variance
+from dphist.tree.forest_laws import RangeErrors, series_variance
+from dphist.tree.published_laws import published_prefix_variances
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import AxesEpoch
 from stream_app.core.kinds.errors import CONFIDENCE, Errors, RowError, row_pairs

@@ -19,11 +19,14 @@ from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
-from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
-from dphist.tree.published_error import published_law, published_prefix_variances, published_rounding
-from dphist.tree.published_laws import published_laws
+from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors, series_laws, series_variance
+from dphist.tree.published_laws import (
+    published_law,
+    published_laws,
+    published_prefix_variances,
+    published_rounding,
+)
 from dphist.tree.release import BinReleases
-from dphist.tree.series import series_laws, series_variance
 from dphist.tree.weights import rounding_bounds
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import EpochView
@@ -197,7 +200,5 @@ class AnticipatingEpoch(EpochView):
         units = self.published[part.stop - 1].copy()
         if part.start:
             units -= self.published[part.start - 1]
-        counts = np.asarray(units / UNITS_PER_COUNT, dtype=np.float64)
         law = published_law(self.design, part.start, part.stop)
-        rounding = published_rounding(self.design, part.start)
-        return Estimate(float(counts[0]) if self.width == 1 else counts, law.variance, law, rounding)
+        return Estimate.of_units(units, law, published_rounding(self.design, part.start))

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from dphist.arrays import FloatArray
+from dphist.laws.law import WeightedNoise
 from dphist.tree.decoder import WEIGHT_BITS, decoder_weights
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import by_parent, to_children
+from dphist.tree.forest_laws import forest_errors
 
 
 def complete_nodes(design: TreeDesign, bins: int) -> tuple[FloatArray, FloatArray, list[tuple[int, int]]]:
@@ -67,6 +69,11 @@ def published_variance(design: TreeDesign, a: int, b: int) -> float:
     """Return the variance of a published range, node by node."""
     pairs = zip(noise_weights(design, a, b), design.variances, strict=True)
     return sum(float((weights**2).sum()) * own for weights, own in pairs)
+
+
+def causal_law(design: TreeDesign, bins: int, a: int, b: int) -> WeightedNoise:
+    """Return the law of one range's error when ``bins`` bins are closed."""
+    return forest_errors(design, bins, np.array([a]), np.array([b])).laws.law(0)
 
 
 def merged(groups: Iterable[tuple[float, float, float]], digits: int = 9) -> dict[tuple[float, float], float]:

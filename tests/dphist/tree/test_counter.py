@@ -42,7 +42,7 @@ def check_invariants(counter: TreeCounter) -> None:
         assert counter._forest.bins == counter.bin, (state, counter._forest.bins)
         expected = tuple(shape.completed_count(counter.bin, level) for level in shape.levels)
         assert counter._forest.counts == expected, (state, counter._forest.counts, expected)
-        live = counter._forest.live_units(counter.bin)
+        live = np.atleast_1d(counter._forest.live_prefix(counter.bin).value) * 2**16
         assert np.array_equal(live, counter._upward.live()), (state, live)
 
 

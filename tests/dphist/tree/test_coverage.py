@@ -18,8 +18,8 @@ from dphist.arrays import Int64Array
 from dphist.laws.interval import DITHER, half_width
 from dphist.laws.law import WeightedNoise, discrete_laplace_variance
 from dphist.tree.design import Release, TreeDesign
-from dphist.tree.forest_laws import forest_error
-from dphist.tree.published_error import published_law
+from dphist.tree.published_laws import published_law
+from tests.dphist.tree.dense import causal_law
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def planned(release: Release, horizon: int) -> TreeDesign:
 
 def law_of(design: TreeDesign, a: int, b: int) -> WeightedNoise:
     if design.release == "causal":
-        return forest_error(design, design.horizon, a, b)[0]
+        return causal_law(design, design.horizon, a, b)
     return published_law(design, a, b)
 
 

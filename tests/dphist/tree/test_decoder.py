@@ -22,7 +22,7 @@ from dphist.tree.decoder import (
 )
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.published_error import published_law, published_prefix_variances
+from dphist.tree.published_laws import published_law, published_prefix_variances
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.dense import (
     complete_nodes,

@@ -13,8 +13,9 @@ from dphist.planning.tree import plan_tree
 from dphist.tree.counter import TreeCounter
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest
-from dphist.tree.series import Series
+from dphist.tree.forest_laws import Series
 from dphist.tree.shape import TreeShape
+from tests.dphist.tree.dense import complete_nodes
 from tests.dphist.tree.strategies import designs
 from tests.examples import examples
 from tests.oracles import DenseLeastSquares, Node
@@ -47,6 +48,35 @@ def test_a_range_is_the_dense_estimate(design: TreeDesign, data: st.DataObject) 
         assert abs(float(estimate.value) - float(dense.estimate(values, a, b))) <= estimate.rounding + 1e-6
         assert estimate.variance == pytest.approx(float(dense.variance(a, b)), rel=1e-11, abs=1e-300)
         assert estimate.law.variance == pytest.approx(estimate.variance, rel=1e-11, abs=1e-300)
+
+
+@given(designs(most=40), st.integers(0, 99), st.integers(1, 3), st.data())
+def test_single_bins_are_weighted_least_squares(
+    design: TreeDesign, seed: int, width: int, data: st.DataObject
+) -> None:
+    bins = data.draw(st.integers(1, design.horizon))
+    forest, _ = forest_of(design, bins, seed, width)
+    # One row per complete node: the sum of its bins, over its standard deviation.
+    sums, variances, nodes = complete_nodes(design, bins)
+    noisy = np.stack([forest.nodes(level)[index] for level, index in nodes])
+    scale = np.sqrt(variances)[:, np.newaxis]
+    wanted = np.linalg.lstsq(sums / scale, noisy / scale, rcond=None)[0]
+    np.testing.assert_allclose(forest.series("bin"), wanted, atol=1e-4)
+    np.testing.assert_allclose(forest.series("running"), wanted.cumsum(axis=0), atol=1e-3)
+
+
+def test_a_node_without_a_complete_parent_stands_alone() -> None:
+    forest, values = forest_of(plan_tree(4, 1, branching=(2, 2)), 3, 0)
+    found = forest.series("bin")[:, 0]
+    assert found[2] == values[2, 2]
+    assert found[:2].sum() == pytest.approx(float(forest.prefix(2).value))
+
+
+def test_a_series_does_not_change_the_nodes() -> None:
+    forest, values = forest_of(plan_tree(9, 1, branching=(3, 3)), 9, 0)
+    first = forest.series("bin")
+    np.testing.assert_array_equal(forest.series("bin"), first)
+    assert all(forest.nodes(level)[index, 0] == value for (level, index), value in values.items())
 
 
 @examples(30)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from dphist import plan_tree
 from dphist.tree.design import TreeDesign
-from dphist.tree.forest_laws import RangeErrors, forest_error, forest_errors, live_errors
+from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
 from dphist.tree.weights import Term, range_weights, rounding_bounds
 from dphist.units import UNITS_PER_COUNT
-from tests.dphist.tree.dense import merged
+from tests.dphist.tree.dense import causal_law, merged
 from tests.dphist.tree.strategies import designs
 from tests.examples import examples
 from tests.oracles import DenseLeastSquares
@@ -46,7 +46,7 @@ def test_the_law_of_a_range_has_the_weight_of_every_node(design: TreeDesign, dat
             weights = dense.weights(a, b).items()
             groups = ((float(weight), 1, float(design.scales[level - 1])) for (level, _), weight in weights)
             assert groups_of(found, row) == merged(groups)
-            assert merged(forest_error(design, bins, a, b)[0].groups) == groups_of(found, row)
+            assert merged(causal_law(design, bins, a, b).groups) == groups_of(found, row)
 
 
 @examples(40)

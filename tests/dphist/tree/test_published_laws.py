@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from dphist import plan_tree
 from dphist.tree.design import TreeDesign
-from dphist.tree.published_error import published_law
-from dphist.tree.published_laws import published_laws
+from dphist.tree.published_laws import published_law, published_laws
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.dense import merged, noise_weights, published_variance
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from dphist import TreeDesign, plan_tree
 from dphist.planning.range_uses import workload_uses
 from dphist.tree.design import Release
-from dphist.tree.forest_laws import forest_error
 from dphist.tree.range_error import window_variances
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadPart, WorkloadText
-from tests.dphist.tree.dense import complete_nodes, least_squares_estimate, published_variance
+from tests.dphist.tree.dense import causal_law, complete_nodes, least_squares_estimate, published_variance
 from tests.dphist.tree.strategies import anticipating_designs, branchings, designs
 from tests.examples import examples
 
@@ -50,7 +49,7 @@ def mean_over_questions(workload: Workload, horizon: int, variance: Callable[[in
 def test_causal_errors_are_those_of_the_questions(design: TreeDesign, data: st.DataObject) -> None:
     workload = data.draw(workloads(design.horizon))
     expected = mean_over_questions(
-        workload, design.horizon, lambda a, b: forest_error(design, b, a, b)[0].variance
+        workload, design.horizon, lambda a, b: causal_law(design, b, a, b).variance
     )
     assert design.mean_squared_error(workload) == pytest.approx(expected, rel=1e-9)
 
