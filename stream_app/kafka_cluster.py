@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ssl import CERT_NONE, SSLCertVerificationError, SSLContext, create_default_context
 from typing import Any
 
-from aiokafka import errors
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition, errors
 from aiokafka.conn import create_conn
 from kafka import KafkaAdminClient
 from kafka import errors as admin_errors
@@ -18,6 +18,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from stream_app.ports import OperatorError
 
 _ASK_TIMEOUT_MS = 15_000
+_FETCH_TIMEOUT_MS = 1_000
 _REFUSED = (
     errors.AuthenticationFailedError,
     errors.SaslAuthenticationFailed,
@@ -157,6 +158,28 @@ def translating_errors(cluster: Cluster) -> Iterator[None]:
         raise ConnectionError(
             f"kafka: {cluster.bootstrap_servers}: {type(failure).__name__}, see that it runs"
         ) from failure
+
+
+async def records_of(
+    cluster: Cluster, place: TopicPartition, start: int | None = None, end: int | None = None
+) -> list[ConsumerRecord[bytes, bytes]]:
+    """Return the committed records of a partition between two offsets, oldest first.
+
+    Args: start, end: offsets; None: where the log begins and ends.
+    Raises: OSError if Kafka does not answer; OperatorError if it refuses this user.
+    """
+    records: list[ConsumerRecord[bytes, bytes]] = []
+    reader = AIOKafkaConsumer(isolation_level="read_committed", auto_offset_reset="none", **cluster.client())
+    with translating_errors(cluster):
+        async with reader:
+            reader.assign([place])
+            first = (await reader.beginning_offsets([place]))[place] if start is None else start
+            last = (await reader.end_offsets([place]))[place] if end is None else end
+            reader.seek(place, first)
+            while await reader.position(place) < last:
+                fetched = await reader.getmany(place, timeout_ms=_FETCH_TIMEOUT_MS)
+                records += fetched.get(place, [])
+    return [record for record in records if record.offset < last]
 
 
 @contextmanager

@@ -56,19 +56,15 @@ class Store(Protocol):
 
         The store notes the current time, unless that is later than ``latest_us``.
         """
-        ...
 
     async def reserve(self, entry: LedgerEntry) -> Reply:
         """Write a ledger entry once: DONE, ALREADY (equal entry), CONFLICT (a different entry is there)."""
-        ...
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return every measurement of a source, oldest first."""
-        ...
 
     async def load(self, stream: str) -> StreamState | None:
         """Return the stream's state, read in one step; None for a stream that was never opened."""
-        ...
 
     async def open_epoch(
         self,
@@ -93,29 +89,24 @@ class Store(Protocol):
         ``noise`` becomes the epoch's only noise. CONFLICT if one of its pages is not stored, so an epoch
         never starts with noise that was discarded meanwhile.
         """
-        ...
 
     async def write_noise(self, stream: str, nonce: str, page: int, data: bytes) -> None:
         """Store an encrypted page once, before its epoch opens; the stream need not exist yet."""
-        ...
 
     async def read_noise(self, stream: str, nonce: str, page: int) -> bytes | None:
         """Return an encrypted page, or None if it is not stored. SECRET."""
-        ...
 
     async def discard_noise(self, stream: str, kept: Sequence[str], nonce: str = "", spent: int = 0) -> None:
         """Delete all noise except the running epoch's and that of the ``kept`` nonces.
 
         The first ``spent`` pages of ``nonce`` are deleted as well.
         """
-        ...
 
     async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
         """End the running epoch at its released bin, with the reason; it releases nothing more.
 
         CONFLICT if the stream is not at ``expected_seq``: the caller decided from an older state.
         """
-        ...
 
     async def apply(self, stream: str, change: Apply) -> Reply:
         """Add the deltas and move the position from expected to new; both or neither.
@@ -124,7 +115,6 @@ class Store(Protocol):
         CONFLICT also for a partition that was not started. At most 5,000 cells, and at most 5,000 more that
         are set aside (``change.ahead``) until the partition's next cut.
         """
-        ...
 
     async def take_cuts(
         self,
@@ -141,26 +131,21 @@ class Store(Protocol):
         first cut's ``open_bin`` count, unless their bin is sealed. The others are refused, and counted for
         the operator. An unknown partition starts at position 0 with the sealed bin as its base bin.
         """
-        ...
 
     async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:
         """Return the first positions of records refused after they were set aside. SECRET."""
-        ...
 
     async def forget_refused(self, stream: str, partition: str, positions: Sequence[int]) -> None:
         """Forget these positions, whose dead letters are written. A repeated call forgets no other one."""
-        ...
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
         """Create a partition's state at a start position, once; its base bin is the sealed bin."""
-        ...
 
     async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:
         """Seal the bins that all known and listed partitions allow, up to ``up_to_bin``; return the last.
 
         A partition allows bin b once its cut of b is taken and its position has reached that cut.
         """
-        ...
 
     async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
         """Add the users' records that count to the cells of sealed bins, up to ``up_to_bin``.
@@ -168,54 +153,45 @@ class Store(Protocol):
         At most ``max_events`` records of each user count per window (``core.bounding``). A call does a
         bounded part of the work, in the order of bins. DONE: call again; ALREADY: nothing is left.
         """
-        ...
 
     async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
         """Return exact counts of sealed and tallied bins, shape (bins, width).
 
         SECRET: never in a log line or an error.
         """
-        ...
 
     async def release(self, stream: str, release: Release) -> Reply:
         """Append rows and tiles, set head, seq and counter, delete the released cells; all or nothing."""
-        ...
 
     async def put_back(self, stream: str, lost: Restored) -> Reply:
         """Put back rows of earlier epochs from the witness; all or nothing.
 
         CONFLICT unless the store's last row directly precedes them and the running epoch follows them.
         """
-        ...
 
     async def publish(self, stream: str, seq: int) -> None:
         """Make rows up to ``seq`` visible. Never goes back; a seq that is not released changes nothing."""
-        ...
 
     async def forget(self) -> None:
         """Rewrite the durable log without the values deleted before this call; return when it is done.
 
         A released bin's exact counts are deleted at once, but stay in the log until it is rewritten.
         """
-        ...
 
     async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
         """Take or keep the stream's lease for ``for_ms`` (0: give it up); return whether ``owner`` holds it.
 
         The lease only saves work: a worker that closes without it is refused by the other scripts.
         """
-        ...
 
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
         """Add to a secret operator counter (late, before_first_bin, undecodable, future), never public.
 
         A repeated call counts twice; no decision depends on these counters.
         """
-        ...
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
         """Return released rows with seq > after_seq in order, visible or not."""
-        ...
 
     async def witness_rows(
         self, stream: str, strategy: Strategy, after_seq: int, limit: int
@@ -224,7 +200,6 @@ class Store(Protocol):
 
         Raises: OSError also if the rows were discarded meanwhile.
         """
-        ...
 
 
 class Source(Protocol):
@@ -232,19 +207,15 @@ class Source(Protocol):
 
     async def partitions(self) -> Sequence[str]:
         """Return the partitions that exist now, read by this worker or not."""
-        ...
 
     async def owned(self) -> Sequence[str]:
         """Return the partitions that this worker reads and cuts now; other workers may own the rest."""
-        ...
 
     async def first_position(self, partition: str, since_us: int | None) -> int:
         """Return the position of a partition's first record, or of the first record since an instant."""
-        ...
 
     async def kept_since_us(self) -> int | None:
         """Return the instant since which all written records are still in the log; None: all records."""
-        ...
 
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
@@ -254,15 +225,12 @@ class Source(Protocol):
         A live log has no history: for all instants it returns its high watermark at one moment between the
         call and its return. It waits for no reading and no decoding.
         """
-        ...
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
         """Return the next batches from the positions, at most one per partition; none after the timeout."""
-        ...
 
     async def close(self) -> None:
         """Release files and connections."""
-        ...
 
 
 class Clock(Protocol):
@@ -271,15 +239,12 @@ class Clock(Protocol):
     @property
     def virtual(self) -> bool:
         """Whether time is replayed: the store's clock then checks nothing."""
-        ...
 
     async def now_us(self) -> int:
         """Return microseconds since 1970; it never goes back."""
-        ...
 
     async def sleep_until_us(self, instant_us: int) -> None:
         """Return when the clock has reached the instant (a virtual clock may jump there)."""
-        ...
 
 
 class Witness(Protocol):
@@ -287,23 +252,18 @@ class Witness(Protocol):
 
     async def claim(self, stream: str) -> None:
         """Become the only writer of a stream: from now on, rows of an earlier writer are never kept."""
-        ...
 
     async def resign(self, stream: str) -> None:
         """Stop being the writer: from now on another worker may add rows."""
-        ...
 
     async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
         """Write rows durably, skipping those it already has; return when they are on disk."""
-        ...
 
     async def head(self, stream: str) -> tuple[int, bytes] | None:
         """Return the last (seq, row) of a stream, or None."""
-        ...
 
     async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
         """Return rows with seq > after_seq, in order."""
-        ...
 
 
 class OutsideLedger(Protocol):
@@ -316,11 +276,9 @@ class OutsideLedger(Protocol):
 
     async def entries(self) -> tuple[LedgerEntry, ...]:
         """Return all entries of all sources, oldest first."""
-        ...
 
     async def append(self, entries: Sequence[LedgerEntry]) -> None:
         """Write entries durably, skipping those it already has; return when they are on disk."""
-        ...
 
 
 class NoiseKeys(Protocol):
@@ -328,23 +286,18 @@ class NoiseKeys(Protocol):
 
     async def user_key(self) -> bytes:
         """Return the key of the hashes of users: always the same key, durable before this returns."""
-        ...
 
     async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
         """Return the first chain key of a new noise, durable before this returns."""
-        ...
 
     async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
         """Return the first page that can still be read and its chain key; None if the key is lost."""
-        ...
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
         """Destroy the keys of the first ``pages`` pages."""
-        ...
 
     async def discard(self, stream: str, epoch: int, nonce: str) -> None:
         """Destroy the keys of all epochs up to this one, except the keys of its own noise."""
-        ...
 
 
 class DeadLetters(Protocol):
@@ -356,4 +309,3 @@ class DeadLetters(Protocol):
         Args: stream, the stream that refused them; None if the source could not decode them.
         Returns: how many letters were written now.
         """
-        ...

@@ -11,7 +11,6 @@ class AlertStore(Protocol):
 
     async def load(self) -> tuple[dict[str, bytes], dict[str, int]]:
         """Return the states by rule, and by stream the last release that was evaluated."""
-        ...
 
     async def commit(
         self,
@@ -22,19 +21,15 @@ class AlertStore(Protocol):
         transitions: Sequence[Mapping[str, Any]],
     ) -> bool:
         """Store the decisions up to ``seq``; return False, without change, if ``before`` is not the last."""
-        ...
 
     async def transitions(self, after: str, limit: int) -> list[tuple[str, bytes]]:
         """Return the transitions after a place in the outbox, in order, each with its place."""
-        ...
 
     async def register(self, target: str) -> str:
         """Return the place up to which a target was notified; a new target starts at the current end."""
-        ...
 
     async def acknowledge(self, target: str, place: str) -> None:
         """Note that a target was notified of everything up to a place."""
-        ...
 
 
 class NotDelivered(Exception):
@@ -48,8 +43,7 @@ class AlertTarget(Protocol):
 
     async def send(self, transition: Mapping[str, Any]) -> None:
         """Send one transition. Raises: NotDelivered."""
-        ...
 
     async def remind(self, firing: Sequence[Mapping[str, Any]]) -> None:
         """Send firing alerts again, if the target would otherwise drop them. Raises: NotDelivered."""
-        ...
+        return  # most targets keep what they were sent

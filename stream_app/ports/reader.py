@@ -25,19 +25,15 @@ class PublicReader(Protocol):
 
     async def streams(self) -> tuple[str, ...]:
         """Return the names of all opened streams, sorted."""
-        ...
 
     async def public_state(self, stream: str) -> PublicState | None:
         """Return strategy, epochs and the visible seq, read in one step; None for an unknown stream."""
-        ...
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
         """Return the visible seq of each stream; 0 if nothing is visible."""
-        ...
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
         """Return visible rows with seq > after_seq, in order."""
-        ...
 
     async def tile_rows(
         self, stream: str, epoch: int, table: str, first: int, count: int, width: int
@@ -46,7 +42,6 @@ class PublicReader(Protocol):
 
         Raises: LookupError for a stream never opened; ValueError for rows that are not visible.
         """
-        ...
 
     async def news(
         self, stream: str, state: PublicState, after_seq: int, wanted: Sequence[Missing]
@@ -56,20 +51,15 @@ class PublicReader(Protocol):
         Returns: None if the stream has another strategy or other epochs by now, or shows less.
         Raises: ValueError for rows of tables that the state does not show.
         """
-        ...
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return every measurement of a source, oldest first."""
-        ...
 
     async def alerts(self) -> dict[str, bytes]:
         """Return the state of every rule, by its name."""
-        ...
 
     async def transitions(self, stream: str) -> list[bytes]:
         """Return the public part of the last transitions of a stream's rules, oldest first."""
-        ...
 
     async def ping(self) -> None:
         """Raise OSError if the store cannot be read."""
-        ...

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from stream_app.core.instants import format_instant
-from stream_app.ports.alerts import NotDelivered
+from stream_app.ports.alerts import AlertTarget, NotDelivered
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ ANSWER_S = 10.0
 # An Alertmanager drops alerts that are not repeated; reminders are sent every minute.
 HELD_FOR = timedelta(minutes=5)
 _NEVER = "0001-01-01T00:00:00Z"
-_TOLD = ("firing", "resolved")
+_SENT = ("firing", "resolved")
 
 
 def alert_of(told: Transition) -> dict[str, Any]:
@@ -72,29 +72,18 @@ def webhook_body(told: Transition) -> dict[str, Any]:
     }
 
 
-class LogTarget:
+class LogTarget(AlertTarget):
     """One line in the log for every transition."""
 
     name = "log"
 
     async def send(self, transition: Transition) -> None:
-        """Write a line."""
-        log.warning(
-            "alert %s is %s: %s at %s (key %s)",
-            *(
-                transition["rule"],
-                transition["kind"],
-                transition["condition"],
-                format_instant(transition["at_us"]),
-                transition["key"],
-            ),
-        )
-
-    async def remind(self, firing: Sequence[Transition]) -> None:
-        """Say nothing twice."""
+        said = [transition[name] for name in ("rule", "kind", "condition")]
+        at, key = format_instant(transition["at_us"]), transition["key"]
+        log.warning("alert %s is %s: %s at %s (key %s)", *said, at, key)
 
 
-class WebhookTarget:
+class WebhookTarget(AlertTarget):
     """A URL that accepts Alertmanager's webhook body; the header Idempotency-Key has the key.
 
     Args: url; it may hold a secret, so only its host is ever shown.
@@ -105,17 +94,12 @@ class WebhookTarget:
         self._url, self._client = url, client
 
     async def send(self, transition: Transition) -> None:
-        """Post firing and resolved. Raises: NotDelivered."""
-        if transition["kind"] in _TOLD:
-            body = json.dumps(webhook_body(transition)).encode()
-            headers = {"Content-Type": "application/json", "Idempotency-Key": transition["key"]}
-            await _post(self._client, self.name, self._url, body, headers)
-
-    async def remind(self, firing: Sequence[Transition]) -> None:
-        """Say nothing twice."""
+        if transition["kind"] in _SENT:
+            key = {"Idempotency-Key": transition["key"]}
+            await _post(self._client, self.name, self._url, webhook_body(transition), key)
 
 
-class AlertmanagerTarget:
+class AlertmanagerTarget(AlertTarget):
     """An Alertmanager, which groups, silences and routes; it identifies an alert by its labels."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
@@ -125,28 +109,27 @@ class AlertmanagerTarget:
         self._client = client
 
     async def send(self, transition: Transition) -> None:
-        """Post firing and resolved. Raises: NotDelivered."""
-        if transition["kind"] in _TOLD:
+        if transition["kind"] in _SENT:
             await self._send([transition])
 
     async def remind(self, firing: Sequence[Transition]) -> None:
-        """Post firing alerts again, so that they do not count as resolved. Raises: NotDelivered."""
-        if firing:
+        if firing:  # an alert that is not sent again counts as resolved
             await self._send(firing)
 
     async def _send(self, transitions: Sequence[Transition]) -> None:
         held_until = (datetime.now(UTC) + HELD_FOR).isoformat()
         alerts = [alert_of(told) for told in transitions]
         body = [alert | ({"endsAt": held_until} if alert["endsAt"] == _NEVER else {}) for alert in alerts]
-        headers = {"Content-Type": "application/json"}
-        await _post(self._client, self.name, self._url, json.dumps(body).encode(), headers)
+        await _post(self._client, self.name, self._url, body)
 
 
 async def _post(
-    client: httpx.AsyncClient, name: str, url: str, body: bytes, headers: Mapping[str, str]
+    client: httpx.AsyncClient, name: str, url: str, body: Any, more_headers: Mapping[str, str] | None = None
 ) -> None:
+    content = json.dumps(body).encode()
+    headers = {"Content-Type": "application/json", **(more_headers or {})}
     try:
-        answer = await client.post(url, content=body, headers=dict(headers), timeout=ANSWER_S)
+        answer = await client.post(url, content=content, headers=headers, timeout=ANSWER_S)
     except httpx.HTTPError as failure:
         raise NotDelivered(f"not reached: {type(failure).__name__}") from None
     if answer.status_code in (408, 429) or answer.status_code >= 500:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer, errors
 from stream_app.core.instants import format_instant
 from stream_app.kafka_cluster import Cluster, translating_errors
 from stream_app.ports import OperatorError
-from stream_app.ports.alerts import NotDelivered
+from stream_app.ports.alerts import AlertTarget, NotDelivered
 
 CONTENT_TYPE = b"application/cloudevents+json; charset=UTF-8"
 _TYPE = "private-counts.alert"
@@ -41,7 +41,7 @@ def cloud_event(told: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class TopicTarget:
+class TopicTarget(AlertTarget):
     """An existing topic. A transition is a record with its rule as key, so a rule's records stay in order.
 
     Delivery is at least once: a record whose acknowledgement was lost is sent again with the same id.
@@ -55,7 +55,6 @@ class TopicTarget:
         self._producer: AIOKafkaProducer | None = None
 
     async def send(self, transition: Mapping[str, Any]) -> None:
-        """Send a record and wait until all replicas have it. Raises: NotDelivered."""
         try:
             producer = await self._started()
             value = json.dumps(cloud_event(transition), separators=(",", ":")).encode()
@@ -66,9 +65,6 @@ class TopicTarget:
             # Records that this producer still holds must not overtake the next ones.
             await self.close()
             raise NotDelivered(str(failure)) from None
-
-    async def remind(self, firing: Sequence[Mapping[str, Any]]) -> None:
-        """Do nothing: a topic keeps its records."""
 
     async def close(self) -> None:
         """Close the connections."""

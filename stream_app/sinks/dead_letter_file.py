@@ -11,18 +11,19 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from stream_app.core.records import Refusal
 from stream_app.durable import LineLog
-from stream_app.ports import OperatorError
+from stream_app.ports import DeadLetters, OperatorError
 
 _FILES = 8  # the longest age, and the size, are divided into this many files
 _REMEMBERED = 100_000  # letters, plus all letters of the last write
 _SUFFIX = ".ndjson"
+LOOK_EVERY_S = 30.0  # for letters that are too old, also while none are written
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +43,8 @@ class Keeping:
     content: bool
 
 
-class DeadLetterFiles:
-    """One JSON line for each refused record (``ports.DeadLetters``), readable by its owner only.
+class DeadLetterFiles(DeadLetters):
+    """One JSON line for each refused record, readable by its owner only.
 
     A letter without a stream belongs to the source: no stream could count that record. A letter may be
     written again after a crash, with the same partition, position and stream. Letters that were still waiting
@@ -62,7 +63,6 @@ class DeadLetterFiles:
         self._alone = threading.Lock()
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        """Write durably the letters that were not written lately."""
         new = [refusal for refusal in refusals if (stream, refusal) not in self._lately]
         if new:
             try:
@@ -135,6 +135,30 @@ class DeadLetterFiles:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+@asynccontextmanager
+async def expiring_letters(state_dir: Path, keep_s: float) -> AsyncIterator[None]:
+    """Delete dead letters that are too old, of all workers and sources ever, while the context is open."""
+
+    async def look() -> None:
+        while True:
+            try:
+                await asyncio.to_thread(_expire_all, state_dir, keep_s)
+            except OSError as failure:
+                log.warning("dead letters: %s; those that are too old stay until it is mended", failure)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    looking = asyncio.create_task(look())
+    try:
+        yield
+    finally:
+        looking.cancel()
+
+
+def _expire_all(state_dir: Path, keep_s: float) -> None:
+    for directory in (state_dir / "dead_letters", *state_dir.glob("worker-*/dead_letters")):
+        expire(directory, keep_s, time.time())
 
 
 def expire(directory: Path, keep_s: float, now_s: float) -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
 from stream_app.durable import LineLog
-from stream_app.ports import OperatorError
+from stream_app.ports import OperatorError, OutsideLedger
 
 HEADER = b'{"private_counts_ledger":1}'
 PATIENCE_S = 10.0
 
 
-class LedgerFile:
-    """Entries in a file, on a different disk than the store (``ports.OutsideLedger``).
+class LedgerFile(OutsideLedger):
+    """Entries in a file, on a different disk than the store.
 
     Workers of one machine may share it: each opens it only while it reads or writes.
 
@@ -43,11 +43,9 @@ class LedgerFile:
             raise OperatorError(missing(self.name))
 
     async def entries(self) -> tuple[LedgerEntry, ...]:
-        """Return all entries, oldest first."""
         return await asyncio.to_thread(self._entries)
 
     async def append(self, entries: Sequence[LedgerEntry]) -> None:
-        """Write entries durably, except those it already has."""
         await asyncio.to_thread(self._append, entries)
 
     def _entries(self) -> tuple[LedgerEntry, ...]:

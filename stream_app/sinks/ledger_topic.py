@@ -8,24 +8,22 @@ Two workers may both write an entry; its key and bytes are the same, so this cha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
-from stream_app.kafka_cluster import Cluster, create_compacted, topic_facts, translating_errors
-from stream_app.ports import OperatorError
+from stream_app.kafka_cluster import Cluster, create_compacted, records_of, topic_facts, translating_errors
+from stream_app.ports import OperatorError, OutsideLedger
 from stream_app.sinks.ledger_file import HEADER, missing
 
 _HEADER_KEY = b"private_counts_ledger"
-_PATIENCE_MS = 1_000
 _LOOKS, _LOOK_AGAIN_S = 5, 0.2
 
 
-class LedgerTopic:
-    """Entries in a cluster (``ports.OutsideLedger``); an append returns when all replicas have them.
+class LedgerTopic(OutsideLedger):
+    """Entries in a cluster; an append returns when all replicas have them.
 
     Raises (every method): OSError if Kafka does not answer; OperatorError for a topic that is missing, may
         delete records, or is not a ledger.
@@ -67,7 +65,6 @@ class LedgerTopic:
         return tuple(dict.fromkeys(entries))
 
     async def append(self, entries: Sequence[LedgerEntry]) -> None:
-        """Write entries durably, except those it already has."""
         if self._known is None:
             await self.entries()
         known = self._known or set()
@@ -105,25 +102,8 @@ class LedgerTopic:
 
     async def _records(self) -> list[tuple[bytes, bytes]]:
         """Return (key, value) of every record, oldest first."""
-        found: list[tuple[bytes, bytes]] = []
-        async with self._consumer() as consumer:
-            end = (await consumer.end_offsets([self._place]))[self._place]
-            await consumer.seek_to_beginning(self._place)
-            while await consumer.position(self._place) < end:
-                fetched = await consumer.getmany(self._place, timeout_ms=_PATIENCE_MS)
-                found += [(one.key or b"", one.value or b"") for one in fetched.get(self._place, [])]
-        return found
-
-    @asynccontextmanager
-    async def _consumer(self) -> AsyncIterator[AIOKafkaConsumer]:
-        consumer = AIOKafkaConsumer(auto_offset_reset="none", **self._cluster.client())
-        with translating_errors(self._cluster):
-            try:
-                await consumer.start()
-                consumer.assign([self._place])
-                yield consumer
-            finally:
-                await consumer.stop()
+        found = await records_of(self._cluster, self._place)
+        return [(record.key or b"", record.value or b"") for record in found]
 
 
 def _key(entry: LedgerEntry) -> bytes:

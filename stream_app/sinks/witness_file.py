@@ -13,13 +13,13 @@ from urllib.parse import quote
 
 from stream_app.core.records import WitnessRow
 from stream_app.durable import LineLog
-from stream_app.ports import OperatorError
+from stream_app.ports import OperatorError, Witness
 
 _TAB = b"\t"  # never in a row: JSON escapes it
 
 
-class WitnessFile:
-    """Rows on the disk of this machine, outside the store (``ports.Witness``).
+class WitnessFile(Witness):
+    """Rows on the disk of this machine, outside the store.
 
     Args: directory, of this service only; one process may write to it.
     Raises: OperatorError if another process writes to it, or rows differ from the rows that it has.
@@ -37,7 +37,6 @@ class WitnessFile:
         """Nothing to do: one process holds the directory."""
 
     async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
-        """Write rows durably, except those it already has; return when they are on disk."""
         log = self._log(stream)
         head_seq, head_row = self._heads.get(stream, (0, b""))
         for row in rows:
@@ -51,12 +50,10 @@ class WitnessFile:
             self._heads[stream] = new[-1].seq, new[-1].row
 
     async def head(self, stream: str) -> tuple[int, bytes] | None:
-        """Return the last (seq, row) of a stream, or None."""
         self._log(stream)
         return self._heads.get(stream)
 
     async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
-        """Return rows with seq > after_seq, in order."""
         return [row for row in map(_read, self._log(stream).lines()) if row.seq > after_seq]
 
     def close(self) -> None:

@@ -19,17 +19,16 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, errors
 
 from stream_app.core.records import WitnessRow
-from stream_app.kafka_cluster import Cluster, create_compacted, topic_facts, translating_errors
-from stream_app.ports import OperatorError
+from stream_app.kafka_cluster import Cluster, create_compacted, records_of, topic_facts, translating_errors
+from stream_app.ports import OperatorError, Witness
 
 _FIRST_WINDOW = 512  # records read from the end, then four times as many
 _VALUES = "values"  # the header of a record
 _SETTLE_S = 10.0
-_PATIENCE_MS = 1_000
 
 
-class WitnessTopic:
-    """Rows of any number of streams in one topic (``ports.Witness``); made by ``open``.
+class WitnessTopic(Witness):
+    """Rows of any number of streams in one topic; made by ``open``.
 
     Raises (every method): OSError if Kafka does not answer, or another worker has claimed the stream.
     """
@@ -88,7 +87,6 @@ class WitnessTopic:
         self._writers.clear()
 
     async def claim(self, stream: str) -> None:
-        """Become the only writer of a stream: from now on, rows of an earlier writer are never kept."""
         async with self._locks[stream]:
             await self._forsake(stream)
             writer = AIOKafkaProducer(
@@ -105,12 +103,10 @@ class WitnessTopic:
                 raise
 
     async def resign(self, stream: str) -> None:
-        """Stop being the writer. The head is then looked up again, because another worker may move it."""
         async with self._locks[stream]:
             await self._forsake(stream)
 
     async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
-        """Write rows durably, except those it already has; return when all replicas have them."""
         async with self._locks[stream]:
             head_seq, head_row = await self._head(stream) or (0, b"")
             if any(row.seq == head_seq and row.row != head_row for row in rows):
@@ -124,13 +120,12 @@ class WitnessTopic:
                 self._heads[stream] = rows[-1].seq, rows[-1].row
 
     async def head(self, stream: str) -> tuple[int, bytes] | None:
-        """Return the last (seq, row) of a stream, or None."""
         async with self._locks[stream]:
             return await self._head(stream)
 
     async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
         """Return rows with seq > after_seq, in order. Cost: reads the whole topic."""
-        records = await self._read(await self._first(), await self._settled_end())
+        records = await records_of(self._cluster, self._place, await self._first(), await self._settled_end())
         rows = (_row(record) for record in records if _stream(record) == stream)
         return [row for row in rows if row.seq > after_seq]
 
@@ -176,7 +171,8 @@ class WitnessTopic:
         while start > stop_at:
             start, before = max(start - window, stop_at), start
             window *= 4
-            own = [record for record in await self._read(start, before) if _stream(record) == stream]
+            read = await records_of(self._cluster, self._place, start, before)
+            own = [record for record in read if _stream(record) == stream]
             if own:
                 self._heads[stream] = _row(own[-1])[:2]
                 break
@@ -198,20 +194,6 @@ class WitnessTopic:
                     return end
                 await asyncio.sleep(0.01)
         raise ConnectionError(f"topic {self._place.topic}: a transaction stays open; its writer has stopped")
-
-    async def _read(self, start: int, end: int) -> list[ConsumerRecord[bytes, bytes]]:
-        """Return the committed records of a part of the log."""
-        records: list[ConsumerRecord[bytes, bytes]] = []
-        if start >= end:
-            return records
-        with translating_errors(self._cluster):
-            async with self._consumer("read_committed") as reader:
-                reader.assign([self._place])
-                reader.seek(self._place, start)
-                while await reader.position(self._place) < end:
-                    fetched = await reader.getmany(self._place, timeout_ms=_PATIENCE_MS)
-                    records += fetched.get(self._place, [])
-        return [record for record in records if record.offset < end]
 
     def _consumer(self, isolation_level: str) -> AIOKafkaConsumer:
         """Return a consumer that is not started and has no partition."""

@@ -60,7 +60,6 @@ class Decoder(Protocol):
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         """Decode records, one line each without its end."""
-        ...
 
 
 async def decoded_in_turns(decode: Callable[[slice], Decoded], records: Sequence[bytes]) -> Decoded:

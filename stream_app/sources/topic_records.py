@@ -33,7 +33,6 @@ class TopicDecoder(Protocol):
 
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
         """Return decoded records; each has a value and was passed to ``prepare``."""
-        ...
 
 
 def topic_decoder(

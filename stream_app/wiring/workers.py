@@ -33,9 +33,8 @@ from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, OutsideLedger, Witness
-from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
+from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expiring_letters
 from stream_app.sinks.ledger_file import LedgerFile
-from stream_app.sinks.retention import expiring_letters
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable

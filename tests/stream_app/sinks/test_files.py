@@ -15,7 +15,7 @@ import pytest
 
 from stream_app.core.records import Reason, Refusal, WitnessRow
 from stream_app.ports import OperatorError
-from stream_app.sinks import dead_letter_file, retention
+from stream_app.sinks import dead_letter_file
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expire
 from stream_app.sinks.witness_file import WitnessFile
 
@@ -251,7 +251,7 @@ def test_a_disk_that_takes_no_letter_is_logged_and_holds_nothing_up(
 def test_letters_of_all_workers_and_of_sources_that_are_gone_expire_while_a_worker_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(dead_letter_file, "LOOK_EVERY_S", 0.01)
     old = [tmp_path / "dead_letters/gone/1.ndjson", tmp_path / "worker-3/dead_letters/clicks/1.ndjson"]
     old.append(tmp_path / "dead_letters/ahead/9999999999999999.ndjson")  # by a clock that was wrong
     now_us = time.time_ns() // 1_000
@@ -261,7 +261,7 @@ def test_letters_of_all_workers_and_of_sources_that_are_gone_expire_while_a_work
         file.touch()
 
     async def run() -> None:
-        async with asyncio.timeout(20), retention.expiring_letters(tmp_path, 60):
+        async with asyncio.timeout(20), dead_letter_file.expiring_letters(tmp_path, 60):
             while any(file.exists() for file in old):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
