@@ -7,7 +7,6 @@ thousand columns for hundreds of streams costs as much as one column. Nothing he
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,42 +28,11 @@ from dphist.units import UNITS_PER_COUNT
 _PARTS = 2**10
 
 
-class GroupNoise(ABC):
-    """The noise that one group of columns adds to a sum over time, for many streams at once.
+class CausalNoise:
+    """The noise of a tree that releases each node when it is complete, for many streams at once.
 
-    Args: design, of the group's tree over time; drawn, noise of its nodes per level, shape (nodes, paths).
+    Args: drawn, noise of the nodes per level, shape (nodes, paths).
     """
-
-    @staticmethod
-    def draw(
-        design: TreeDesign, weights: FloatArray, bins: int, paths: int, noise: SeededNoise
-    ) -> GroupNoise:
-        """Draw the first bins of an epoch. Args: weights of the group's columns in the sum, (columns,)."""
-        found, copies = np.unique(np.abs(weights).round(12), return_counts=True)
-        weighted = list(zip(found.tolist(), copies.tolist(), strict=True))
-        laws = [WeightedNoise.of((w, n, float(scale)) for w, n in weighted) for scale in design.scales]
-        nodes = design.drawn_nodes(bins)
-        drawn = [_drawn(law, count, paths, noise) for law, count in zip(laws, nodes, strict=True)]
-        return PublishedNoise(design, drawn) if design.anticipates else CausalNoise(design, drawn)
-
-    @abstractmethod
-    def __init__(self, design: TreeDesign, drawn: Sequence[Int64Array]) -> None: ...
-
-    @abstractmethod
-    def close(self, bin: int) -> None:
-        """Close a bin."""
-
-    @abstractmethod
-    def errors(self, start: int, stop: int) -> FloatArray:
-        """Return the errors of the current estimates of bins [start, stop), shape (paths,)."""
-
-    @abstractmethod
-    def law(self, start: int, stop: int) -> WeightedNoise:
-        """Return the law of one column's error over these bins."""
-
-
-class CausalNoise(GroupNoise):
-    """Noise of a tree that releases each node when it is complete."""
 
     def __init__(self, design: TreeDesign, drawn: Sequence[Int64Array]) -> None:
         self._drawn = drawn
@@ -78,16 +46,16 @@ class CausalNoise(GroupNoise):
             self._forest.append_level(level, nodes[before:now])
 
     def errors(self, start: int, stop: int) -> FloatArray:
-        """Return the errors of bins [start, stop), shape (paths,)."""
+        """Return the errors of the current estimates of bins [start, stop), shape (paths,)."""
         return np.atleast_1d(self._forest.range(start, stop).value) / _PARTS
 
     def law(self, start: int, stop: int) -> WeightedNoise:
-        """Return the law of one column's error."""
+        """Return the law of one column's error over these bins."""
         return self._forest.range(start, stop).law
 
 
-class PublishedNoise(GroupNoise):
-    """Noise of published running counts, which use nodes whose interval has not ended and never change."""
+class PublishedNoise:
+    """The noise of published running counts, with the methods of ``CausalNoise``; it never changes."""
 
     def __init__(self, design: TreeDesign, drawn: Sequence[Int64Array]) -> None:
         self._design = design
@@ -102,8 +70,26 @@ class PublishedNoise(GroupNoise):
         return np.asarray(self._running[stop] - self._running[start], np.float64)
 
     def law(self, start: int, stop: int) -> WeightedNoise:
-        """Return the law of one column's error."""
+        """Return the law of one column's error over these bins."""
         return published_law(self._design, start, stop)
+
+
+GroupNoise = CausalNoise | PublishedNoise
+
+
+def group_noise(
+    design: TreeDesign, weights: FloatArray, bins: int, paths: int, noise: SeededNoise
+) -> GroupNoise:
+    """Draw the noise that a group of columns adds to a sum in the first bins of an epoch.
+
+    Args: design, the group's tree over time; weights of the group's columns in the sum, (columns,); paths,
+        the number of streams.
+    """
+    found, copies = np.unique(np.abs(weights).round(12), return_counts=True)
+    weighted = list(zip(found.tolist(), copies.tolist(), strict=True))
+    laws = [WeightedNoise.of((w, n, float(scale)) for w, n in weighted) for scale in design.scales]
+    drawn = [_drawn(law, n, paths, noise) for law, n in zip(laws, design.drawn_nodes(bins), strict=True)]
+    return PublishedNoise(design, drawn) if design.anticipates else CausalNoise(design, drawn)
 
 
 class SumNoise:
@@ -112,7 +98,7 @@ class SumNoise:
     def __init__(self, columns: ColumnSum, noise: SeededNoise, bins: int, paths: int) -> None:
         self._columns = columns
         self._groups = [
-            GroupNoise.draw(group.design, weights, bins, paths, noise)
+            group_noise(group.design, weights, bins, paths, noise)
             for group, weights in zip(columns.design.groups, columns.parts, strict=True)
         ]
         self._bin = 0
@@ -144,7 +130,7 @@ class HistogramNoise:
         self._groups: list[tuple[ColumnGroup, FloatArray, GroupNoise]] = []
         for group in design.groups:
             weights = np.array([of_total]) if group.total else of_keys
-            drawn = GroupNoise.draw(group.design, weights, bins, group.nodes * paths, noise)
+            drawn = group_noise(group.design, weights, bins, group.nodes * paths, noise)
             self._groups.append((group, weights, drawn))
 
     def close(self) -> None:

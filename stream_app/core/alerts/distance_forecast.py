@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dphist.arrays import FloatArray
+from dphist.arrays import BoolArray, FloatArray
 from dphist.noise import SeededNoise
 from dphist.product.answers import Cdf
 from dphist.product.design import ProductDesign
 from dphist.product.distance import distance_bounds
 from stream_app.core.alerts.axis_noise import HistogramNoise
-from stream_app.core.alerts.forecast import Forecast, beginnings, delay_quantile, first_releases, held
+from stream_app.core.alerts.forecast import Forecast, tried
 from stream_app.core.alerts.rules import Rule
 
 PATHS = 64
@@ -55,49 +54,30 @@ def forecast_distance(
             ranges = ((stop - window, stop), (stop - back, stop - back + reference))
             now, then = (drawn.band(a, b, confidence) for a, b in ranges)
             bands.append((now, then))
-    return _summed_up(rule, bands, events, events * reference / window, window, bin_us, shift_stderrs)
+    return _tried(rule, bands, events, events * reference / window, bin_us, shift_stderrs)
 
 
-def _summed_up(
+def _tried(
     rule: Rule,
     bands: list[tuple[Cdf, Cdf]],
     events: float,
     before: float,
-    window: int,
     bin_us: int,
     shift_stderrs: float,
 ) -> Forecast:
-    threshold = rule.condition.threshold
+    """Return the forecast from the bands. Args: events, before, in the window and in the reference."""
+    threshold, upward = rule.condition.threshold, rule.condition.upward
     assert threshold is not None
-    upward = rule.condition.upward
-    stderr = float(np.median([_stderr(now, then, events, before) for now, then in bands]))
-    shift = shift_stderrs * stderr
+    stderrs = np.array([_stderr(now, then, events, before) for now, then in bands])
+    shift = shift_stderrs * float(np.median(stderrs))
     shift = min(shift, 1.0 - threshold) if upward else -min(shift, threshold)
-    hold = -(-rule.for_us // bin_us) + 1
 
-    def past(place: int, distance: float) -> NDArray[np.bool_]:
-        lower, upper = distance_bounds(*_moved(bands[place], distance, events, before))
-        return lower > threshold if upward else upper < threshold
+    def past(release: int, part: float) -> BoolArray:
+        lower, upper = distance_bounds(*_moved(bands[release], threshold + shift * part, events, before))
+        return np.asarray(lower > threshold if upward else upper < threshold)
 
-    at_threshold = np.array([past(place, threshold) for place in range(len(bands))])
-    delays = []
-    for start in np.linspace(0, len(bands) // 2, _SHIFTS, dtype=int):
-        parts = np.minimum(np.arange(1, len(bands) - start + 1) / window, 1.0)
-        moved = [past(start + i, threshold + shift * part) for i, part in enumerate(parts)]
-        delays.append(first_releases(held(np.array(moved), hold)))
-    late = np.concatenate(delays)
-    reach = [_reach(now, then, events, before) for now, then in bands]
-    return Forecast(
-        stderr=stderr,
-        margin=float(np.median(reach)),
-        false_alarm_rate=float(at_threshold.mean()),
-        false_firings=float(beginnings(held(at_threshold, hold)).mean()),
-        shift=abs(shift),
-        detected=float(np.isfinite(late).mean()),
-        delay_bins=(delay_quantile(late, 0.5), delay_quantile(late, 0.95)),
-        paths=PATHS,
-        bins=len(bands),
-    )
+    reach = np.array([_reach(now, then, events, before) for now, then in bands])
+    return tried(rule, bin_us, past, _SHIFTS, stderr=stderrs, margin=reach, shift=shift)
 
 
 def _moved(bands: tuple[Cdf, Cdf], distance: float, events: float, before: float) -> tuple[Cdf, Cdf]:

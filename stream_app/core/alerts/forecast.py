@@ -6,11 +6,12 @@ is tried on all of them: first with the truth at the threshold, then with a trut
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dphist.arrays import BoolArray, FloatArray
 from dphist.noise import SeededNoise
 from dphist.product.columns import ColumnSum
 from dphist.tree.anticipating import AnticipatingCounter, new_counter
@@ -76,21 +77,49 @@ def forecast(
     # A counter without events, one cell per stream, or the sum's own noise: the counts are pure noise.
     drawn = SumNoise(columns, noise, bins, paths) if columns else new_counter(design, noise, paths)
     errors, margin, stderr = _errors(rule, drawn, window, bins, paths)
-    past = errors > margin[:, np.newaxis]
-    hold = -(-rule.for_us // bin_us) + 1
     shift = shift_stderrs * float(np.median(stderr))
-    delays = _delays(errors, margin, shift, window or 1, hold)
-    finite = np.isfinite(delays)
+
+    def past(release: int, part: float) -> BoolArray:
+        return np.asarray(errors[release] + shift * part > margin[release])
+
+    return tried(rule, bin_us, past, _SHIFTS, stderr=stderr, margin=margin, shift=shift)
+
+
+def tried(
+    rule: Rule,
+    bin_us: int,
+    past: Callable[[int, float], BoolArray],
+    shifts: int,
+    *,
+    stderr: FloatArray,
+    margin: FloatArray,
+    shift: float,
+) -> Forecast:
+    """Return the forecast of a rule from releases of many streams without events.
+
+    Args: past, returns the streams, shape (paths,), on which the rule is past its threshold at a release if
+        the truth has moved by a part of the shift; shifts, the number of releases at which the truth begins
+        to move; stderr and margin of each release.
+    """
+    releases, hold = len(margin), -(-rule.for_us // bin_us) + 1
+    window = max(1, (rule.condition.window_us or 0) // bin_us)
+    at_threshold = np.array([past(release, 0.0) for release in range(releases)])
+    delays = []
+    for start in np.linspace(0, releases // 2, shifts, dtype=int).tolist():
+        parts = np.minimum(np.arange(1, releases - start + 1) / window, 1.0).tolist()
+        holds = held(np.array([past(release, part) for release, part in enumerate(parts, start)]), hold)
+        delays.append(np.where(holds.any(axis=0), holds.argmax(axis=0) + 1.0, np.inf))
+    late = np.sort(np.concatenate(delays))
     return Forecast(
         stderr=float(np.median(stderr)),
         margin=float(np.median(margin)),
-        false_alarm_rate=float(past.mean()),
-        false_firings=float(beginnings(held(past, hold)).mean()),
-        shift=shift,
-        detected=float(finite.mean()),
-        delay_bins=(delay_quantile(delays, 0.5), delay_quantile(delays, 0.95)),
-        paths=paths,
-        bins=len(errors),
+        false_alarm_rate=float(at_threshold.mean()),
+        false_firings=float(_beginnings(held(at_threshold, hold)).mean()),
+        shift=abs(shift),
+        detected=float(np.isfinite(late).mean()),
+        delay_bins=(_quantile(late, 0.5), _quantile(late, 0.95)),
+        paths=at_threshold.shape[1],
+        bins=releases,
     )
 
 
@@ -106,7 +135,7 @@ def _errors(
     window: int | None,
     bins: int,
     paths: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the errors, shape (releases, paths), and the margin and the standard error of every release."""
     counts = np.zeros(paths, np.int64)
     estimates: list[Estimate] = []
@@ -122,7 +151,7 @@ def _errors(
     return errors, np.array(margins(estimates, rule.confidence)), stderrs
 
 
-def held(past: NDArray[np.bool_], hold: int) -> NDArray[np.bool_]:
+def held(past: BoolArray, hold: int) -> BoolArray:
     """Return where a condition has held for ``hold`` releases in a row, this one included."""
     found = past.copy()
     for back in range(1, hold):
@@ -131,30 +160,12 @@ def held(past: NDArray[np.bool_], hold: int) -> NDArray[np.bool_]:
     return found
 
 
-def beginnings(holds: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _beginnings(holds: BoolArray) -> BoolArray:
     """Return where a condition holds but did not hold at the release before."""
     before = np.vstack([np.zeros((1, holds.shape[1]), bool), holds[:-1]])
     return np.asarray(holds & ~before)
 
 
-def _delays(
-    errors: NDArray[np.float64], margin: NDArray[np.float64], shift: float, window: int, hold: int
-) -> NDArray[np.float64]:
-    """Return the bins from each shift to the firing, per shift and path; infinite if it does not fire."""
-    releases = len(errors)
-    found = []
-    for start in np.linspace(0, releases // 2, _SHIFTS, dtype=int):
-        since = np.arange(1, releases - start + 1)
-        moved = errors[start:] + shift * np.minimum(since / window, 1.0)[:, np.newaxis]
-        found.append(first_releases(held(moved > margin[start:, np.newaxis], hold)))
-    return np.concatenate(found)
-
-
-def first_releases(holds: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return how many releases it takes until a condition holds, by path; infinite where it never does."""
-    return np.where(holds.any(axis=0), holds.argmax(axis=0) + 1.0, np.inf)
-
-
-def delay_quantile(delays: NDArray[np.float64], part: float) -> float:
-    """Return the delay that this part of the shifts does not exceed."""
-    return float(np.sort(delays)[min(len(delays) - 1, int(np.ceil(part * len(delays))) - 1)])
+def _quantile(rising: FloatArray, part: float) -> float:
+    """Return the delay that this part of the delays does not exceed."""
+    return float(rising[min(len(rising) - 1, int(np.ceil(part * len(rising))) - 1)])

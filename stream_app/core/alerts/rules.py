@@ -28,13 +28,7 @@ from stream_app.core.instants import parse_instant
 MeasureName = Literal["count", "sum", "rate", "quantile", "cdf", "ks", "no_data"]
 Comparison = Literal[">", ">=", "<", "<="]
 
-UNITS_US = {
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-    "w": 604_800_000_000,
-}
+UNITS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000, "w": 604_800_000_000}
 _LONGEST_US = 36_500 * UNITS_US["d"]
 MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
 OF_VALUES: frozenset[MeasureName] = frozenset({"quantile", "cdf", "ks"})
@@ -185,35 +179,19 @@ class _Reader:
         if measure != "count":
             self._sign(",")
             window_us = self._length("window")
-        if measure == "ks":
-            self._sign(",")
-            assert window_us is not None
-            reference = self._reference(window_us)
+            reference = self._reference(window_us) if measure == "ks" else None
         self._sign(")")
         if measure == "no_data":
             self._end()
             return Condition(measure, stream, window_us, places=self._places)
         comparison = self._comparison(measure)
-        threshold = float(self._noted("threshold", "number", "a number"))
-        self._check_finite("threshold", threshold)
-        self._check_share(measure, threshold)
+        threshold = self._number("threshold", "a number")
+        if measure in ("cdf", "ks") and not 0.0 < threshold < 1.0:
+            self._refuse(self._places["threshold"], f"{measure} is a share; give one above 0 and below 1")
         per_us = self._unit() if measure == "rate" else None
         self._end()
-        return Condition(
-            *(
-                measure,
-                stream,
-                window_us,
-                comparison,
-                threshold,
-                per_us,
-                keys,
-                level,
-                reference,
-                self._places,
-            ),
-            each=each,
-        )
+        found = (measure, stream, window_us, comparison, threshold, per_us, keys, level, reference)
+        return Condition(*found, self._places, each)
 
     def _each(self) -> bool:
         before = self._at
@@ -239,23 +217,20 @@ class _Reader:
             keys.append(key)
             self._places[f"key {key}"] = at
             if not self._next_is(","):
-                break
+                self._sign("]")
+                return tuple(keys)
             self._sign(",")
-        self._sign("]")
-        return tuple(keys)
 
     def _level(self, measure: MeasureName) -> float:
         self._sign(",")
-        wanted = "a quantile, for example 0.95" if measure == "quantile" else "a value"
-        level = float(self._noted("level", "number", wanted))
-        self._check_finite("level", level)
+        level = self._number("level", "a quantile, for example 0.95" if measure == "quantile" else "a value")
         if measure == "quantile" and not 0.0 < level < 1.0:
             self._refuse(self._places["level"], "a quantile is above 0 and below 1, for example 0.95")
         return level
 
     def _reference(self, window_us: int) -> Reference:
-        rest = self._text[self._at :].lstrip()
-        if rest[:1] in ("'", '"'):
+        self._sign(",")
+        if self._text[self._at :].lstrip()[:1] in ("'", '"'):
             text = self._noted("reference", "text", "a range")
             try:
                 from_us, to_us = (parse_instant(part) for part in text[1:-1].split("/"))
@@ -279,14 +254,11 @@ class _Reader:
             self._refuse(at, f"{measure} is compared strictly; write {comparison[0]}")
         return cast("Comparison", comparison)
 
-    def _check_finite(self, part: str, number: float) -> None:
+    def _number(self, part: str, wanted: str) -> float:
+        number = float(self._noted(part, "number", wanted))
         if not math.isfinite(number):
             self._refuse(self._places[part], "the number is larger than any count; write a smaller one")
-
-    def _check_share(self, measure: MeasureName, threshold: float) -> None:
-        if measure in ("cdf", "ks") and not 0.0 < threshold < 1.0:
-            line = f"{measure} is a share; give one above 0 and below 1"
-            self._refuse(self._places["threshold"], line)
+        return number
 
     def _length(self, part: str) -> int:
         text = self._noted(part, "length", "a length of time, for example 24h")

@@ -67,32 +67,25 @@ class Outcome:
     transitions: list[dict[str, Any]]
 
 
-def for_readers(told: Mapping[str, Any]) -> dict[str, Any]:
+def for_readers(transition: Mapping[str, Any]) -> dict[str, Any]:
     """Return the public part of a transition: the fields that depend on released rows and the rule only.
 
     The time of the decision is left out, because it depends on how busy the watcher was.
     """
-    return {name: said for name, said in told.items() if name in _FOR_READERS}
+    return {name: value for name, value in transition.items() if name in _FOR_READERS}
 
 
 def evaluate(rules: Sequence[Rule], states: Mapping[str, State], view: StreamView, now_us: int) -> Outcome:
     """Return what a release changes for the rules over its stream, except no_data (``watch_silence``)."""
-    until_us = view.released_until_us
+    outcome, until_us = Outcome({}, []), view.released_until_us
     if until_us is None:
-        return Outcome({}, [])
+        return outcome
     moment = Moment(view.strategy.stream, view.visible_seq, until_us, now_us, view.private)
     valued = [rule for rule in rules if rule.condition.measure != "no_data"]
-    outcome = Outcome({}, [])
     for rule, reading in zip(valued, readings(valued, view), strict=True):
         if reading is not None:
-            _note(
-                outcome,
-                rule,
-                states,
-                moment,
-                _valued_phase(rule, _state(rule, states), reading, moment),
-                reading,
-            )
+            before = _state(rule, states)
+            _note(outcome, rule, before, moment, _valued_phase(rule, before, reading, moment), reading)
     return outcome
 
 
@@ -103,7 +96,7 @@ def watch_silence(rules: Iterable[Rule], states: Mapping[str, State], moment: Mo
         if rule.condition.measure == "no_data":
             assert rule.condition.window_us is not None
             silent = moment.now_us - moment.at_us > rule.condition.window_us
-            _note(outcome, rule, states, moment, "firing" if silent else "inactive", None)
+            _note(outcome, rule, _state(rule, states), moment, "firing" if silent else "inactive")
     return outcome
 
 
@@ -114,8 +107,7 @@ def retire(
 
     Args: decided, per stream the last release that the rules were evaluated on.
     """
-    current = {rule.name: rule.fingerprint for rule in rules}
-    outcome = Outcome({}, [])
+    outcome, current = Outcome({}, []), {rule.name: rule.fingerprint for rule in rules}
     for name, state in states.items():
         last = state.last
         if last is None or state.phase == "inactive" or current.get(name) == state.fingerprint:
@@ -124,9 +116,9 @@ def retire(
         seq = decided.get(last["stream"], last["seq"])
         moment = Moment(last["stream"], seq, last["at_us"], now_us, last["private"])
         key = _key(state.fingerprint, moment, f"retired-{kind}")
-        told = last | {"kind": kind, "key": key, "seq": seq, "now_us": now_us}
-        outcome.transitions.append(told)
-        outcome.states[name] = replace(state, phase="inactive", last=told)
+        transition = last | {"kind": kind, "key": key, "seq": seq, "now_us": now_us}
+        outcome.transitions.append(transition)
+        outcome.states[name] = replace(state, phase="inactive", last=transition)
     return outcome
 
 
@@ -140,23 +132,17 @@ def _valued_phase(rule: Rule, state: State, reading: Reading, moment: Moment) ->
 
 
 def _note(
-    outcome: Outcome,
-    rule: Rule,
-    states: Mapping[str, State],
-    moment: Moment,
-    phase: Phase,
-    reading: Reading | None,
+    outcome: Outcome, rule: Rule, before: State, moment: Moment, phase: Phase, reading: Reading | None = None
 ) -> None:
     """Add a rule's change of phase to the outcome, if its phase changed."""
-    before = _state(rule, states)
     if phase == before.phase:
         return
     kind: Change = "resolved" if before.phase == "firing" else phase
     since_us = before.since_us if before.phase == "pending" else moment.at_us
     fired_us = moment.now_us if phase == "firing" else before.fired_us
-    told = _told(rule, moment, kind, since_us, fired_us, reading)
-    outcome.transitions.append(told)
-    outcome.states[rule.name] = State(rule.fingerprint, phase, since_us, fired_us, told)
+    transition = _transition(rule, moment, kind, since_us, fired_us, reading)
+    outcome.transitions.append(transition)
+    outcome.states[rule.name] = State(rule.fingerprint, phase, since_us, fired_us, transition)
 
 
 def _state(rule: Rule, states: Mapping[str, State]) -> State:
@@ -164,7 +150,7 @@ def _state(rule: Rule, states: Mapping[str, State]) -> State:
     return state if state is not None and state.fingerprint == rule.fingerprint else State(rule.fingerprint)
 
 
-def _told(
+def _transition(
     rule: Rule, moment: Moment, kind: Change, since_us: int, fired_us: int, reading: Reading | None
 ) -> dict[str, Any]:
     value, stderr = (None, None) if reading is None else reading.show()

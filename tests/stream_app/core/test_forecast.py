@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dphist import SeededNoise, plan_tree
-from stream_app.core.alerts.forecast import _delays, forecast, held
+from stream_app.core.alerts.forecast import forecast, held, tried
 from stream_app.core.alerts.rules import Rule, parse_condition
 
 HOUR_US = 3_600_000_000
@@ -53,5 +54,13 @@ def test_delays_by_hand() -> None:
     past = np.array([[1], [1], [0], [1], [1], [1]], bool)
     assert held(past, 2)[:, 0].tolist() == [False, True, False, False, True, True]
     # Window 4, shift 8: the truth is 2, 4, 6, 8, 8, ... past; the margin 5 is crossed at the third release.
-    assert set(_delays(np.zeros((40, 1)), np.full(40, 5.0), 8.0, 4, 1)) == {3.0}
-    assert set(_delays(np.zeros((40, 1)), np.full(40, 9.0), 8.0, 4, 1)) == {np.inf}
+    one = rule("sum(clicks, 4h) > 9")
+    for margin, delay in ((5.0, 3.0), (9.0, np.inf)):
+
+        def past(release: int, part: float, margin: float = margin) -> NDArray[np.bool_]:
+            return np.array([8.0 * part > margin])
+
+        margins = np.full(40, margin)
+        found = tried(one, HOUR_US, past, 8, stderr=margins, margin=margins, shift=8.0)
+        assert found.delay_bins == (delay, delay)
+        assert found.detected == np.isfinite(delay)
