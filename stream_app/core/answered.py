@@ -11,7 +11,6 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable
-from dphist.tree.estimate import Estimate
 from stream_app.core.kinds.tables import SeriesKind, Span
 
 
@@ -54,13 +53,6 @@ class SeriesPoints:
     roundings: FloatArray
     available: int
     unmeasured: int
-
-    @property
-    def estimates(self) -> list[Estimate]:
-        """Return each point as an estimate; slower than using the columns."""
-        laws = [self.laws.law(row) for row in range(len(self.spans))]
-        columns = zip(self.values.tolist(), laws, self.roundings.tolist(), strict=True)
-        return [Estimate(value, law.variance, law, rounding) for value, law, rounding in columns]
 
 
 def downsampled(values: FloatArray, points: int) -> Int64Array:

@@ -138,13 +138,13 @@ def _count_same_users(streams: Sequence[Sequence[LedgerEntry]]) -> bool:
     """Return whether all streams protect users named by one field; an unknown field counts as different."""
     if any(entry.unit != "user" for epochs in streams for entry in epochs):
         return False
-    fields = [_user_field(epochs) for epochs in streams]
+    fields = [_known(entry.user for entry in epochs) for epochs in streams]
     return len(fields) == 1 or (len(set(fields)) == 1 and fields[0] is not None)
 
 
-def _user_field(epochs: Sequence[LedgerEntry]) -> str | None:
-    """Return the field that names a stream's users; older entries of the same strategy may lack it."""
-    return next((entry.user for entry in epochs if entry.user is not None), None)
+def _known(texts: Iterable[str | None]) -> str | None:
+    """Return the first text that is known; older entries of the same strategy may lack it."""
+    return next((text for text in texts if text is not None), None)
 
 
 def composed(source: str, ledgers: Iterable[Sequence[LedgerEntry]]) -> tuple[LedgerEntry, ...]:
@@ -172,7 +172,9 @@ def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[L
     return tuple(
         min(epochs, key=lambda entry: entry.start_us)
         for epochs in before.values()
-        if new.time is None or _time(epochs) != new.time or _overlap(_period(epochs), _period([new]))
+        if new.time is None
+        or _known(entry.time for entry in epochs) != new.time
+        or _overlap(_period(epochs), _period([new]))
     )
 
 
@@ -187,11 +189,6 @@ def _period(epochs: Sequence[LedgerEntry]) -> tuple[int, int | None]:
     """Return the start and the end of the period that a stream with these epochs counts; None: no end."""
     ends = [entry.until_us for entry in epochs if entry.until_us is not None]
     return min(entry.start_us for entry in epochs), max(ends) if len(ends) == len(epochs) else None
-
-
-def _time(epochs: Sequence[LedgerEntry]) -> str | None:
-    """Return the time that a stream reads from an event; older entries of the same strategy may lack it."""
-    return next((entry.time for entry in epochs if entry.time is not None), None)
 
 
 def _overlap(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool:
@@ -232,24 +229,15 @@ def lost_measurement(
     Args: witnessed, the stream's last epoch in the witness; None if the witness has none.
     """
     epochs = [entry for entry in entries if entry.stream == stream]
-    known = max([entry.epoch for entry in epochs if not entry.lost], default=-1)
-    beyond = [
-        entry
-        for entry in epochs
-        if entry.lost and entry.epoch > max(known, -1 if witnessed is None else witnessed)
-    ]
+    known = max([-1 if witnessed is None else witnessed, *(e.epoch for e in epochs if not e.lost)])
+    beyond = [entry for entry in epochs if entry.lost and entry.epoch > known]
     return max(beyond, key=lambda entry: entry.epoch, default=None)
 
 
 def entry_to_json(entry: LedgerEntry) -> bytes:
     """Return the text of an entry; two entries are equal if their texts are."""
-    newer = {
-        "until_us": None,
-        "lost": False,
-        "user": None,
-        "log": None,
-        "time": None,
-    }  # entries written before these fields existed keep their text
+    # Entries written before these fields existed keep their text.
+    newer = {"until_us": None, "lost": False, "user": None, "log": None, "time": None}
     return canonical_json({k: v for k, v in asdict(entry).items() if not (k in newer and v == newer[k])})
 
 
@@ -285,7 +273,7 @@ def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
         stream=epochs[0].stream,
         strategy_hash=epochs[0].strategy_hash,
         unit=epochs[0].unit,
-        user=_user_field(epochs),
+        user=_known(entry.user for entry in epochs),
         epsilon=max(Fraction(entry.epsilon) for entry in epochs),
         start_us=start_us,
         end_us=end_us,

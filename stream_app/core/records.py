@@ -182,9 +182,7 @@ class Apply:
     expected: int
     new: int
     last_cut_bin: int  # the cuts that the caller binned against
-    due_us: (
-        int | None
-    )  # closing instant of bin last_cut_bin + 1 by the store's clock; None under a virtual clock
+    due_us: int | None  # when bin last_cut_bin + 1 closes, by the store's clock; None: a virtual clock
     bins: Int64Array
     cells: Int64Array
     deltas: Int64Array

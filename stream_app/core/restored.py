@@ -40,11 +40,6 @@ class Restored:
     epoch: EpochRecord
 
 
-def _holds_all(strategy: Strategy, rows: Iterable[WitnessRow]) -> bool:
-    """Return whether the witness's rows hold everything that readers need."""
-    return strategy.kind.rows_hold_values or all(row.values for row in rows)
-
-
 def restored(strategy: Strategy, rows: Sequence[WitnessRow], after_seq: int) -> Iterator[Restored]:
     """Yield the steps that put missing rows back, in order.
 
@@ -52,7 +47,7 @@ def restored(strategy: Strategy, rows: Sequence[WitnessRow], after_seq: int) -> 
     Raises: ValueError if the witness lacks values, or holds values that differ from the rows' hashes.
     """
     lost = [row for row in rows if row.seq > after_seq]
-    if not _holds_all(strategy, lost):
+    if not (strategy.kind.rows_hold_values or all(row.values for row in lost)):
         raise ValueError("the witness lacks values: an older version wrote it, or its rows are too wide")
     for epoch in epochs_of(strategy, rows):
         of_epoch = [row for row in lost if json.loads(row.row)["epoch"] == epoch.epoch]
@@ -104,14 +99,12 @@ def _tiles(strategy: Strategy, epoch: EpochRecord, rows: Sequence[WitnessRow]) -
     for row in rows:
         for block in _blocks_of(strategy, epoch, row):
             blocks[block.table].append(block)
-    return [
-        tile
-        for table, found in blocks.items()
-        if found
-        for tile in tile_appends(
-            epoch.epoch, table, found[0].first, np.concatenate([block.values for block in found])
-        )
-    ]
+    tiles: list[TileAppend] = []
+    for table, found in blocks.items():
+        if found:
+            values = np.concatenate([block.values for block in found])
+            tiles += tile_appends(epoch.epoch, table, found[0].first, values)
+    return tiles
 
 
 def _blocks_of(strategy: Strategy, epoch: EpochRecord, row: WitnessRow) -> Iterable[Block]:

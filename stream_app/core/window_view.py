@@ -71,14 +71,9 @@ def window_until(view: StreamView, until_us: int) -> Window:
 
 def _ends(view: StreamView) -> Int64Array:
     """Return the first bin after each complete window. Raises: QueryError if there is no such window."""
-    design = windows_of(view)
-    ends = np.concatenate(
-        [
-            epoch.record.first_bin + design.bins * np.arange(1, epoch.held(WINDOWS) + 1)
-            for epoch in view.epochs
-        ]
-        or [np.zeros(0, np.int64)]
-    )
+    bins, none = windows_of(view).bins, np.zeros(0, np.int64)
+    numbers = ((epoch.record.first_bin, np.arange(1, epoch.held(WINDOWS) + 1)) for epoch in view.epochs)
+    ends = np.concatenate([none, *(first + bins * number for first, number in numbers)])
     if not len(ends):
         raise QueryError("no window is complete yet; ask again later", "end")
     return ends
@@ -88,12 +83,8 @@ def _window(view: StreamView, ends: Int64Array, place: int) -> Window:
     design, stop = windows_of(view), int(ends[place])
     earlier = int(ends[place - 1]) if place else None
     later = int(ends[place + 1]) if place + 1 < len(ends) else None
-    for epoch in view.epochs:
-        index, rest = divmod(stop - epoch.record.first_bin, design.bins)
-        if not rest and 1 <= index <= epoch.held(WINDOWS):
-            counts = (
-                epoch.rows(WINDOWS)[index - 1].reshape(design.histograms, design.buckets) / UNITS_PER_COUNT
-            )
-            numbers = np.asarray(counts, np.float64)
-            return Window(Span(stop - design.bins, stop), numbers, earlier, later, len(ends))
-    raise AssertionError("an end that was found belongs to an epoch")
+    before = np.cumsum([0, *(epoch.held(WINDOWS) for epoch in view.epochs)])
+    number = int(np.searchsorted(before, place, side="right")) - 1
+    row = view.epochs[number].rows(WINDOWS)[place - before[number]]
+    counts = np.asarray(row.reshape(design.histograms, design.buckets) / UNITS_PER_COUNT, np.float64)
+    return Window(Span(stop - design.bins, stop), counts, earlier, later, len(ends))

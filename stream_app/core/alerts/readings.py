@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,21 +20,6 @@ from stream_app.core.query import StreamView
 
 _FEW = 16
 Shown = tuple[float | None, float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Margin:
-    """An exact margin, or an interval known not to contain the decision threshold."""
-
-    least: float
-    most: float
-
-    def for_distance(self, beyond: float) -> float:
-        """Return a number that leads to the same decision about a distance as the exact margin."""
-        return self.most if beyond >= self.most else math.inf
-
-
-_UNKNOWN = Margin(0.0, math.inf)
 
 
 @dataclass(frozen=True)
@@ -77,20 +62,23 @@ def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
         each sum that is past a rule's threshold; two bands for each distance that is past its threshold.
     """
     ranges = Ranges(view)
-    questions = [question_of(rule.condition, view, ranges.span) for rule in rules]
-    beyond = [_beyond(rule, question, ranges) for rule, question in zip(rules, questions, strict=True)]
-    asked: dict[float, dict[Question, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for rule, question, far in zip(rules, questions, beyond, strict=True):
-        if question is not None and far is not None and far[0] >= 0 and rule.condition.measure != "ks":
-            asked[rule.confidence][question].append(far[0])
-    margin_of = {
-        (confidence, question): margin
-        for confidence, some in asked.items()
-        for question, margin in _decisive_margins(some, confidence, ranges).items()
-    }
+    seen: dict[int, tuple[Question, tuple[float, float]]] = {}  # by the rule's place
+    past: dict[float, list[int]] = defaultdict(list)  # places of rules past their threshold, by confidence
+    for place, rule in enumerate(rules):
+        question = question_of(rule.condition, view, ranges.span)
+        far = None if question is None else _beyond(rule, question, ranges)
+        if question is not None and far is not None:
+            seen[place] = question, far
+            if far[0] >= 0 and rule.condition.measure != "ks":
+                past[rule.confidence].append(place)
+    margin_of: dict[int, float] = {}
+    for confidence, places in past.items():
+        estimates = [ranges.estimate(seen[place][0]) for place in places]
+        distances = [seen[place][1][0] for place in places]
+        margin_of |= zip(places, _decisive_margins(estimates, distances, confidence), strict=True)
     return [
-        None if question is None or far is None else _reading(rule, question, far, margin_of, ranges)
-        for rule, question, far in zip(rules, questions, beyond, strict=True)
+        _reading(rule, *seen[place], margin_of.get(place, math.inf), ranges) if place in seen else None
+        for place, rule in enumerate(rules)
     ]
 
 
@@ -113,26 +101,18 @@ def margins(estimates: Sequence[Estimate], confidence: float) -> list[float]:
 
 
 def _decisive_margins(
-    asked: Mapping[Question, Sequence[float]], confidence: float, ranges: Ranges
-) -> dict[Question, Margin]:
+    estimates: Sequence[Estimate], distances: Sequence[float], confidence: float
+) -> list[float]:
     """Return margins that lead to the same decisions about these distances as the exact margins.
 
-    A distance above the upper bound or below the lower bound needs no inversion of a law. So an alert that
-    has been firing for hours costs nothing.
+    They are infinite for distances within the margin. A distance outside both bounds of its margin needs no
+    inversion of a law, so an alert that has been firing for hours costs nothing.
     """
-    questions = list(asked)
-    estimates = [ranges.estimate(question) for question in questions]
-    low, high = margin_bounds(estimates, confidence)
-    found = {
-        question: Margin(least, most) for question, least, most in zip(questions, low, high, strict=True)
-    }
-    open_ones = [
-        place
-        for place, distances in enumerate(asked.values())
-        if any(low[place] <= far <= high[place] for far in distances)
-    ]
-    exact = margins([estimates[place] for place in open_ones], confidence)
-    return found | {questions[place]: Margin(one, one) for place, one in zip(open_ones, exact, strict=True)}
+    low, found = margin_bounds(estimates, confidence)
+    close = [place for place, far in enumerate(distances) if low[place] <= far <= found[place]]
+    for place, exact in zip(close, margins([estimates[one] for one in close], confidence), strict=True):
+        found[place] = exact
+    return [margin if far >= margin else math.inf for far, margin in zip(distances, found, strict=True)]
 
 
 def margin_bounds(estimates: Sequence[Estimate], confidence: float) -> tuple[list[float], list[float]]:
@@ -159,11 +139,10 @@ def margin_bounds(estimates: Sequence[Estimate], confidence: float) -> tuple[lis
     return (low[rows] - rounding).tolist(), (high[rows] + rounding).tolist()
 
 
-def _beyond(rule: Rule, question: Question | None, ranges: Ranges) -> tuple[float, float] | None:
+def _beyond(rule: Rule, question: Question, ranges: Ranges) -> tuple[float, float] | None:
     """Return how far the estimate is past the threshold and past the clearing value; None if unknown."""
     condition, threshold = rule.condition, rule.condition.threshold
-    if question is None or threshold is None:
-        return None
+    assert threshold is not None  # only rules on silence have none
     clear = threshold if rule.clear is None else rule.clear
     try:
         if condition.measure == "ks":
@@ -183,19 +162,12 @@ def _beyond(rule: Rule, question: Question | None, ranges: Ranges) -> tuple[floa
 
 
 def _reading(
-    rule: Rule,
-    question: Question,
-    far: tuple[float, float],
-    margin_of: Mapping[tuple[float, Question], Margin],
-    ranges: Ranges,
+    rule: Rule, question: Question, far: tuple[float, float], margin: float, ranges: Ranges
 ) -> Reading:
+    """Return a rule's reading. Args: far, as ``_beyond`` returns it; margin, except for ks."""
     beyond, back = far
-    if rule.condition.measure != "ks":
-        margin = margin_of.get((rule.confidence, question), _UNKNOWN).for_distance(beyond)
-    elif beyond > 0:
+    if rule.condition.measure == "ks" and beyond > 0:
         certain = ranges.certain_distance(question, rule.confidence)
         value = ranges.distance(question)
         margin = max(0.0, value - certain.lower if rule.condition.upward else certain.upper - value)
-    else:
-        margin = math.inf
     return Reading(beyond, margin, back, lambda: ranges.shown(rule.condition, question))

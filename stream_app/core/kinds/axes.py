@@ -7,7 +7,6 @@ hold the hashes of these columns, so the chain vouches for them, and the running
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -56,16 +55,13 @@ class Axes(Kind):
 
     @property
     def design(self) -> TreeDesign:  # type: ignore[override]
-        """The tree over time."""
         return self.axes.time
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        """The number of counted cells per bin."""
         return self.axes.cells
 
     def fields(self) -> dict[str, str]:
-        """Return the texts of the designs."""
         return {"design": self.design.to_json(), "product": self.axes.to_json()}
 
     def at_epsilon(self, asked: Asked) -> Axes:
@@ -74,28 +70,19 @@ class Axes(Kind):
         again = plan_product(**asked, keys=keys.keys, buckets=values.buckets, total_share=keys.total_share)
         return replace(self, axes=again)
 
-    @abstractmethod
-    def epoch(self, record: EpochRecord) -> AxesEpoch:
-        """Return an empty view of an epoch."""
-
 
 class CausalAxes(Axes):
     """Releases the columns of complete nodes, and of the running count only the total."""
 
     @cached_property
     def tables(self) -> Mapping[str, int]:
-        """Return the width of each table."""
         return node_tables(self.design, self.axes.columns) | {PUBLISHED: 1}
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
-        """Release the next bins; see ``Kind.close``."""
         product = self.axes
         counter = ProductCounter.restore(product, noise, held) if held else ProductCounter(product, noise)
         releases = counter.push_many(counts)
-        running = totals(product, releases.published)
-        nodes = (Block(node_table(one.level), one.first_index, one.values) for one in releases.levels)
-        published = Block(PUBLISHED, releases.first_bin, running)
-        return Closed(releases.first_bin, running, (published, *nodes), counter.to_bytes())
+        return Closed.of(releases, totals(product, releases.published), counter.to_bytes())
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
         """Return the hashes of the nodes that the bin completes."""
@@ -112,13 +99,11 @@ class CausalAxes(Axes):
         return dict(wanted)
 
     def row_errors(self, bins: Int64Array) -> list[RowError]:
-        """Return the errors of the running counts of the total as first published."""
         laws, roundings = column_sum(self.axes).live_errors(bins + 1)
         halves, _ = half_widths(laws, CONFIDENCE)
         return row_pairs(laws.deviations() ** 2, halves + roundings + _ONCE_MORE)
 
     def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
-        """Return the errors of answers about the total, or about one key."""
         columns, horizon = column_sum(self.axes, key), self.design.horizon
         if known == "unbiased":
             return Errors(horizon, columns.forest_errors)
@@ -134,7 +119,6 @@ class CausalAxes(Axes):
         return series_variance(self.design, bins, "running", np.arange(bins))
 
     def epoch(self, record: EpochRecord) -> AxesEpoch:
-        """Return an empty view of an epoch."""
         return CausalAxesEpoch(record, self.axes)
 
 
@@ -150,11 +134,9 @@ class AnticipatingAxes(Axes):
 
     @cached_property
     def tables(self) -> Mapping[str, int]:
-        """Return the width of the one table."""
         return {PUBLISHED: self.axes.columns}
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
-        """Release the next bins; see ``Kind.close``."""
         if ahead is None:
             raise ValueError("noise: this stream's is drawn before the epoch; none was given for these bins")
         before = CellTotals.from_bytes(held) if held else CellTotals.first(self.axes)
@@ -171,21 +153,18 @@ class AnticipatingAxes(Axes):
         return {"nodes": [], "columns_hash": values_hash(closed.blocks[0].values[position])}
 
     def draw_pages(self, noise: NoiseSource) -> Iterator[bytes]:
-        """Draw the noise of a whole epoch and yield its pages in order. SECRET."""
         errors = draw_errors(self.axes, noise)
         yield from self.page_geometry().packed(
             lambda bins: BinsNoise(bins.start, errors[bins.start : bins.stop], ())
         )
 
     def row_errors(self, bins: Int64Array) -> list[RowError]:
-        """Return the errors of the total's running counts."""
         total = column_sum(self.axes)
         laws = total.published_laws(np.zeros_like(bins), bins + 1)
         halves, _ = half_widths(laws, CONFIDENCE)
         return row_pairs(laws.deviations() ** 2, halves + total.published_rounding(0) + _ONCE_MORE)
 
     def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
-        """Return the errors of answers about the total, or about one key."""
         columns = column_sum(self.axes, key)
         rounding = columns.published_rounding(0)
         return Errors.of_published(self.design.horizon, columns.published_laws, rounding)
@@ -195,7 +174,6 @@ class AnticipatingAxes(Axes):
         return published_prefix_variances(self.design)[:bins]
 
     def epoch(self, record: EpochRecord) -> AxesEpoch:
-        """Return an empty view of an epoch."""
         return AnticipatingAxesEpoch(record, self.axes)
 
 
@@ -207,7 +185,6 @@ class CausalAxesEpoch(AxesEpoch):
         super().__init__(record, axes, 1, self._columns)
 
     def range(self, part: Span) -> RangeSum:
-        """Return all cells over a part of the epoch."""
         return self._columns.range(part.start, part.stop)
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
@@ -241,7 +218,6 @@ class AnticipatingAxesEpoch(AxesEpoch):
         return own
 
     def range(self, part: Span) -> RangeSum:
-        """Return all cells over a part of the epoch."""
         return published_range(self._axes, self.published, part.start, part.stop)
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:

@@ -2,7 +2,8 @@
 
 A kind says which tables an epoch has and how they grow, closes bins, writes its part of a chain row, and
 knows the exact errors of its releases. The chain, the store, the loops and the API use only this protocol.
-``kind_of`` in ``kinds/__init__.py`` chooses the kind.
+``kind_of`` in ``kinds/__init__.py`` chooses the kind. In kinds, a method without a docstring does what
+``Kind`` or ``EpochView`` says about it.
 """
 
 from __future__ import annotations

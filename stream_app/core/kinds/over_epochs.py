@@ -7,8 +7,10 @@ value per level, lowest first: the value of the node that this epoch completes, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -53,31 +55,23 @@ class OverEpochs(Wrapper):
     """Levels over the epochs of a tree. Args: levels, with the shares of epsilon of levels and tree."""
 
     levels: EpochLevels = field()
+    width = 1
 
     def __post_init__(self) -> None:
         if not (self.tree.width == 1 and self.levels.epoch == self.tree.design):
             raise ValueError("strategy: levels over epochs count the total of streams without axes only")
 
     @property
-    def width(self) -> int:  # type: ignore[override]
-        """The number of counted cells per bin."""
-        return 1
-
-    @property
     def epsilon(self) -> Fraction:
         """Return the epsilon that an event costs in its epoch's tree and in all levels over epochs."""
         return self.levels.epsilon
 
-    @property
-    def added(self) -> tuple[str, int]:
-        """The name and width of the table of nodes over epochs."""
-        return OVER_EPOCHS, 1 + len(self.levels.branching)
+    @cached_property
+    def tables(self) -> Mapping[str, int]:
+        return {**self.tree.tables, OVER_EPOCHS: 1 + len(self.levels.branching)}
 
     def rows_after(self, table: str, bins: int) -> int:
-        """Return how many rows of a table the first ``bins`` bins of an epoch release."""
-        if table == OVER_EPOCHS:
-            return int(bins == self.design.horizon)
-        return self.tree.rows_after(table, bins)
+        return int(bins == self.design.horizon) if table == OVER_EPOCHS else super().rows_after(table, bins)
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
         """Release the next bins, and the nodes over epochs with an epoch's last bin; see ``Kind.close``."""
@@ -109,21 +103,21 @@ class OverEpochs(Wrapper):
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
         """Return the tree's nodes, and for an epoch's last bin also the nodes over epochs it completes."""
-        part: dict[str, object] = self.tree.row_part(closed, position) | {"over_epochs": []}
+        nodes: list[object] = []  # level from 1, index within the level, and values
         if closed.first_bin + position + 1 == self.design.horizon:
-            part["over_epochs"] = nodes_of_row(self.levels, closed.row(OVER_EPOCHS, 0))
-        return part
+            epochs, *values = closed.row(OVER_EPOCHS, 0).tolist()
+            for level in self.levels.completed(epochs):
+                nodes.append([level + 1, epochs // self.levels.widths[level] - 1, [values[level]]])
+        return self.tree.row_part(closed, position) | {"over_epochs": nodes}
 
     def kept(self, state: bytes) -> bytes:
         """Return the state for the next epoch: the nodes over epochs that are not complete yet. SECRET."""
         return state
 
     def covers(self) -> EpochCovers:
-        """Return an empty set of nodes over epochs."""
         return EpochCovers(self.levels)
 
     def fields(self) -> dict[str, str]:
-        """Return the texts of the designs."""
         return self.tree.fields() | {"over_epochs": self.levels.to_json()}
 
     def at_epsilon(self, asked: Asked) -> OverEpochs:
@@ -132,12 +126,3 @@ class OverEpochs(Wrapper):
         epoch = replace(self.design, epsilon=self.design.epsilon * epsilon / self.epsilon)
         levels = self.levels.at_epsilon(epsilon, epoch)
         return replace(self, tree=replace(self.tree, design=epoch), levels=levels)
-
-
-def nodes_of_row(design: EpochLevels, row: Int64Array) -> list[list[object]]:
-    """Return a row's nodes as published: level from 1, index within the level, and values."""
-    epochs = int(row[0])
-    return [
-        [level + 1, epochs // design.widths[level] - 1, [int(row[level + 1])]]
-        for level in design.completed(epochs)
-    ]

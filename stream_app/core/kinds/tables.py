@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from dphist.arrays import Int64Array
+from dphist.tree.release import BinReleases
 
 SeriesKind = Literal["running", "bin", "window"]  # what each point of a series counts
 SeriesView = Literal["unbiased", "first_published"]  # the current estimate, or the value first published
@@ -54,6 +55,13 @@ class Closed:
     running: Int64Array
     blocks: tuple[Block, ...]
     state: bytes
+
+    @classmethod
+    def of(cls, releases: BinReleases, running: Int64Array, state: bytes) -> Closed:
+        """Return a counter's releases as blocks of tables. Args: running, as published."""
+        nodes = (Block(node_table(one.level), one.first_index, one.values) for one in releases.levels)
+        published = Block(PUBLISHED, releases.first_bin, running)
+        return cls(releases.first_bin, running, (published, *nodes), state)
 
     def __len__(self) -> int:
         return len(self.running)

@@ -26,21 +26,13 @@ from dphist.tree.published_laws import (
     published_prefix_variances,
     published_rounding,
 )
-from dphist.tree.release import BinReleases
 from dphist.tree.weights import rounding_bounds
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import CONFIDENCE, Errors, RowError, row_pairs
 from stream_app.core.kinds.kind import Asked, Kind, node_tables
-from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span, node_table
+from stream_app.core.kinds.tables import Closed, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
-
-
-def closed(releases: BinReleases, state: bytes) -> Closed:
-    """Return a counter's releases as blocks of tables."""
-    nodes = (Block(node_table(one.level), one.first_index, one.values) for one in releases.levels)
-    published = Block(PUBLISHED, releases.first_bin, releases.published)
-    return Closed(releases.first_bin, releases.published, (published, *nodes), state)
 
 
 @dataclass(frozen=True)
@@ -54,7 +46,6 @@ class Tree(Kind):
 
     @cached_property
     def tables(self) -> Mapping[str, int]:
-        """Return the width of each table: published rows, then the nodes of each level."""
         return node_tables(self.design, self.width)
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
@@ -65,7 +56,6 @@ class Tree(Kind):
         }
 
     def fields(self) -> dict[str, str]:
-        """Return the text of the design."""
         return {"design": self.design.to_json()}
 
     def at_epsilon(self, asked: Asked) -> Self:
@@ -77,12 +67,11 @@ class CausalTree(Tree):
     """Each node gets its noise and is released when it is complete; estimates improve with more nodes."""
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
-        """Release the next bins; see ``Kind.close``. Cost: one call of the noise source per level."""
         counter = TreeCounter(self.design, noise, self.width, history=False)
         if held:
             counter = TreeCounter.restore(self.design, noise, CounterSnapshot.from_bytes(held))
         releases = counter.push_many(counts)
-        return closed(releases, counter.snapshot().to_bytes())
+        return Closed.of(releases, releases.published, counter.snapshot().to_bytes())
 
     def row_errors(self, bins: Int64Array) -> list[RowError]:
         """Return the errors of running counts as first published, the same for every cell."""
@@ -97,7 +86,6 @@ class CausalTree(Tree):
         return row_pairs(variances, halves[row_of_bin] + rounding / UNITS_PER_COUNT)
 
     def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
-        """Return the errors of answers about the total."""
 
         def within(bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
             if known == "first_published":
@@ -116,7 +104,6 @@ class CausalTree(Tree):
         return self.width * series_variance(self.design, bins, "running", np.arange(bins))
 
     def epoch(self, record: EpochRecord) -> EpochView:
-        """Return an empty view of an epoch."""
         return CausalEpoch(record, self.design, self.width)
 
 
@@ -124,17 +111,15 @@ class AnticipatingTree(Tree):
     """Draws all noise before the epoch begins; published running counts are final."""
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
-        """Release the next bins; see ``Kind.close``."""
         if ahead is None:
             raise ValueError("noise: this stream's is drawn before the epoch; none was given for these bins")
         before = AnticipatingSnapshot.first(self.design, self.width)
         if held:
             before = AnticipatingSnapshot.from_bytes(held)
         releases, after = release_bins(self.design, before, counts, ahead)
-        return closed(releases, after.to_bytes())
+        return Closed.of(releases, releases.published, after.to_bytes())
 
     def draw_pages(self, noise: NoiseSource) -> Iterator[bytes]:
-        """Draw the noise of a whole epoch, decode it once, and yield its pages in order. SECRET."""
         drawn = draw_epoch_noise(self.design, noise, self.width)
         errors = decode_noise(self.design, drawn)
         yield from self.page_geometry().packed(
@@ -148,7 +133,6 @@ class AnticipatingTree(Tree):
         return row_pairs(laws.deviations() ** 2, halves + published_rounding(self.design, 0))
 
     def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
-        """Return the errors of answers about the total."""
 
         def laws(starts: Int64Array, stops: Int64Array) -> LawTable:
             return published_laws(self.design, starts, stops).repeated(self.width)
@@ -157,11 +141,9 @@ class AnticipatingTree(Tree):
         return Errors.of_published(self.design.horizon, laws, rounding)
 
     def running_variances(self, bins: int) -> FloatArray:
-        """Return the variance of the total's running count after each bin."""
         return self.width * published_prefix_variances(self.design)[:bins]
 
     def epoch(self, record: EpochRecord) -> EpochView:
-        """Return an empty view of an epoch."""
         return AnticipatingEpoch(record, self.design, self.width)
 
 

@@ -6,7 +6,9 @@ then the exact counts are part of the counter's secret state.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -45,17 +47,14 @@ class Windows(Wrapper):
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        """The number of counted cells per bin."""
         return self.windows.cells
 
-    @property
-    def added(self) -> tuple[str, int]:
-        """The name and width of the table of windows."""
-        return WINDOWS, self.windows.cells
+    @cached_property
+    def tables(self) -> Mapping[str, int]:
+        return {**self.tree.tables, WINDOWS: self.windows.cells}
 
     def rows_after(self, table: str, bins: int) -> int:
-        """Return how many rows of a table the first ``bins`` bins of an epoch release."""
-        return bins // self.windows.bins if table == WINDOWS else self.tree.rows_after(table, bins)
+        return bins // self.windows.bins if table == WINDOWS else super().rows_after(table, bins)
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
         """Release the next bins, and the windows that they complete; see ``Kind.close``."""
@@ -86,7 +85,6 @@ class Windows(Wrapper):
         return self.tree.row_part(closed, position) | {"windows": ended}
 
     def fields(self) -> dict[str, str]:
-        """Return the texts of the designs."""
         return self.tree.fields() | {"window": self.windows.to_json()}
 
     def at_epsilon(self, asked: Asked) -> Windows:

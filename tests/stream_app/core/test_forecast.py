@@ -57,10 +57,10 @@ def test_delays_by_hand() -> None:
     one = rule("sum(clicks, 4h) > 9")
     for margin, delay in ((5.0, 3.0), (9.0, np.inf)):
 
-        def past(release: int, part: float, margin: float = margin) -> NDArray[np.bool_]:
+        def is_past(release: int, part: float, margin: float = margin) -> NDArray[np.bool_]:
             return np.array([8.0 * part > margin])
 
         margins = np.full(40, margin)
-        found = tried(one, HOUR_US, past, 8, stderr=margins, margin=margins, shift=8.0)
+        found = tried(one, HOUR_US, is_past, 8, stderr=margins, margin=margins, shift=8.0)
         assert found.delay_bins == (delay, delay)
         assert found.detected == np.isfinite(delay)
