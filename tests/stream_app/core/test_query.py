@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.tree.estimate import Estimate, ReleasedForest
+from dphist.tree.estimate import ReleasedForest
 from dphist.tree.release import BinRelease, NodeRelease
-from stream_app.core.answered import QueryError, SeriesPoints, downsampled
+from stream_app.core.answered import QueryError, downsampled
 from stream_app.core.kinds.tables import SeriesKind, Span
 from stream_app.core.query import StreamView
 from tests.dphist.tree.dense import published_variance
 from tests.models.memory import MemoryStore
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
+from tests.stream_app.series import estimates
 
 EXACT = "1000000000"  # so large that noise is zero
 WINDOWS: tuple[tuple[SeriesKind, int], ...] = (("running", 1), ("bin", 1), ("window", 9))
@@ -64,13 +65,6 @@ def view_of(epochs: list[list[int]], epoch_bins: int, gap: int = 0, **options: A
         return await read(None, store)
 
     return asyncio.run(run())
-
-
-def estimates(series: SeriesPoints) -> list[Estimate]:
-    """Return each point of a series as an estimate."""
-    laws = [series.laws.law(row) for row in range(len(series.spans))]
-    columns = zip(series.values.tolist(), laws, series.roundings.tolist(), strict=True)
-    return [Estimate(value, law.variance, law, rounding) for value, law, rounding in columns]
 
 
 COUNTS = st.integers(0, 40)

@@ -40,6 +40,7 @@ from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, desig
 from tests.stream_app.loops.test_noise_ahead import Stopping
 from tests.stream_app.one_source import OneSource
 from tests.stream_app.product_stream import view_of
+from tests.stream_app.series import estimates
 
 pytestmark = pytest.mark.slow
 
@@ -377,7 +378,7 @@ def test_points_of_a_series_are_the_counts_of_their_ranges(
     view = nine_epochs
     series = view.series(kind, view.span, step, window)
     assert len(series.spans) > 1
-    for span, point in zip(series.spans, series.estimates, strict=True):
+    for span, point in zip(series.spans, estimates(series), strict=True):
         count = view.count(span)
         assert point.value == pytest.approx(count.value, abs=count.rounding + point.rounding + 1e-9)
         assert point.variance == pytest.approx(count.variance, rel=1e-6)

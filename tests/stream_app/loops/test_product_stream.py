@@ -36,6 +36,7 @@ from tests.stream_app.product_stream import (
     some_events,
     view_of,
 )
+from tests.stream_app.series import estimates
 
 pytestmark = pytest.mark.slow
 
@@ -81,9 +82,9 @@ def test_without_noise_every_answer_is_the_recount(tmp_path: Path, total: bool, 
     whole = Span(FIRST_BIN, FIRST_BIN + BINS)
     for view_kind in ("unbiased", "first_published"):
         series = view.series("bin", whole, view=view_kind)
-        assert [round(float(one.value)) for one in series.estimates] == truth.sum(axis=(1, 2)).tolist()
-    running = view.of_key("AA").series("running", whole)
-    assert [round(float(one.value)) for one in running.estimates] == truth[:, 1].sum(axis=1).cumsum().tolist()
+        assert [round(float(one.value)) for one in estimates(series)] == truth.sum(axis=(1, 2)).tolist()
+    running = estimates(view.of_key("AA").series("running", whole))
+    assert [round(float(one.value)) for one in running] == truth[:, 1].sum(axis=1).cumsum().tolist()
     reasons = Counter(one.letters.reasons())
     assert reasons == {Reason.BAD_VALUE: sum(delay is None for _, _, delay in events)}
 
@@ -100,7 +101,7 @@ def test_rows_hold_the_total_and_vouch_for_the_tiles(tmp_path: Path) -> None:
         rows = [json.loads(row) for _, row in await reader.rows(STREAM, 0, 99)]
         published = await reader.tile_rows(STREAM, 0, PUBLISHED, 0, 6, 1)
         view = await view_of(one.store)
-        shown = view.series("running", Span(FIRST_BIN, FIRST_BIN + 6), view="first_published").estimates
+        shown = estimates(view.series("running", Span(FIRST_BIN, FIRST_BIN + 6), view="first_published"))
         assert len(rows) == 6
         for position, row in enumerate(rows):
             assert row["published"] == published[position].tolist()
@@ -115,7 +116,7 @@ def test_rows_hold_the_total_and_vouch_for_the_tiles(tmp_path: Path) -> None:
         for key in (None, "AA"):
             for kind, window in SERIES:
                 series = view.of_key(key).series(kind, Span(FIRST_BIN, FIRST_BIN + 6), window=window)
-                for span, point in zip(series.spans, series.estimates, strict=True):
+                for span, point in zip(series.spans, estimates(series), strict=True):
                     alone = view.of_key(key).count(span)
                     assert point.variance == pytest.approx(alone.variance)
                     assert point.variance > 1
@@ -137,7 +138,7 @@ def test_published_columns_are_vouched_for_and_err_as_stated(tmp_path: Path) -> 
         rows = [json.loads(row) for _, row in await reader.rows(STREAM, 0, 99)]
         view = await view_of(one.store)
         whole = Span(FIRST_BIN, FIRST_BIN + 9)
-        shown = view.series("running", whole).estimates
+        shown = estimates(view.series("running", whole))
         assert [row["epoch"] for row in rows] == [0] * 6 + [1] * 3
         for row in rows[:6]:
             position = row["bin"] - FIRST_BIN
@@ -152,7 +153,7 @@ def test_published_columns_are_vouched_for_and_err_as_stated(tmp_path: Path) -> 
         for key in (None, "AA"):
             for kind, window in SERIES:
                 series = view.of_key(key).series(kind, whole, window=window)
-                for span, point in zip(series.spans, series.estimates, strict=True):
+                for span, point in zip(series.spans, estimates(series), strict=True):
                     alone = view.of_key(key).count(span)
                     assert point.value == pytest.approx(alone.value)
                     assert point.variance == pytest.approx(alone.variance)
