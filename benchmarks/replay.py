@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stream_app.config import Settings, load_text
-from stream_app.shell.demo.flights import write_flights
+from stream_app.shell.flights import write_flights
 from stream_app.wiring.workers import run_worker
 
 RESULTS = Path(__file__).parent / "results" / "replay.json"

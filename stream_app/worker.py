@@ -21,7 +21,7 @@ from stream_app.config import ConfigError, Settings, load
 from stream_app.durable import state_directory
 from stream_app.monitoring.logs import dict_config, log_crashes
 from stream_app.ports import OperatorError
-from stream_app.shell.ending import exit_status
+from stream_app.shell.processes import exit_status
 from stream_app.wiring.workers import run_worker
 
 CONFIG = "STREAM_APP_CONFIG"  # the configuration file, for Faust's own command line

@@ -1,4 +1,4 @@
-"""Commands for alert rules, and for the keys of API readers."""
+"""``stream-app plan-alert`` and ``stream-app export-alerts``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from stream_app.core.alerts.forecast import Forecast, forecast
 from stream_app.core.alerts.ranges import columns_asked, places_of
 from stream_app.core.alerts.rules import Rule
 from stream_app.ports import OperatorError
-from stream_app.shell.options import Finite, config_option, refusals_in_one_line
+from stream_app.shell.options import Finite, config_option
 
-FIRING = "private_counts_alert_firing"
+_FIRING = "private_counts_alert_firing"
 
 
 @click.command("plan-alert")
@@ -36,8 +36,7 @@ FIRING = "private_counts_alert_firing"
     help="How far the true value moves, in standard errors.",
 )
 @click.option("--events", type=Finite(min=1), help="Events in a window, for ks rules.")
-@refusals_in_one_line
-def plan_alert(config: Path, name: str | None, shift: float, events: float | None) -> int:
+def plan_alert(config: Path, name: str | None, shift: float, events: float | None) -> None:
     """Predict how often each alert rule is wrong, and how long it takes to notice a change.
 
     Errors are in events; for a quantile or a share they are the number of events by which it is missed. For
@@ -50,33 +49,21 @@ def plan_alert(config: Path, name: str | None, shift: float, events: float | Non
     settings = load(config)
     rules = _worth_a_row([rule for rule in settings.alerts.rules if name in (None, rule.name, rule.written)])
     if not rules:
-        known = (
-            ", ".join(dict.fromkeys(rule.written or rule.name for rule in settings.alerts.rules)) or "none"
-        )
+        known = ", ".join(rule.written or rule.name for rule in _worth_a_row(settings.alerts.rules)) or "none"
         if name is not None:
             raise OperatorError(f"--rule {name}: is not in this configuration; it has {known}")
         raise OperatorError("alerts.rules: there is none; add one, for example busy: {when: ...}")
-    table = Table(
-        *(
-            "rule",
-            "stderr",
-            "holds beyond",
-            "wrong at the threshold",
-            "false firings",
-            "shift",
-            "noticed after",
-        ),
-        title="Expected of every rule, from the noise alone; values in events (ks: shares)",
-    )
-    for rule in rules:
-        if rule.condition.measure != "no_data":
-            table.add_row(*_row(rule, settings, shift, events))
-    if table.row_count:
+    noisy = [rule for rule in rules if rule.condition.measure != "no_data"]
+    rows = [_row(rule, settings, shift, events) for rule in noisy]
+    if rows:
+        title = "Expected of every rule, from the noise alone; values in events (ks: shares)"
+        table = Table(*rows[0], title=title)
+        for row in rows:
+            table.add_row(*row.values())
         Console().print(table)
     for rule in rules:
         if rule.condition.measure == "no_data":
             click.echo(f"{rule.name}: uses the clock only, so noise does not matter")
-    return 0
 
 
 def _worth_a_row(rules: Sequence[Rule]) -> list[Rule]:
@@ -84,22 +71,24 @@ def _worth_a_row(rules: Sequence[Rule]) -> list[Rule]:
     return list({rule.written or rule.name: rule for rule in reversed(rules)}.values())[::-1]
 
 
-def _row(rule: Rule, settings: Settings, shift: float, events: float | None) -> list[str]:
+def _row(rule: Rule, settings: Settings, shift: float, events: float | None) -> dict[str, str]:
     stream = next(stream for stream in settings.streams if stream.name == rule.condition.stream)
     try:
         expected = _expected(rule, stream, shift, events)
     except ValueError as refusal:
         raise OperatorError(f"alerts.rules.{rule.name}: {refusal}") from None
     form = ",.4f" if rule.condition.measure == "ks" else ",.1f"
-    return [
-        escape(f"{rule.written}[each]" if rule.written else rule.name),
-        f"{expected.stderr:{form}}",
-        f"{expected.margin:{form}}",
-        f"{expected.false_alarm_rate:.2%} of releases (at most {1 - rule.confidence:.2%})",
-        f"{expected.false_firings:.2%} of releases",
-        f"{expected.shift:{form}}",
-        _delay(expected, stream.declared.time.bin_us),
-    ]
+    return {
+        "rule": escape(f"{rule.written}[each]" if rule.written else rule.name),
+        "stderr": f"{expected.stderr:{form}}",
+        "holds beyond": f"{expected.margin:{form}}",
+        "wrong at the threshold": (
+            f"{expected.false_alarm_rate:.2%} of releases (at most {1 - rule.confidence:.2%})"
+        ),
+        "false firings": f"{expected.false_firings:.2%} of releases",
+        "shift": f"{expected.shift:{form}}",
+        "noticed after": _delay(expected, stream.declared.time.bin_us),
+    }
 
 
 def _expected(rule: Rule, stream: StreamSettings, shift: float, events: float | None) -> Forecast:
@@ -125,8 +114,7 @@ def _delay(expected: Forecast, bin_us: int) -> str:
 
 @click.command("export-alerts")
 @config_option
-@refusals_in_one_line
-def export_alerts(config: Path) -> int:
+def export_alerts(config: Path) -> None:
     """Print the alert rules as a Prometheus rule file over the metric private_counts_alert_firing.
 
     The service decides by the exact law of the noise, which PromQL cannot do. Prometheus only passes the
@@ -141,43 +129,12 @@ def export_alerts(config: Path) -> int:
     rules = [
         {
             "alert": rule.name,
-            "expr": f"{FIRING}{{rule={json.dumps(rule.name, ensure_ascii=False)},"
+            "expr": f"{_FIRING}{{rule={json.dumps(rule.name, ensure_ascii=False)},"
             f'stream="{rule.condition.stream}"}} == 1',
             "labels": dict(rule.labels),
             "annotations": {"condition": rule.text, **({"summary": rule.summary} if rule.summary else {})},
         }
         for rule in load(config).alerts.rules
     ]
-    click.echo(
-        yaml.safe_dump({"groups": [{"name": "private-counts", "rules": rules}]}, sort_keys=False), nl=False
-    )
-    return 0
-
-
-@click.command("api-key")
-@click.option(
-    "--file",
-    type=click.Path(path_type=Path),
-    default=Path("api-keys.ndjson"),
-    show_default=True,
-    help="The file for its hash, which api.keys names.",
-)
-@click.option("--name", required=True, help="Name of the key's holder.")
-@click.option(
-    "--stream",
-    "streams",
-    multiple=True,
-    help="A stream that the key may read; may be repeated.  [default: all]",
-)
-@refusals_in_one_line
-def api_key(file: Path, name: str, streams: tuple[str, ...]) -> int:
-    """Make an API key. Store its hash in FILE (api.keys) and print the key once.
-
-    \b
-    Example:
-      stream-app api-key --name grafana --stream clicks
-    """
-    from stream_app.config.key_file import add_key
-
-    click.echo(add_key(file, name, streams))
-    return 0
+    groups = [{"name": "private-counts", "rules": rules}]
+    click.echo(yaml.safe_dump({"groups": groups}, sort_keys=False), nl=False)

@@ -11,19 +11,18 @@ from typing import Any
 
 from stream_app.config import Settings
 from stream_app.monitoring.logs import LOG_LEVEL, configure
-from stream_app.shell.ending import exit_status
-from stream_app.shell.processes import STOP_S, read_orders, until_stopped
+from stream_app.shell.processes import STOP_S, exit_status, read_orders, until_stopped
 
 
 async def main(name: str) -> None:
     """Run a role until its work is complete, a signal stops it, or the parent process ends."""
-    run = role(name)
+    run = _role(name)
     settings, orphaned = await read_orders()
     await until_stopped(run(settings), orphaned, within_s=STOP_S)
 
 
-def role(name: str) -> Callable[[Settings], Coroutine[Any, Any, None]]:
-    """Return what a role runs. A process imports its own role only, so that it starts sooner."""
+def _role(name: str) -> Callable[[Settings], Coroutine[Any, Any, None]]:
+    """Return the work of a role. A process imports its own role only, so that it starts sooner."""
     if name == "worker":
         from stream_app.wiring.workers import run_worker
 

@@ -1,4 +1,4 @@
-"""``stream-app``: every command of the service. An operator's error is one line on stderr and status 2."""
+"""``stream-app``: the commands of the service. Each imports what it needs, so that all start quickly."""
 
 from __future__ import annotations
 
@@ -12,15 +12,22 @@ import click
 from rich.console import Console
 
 from stream_app.config import load
-from stream_app.shell.alerts import api_key, export_alerts, plan_alert
-from stream_app.shell.options import Finite, config_option, load_to_begin, refusals_in_one_line
-from stream_app.shell.processes import STOP_S, until_stopped
+from stream_app.shell.alerts import export_alerts, plan_alert
+from stream_app.shell.options import Finite, config_option, live_pace, load_to_begin
+from stream_app.shell.processes import STOP_S, exit_status, until_stopped
 from stream_app.shell.readers import query, watch
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(context_settings=CONTEXT)
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> None:
+        """Run a command. An error that the operator must correct becomes one line on stderr and status 2."""
+        command = super().invoke
+        ctx.exit(exit_status(lambda: command(ctx)))
+
+
+@click.group(cls=_Commands, context_settings=_CONTEXT)
 @click.option("--verbose", "-v", is_flag=True, help="Log more to stderr; secrets are never logged.")
 @click.version_option(package_name="private-counts")
 @click.pass_context
@@ -41,7 +48,6 @@ def main(context: click.Context, verbose: bool) -> None:
 @config_option
 @click.option("--seconds", type=Finite(min=0), default=0, help="End with status 0 after this long.")
 @click.option("--until-complete", is_flag=True, help="End with status 0 when every replay is complete.")
-@refusals_in_one_line
 def run(config: Path, seconds: float, until_complete: bool) -> int:
     """Count, release and serve. Worker and API run as separate processes.
 
@@ -49,20 +55,16 @@ def run(config: Path, seconds: float, until_complete: bool) -> int:
     Example:
       stream-app run --config examples/flights.yaml
     """
-    from stream_app.shell.demo.progress import open_report
-    from stream_app.shell.supervision import Ending, run_service
+    from stream_app.shell.progress import open_report
+    from stream_app.shell.supervision import Service, run_service
 
-    report = open_report()
-    try:
-        return asyncio.run(run_service(load(config), report, Ending(seconds or None, until_complete)))
-    finally:
-        report.close()
+    with open_report() as report:
+        return asyncio.run(run_service(load(config), report, Service(seconds, until_complete)))
 
 
 @main.command()
 @config_option
-@refusals_in_one_line
-def worker(config: Path) -> int:
+def worker(config: Path) -> None:
     """Count and release, without serving.
 
     Several workers share the partitions if every stream reads a topic and releases into a topic. Otherwise
@@ -78,13 +80,11 @@ def worker(config: Path) -> int:
     from stream_app.wiring.workers import run_worker
 
     asyncio.run(until_stopped(run_worker(load(config)), within_s=STOP_S))
-    return 0
 
 
 @main.command()
 @config_option
-@refusals_in_one_line
-def api(config: Path) -> int:
+def api(config: Path) -> None:
     """Serve released values, without counting. It needs access to the store's public keys only.
 
     \b
@@ -94,13 +94,11 @@ def api(config: Path) -> int:
     from stream_app.wiring.public import run_api
 
     asyncio.run(until_stopped(run_api(load(config)), within_s=STOP_S))
-    return 0
 
 
 @main.command()
 @config_option
-@refusals_in_one_line
-def alerts(config: Path) -> int:
+def alerts(config: Path) -> None:
     """Watch the alert rules and send notifications. It sees released values and nothing else.
 
     \b
@@ -110,13 +108,11 @@ def alerts(config: Path) -> int:
     from stream_app.wiring.public import run_alerts
 
     asyncio.run(until_stopped(run_alerts(load(config)), within_s=STOP_S))
-    return 0
 
 
 @main.command("check-config")
 @config_option
-@refusals_in_one_line
-def check_config(config: Path) -> int:
+def check_config(config: Path) -> None:
     """Check a configuration, its plans and its files on this machine; start nothing.
 
     \b
@@ -129,13 +125,11 @@ def check_config(config: Path) -> int:
     check_here(settings)
     names = ", ".join(stream.name for stream in settings.streams)
     click.echo(f"{config}: good; {len(settings.streams)} stream(s): {names}")
-    return 0
 
 
 @main.command("new-ledger")
 @config_option
-@refusals_in_one_line
-def new_ledger(config: Path) -> int:
+def new_ledger(config: Path) -> None:
     """Create the ledger outside the store. Do it once, before the first start that uses it.
 
     A start refuses if this ledger is missing, because its record may have been lost.
@@ -147,7 +141,6 @@ def new_ledger(config: Path) -> int:
     from stream_app.wiring.workers import new_ledger as begin
 
     click.echo(f"{asyncio.run(begin(load(config)))}: begun; keep it as long as anything that was released")
-    return 0
 
 
 @main.command()
@@ -161,8 +154,7 @@ def new_ledger(config: Path) -> int:
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the errors over time here."
 )
-@refusals_in_one_line
-def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path | None) -> int:
+def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path | None) -> None:
     """Show the tree of every stream, its error, and the errors of other ways to count.
 
     \b
@@ -172,46 +164,36 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
       stream-app plan --config examples/flights.yaml --stream departures --plot error.png
     """
     from dphist.planning.report import print_whole
-    from stream_app.shell.planning.axes import axes_table, windows_table
-    from stream_app.shell.planning.epochs import epochs_table
-    from stream_app.shell.planning.explain import plan_table
     from stream_app.shell.planning.plan import chosen_streams, comparisons, epsilons_for
+    from stream_app.shell.planning.tables import tables
 
     settings = load_to_begin(config)
     streams = chosen_streams(settings, stream)
     if target_rmse is not None:
         for line in epsilons_for(streams, target_rmse):
             click.echo(line)
-        return 0
-    trees = tuple(one for one in streams if one.declared.windows_of or not one.declared.cells.fields)
-    own = (plan_table(trees), epochs_table(streams), axes_table(streams), windows_table(streams))
-    tables = (*own, *comparisons(streams, plot))
-    for table in tables:
-        if table is not None:
-            print_whole(table)
-    return 0
+        return
+    for table in (*tables(streams), *comparisons(streams, plot)):
+        print_whole(table)
 
 
 @main.command()
 @config_option
-@refusals_in_one_line
-def privacy(config: Path) -> int:
+def privacy(config: Path) -> None:
     """State in plain words what a configuration promises, to whom, and its cost per source.
 
     \b
     Example:
       stream-app privacy --config examples/flights.yaml
     """
-    from stream_app.shell.planning.explain import promises
+    from stream_app.shell.planning.promises import promises
 
     for line in promises(load_to_begin(config), time.time_ns() // 1_000):
         click.echo(line)
-    return 0
 
 
 @main.command()
 @config_option
-@refusals_in_one_line
 def doctor(config: Path) -> int:
     """Check that this configuration can run here: files, disks, ports, keys, Redis, Kafka, clocks.
 
@@ -241,7 +223,6 @@ def doctor(config: Path) -> int:
 )
 @click.option("--fresh", is_flag=True, help="Measure the year once more; the cost is explained above.")
 @click.option("--kafka", is_flag=True, help="Through a topic, as if it happened now; see above.")
-@refusals_in_one_line
 def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
     """Replay a year of real departures and serve the live page on 127.0.0.1:8088.
 
@@ -259,15 +240,13 @@ def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
       stream-app demo --speed max --seconds 60
       stream-app demo --kafka --speed 1d/s
     """
+    from stream_app.shell.demo import count_topic, replay_year
+
     if kafka:
         if fresh:
             raise click.UsageError("--fresh and --kafka do not go together; leave one out")
-        from stream_app.shell.demo import kafka as demo_kafka
-
-        return demo_kafka.run(seconds or None, **options)
-    from stream_app.shell.demo import flights_demo as flights_demo
-
-    return flights_demo.run(seconds or None, fresh=fresh, **options)
+        return count_topic(seconds, **options)
+    return replay_year(seconds, fresh=fresh, **options)
 
 
 @main.command()
@@ -286,7 +265,6 @@ def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
 )
 @click.option("--port", default=8088, show_default=True, help="With --serve: port of the page.")
 @click.option("--serve", is_flag=True, help="Stay and serve when the replay is complete.")
-@refusals_in_one_line
 def replay(file: Path, serve: bool, **options: Any) -> int:
     """Replay FILE once, as one epoch: release its counts and leave, or --serve them.
 
@@ -295,7 +273,7 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
       stream-app replay events.ndjson --field at --bin 1d \\
         --from 2024-01-01T00:00:00Z --to 2025-01-01T00:00:00Z --epsilon 1
     """
-    from stream_app.shell.demo.one_file import run_replay
+    from stream_app.shell.replay import run_replay
 
     return run_replay(file, serve, **options)
 
@@ -346,7 +324,6 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
     show_default=True,
     help="With --as-live: the format of the time.",
 )
-@refusals_in_one_line
 def produce(
     file: Path,
     topic: str,
@@ -354,7 +331,7 @@ def produce(
     bootstrap_servers: str | None,
     config: Path | None,
     **options: Any,
-) -> int:
+) -> None:
     """Send the lines of FILE, NDJSON or CSV (by its name), to a Kafka topic, unchanged and in order.
 
     --as-live rewrites each event's time so that the past happens now, at PACE: a service that counts live
@@ -368,18 +345,44 @@ def produce(
     """
     if (as_live is None) != (options["time_field"] is None):
         raise click.UsageError("--as-live and --time-field need one another; write both or neither")
-    from stream_app.shell.produce import LOCAL_BROKER, Production, live_pace
+    from stream_app.shell.produce import LOCAL_BROKER, Production
     from stream_app.shell.produce import produce as send
 
     kafka = None if config is None else load(config).kafka
     servers = bootstrap_servers or (LOCAL_BROKER if kafka is None else kafka.bootstrap_servers)
     security = {} if kafka is None else kafka.security
-    pace = None if as_live is None else live_pace(as_live)
+    pace = None if as_live is None else live_pace("--as-live", as_live)
     send(Production(file, topic, servers, as_live=pace, security=security, **options))
-    return 0
 
 
-for command in (query, watch, plan_alert, export_alerts, api_key):
+@main.command("api-key")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    default=Path("api-keys.ndjson"),
+    show_default=True,
+    help="The file for its hash, which api.keys names.",
+)
+@click.option("--name", required=True, help="Name of the key's holder.")
+@click.option(
+    "--stream",
+    "streams",
+    multiple=True,
+    help="A stream that the key may read; may be repeated.  [default: all]",
+)
+def api_key(file: Path, name: str, streams: tuple[str, ...]) -> None:
+    """Make an API key. Store its hash in FILE (api.keys) and print the key once.
+
+    \b
+    Example:
+      stream-app api-key --name grafana --stream clicks
+    """
+    from stream_app.config.key_file import add_key
+
+    click.echo(add_key(file, name, streams))
+
+
+for command in (query, watch, plan_alert, export_alerts):
     main.add_command(command)
 
 

@@ -1,33 +1,22 @@
-"""Common parts of commands: one-line errors, and options for the configuration and the service."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-import functools
 import math
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from stream_app.config import Settings, load, values
 from stream_app.config.second_measurement import check_measurements
 from stream_app.ports import OperatorError
-from stream_app.shell.ending import exit_status
 
-API_KEY = "STREAM_APP_API_KEY"
+C = TypeVar("C", bound=Callable[..., int | None])
 
-
-def refusals_in_one_line(command: Callable[..., int | None]) -> Callable[..., None]:
-    """Wrap a command so that errors the operator must correct become one line and status 2."""
-
-    @functools.wraps(command)
-    def guarded(*arguments: Any, **options: Any) -> None:
-        sys.exit(exit_status(lambda: command(*arguments, **options)))
-
-    return guarded
+_API_KEY = "STREAM_APP_API_KEY"
 
 
 class Finite(click.FloatRange):
@@ -41,7 +30,7 @@ class Finite(click.FloatRange):
         return number
 
 
-def config_option(command: Callable[..., None]) -> Callable[..., None]:
+def config_option(command: C) -> C:
     """Add the option that names the configuration."""
     return click.option(
         "--config",
@@ -53,30 +42,35 @@ def config_option(command: Callable[..., None]) -> Callable[..., None]:
     )(command)
 
 
-def service_options(command: Callable[..., None]) -> Callable[..., None]:
+def service_options(command: C) -> C:
     """Add the options that name a running service."""
     url = click.option("--url", default="http://127.0.0.1:8088", show_default=True, help="The service.")
-    key = click.option("--api-key", envvar=API_KEY, help=f"The API key; better in {API_KEY}.")
+    key = click.option("--api-key", envvar=_API_KEY, help=f"The API key; better in {_API_KEY}.")
     return url(key(command))
 
 
-def read_pace(speed: str) -> float | None:
-    """Read ``--speed`` as a configuration's ``speed`` is read. Raises: OperatorError.
+def read_pace(option: str, pace: str) -> float | None:
+    """Read a pace as a configuration's ``speed`` is read: log seconds per second, None for "max".
 
-    >>> read_pace("60"), read_pace("1d/s"), read_pace("max")
+    >>> read_pace("--speed", "60"), read_pace("--speed", "1d/s"), read_pace("--speed", "max")
     (60.0, 86400.0, None)
     """
     try:
-        return values.speed(float(speed) if speed.replace(".", "", 1).isdigit() else speed)
+        return values.speed(float(pace) if pace.replace(".", "", 1).isdigit() else pace)
     except ValueError as refusal:
-        raise OperatorError(f'--speed "{speed}": {refusal}') from None
+        raise OperatorError(f'{option} "{pace}": {refusal}') from None
+
+
+def live_pace(option: str, pace: str) -> float:
+    """Read the pace at which past events happen now, in log seconds per second; "max" is refused."""
+    read = read_pace(option, pace)
+    if read is None:
+        raise OperatorError(f'{option} "max": has no now; write a factor such as 60, or 3h/s')
+    return read
 
 
 def load_to_begin(config: Path) -> Settings:
-    """Read a configuration, and refuse now what the first start of its streams would refuse.
-
-    Raises: ConfigError.
-    """
+    """Read a configuration, and refuse now what the first start of its streams would refuse."""
     settings = load(config)
     check_measurements(settings.streams, time.time_ns() // 1_000)
     return settings

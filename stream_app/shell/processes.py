@@ -1,6 +1,6 @@
-"""The service's child processes: the worker, which sees events, and the API and alerts, which cannot.
+"""How the service's processes start and end: the worker sees events, the API and alerts cannot.
 
-A child gets its settings through its standard input and ends when that closes. So a killed parent leaves
+A child gets its settings through its standard input and ends when its input closes. So a killed parent leaves
 neither passwords nor orphans behind.
 """
 
@@ -15,16 +15,18 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from stream_app.config import KAFKA_PASSWORD, REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, Settings
 from stream_app.config.access import OPERATOR_TOKEN
 from stream_app.monitoring.logs import LOG_FORMAT, LOG_LEVEL, format_for
 from stream_app.ports import OperatorError
-from stream_app.shell.ending import COMPLETE, CRASHED, REFUSED, exit_status
 
 log = logging.getLogger(__name__)
+
+COMPLETE = 0  # no work is left, or the end was requested
+CRASHED = 1  # an unexpected error: a supervisor restarts the process
+REFUSED = 2  # the operator must correct something; a restart does not help
 
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 _CALM_S = 15.0  # a child that ran this long resets its restart backoff
@@ -32,41 +34,50 @@ STOP_S = 3.0  # time for a process to end after a request; a forced end loses no
 _KILL_S = STOP_S + 2.0  # until its parent kills it
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
-    """A kind of child process, with the name passed to ``python -m stream_app.shell.child``."""
+def exit_status(work: Callable[[], int | None], name: str = "stream-app: ") -> int:
+    """Do the work of a process and return its exit status; print one line about an operator's error.
 
-    name: str
-    settings: Settings
+    An unexpected error is raised: the interpreter then logs its type and place and exits with status 1.
+
+    Args: name, the start of the operator's line.
+    """
+    try:
+        return work() or COMPLETE
+    except OperatorError as refusal:
+        print(f"{name}{refusal}", file=sys.stderr, flush=True)
+        return REFUSED
+    except KeyboardInterrupt:
+        return COMPLETE
 
 
-async def run_child(role: Role, say: Callable[[str], None]) -> int:
+async def run_child(role: str, settings: Settings, say: Callable[[str], None]) -> int:
     """Run a child until it ends with COMPLETE or REFUSED, and restart it after crashes.
 
-    Returns: the exit status; 1 after too many crashes in a row.
+    Args: role, of ``python -m stream_app.shell.child``; say, which shows a line to the operator.
+    Returns: the exit status; CRASHED after too many crashes in a row.
     """
     crashes = 0
     clock = asyncio.get_running_loop().time
     while True:
         started_s = clock()
-        status = await _run_once(role, say)
+        status = await _run_once(role, settings, say)
         if status in (COMPLETE, REFUSED):
             return status
         crashes = 1 if clock() - started_s > _CALM_S else crashes + 1
         if crashes > len(_BACKOFF_S):
-            say(f"the {role.name} crashed {crashes} times in a row; giving up")
-            return 1
-        say(f"the {role.name} {_how_it_ended(status)}; starting it again, nothing is lost or counted twice")
+            say(f"the {role} crashed {crashes} times in a row; giving up")
+            return CRASHED
+        say(f"the {role} {_how_it_ended(status)}; starting it again, nothing is lost or counted twice")
         await asyncio.sleep(_BACKOFF_S[crashes - 1])
 
 
-async def _run_once(role: Role, say: Callable[[str], None]) -> int:
+async def _run_once(role: str, settings: Settings, say: Callable[[str], None]) -> int:
     # A separate session: Ctrl-C reaches only the parent, which then ends its children in order.
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "stream_app.shell.child",
-        role.name,
+        role,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
@@ -78,7 +89,7 @@ async def _run_once(role: Role, say: Callable[[str], None]) -> int:
     assert process.stderr is not None
     stderr = process.stderr
     try:
-        process.stdin.write(pickle.dumps(role.settings))
+        process.stdin.write(pickle.dumps(settings))
         with contextlib.suppress(ConnectionError):
             await process.stdin.drain()
         async for line in stderr:
@@ -134,9 +145,7 @@ async def until_stopped(
 ) -> bool:
     """Run ``work`` until it ends, a stop is set or a signal arrives; return whether it ended by itself.
 
-    Args: within_s, after which the process exits in any case, counted from the stop or from the end of
-        ``work``.
-    Raises: what ``work`` raises.
+    Args: within_s, time from the stop, or the end of ``work``, until the process exits in any case.
     """
     asked = asyncio.Event()
     with _signals(asked):

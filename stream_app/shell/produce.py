@@ -7,7 +7,7 @@ import csv
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,6 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from stream_app.config.values import speed as read_speed
 from stream_app.core.instants import format_instant
 from stream_app.kafka_cluster import Cluster, reach
 from stream_app.ports import OperatorError
@@ -37,14 +36,13 @@ class Production:
     """A file to send, the topic, and how to send it.
 
     Args:
-        file, topic, bootstrap_servers: the source and the destination.
         key: the field whose value becomes the record's key, with dots for nested objects; None for no key.
         rate: largest number of records per second; None for as fast as the broker takes them.
         limit: the largest number of lines to send; None for all.
         compression: "gzip", or another that kafka-python has a package for; None for none.
         partitions: create the topic with this many partitions first; None if it exists.
         as_live: pace in log seconds per second; each event's time becomes the time at which it is sent.
-        time_field, time_format: the field of that time, and its format.
+        time_field, time_format: where an event's time is, and how it is written.
         security: authentication settings, with librdkafka's names. SECRET.
     """
 
@@ -61,9 +59,15 @@ class Production:
     time_format: TimeFormat = "iso8601"
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def client(self) -> dict[str, Any]:
-        """Return the arguments of every client of the cluster."""
-        return Cluster(self.bootstrap_servers, self.security).client()
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster of the topic."""
+        return Cluster(self.bootstrap_servers, self.security)
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether the file is CSV, by its name; otherwise it is NDJSON."""
+        return self.file.suffix.lower() == ".csv"
 
 
 @dataclass(slots=True)
@@ -94,12 +98,13 @@ def produce(what: Production, console: Console | None = None) -> Tally:
     """
     if not what.file.is_file():
         raise OperatorError(f"produce: {what.file} does not exist; name a file with one event per line")
+    console = console or Console()
     tally, began_s = Tally(), time.monotonic()
     with _one_line(what):
         _find_topic(what)
         producer = _producer(what)
         try:
-            with suppress(KeyboardInterrupt), _shown(what, console, tally) as show:
+            with suppress(KeyboardInterrupt), _bar(what, console, tally) as show:
                 _send(what, producer, tally, show)
         finally:
             producer.flush()
@@ -110,8 +115,8 @@ def produce(what: Production, console: Console | None = None) -> Tally:
             f"({tally.failed}); look at the broker, then send the rest"
         )
     seconds = max(time.monotonic() - began_s, 1e-3)
-    told = f"{tally.acknowledged:,} records of {what.file.name} are in topic {what.topic}"
-    (console or Console()).print(f"{told} ({tally.acknowledged / seconds:,.0f} a second)", highlight=False)
+    sent = f"{tally.acknowledged:,} records of {what.file.name} are in topic {what.topic}"
+    console.print(f"{sent} ({tally.acknowledged / seconds:,.0f} per second)", highlight=False)
     return tally
 
 
@@ -119,7 +124,7 @@ def _send(what: Production, producer: KafkaProducer, tally: Tally, show: Callabl
     pace, read = _pace(what.rate), 0
     moved = LiveTimes(what) if what.as_live is not None else None
     key_of = _key_reader(what)
-    for line in islice(_lines(what.file), what.limit):
+    for line in islice(_lines(what), what.limit):
         read += len(line)
         record = line.rstrip(b"\r\n")
         if not record:
@@ -156,7 +161,7 @@ class LiveTimes:
             raise OperatorError(
                 "produce: --as-live needs --time-field, the field that holds the event's time"
             )
-        if _is_csv(what.file):
+        if what.is_csv:
             raise OperatorError("produce: --as-live rewrites events of JSON; send CSV as it is")
         self._what = what
         self._pace = what.as_live
@@ -194,21 +199,6 @@ class LiveTimes:
         return int(at_s * _TICKS_A_SECOND[self._what.time_format])
 
 
-def live_pace(text: str) -> float:
-    """Read ``--as-live``: a factor, or log time a second.
-
-    >>> live_pace("3h/s"), live_pace("60")
-    (10800.0, 60.0)
-    """
-    try:
-        pace = read_speed(float(text) if text.replace(".", "", 1).isdigit() else text)
-    except ValueError as refusal:
-        raise OperatorError(f'--as-live "{text}": {refusal}') from None
-    if pace is None:
-        raise OperatorError('--as-live "max": has no now; write a factor such as 60, or 3h/s')
-    return pace
-
-
 def _parsed(record: bytes) -> Any:
     try:
         return json.loads(record)
@@ -223,14 +213,10 @@ def _holder(event: Any, path: list[str]) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and path[-1] in event else None
 
 
-def _is_csv(file: Path) -> bool:
-    return file.suffix.lower() == ".csv"
-
-
 def _key_reader(what: Production) -> Callable[[bytes], bytes | None]:
     if what.key is None:
         return lambda _record: None
-    if _is_csv(what.file):
+    if what.is_csv:
         with what.file.open(encoding="utf-8", newline="") as file:
             header = next(csv.reader(file), [])
         if what.key not in header:
@@ -254,10 +240,10 @@ def _json_field(record: bytes, path: list[str]) -> bytes | None:
     return value.encode() if isinstance(value, str) else json.dumps(value).encode()
 
 
-def _lines(file: Path) -> Iterator[bytes]:
+def _lines(what: Production) -> Iterator[bytes]:
     """Yield the lines that hold events, without the header of a CSV file."""
-    with file.open("rb") as lines:
-        if _is_csv(file):
+    with what.file.open("rb") as lines:
+        if what.is_csv:
             next(lines, None)
         yield from lines
 
@@ -284,7 +270,7 @@ def _producer(what: Production) -> KafkaProducer:
             f"produce: --compression {what.compression}: kafka-python has no package for it here; take gzip"
         )
     return KafkaProducer(
-        **what.client(),
+        **what.cluster.client(),
         acks="all",
         enable_idempotence=True,
         compression_type=what.compression,
@@ -298,8 +284,8 @@ def _producer(what: Production) -> KafkaProducer:
 
 def _find_topic(what: Production) -> None:
     """Create the topic if requested; otherwise check that it exists."""
-    asyncio.run(reach(Cluster(what.bootstrap_servers, what.security)))
-    admin = KafkaAdminClient(**what.client(), bootstrap_timeout_ms=5_000)
+    asyncio.run(reach(what.cluster))
+    admin = KafkaAdminClient(**what.cluster.client(), bootstrap_timeout_ms=5_000)
     try:
         if what.partitions is not None:
             with suppress(TopicAlreadyExistsError):
@@ -322,17 +308,9 @@ def _one_line(what: Production) -> Iterator[None]:
         ) from None
 
 
-def _shown(
-    what: Production, console: Console | None, tally: Tally
-) -> AbstractContextManager[Callable[[int], None]]:
-    console = console or Console()
-    if not console.is_terminal:
-        return nullcontext(lambda _read: None)
-    return _bar(what, console, tally)
-
-
 @contextmanager
 def _bar(what: Production, console: Console, tally: Tally) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on a terminal. Yield a function that takes the number of bytes read."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -340,7 +318,7 @@ def _bar(what: Production, console: Console, tally: Tally) -> Iterator[Callable[
         TextColumn("{task.fields[sent]:,} sent"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task(f"{what.file.name} ▶ {what.topic}", total=what.file.stat().st_size, sent=0)
         shown_s = 0.0
 

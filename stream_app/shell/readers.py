@@ -6,9 +6,10 @@ import csv
 import json
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import islice
 from typing import Literal
 
 import click
@@ -20,12 +21,11 @@ from rich.table import Table
 
 from stream_app.client import Cdf, Client, ClientError, Count, Quantiles, Release, Series, Window
 from stream_app.ports import OperatorError
-from stream_app.shell.demo.terminal_chart import RunningChart
-from stream_app.shell.options import Finite, refusals_in_one_line, service_options
-from stream_app.shell.spans import days_in_words, span_in_words
+from stream_app.shell.options import Finite, service_options
+from stream_app.shell.terminal import RunningChart, days_in_words, span_in_words
 
 Form = Literal["table", "csv", "json"]
-MOST_KEPT = 512
+_MOST_DRAWN = 512
 
 
 @contextmanager
@@ -52,7 +52,6 @@ def _service(url: str, api_key: str | None) -> Iterator[Client]:
 @click.option("--quantile", "levels", type=Finite(0, 1), multiple=True, help="A quantile; may be repeated.")
 @click.option("--histogram", is_flag=True, help="The last tumbling window, or the one that ends at --end.")
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table")
-@refusals_in_one_line
 def query(
     stream: str,
     url: str,
@@ -68,7 +67,7 @@ def query(
     levels: tuple[float, ...],
     histogram: bool,
     form: Form,
-) -> int:
+) -> None:
     """Ask a running service for a count of STREAM, a series, or a distribution, with errors.
 
     \b
@@ -101,7 +100,6 @@ def query(
             )
         else:
             _print_count(client.count(stream, start, end, confidence, key=key), form, zone)
-    return 0
 
 
 @click.command()
@@ -109,8 +107,7 @@ def query(
 @service_options
 @click.option("--after", type=click.IntRange(min=0), help="Begin after this release.  [default: the last]")
 @click.option("--releases", type=click.IntRange(min=1), help="End after this many releases.")
-@refusals_in_one_line
-def watch(stream: str, url: str, api_key: str | None, after: int | None, releases: int | None) -> int:
+def watch(stream: str, url: str, api_key: str | None, after: int | None, releases: int | None) -> None:
     """Follow the running count of STREAM: a live chart on a terminal, otherwise a line per release.
 
     \b
@@ -120,24 +117,16 @@ def watch(stream: str, url: str, api_key: str | None, after: int | None, release
     console = Console()
     with _service(url, api_key) as client:
         client.streams()  # ``follow`` waits for an unreachable service; this call reports it at the start
-        followed = _limited(client.follow(stream, after), releases)
+        followed = islice(client.follow(stream, after), releases)
         if console.is_terminal:
             _draw(console, stream, followed, client.timezone(stream))
         else:
             for release in followed:
                 click.echo(_line(release))
-    return 0
-
-
-def _limited(releases: Iterator[Release], most: int | None) -> Iterator[Release]:
-    for number, release in enumerate(releases, start=1):
-        yield release
-        if number == most:
-            return
 
 
 def _draw(console: Console, stream: str, releases: Iterator[Release], zone: str | None) -> None:
-    kept: deque[Release] = deque(maxlen=MOST_KEPT)
+    kept: deque[Release] = deque(maxlen=_MOST_DRAWN)
     with Live(console=console, refresh_per_second=8) as live:
         for release in releases:
             kept.append(release)
@@ -155,8 +144,7 @@ def _print_count(count: Count, form: Form, zone: str | None) -> None:
     if form == "json":
         click.echo(json.dumps(fields))
     elif form == "csv":
-        writer = csv.writer(sys.stdout)
-        writer.writerows([list(fields), list(fields.values())])
+        _print_csv(fields, [fields.values()])
     else:
         sure = f"{_percent(count.confidence)}: {count.lower:z,.2f} to {count.upper:z,.2f}"
         click.echo(f"{count.value:z,.2f}  ({sure})  {span_in_words(count.start, count.end, zone)}")
@@ -173,21 +161,15 @@ def _print_columns(
         known = {name: [None if cell != cell else cell for cell in cells] for name, cells in columns.items()}
         click.echo(json.dumps({**known, **said, "private": found.private}))
     elif form == "csv":
-        writer = csv.writer(sys.stdout)
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
+        _print_csv(columns, zip(*columns.values(), strict=True))
     else:
         # A terminal is narrow; the other formats have all columns of a window.
         left_out = ("stderr", "consistent") if isinstance(found, Window) else ()
         names = [name for name in columns if name not in left_out]
-        table = Table(*names, box=None)
-        for cells in zip(*(columns[name] for name in names), strict=True):
-            table.add_row(*(_in_words(cell) for cell in cells))
-        console = Console()
-        console.print(table)
+        rows = zip(*(columns[name] for name in names), strict=True)
         promise = note or f"all intervals hold together with {_percent(found.confidence)}"
         sure = f"{promise.rstrip('.')}; {span_in_words(found.start, found.end, zone)}"
-        console.print(sure if found.private else f"NOT PRIVATE. {sure}", style="dim")
+        _print_table(names, (map(_in_words, cells) for cells in rows), sure, found.private)
 
 
 def _in_words(cell: float | str) -> str:
@@ -209,16 +191,25 @@ def _print_series(series: Series, form: Form, zone: str | None) -> None:
             json.dumps({**times, **numbers, "confidence": series.confidence, "private": series.private})
         )
     elif form == "csv":
-        writer = csv.writer(sys.stdout)
-        writer.writerow([*times, *numbers])
-        writer.writerows(rows)
+        _print_csv([*times, *numbers], rows)
     else:
-        table = Table(*times, *numbers, box=None)
-        for cells in rows:
-            table.add_row(*(cell if isinstance(cell, str) else f"{cell:z,.2f}" for cell in cells))
-        console = Console()
-        console.print(table)
-        console.print(series.note if series.private else f"NOT PRIVATE. {series.note}", style="dim")
+        texts = ((cell if isinstance(cell, str) else f"{cell:z,.2f}" for cell in cells) for cells in rows)
+        _print_table([*times, *numbers], texts, series.note, series.private)
+
+
+def _print_csv(names: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    writer = csv.writer(sys.stdout)
+    writer.writerow(names)
+    writer.writerows(rows)
+
+
+def _print_table(names: Iterable[str], rows: Iterable[Iterable[str]], note: str, private: bool) -> None:
+    table = Table(*names, box=None)
+    for cells in rows:
+        table.add_row(*cells)
+    console = Console()
+    console.print(table)
+    console.print(note if private else f"NOT PRIVATE. {note}", style="dim")
 
 
 def _instants(times_us: NDArray[np.datetime64]) -> list[str]:

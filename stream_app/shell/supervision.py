@@ -1,4 +1,4 @@
-"""Run the whole service in one command: a store, a worker and an API, supervised together."""
+"""Run the whole service in one command: a store, a worker, an API and alerts, supervised together."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import socket
 from dataclasses import dataclass, replace
+from typing import Any, Never
 
 from stream_app.addresses import once_free
 from stream_app.config import AlertSettings, ApiSettings, Settings, StreamSettings
@@ -15,9 +16,8 @@ from stream_app.config.access import check_operator, is_loopback
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
-from stream_app.shell.demo.progress import Report, StreamProgress
-from stream_app.shell.ending import COMPLETE
-from stream_app.shell.processes import Role, run_child, until_stopped
+from stream_app.shell.processes import COMPLETE, run_child, until_stopped
+from stream_app.shell.progress import Report, StreamProgress
 from stream_app.wiring.event_logs import check_files
 from stream_app.wiring.public import open_reader
 from stream_app.wiring.redis_server import redis_server
@@ -27,67 +27,53 @@ _PREDECESSOR_S = 3.0  # report an occupied port soon; the API itself waits longe
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """When ``run_service`` returns by itself; it always returns on Ctrl-C.
+class Service:
+    """When the service ends by itself, and whether it serves readers. It always ends on Ctrl-C.
 
     Args:
-        seconds: after this long; None for never.
-        when_complete: as soon as every replay has released its last bin.
+        seconds: end after this long; 0 for never.
+        when_complete: end as soon as every replay has released its last bin.
+        serves: whether the API runs; if not, no port is used.
+        port_key: the configuration key or option that errors name for the API's port.
     """
 
-    seconds: float | None = None
+    seconds: float = 0
     when_complete: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ApiPort:
-    """Whether to serve the API, and the configuration key that errors should name for the port."""
-
+    serves: bool = True
     port_key: str = "api.port"
-    is_open: bool = True
 
 
-_API_PORT = ApiPort()
+async def run_service(settings: Settings, report: Report, service: Service) -> int:
+    """Run the service's processes with separate Redis users; return the exit status.
 
-
-async def run_service(
-    settings: Settings, report: Report, ending: Ending, api_port: ApiPort = _API_PORT
-) -> int:
-    """Run worker and API in separate processes with separate Redis users; return the exit status.
-
-    Args: api_port; if it is not open, the API does not run and no port is used.
     Returns: 0 after Ctrl-C, the requested end, or a completed replay; 2 after an operator's error.
-    Raises: OperatorError, one line, if it cannot start.
+    Raises: OperatorError if it cannot start.
     """
     check_files(settings.streams)
     check_operator(settings.operator)
-    if api_port.is_open:
-        await check_port(settings.api, api_port.port_key)
+    if service.serves:
+        await _check_port(settings.api, service.port_key)
     status = COMPLETE
 
     async def work() -> None:
         nonlocal status
         async with redis_server(settings) as connected, open_reader(connected) as reader:
             try:
-                await _say_what_happens(settings, reader, report, api_port)
+                await _say_what_happens(settings, reader, report, service)
             except OSError as failure:
                 raise OperatorError(f"redis.api_url: {failure}") from None
-            status = await _watch(connected, reader, report, ending, api_port)
+            status = await _watch(connected, reader, report, service)
 
     try:
-        async with asyncio.timeout(ending.seconds):
+        async with asyncio.timeout(service.seconds or None):
             await until_stopped(work())
     except TimeoutError:
-        report.say(f"{ending.seconds:g} seconds are over; ending")
+        report.say(f"{service.seconds:g} seconds are over; ending")
     return status
 
 
-async def check_port(api: ApiSettings, key: str = _API_PORT.port_key) -> None:
-    """Check that the API can listen on its port, before anything is measured.
-
-    Args: key, the name of the port in errors.
-    Raises: OperatorError.
-    """
+async def _check_port(api: ApiSettings, key: str) -> None:
+    """Check that the API can listen on its port, before anything is measured."""
 
     def probe() -> None:
         socket.create_server((api.host, api.port), family=family(api.host)).close()
@@ -106,57 +92,59 @@ def family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-async def _watch(
-    settings: Settings, reader: PublicReader, report: Report, ending: Ending, api_port: ApiPort
-) -> int:
-    """Run the children and show progress until one refuses to run or the requested work is done."""
+async def _watch(settings: Settings, reader: PublicReader, report: Report, service: Service) -> int:
+    """Run the children and show progress until a child refuses to run or the requested work is done."""
     # The API and alerts get no access to the store's secret half, to metrics or to events.
     public = replace(settings.redis, url=None, accept=None)
     kafka = settings.kafka if settings.alerts.topic is not None else None  # except to notify a topic
     alerts_only = replace(settings, redis=public, kafka=kafka, operator=None)
     api_redis = replace(public, alerts_url=None)
     api_only = replace(alerts_only, redis=api_redis, kafka=None, alerts=AlertSettings())
-    worker = asyncio.ensure_future(run_child(Role("worker", settings), report.say))
+    roles = {"worker": settings}
+    if service.serves:
+        roles["api"] = api_only
+    if settings.alerts.rules:
+        roles["alerts"] = alerts_only
+    children = {
+        asyncio.ensure_future(run_child(role, its_settings, report.say)): role
+        for role, its_settings in roles.items()
+    }
     progress = asyncio.ensure_future(_follow(settings, reader, report))
-    reading = [Role("api", api_only)] if api_port.is_open else []
-    watching = [Role("alerts", alerts_only)] if settings.alerts.rules else []
-    apis = [asyncio.ensure_future(run_child(role, report.say)) for role in reading]
-    alerts = [asyncio.ensure_future(run_child(role, report.say)) for role in watching]
-    running = {worker, progress, *apis, *alerts}
+    running: set[asyncio.Future[Any]] = {progress, *children}
     try:
         while True:
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             if progress in done:
                 progress.result()
-            if worker in done and worker.result() == COMPLETE:
-                await _show(settings, reader, report)
-                if ending.when_complete:
-                    return COMPLETE
-                report.say(f"the replay is complete; {address(settings.api)} stays up until Ctrl-C")
-            for child in (worker, *apis, *alerts):
-                if child in done and child.result() != COMPLETE:
+            for child, role in children.items():
+                if child not in done:
+                    continue
+                if child.result() != COMPLETE or role == "api":
                     return child.result()
-            if done.intersection(apis):
-                return COMPLETE
+                if role == "worker":
+                    await _show(settings, reader, report)
+                    if service.when_complete:
+                        return COMPLETE
+                    report.say(f"the replay is complete; {_address(settings.api)} stays up until Ctrl-C")
     finally:
-        for task in (progress, worker, *apis, *alerts):
+        for task in (progress, *children):
             task.cancel()
-        await asyncio.gather(progress, worker, *apis, *alerts, return_exceptions=True)
+        await asyncio.gather(progress, *children, return_exceptions=True)
 
 
-def address(api: ApiSettings) -> str:
+def _address(api: ApiSettings) -> str:
     """Return the URL of the page."""
     host = f"[{api.host}]" if ":" in api.host else api.host
     return f"http{'s' if api.tls else ''}://{host}:{api.port}/"
 
 
 async def _say_what_happens(
-    settings: Settings, reader: PublicReader, report: Report, api_port: ApiPort
+    settings: Settings, reader: PublicReader, report: Report, service: Service
 ) -> None:
     """Print who is served, and how this start continues from earlier state."""
-    if api_port.is_open:
-        report.say(f"page and API: {address(settings.api)}    (Ctrl-C ends it)")
-    if api_port.is_open and settings.api.keys is None and settings.api.proxy_header is None:
+    if service.serves:
+        report.say(f"page and API: {_address(settings.api)}    (Ctrl-C ends it)")
+    if service.serves and settings.api.keys is None and settings.api.proxy_header is None:
         whose = "everybody on this machine" if is_loopback(settings.api.host) else "EVERYBODY WHO REACHES IT"
         report.say(f"no API key is required: {whose} may read the released values")
     for stream in settings.streams:
@@ -173,7 +161,7 @@ async def _say_what_happens(
 
 
 def _begins(stream: StreamSettings) -> str:
-    """Return a text on where counting begins, so that nobody waits for old events that are refused."""
+    """Return where counting begins, so that nobody waits for old events, which are refused."""
     if stream.declared.source.replay is not None:
         return "starting"
     first_us = stream.declared.time.first_us
@@ -182,7 +170,7 @@ def _begins(stream: StreamSettings) -> str:
     return "counting begins with the bin of the first start, earlier events are refused (time.first)"
 
 
-async def _follow(settings: Settings, reader: PublicReader, report: Report) -> None:
+async def _follow(settings: Settings, reader: PublicReader, report: Report) -> Never:
     while True:
         with contextlib.suppress(OSError):  # the children report errors of the store
             await _show(settings, reader, report)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from stream_app.shell.ending import REFUSED
+from stream_app.shell.processes import REFUSED
 from tests.chaos.collector import Collector, last_closed_bin, released_bins
 from tests.chaos.processes import GRACE_S, STREAM, TOPIC, Deployment
 from tests.chaos.recount import Recount

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.shell.demo.flights import write_flights
+from stream_app.shell.flights import write_flights
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,7 @@ import pytest
 import redis
 
 from stream_app.config import load
-from stream_app.shell.ending import COMPLETE, REFUSED, exit_status
-from stream_app.shell.processes import until_stopped
+from stream_app.shell.processes import COMPLETE, REFUSED, exit_status, until_stopped
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
 from stream_app.state.reader import RedisReader

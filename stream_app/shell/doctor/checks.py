@@ -16,8 +16,7 @@ from stream_app.config.second_measurement import check_measurements
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor.findings import Finding, sampled
 from stream_app.shell.doctor.kafka import kafka_findings
-from stream_app.shell.doctor.noise import key_file_findings
-from stream_app.shell.doctor.redis import redis_findings
+from stream_app.shell.doctor.redis import key_file_findings, redis_findings
 from stream_app.shell.supervision import family
 from stream_app.sources.lines import open_lines
 from stream_app.wiring.event_logs import file_format, other_fields, time_field, why_unreadable
@@ -30,15 +29,13 @@ FEW_FREE_BYTES = 2048 * MIB
 
 async def examine(settings: Settings) -> list[Finding]:
     """Return a finding for each file, directory, address and service of a configuration."""
-    files = [(stream, stream.source) for stream in settings.streams]
-    findings = [
-        finding
-        for stream, source in files
-        if isinstance(source, SourceSettings)
-        for finding in _file(stream, source)
-    ]
-    for what, directory in _directories(settings).items():
-        findings += _directory(what, directory)
+    findings: list[Finding] = []
+    for stream in settings.streams:
+        if isinstance(stream.source, SourceSettings):
+            findings += _file(stream, stream.source.file)
+    findings += _directory("state.dir", settings.state_dir)
+    if settings.redis.embedded is not None:
+        findings += _directory("redis.url", settings.redis.embedded)
     findings += _measurements(settings)
     findings += key_file_findings(settings)
     findings += await _ledger(settings)
@@ -68,9 +65,9 @@ async def _ledger(settings: Settings) -> list[Finding]:
     return [Finding("ledger", "ok", f"{outside.name} holds {len(entries)} epoch(s)")]
 
 
-def _file(stream: StreamSettings, source: SourceSettings) -> Iterator[Finding]:
+def _file(stream: StreamSettings, file: Path) -> Iterator[Finding]:
     """Yield whether a file can be read, and whether its first events can be decoded."""
-    file, what = source.file, f"streams.{stream.name}.source.file"
+    what = f"streams.{stream.name}.source.file"
     if why := why_unreadable(file):
         yield Finding(what, "fail", why)
         return
@@ -89,16 +86,11 @@ def _file(stream: StreamSettings, source: SourceSettings) -> Iterator[Finding]:
         yield sampled(what, at.path, at.format, len(batch.positions), len(batch.refused))
 
 
-def _directories(settings: Settings) -> dict[str, Path]:
-    places = {"state.dir": settings.state_dir}
-    if settings.redis.embedded is not None:
-        places["redis.url"] = settings.redis.embedded
-    return places
-
-
 def _directory(what: str, directory: Path) -> Iterator[Finding]:
     """Yield whether a directory is writable, private to this user, and has free space."""
-    nearest = _nearest(directory)
+    nearest = directory
+    while not nearest.exists():
+        nearest = nearest.parent
     if not os.access(nearest, os.W_OK):
         yield Finding(what, "fail", f"{nearest} cannot be written; choose another directory")
         return
@@ -117,12 +109,6 @@ def _room(what: str, directory: Path) -> Finding:
     if free < FEW_FREE_BYTES:
         return Finding(what, "warn", f"{said}; make room soon")
     return Finding(what, "ok", said)
-
-
-def _nearest(directory: Path) -> Path:
-    while not directory.exists():
-        directory = directory.parent
-    return directory
 
 
 def _ports(settings: Settings) -> Iterator[Finding]:

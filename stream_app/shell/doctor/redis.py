@@ -1,20 +1,23 @@
-"""Checks of ``stream-app doctor`` on the store: durability, users' rights, and its clock."""
+"""Checks of ``stream-app doctor`` on the store: durability, users' rights, its clock, and stored noise."""
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import AsyncIterator
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
-from stream_app.config import Settings
-from stream_app.ports import OperatorError
+from dphist import SystemNoise
+from stream_app.config import Settings, StreamSettings, TopicSettings
+from stream_app.loops.noise_ahead import NoiseAhead
+from stream_app.ports import NoiseKeys, OperatorError
 from stream_app.shell.doctor.findings import Finding
-from stream_app.shell.doctor.noise import noise_findings
-from stream_app.state.connection import connect, execute
+from stream_app.state.connection import batch, connect, execute
 from stream_app.state.embedded import find_server
-from stream_app.state.keys import ALERT_PATTERN, ALERT_STATES, CLOCK_MARK, STREAM_NAMES
+from stream_app.state.keys import ALERT_PATTERN, ALERT_STATES, CLOCK_MARK, STREAM_NAMES, StreamKeys
+from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
+from stream_app.wiring.workers import noise_keys
 
 SKEW_S = 1.0
 LARGEST_SKEW_S = 30.0
@@ -35,11 +38,10 @@ async def redis_findings(settings: Settings) -> list[Finding]:
         first = Finding(
             "redis.accept", "warn", "may lose acknowledged writes; a lost release would be made twice"
         )
-    found = [first, await _clock(url)]
-    found += [finding async for finding in _readers(settings, url)]
+    found = [first, await _clock(url), await _readers(settings.redis.api_url, url)]
     if settings.alerts.rules:
         found.append(await _alerts(settings.redis.alerts_url, url))
-    found += await noise_findings(settings, url)
+    found += await _noise_findings(settings, url)
     return found
 
 
@@ -62,27 +64,25 @@ async def _clock(url: str) -> Finding:
     return Finding("redis clock", "ok", said)
 
 
-async def _readers(settings: Settings, url: str) -> AsyncIterator[Finding]:
-    """Yield whether the API's user can read public keys but no secret ones."""
-    api_url, what = settings.redis.api_url, "redis.api_url"
+async def _readers(api_url: str | None, url: str) -> Finding:
+    """Return whether the API's user can read public keys but no secret ones."""
+    what = "redis.api_url"
     if api_url is None or api_url == url:
         said = "the API has the worker's rights; name a user that reads dp:*:pub:* only (deploy/redis)"
-        yield Finding(what, "warn", said)
-        return
+        return Finding(what, "warn", said)
     redis = connect(api_url, connections=1)
     try:
         await execute(redis, "SMEMBERS", STREAM_NAMES)
         try:
             await execute(redis, "GET", CLOCK_MARK)
         except NoPermissionError:
-            yield Finding(what, "ok", "reads the public keys and is refused the secret ones")
-        else:
-            yield Finding(what, "fail", "can read secret keys (sec:); restrict it to ~dp:*:pub:*")
+            return Finding(what, "ok", "reads the public keys and is refused the secret ones")
+        return Finding(what, "fail", "can read secret keys (sec:); restrict it to ~dp:*:pub:*")
     except (RedisError, OSError) as failure:
         said = (
             f"it cannot read the public keys ({str(failure).splitlines()[0]}); see deploy/redis/make_users.py"
         )
-        yield Finding(what, "fail", said)
+        return Finding(what, "fail", said)
     finally:
         await redis.aclose()
 
@@ -107,5 +107,61 @@ async def _alerts(alerts_url: str | None, url: str) -> Finding:
     except (RedisError, OSError) as failure:
         said = f"it cannot keep the alerts' states ({str(failure).splitlines()[0]})"
         return Finding(what, "fail", f"{said}; see deploy/redis/make_users.py")
+    finally:
+        await redis.aclose()
+
+
+def key_file_findings(settings: Settings) -> list[Finding]:
+    """Return whether the workers' shared secret is usable, if the configuration names one."""
+    if settings.noise_key_file is None:
+        return []
+    try:
+        noise_keys(settings)
+    except OperatorError as refusal:
+        return [Finding("secrets.key_file", "fail", str(refusal).removeprefix("secrets.key_file: "))]
+    return [Finding("secrets.key_file", "ok", f"{settings.noise_key_file} holds a secret")]
+
+
+async def _noise_findings(settings: Settings, url: str) -> list[Finding]:
+    """Return, for each stream, whether this worker has the keys of its current epoch's noise.
+
+    Args: url, of the external store. An embedded store needs no check: its keys are on this machine too.
+    """
+    try:
+        keys = noise_keys(settings)
+    except OperatorError:
+        return []  # ``key_file_findings`` reports it
+    store = RedisStore(url)
+    try:
+        return [await _running_epoch(store, keys, url, stream) for stream in settings.streams]
+    except OSError as failure:
+        said = f"the state of streams cannot be read ({failure}); grant this user all commands"
+        return [Finding("redis.url", "fail", said)]
+    finally:
+        await store.close()
+
+
+async def _running_epoch(store: RedisStore, keys: NoiseKeys, url: str, stream: StreamSettings) -> Finding:
+    """Return whether this worker could close a stream with its current epoch's noise."""
+    what = f"streams.{stream.name} noise"
+    # Only asked whether it can read the noise; it draws and destroys nothing.
+    ahead = NoiseAhead(store, keys, SystemNoise(), stream.name, lambda: secrets.token_hex(16))
+    if await ahead.shares_keys():
+        return Finding(what, "ok", "this machine can go on with the running epoch, or there is none")
+    if isinstance(stream.source, TopicSettings) and await _is_closed_by_a_worker(url, stream.name):
+        said = "another worker closes it, and this one has no keys of its stored noise: it would be refused"
+        return Finding(what, "fail", f"{said}; give all workers one secrets.key_file")
+    said = (
+        "the keys of the running epoch are not on this machine: if this worker closed it, it would end early"
+    )
+    remedy = "start with the state.dir or secrets.key_file that it began with"
+    return Finding(what, "warn", f"{said}; {remedy}")
+
+
+async def _is_closed_by_a_worker(url: str, stream: str) -> bool:
+    redis = connect(url, connections=1)
+    try:
+        [held] = await batch(redis, [("EXISTS", StreamKeys(stream).lease)])
+        return bool(held)
     finally:
         await redis.aclose()

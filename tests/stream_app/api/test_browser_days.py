@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
-from stream_app.shell.spans import days_in_words
+from stream_app.shell.terminal import days_in_words
 from tests.stream_app.api.browsing import Backstage, opened, panel, table
 from tests.stream_app.published_axes import PublishedAxes, delays
 from tests.stream_app.published_windows import PublishedWindows

@@ -20,7 +20,7 @@ from stream_app.client import AsyncClient, Client, ClientError, Release
 from stream_app.client.following import EventReader
 from stream_app.client.questions import Method
 from stream_app.shell.commands import main
-from stream_app.shell.demo.terminal_chart import RunningChart
+from stream_app.shell.terminal import RunningChart
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import EXACT, Api, with_api
 from tests.stream_app.published import FIRST_BIN, Published

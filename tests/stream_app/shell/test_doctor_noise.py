@@ -15,8 +15,7 @@ from stream_app.config import load
 from stream_app.loops.lease import Lease
 from stream_app.ports import NoiseKeys
 from stream_app.shell.doctor.findings import Finding
-from stream_app.shell.doctor.noise import key_file_findings
-from stream_app.shell.doctor.redis import redis_findings
+from stream_app.shell.doctor.redis import key_file_findings, redis_findings
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey

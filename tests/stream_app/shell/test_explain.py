@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from stream_app.config import load
 from stream_app.shell.commands import main
-from stream_app.shell.planning.explain import promises
+from stream_app.shell.planning.promises import promises
 
 LIVE = """
 streams:

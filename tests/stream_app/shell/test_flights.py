@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from stream_app.shell.demo.flights import _archive, write_flights
+from stream_app.shell.flights import _archive, write_flights
 
 
 @pytest.mark.slow

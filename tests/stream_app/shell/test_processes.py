@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from stream_app.ports import OperatorError
-from stream_app.shell.demo.one_file import replay_settings
-from stream_app.shell.ending import COMPLETE
-from stream_app.shell.processes import Role, run_child, until_stopped
-from tests.stream_app.shell.test_one_file import OPTIONS
+from stream_app.shell.processes import COMPLETE, run_child, until_stopped
+from stream_app.shell.replay import replay_settings
+from tests.stream_app.shell.test_replay import OPTIONS
 
 
 async def endless(cleaned: list[str]) -> None:
@@ -124,8 +123,8 @@ def test_a_child_finds_no_password_around_it(tmp_path, monkeypatch):
     monkeypatch.setenv("STREAM_APP_REDIS_URL", "redis://worker:hunter2@localhost:6379/0")
     monkeypatch.setenv("STREAM_APP_REDIS_API_URL", "redis://api:hunter2@localhost:6379/0")
     said: list[str] = []
-    api = Role("api", replay_settings(Path("events.csv"), **OPTIONS))
-    assert asyncio.run(run_child(api, said.append)) == COMPLETE
+    settings = replay_settings(Path("events.csv"), **OPTIONS)
+    assert asyncio.run(run_child("api", settings, said.append)) == COMPLETE
     assert f"PATH={os.environ['PATH']}" in said
     assert "hunter2" not in "".join(said)
 
@@ -141,8 +140,7 @@ def test_work_that_a_library_cancels_has_failed():
 HELD = """
 import asyncio, sys, threading
 from stream_app.ports import OperatorError
-from stream_app.shell.ending import exit_status
-from stream_app.shell.processes import until_stopped
+from stream_app.shell.processes import exit_status, until_stopped
 
 async def refuse():
     asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)  # a thread that never returns

@@ -16,7 +16,8 @@ from rich.console import Console
 from stream_app.core.declaration import TimeFormat
 from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
-from stream_app.shell.produce import LiveTimes, Production, live_pace, produce
+from stream_app.shell.options import live_pace
+from stream_app.shell.produce import LiveTimes, Production, produce
 
 LINES = [
     '{"at":"2013-01-01T05:15:00Z","who":{"id":"ada"}}',
@@ -74,7 +75,7 @@ def test_events_whose_times_cannot_be_moved_are_refused(tmp_path: Path) -> None:
         LiveTimes(replace(past, file=tmp_path / "e.ndjson", time_field=None))
     for pace in ("max", "fast", "0"):
         with pytest.raises(OperatorError, match=f'^--as-live "{pace}"'):
-            live_pace(pace)
+            live_pace("--as-live", pace)
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:

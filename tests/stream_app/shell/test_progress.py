@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from stream_app.shell.demo.progress import BinRate, PlainReport, StreamProgress, TerminalReport
+from stream_app.shell.progress import BinRate, PlainReport, StreamProgress, TerminalReport
 
 ROW = {
     "seq": 3,

@@ -17,10 +17,10 @@ from stream_app.config.streams import MOST_BINS
 from stream_app.config.values import format_duration, positive_duration_us
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.ports import OperatorError
-from stream_app.shell.demo.progress import open_report
-from stream_app.shell.ending import COMPLETE
 from stream_app.shell.options import read_pace
-from stream_app.shell.supervision import ApiPort, Ending, run_service
+from stream_app.shell.processes import COMPLETE
+from stream_app.shell.progress import open_report
+from stream_app.shell.supervision import Service, run_service
 from stream_app.wiring.event_logs import why_unreadable
 
 # Configuration keys and the options that set them, for error messages.
@@ -40,21 +40,18 @@ _OPTIONS = {
 
 
 def run_replay(file: Path, serve: bool, **options: Any) -> int:
-    """Replay one file; return the exit status. Options are those of the command line."""
+    """Replay one file; return the exit status. Args: options, of the command line."""
     settings = replay_settings(file, **options)
     if why := why_unreadable(file):
         raise OperatorError(f"FILE: {why}")
-    report = open_report()
-    try:
-        ending, api_port = Ending(when_complete=not serve), ApiPort("--port", is_open=serve)
-        status = asyncio.run(run_service(settings, report, ending, api_port))
+    service = Service(when_complete=not serve, serves=serve, port_key="--port")
+    with open_report() as report:
+        status = asyncio.run(run_service(settings, report, service))
         if status == COMPLETE and not serve:
             report.say(
                 f"what was released stays in {options['state']}; --serve beside the same options serves it"
             )
         return status
-    finally:
-        report.close()
 
 
 def replay_settings(
@@ -97,7 +94,7 @@ def replay_settings(
                 "source": {
                     "file": str(file),
                     "format": file_format,
-                    "replay": {"from": start, "to": end, "speed": read_pace(speed) or "max"},
+                    "replay": {"from": start, "to": end, "speed": read_pace("--speed", speed) or "max"},
                 },
                 "time": {
                     "field": field,

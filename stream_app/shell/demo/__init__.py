@@ -1,1 +1,0 @@
-"""``stream-app demo``: a year of flights, replayed or through a real topic, with its progress."""

@@ -1,0 +1,47 @@
+"""``stream-app privacy``: the guarantee of a configuration in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from stream_app.config import Settings, StreamSettings
+from stream_app.config.plans import planned
+from stream_app.config.second_measurement import first_measurement
+from stream_app.config.values import format_duration
+from stream_app.core.instants import format_instant
+from stream_app.core.ledger import statement
+
+
+def promises(settings: Settings, now_us: int) -> Iterator[str]:
+    """Yield the combined guarantee of the configured streams, source by source, in plain words.
+
+    It assumes that each stream runs one epoch, live streams from now. Earlier measurements are in the store's
+    ledger, which the API shows under /v1/streams/NAME/privacy.
+    """
+    for source in dict.fromkeys(stream.declared.source.name for stream in settings.streams):
+        streams = [stream for stream in settings.streams if stream.declared.source.name == source]
+        entries = [
+            replace(first_measurement(stream, now_us), strategy_hash=planned(stream).hash)
+            for stream in streams
+        ]
+        yield from statement(source, entries).sentences()
+        for stream in streams:
+            yield _neighbours(stream)
+
+
+def _neighbours(stream: StreamSettings) -> str:
+    time, privacy, add_up = stream.declared.time, stream.declared.privacy, "do not add up"
+    unit, neighbours = privacy.per_user, privacy.neighbours
+    if unit is None:
+        relation = {
+            "add_remove": "one event that is there or not",
+            "substitute": "one event that is replaced by any other, its time included",
+        }[neighbours]
+    else:
+        add_up = "add up"
+        what = "there or not" if neighbours == "add_remove" else "replaced by any others"
+        relation = f"all events of one user ({unit.field}; {unit.max_events} count per epoch), {what}"
+    start = "from its first start" if time.first_us is None else f"from {format_instant(time.first_us)}"
+    epoch = format_duration(time.epoch_bins * time.bin_us)
+    return f"{stream.name} protects {relation}, {start}, in epochs of {epoch} whose costs {add_up}."

@@ -1,0 +1,135 @@
+"""The tables of ``stream-app plan``: each stream's plan, with its error and load, one fact per row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+from rich.table import Table
+
+from dphist.epochs.levels import EpochLevels
+from dphist.planning.product import Load
+from dphist.planning.report import in_decimals
+from dphist.product.design import ProductDesign
+from dphist.windows.design import WindowDesign
+from dphist.windows.error import window_error
+from stream_app.config import StreamSettings
+from stream_app.config.plans import planned, planned_for_one_epoch, window_load
+from stream_app.config.values import format_duration
+from stream_app.core.kinds import Kind
+from stream_app.core.ledger import in_words
+
+Facts = Mapping[str, str]  # of one stream, by heading
+
+
+def tables(streams: Sequence[StreamSettings]) -> Iterator[Table]:
+    """Yield the tables that have a stream to show. Raises: OperatorError if no plan is possible."""
+    kinds = [(stream, planned(stream).kind) for stream in streams]
+    trees = [_tree(stream, kind) for stream, kind in kinds if kind.windows or not kind.axes]
+    levels = [_epochs(stream, kind.levels) for stream, kind in kinds if kind.levels]
+    axes = [_axes(stream, kind, kind.axes) for stream, kind in kinds if kind.axes]
+    windows = [_windows(stream, kind.windows) for stream, kind in kinds if kind.windows]
+    if trees:
+        typical = "root of the mean squared error of what the tree is planned for, in events"
+        yield _table("Trees over time", trees, f"typical error: {typical}")
+    if levels:
+        over = "root of the mean squared error of the running count over all bins of these epochs, in events"
+        yield _table("Over epochs", levels, f"error: {over}")
+    if axes:
+        last = "standard error of its running count when the epoch's last bin has just closed, in events"
+        product = "a cell's epsilon is the product of one share of each axis"
+        yield _table("Keys and values", axes, f"{product}; error of a key: {last}")
+    if windows:
+        mean = "root of the mean squared error over all buckets, in events"
+        tried = "the mechanism was tried out here, over an empty histogram and one of all-different counts"
+        yield _table("Windows", windows, f"error of a bucket: {mean}; draws and time: {tried}")
+
+
+def _table(title: str, streams: Iterable[Facts], caption: str) -> Table:
+    """Return a table with a section for each stream, which fits any width of terminal."""
+    table = Table(
+        title=title, title_justify="left", caption=caption, caption_justify="left", show_header=False
+    )
+    for facts in streams:
+        for heading, fact in facts.items():
+            table.add_row(heading, fact)
+        table.add_section()
+    return table
+
+
+def _tree(stream: StreamSettings, kind: Kind) -> Facts:
+    design = kind.design
+    nodes = sum(design.drawn_nodes(design.horizon))
+    return {
+        "stream": stream.name,
+        "epoch": f"{design.horizon:,} bins of {format_duration(stream.declared.time.bin_us)}",
+        "epsilon": in_words(kind.epsilon),
+        "branching": " x ".join(map(str, design.branching)),
+        "shares": ", ".join(f"{float(share):.3f}" for share in design.shares),
+        "typical error": f"{math.sqrt(design.mean_squared_error(stream.declared.tree.workload)):,.1f}",
+        "the tree's noise draws": (
+            f"{nodes:,}, all before the epoch begins"
+            if design.anticipates
+            else f"{nodes / design.horizon:,.2f} / {design.shape.height:,} per bin, mean / most"
+        ),
+    }
+
+
+def _epochs(stream: StreamSettings, levels: EpochLevels) -> Facts:
+    epochs, alone = stream.declared.tree.epochs or 0, planned_for_one_epoch(stream)
+    added = EpochLevels(alone, alone.epsilon)
+    within = [f"{width:,}" for width in levels.widths if width <= epochs]
+    return {
+        "stream": stream.name,
+        "epochs": f"{epochs:,}",
+        "epochs per node": ", ".join(within) + (", ..." if len(within) < len(levels.widths) else ""),
+        "left per epoch": f"{float(levels.epoch.epsilon):.3f} of {in_words(levels.epsilon)}",
+        "error": f"{math.sqrt(levels.mean_squared_error(epochs)):,.1f}",
+        "epochs' totals added": f"{math.sqrt(added.mean_squared_error(epochs)):,.1f}",
+    }
+
+
+def _axes(stream: StreamSettings, kind: Kind, product: ProductDesign) -> Facts:
+    load, values, time, horizon = Load.of(product), product.values, product.time, product.time.horizon
+    running = kind.errors("first_published", key=0).within(horizon, np.array([0]), np.array([horizon]))
+    total = float(product.keys.total_share)
+    draws = f"{load.mean_draws:,.0f} / {load.most_draws:,} per bin, mean / most"
+    if load.ahead_bytes:
+        draws = f"{product.columns * sum(time.drawn_nodes(horizon)):,}, all before the epoch begins"
+    return {
+        "stream": stream.name,
+        "keys": f"{product.keys.keys:,}",
+        "total": f"{total:.3f}" if total else "their sum",
+        "buckets": f"{values.buckets:,}",
+        "shares of time": _by_level(time.branching, time.shares),
+        "shares of value": _by_level(values.shape.branching, values.shares) if values.buckets > 1 else "",
+        "error of a key": f"{running.laws.deviations()[0]:,.1f}",
+        "noise draws": draws,
+        "released per epoch": f"{load.released_bytes / 1e6:,.1f} MB",
+        "noise ahead": f"{load.ahead_bytes / 1e6:,.1f} MB" if load.ahead_bytes else "as bins close",
+    }
+
+
+def _by_level(branching: Iterable[int], shares: Iterable[Fraction]) -> str:
+    return ", ".join(f"{k}: {float(share):.3f}" for k, share in zip(branching, shares, strict=True))
+
+
+def _windows(stream: StreamSettings, design: WindowDesign) -> Facts:
+    error = window_error(design.mechanism, design.buckets, design.epsilon, 0.95, design.arguments)
+    declared, share, load = stream.declared, design.share, window_load(design)
+    epsilon, bin_us = declared.privacy.epsilon, declared.time.bin_us
+    options = ", ".join(f"{name} {value}" for name, value in sorted(design.options.items()))
+    mean = None if error is None else math.sqrt(float((error.bucket_stderr**2).mean()))
+    return {
+        "stream": stream.name,
+        "window": format_duration(design.bins * bin_us),
+        "mechanism": f"{design.mechanism}: {options}" if options else design.mechanism,
+        "histograms x buckets": f"{design.histograms:,} x {design.buckets:,}",
+        "epsilon of windows / tree": f"{in_decimals(epsilon * share)} / {in_decimals(epsilon * (1 - share))}",
+        "error of a bucket": "depends on the data" if mean is None else f"{mean:,.1f}",
+        "noise draws of a window, empty / most": f"{load.window_draws[0]:,} / {load.window_draws[1]:,}",
+        "time to release one": f"at most {load.seconds:,.2g} s for a bin of {format_duration(bin_us)}",
+        "released per epoch": f"{load.released_bytes / 1e6:,.1f} MB",
+    }

@@ -1,0 +1,116 @@
+"""What readers see on the terminal: a chart of a running count, and ranges of time.
+
+Times are in UTC, or calendar days of the stream's time zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from stream_app.client import Release
+from stream_app.config.settings import DAY_US
+from stream_app.core.bins import Binning
+from stream_app.core.instants import parse_instant
+
+_HEIGHT = 14
+_LABEL_CELLS = 12
+
+
+class RunningChart:
+    """A chart of a stream's last releases across the terminal: values and their intervals."""
+
+    def __init__(self, stream: str, releases: Sequence[Release], zone: str | None = None) -> None:
+        self.stream, self.releases, self.zone = stream, releases, zone
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = self.releases[-max(options.max_width - _LABEL_CELLS - 1, 1) :]
+        last = shown[-1]
+        yield Text.assemble(
+            (f"{self.stream} ", "bold"),
+            (f"{last.value:z,.0f}", "bold green"),
+            "" if last.interval is None else f"  ({last.interval[0]:z,.0f} to {last.interval[1]:z,.0f})",
+            f"  until {_end_in_words(last.end, self.zone)}",
+            ("" if last.private else "  NOT PRIVATE", "red"),
+        )
+        points = [(one.value, *(one.interval or (one.value, one.value))) for one in shown]
+        top, bottom = max(point[2] for point in points), min(point[1] for point in points)
+        for row, line in enumerate(_drawn(points, _HEIGHT)):
+            label = top if row == 0 else bottom if row == _HEIGHT - 1 else None
+            yield Text.assemble(
+                (f"{label:>z{_LABEL_CELLS},.0f} " if label is not None else " " * (_LABEL_CELLS + 1), "dim"),
+                line,
+            )
+
+
+def _drawn(points: Sequence[tuple[float, float, float]], height: int) -> list[str]:
+    """Return lines of characters, top line first, with a column per (value, lower, upper).
+
+    >>> _drawn([(1, 0, 2), (2, 1, 3), (4, 4, 4)], 5)
+    ['  ●', ' ░ ', '░● ', '●░ ', '░  ']
+    """
+    bottom, top = min(point[1] for point in points), max(point[2] for point in points)
+    scale = (height - 1) / (top - bottom) if top > bottom else 0.0
+
+    def row(value: float) -> int:
+        return height - 1 - round((value - bottom) * scale)
+
+    cells = [[" "] * len(points) for _ in range(height)]
+    for column, (value, lower, upper) in enumerate(points):
+        for line in range(row(upper), row(lower) + 1):
+            cells[line][column] = "░"
+        cells[row(value)][column] = "●"
+    return ["".join(line) for line in cells]
+
+
+def span_in_words(start: str, end: str, zone: str | None) -> str:
+    """Return a range of bins as text; a range of days ends with the last day included.
+
+    Args: start and end, RFC 3339, edges of bins; zone, of streams whose bins are its calendar days.
+
+    >>> span_in_words("2013-03-28T23:00:00Z", "2013-04-03T22:00:00Z", "Europe/Paris")
+    '29 Mar – 3 Apr 2013, whole days of Europe/Paris'
+    >>> span_in_words("2013-03-28T23:00:00Z", "2013-03-29T00:00:00Z", None)
+    'from 2013-03-28T23:00:00Z to 2013-03-29T00:00:00Z'
+    """
+    if zone is None:
+        return f"from {start} to {end}"
+    return f"{days_in_words(start, end, zone)}, whole days of {zone}"
+
+
+def days_in_words(start: str, end: str, zone: str) -> str:
+    """Return the calendar days between two midnights of a zone as text, the last day included.
+
+    >>> days_in_words("2013-03-31T22:00:00Z", "2013-04-07T22:00:00Z", "Europe/Paris")
+    '1–7 Apr 2013'
+    """
+    # A day that the zone skipped starts and ends at the same instant.
+    last = _last_day(end, zone) if start != end else _day(end, zone) - timedelta(days=1)
+    first = min(_day(start, zone), last)
+    if first == last:
+        return _written(last)
+    if first.year != last.year:
+        return f"{_written(first)} – {_written(last)}"
+    if first.month != last.month:
+        return f"{first.day} {first:%b} – {_written(last)}"
+    return f"{first.day}–{_written(last)}"
+
+
+def _end_in_words(end: str, zone: str | None) -> str:
+    return end if zone is None else f"the end of {_written(_last_day(end, zone))} ({zone})"
+
+
+def _written(day: date) -> str:
+    return f"{day.day} {day:%b %Y}"
+
+
+def _last_day(end: str, zone: str) -> date:
+    return _day(end, zone, before_us=1)
+
+
+def _day(instant: str, zone: str, before_us: int = 0) -> date:
+    [day] = Binning(DAY_US, zone).bin_of([parse_instant(instant) - before_us]).tolist()
+    return date(1970, 1, 1) + timedelta(days=day)
