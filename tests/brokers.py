@@ -1,4 +1,4 @@
-"""A real Kafka broker for tests: the one in KAFKA_BOOTSTRAP_SERVERS, else one for all processes of a run."""
+"""A real Kafka broker for tests: at KAFKA_BOOTSTRAP_SERVERS, or one that all processes of a run share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 
 def _join(folder: Path) -> str:
-    """Use the run's broker, starting it for the first process that asks."""
+    """Return the run's broker; the first process starts it."""
     with _held(folder) as users:
         known = json.load(users) if os.fstat(users.fileno()).st_size else {"users": 0}
         if not known["users"]:
@@ -52,7 +52,7 @@ def _join(folder: Path) -> str:
 
 
 def _leave(folder: Path) -> None:
-    """End the broker with the last process that uses it."""
+    """End the broker when the last process has left."""
     with _held(folder) as users:
         known = json.load(users)
         known["users"] -= 1
@@ -90,7 +90,7 @@ def settings_untold(client: Any, asked: Sequence[Any], **_: Any) -> dict[str, di
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic of its own for one test."""
+    """A separate topic for one test."""
 
     servers: str
     name: str

@@ -1,4 +1,4 @@
-"""An authority of a test's own, and certificates that it signed."""
+"""A certificate authority for tests, and certificates that it signed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _usage(is_authority: bool) -> x509.KeyUsage:
 
 
 def write_certificates(folder: Path, *names: str) -> None:
-    """Write ca.pem, and for each name NAME.pem, NAME.key and both in NAME.both, good for loopback."""
+    """Write ca.pem, and for each name NAME.pem, NAME.key and both in NAME.both, valid for loopback."""
     now = datetime.datetime.now(datetime.UTC)
     authority = ec.generate_private_key(ec.SECP256R1())
 

@@ -1,4 +1,4 @@
-"""How many examples a property is tried on, where the profile's own number is not the right one."""
+"""How many examples a property test tries, if the profile's own number does not fit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ QUICK_MOST = 15
 
 
 def examples(number: int) -> settings:
-    """Return settings with so many examples; with fewer in the quick profile."""
+    """Return settings with this many examples; with fewer in the quick profile."""
     quick = settings.get_current_profile_name() == QUICK
     return settings(max_examples=min(number, QUICK_MOST) if quick else number)

@@ -1,4 +1,4 @@
-"""The clock of a host, set wrong for one program only: a library of a few lines of C is preloaded into it."""
+"""The clock of a host, made wrong for one program: a small C library is preloaded into the program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 class HostClock:
-    """What the programs that it wraps believe to be the time of their host.
+    """The time of the host, as the wrapped programs see it.
 
     Args: folder, for the library, the file that says how wrong the clock is, and the programs.
     """
@@ -30,7 +30,7 @@ class HostClock:
         )
 
     def program(self, real: Path) -> Path:
-        """Return a program that does what a real one does, under this clock."""
+        """Return a program that runs a real one with this clock."""
         wrapped = self._folder / real.name
         clock, library, command = (quote(str(path)) for path in (self._ahead, self._library, real))
         wrapped.write_text(f'#!/bin/sh\nHOST_CLOCK={clock} LD_PRELOAD={library} exec {command} "$@"\n')

@@ -1,4 +1,4 @@
-"""Slow and plain answers to compare with: exact algebra, brute force, replayed noise.
+"""Slow and simple computations to compare with: exact algebra, brute force, replayed noise.
 
 Nothing here imports what it judges beyond the design's numbers (branching, scales, variances).
 """
@@ -46,7 +46,7 @@ class KeyedNoise:
 
 
 def complete_nodes(branching: Sequence[int], bins: int) -> list[Node]:
-    """Every measured node whose bins are all closed, by definition and not by digits."""
+    """Return every measured node whose bins are all closed, found by trying each node."""
     nodes = []
     for level in range(1, len(branching) + 1):
         width = math.prod(branching[level:])
@@ -55,7 +55,7 @@ def complete_nodes(branching: Sequence[int], bins: int) -> list[Node]:
 
 
 def span(branching: Sequence[int], node: Node) -> range:
-    """The bins under a node."""
+    """Return the bins under a node."""
     width = math.prod(branching[node[0] :])
     return range(node[1] * width, (node[1] + 1) * width)
 
@@ -75,7 +75,7 @@ class DenseLeastSquares:
         self.covariance = inverse(normal)
 
     def weights(self, a: int, b: int) -> dict[Node, Fraction]:
-        """The weight of every complete node in the best estimate of [a, b)."""
+        """Return the weight of every complete node in the best estimate of [a, b)."""
         toward = [sum(row[a:b], Fraction(0)) for row in self.covariance]
         return {
             node: self.precision[node] * sum(toward[i] for i in span(self.design.branching, node))
@@ -104,7 +104,7 @@ def inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]]:
 
 
 def discrete_laplace_pmf(scale: float, reach: int) -> NDArray[np.float64]:
-    """P(Z = z) for z = -reach..reach, from the definition."""
+    """Return P(Z = z) for z = -reach..reach, from the definition."""
     powers = np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale)
     a = math.exp(-1.0 / scale)
     return powers * (1.0 - a) / (1.0 + a)
@@ -123,6 +123,6 @@ def weighted_sum_pmf(groups: Iterable[tuple[int, int, float]]) -> NDArray[np.flo
 
 
 def probability_within(law: NDArray[np.float64], most: int) -> float:
-    """P(|S| <= most) of a centred law."""
+    """Return P(|S| <= most) of a centred law."""
     centre = len(law) // 2
     return float(law[max(0, centre - most) : centre + most + 1].sum())

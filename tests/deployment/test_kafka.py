@@ -1,4 +1,4 @@
-"""The broker as compose.yaml starts it: start.sh over the same server.properties as the other tests."""
+"""The broker as compose.yaml starts it: start.sh with the server.properties of the other tests."""
 
 from __future__ import annotations
 

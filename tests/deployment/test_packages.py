@@ -1,4 +1,4 @@
-"""The sdist and the wheel: complete, no more than they need, and they run where no checkout is."""
+"""The sdist and the wheel hold all that they need and nothing else, and run outside a checkout."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Built:
 
 
 def run(*command: object, cwd: Path, **environment: str) -> str:
-    """Return what a command prints. A command that fails fails the test with everything it said."""
+    """Return the output of a command. If the command fails, fail the test with that output."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
     done = subprocess.run(
         list(map(str, command)),

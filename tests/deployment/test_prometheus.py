@@ -1,4 +1,4 @@
-"""The operator's alert rules: Prometheus reads them, and every figure they ask for is one of a worker."""
+"""The operator's alert rules: Prometheus reads them, and a worker exports every metric in them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def exposed() -> set[str]:
     return {name for name, _ in described}
 
 
-def test_rules_and_readme_ask_for_figures_that_exist() -> None:
+def test_rules_and_readme_name_existing_metrics() -> None:
     for file in (RULES, DEPLOY / "README.md"):
         asked = set(re.findall(r"stream_app_[a-z_]+", file.read_text()))
         assert len(asked) >= 4
         assert asked <= exposed(), file
 
 
-def test_every_rule_says_what_and_the_remedy() -> None:
+def test_every_rule_states_fault_and_remedy() -> None:
     (group,) = yaml.safe_load(RULES.read_text())["groups"]
     assert all(rule["annotations"].keys() == {"summary", "remedy"} for rule in group["rules"])
 

@@ -1,4 +1,4 @@
-"""The store as it is deployed: a real server with deploy's own files keeps everything and tells nothing."""
+"""The deployed store: a real server with deploy's files loses no write and refuses secret keys."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DeployedRedis:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it with deploy's file; only the paths and the port are the test's."""
+        """Start the server with deploy's file; only the paths and the port are the test's."""
         command = [self.executable, CONFIGURATION, "--dir", self.folder / "data"]
         command += ["--aclfile", self.folder / "users.acl", "--port", str(self.port), "--bind", "127.0.0.1"]
         self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
@@ -53,7 +53,7 @@ class DeployedRedis:
                 time.sleep(0.02)
 
     def kill(self) -> None:
-        """kill -9."""
+        """End the server with kill -9."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -64,23 +64,23 @@ class DeployedRedis:
 
     @property
     def worker_url(self) -> str:
-        """As the worker gets it."""
+        """The worker's URL."""
         return self.url("worker")
 
     @property
     def alerts_url(self) -> str:
-        """As the watcher of alerts gets it."""
+        """The URL of the watcher of alerts."""
         return self.url("alerts")
 
     @property
     def api_url(self) -> str:
-        """As the API gets it."""
+        """The API's URL."""
         return self.url("api")
 
 
 @contextmanager
 def deployed(folder: Path, executable: Path) -> Iterator[DeployedRedis]:
-    """Run a server over deploy's files."""
+    """Run a server with deploy's files."""
     server = DeployedRedis(folder, free_port(), executable)
     write(folder, f"127.0.0.1:{server.port}")
     (folder / "data").mkdir(exist_ok=True)
@@ -102,7 +102,7 @@ def server(
 
 
 def filled(server: DeployedRedis) -> list[str]:
-    """Drive a stream through every script; return the keys that are there."""
+    """Run every script for one stream; return the keys that the store then has."""
 
     async def fill() -> None:
         store = RedisStore(server.worker_url)
@@ -146,7 +146,7 @@ def test_nobody_enters_without_a_password(server: DeployedRedis) -> None:
             client.ping()
 
 
-def test_everything_is_there_after_kill_9(server: DeployedRedis) -> None:
+def test_kill_9_loses_no_write(server: DeployedRedis) -> None:
     keys = filled(server)
     server.kill()
     server.start()
@@ -155,7 +155,7 @@ def test_everything_is_there_after_kill_9(server: DeployedRedis) -> None:
     assert not list((server.folder / "data").rglob("*.rdb.*"))
 
 
-def test_its_rules_are_those_of_the_embedded_server() -> None:
+def test_access_rules_equal_those_of_the_embedded_server() -> None:
     told = embedded._CONFIG.format(
         **dict.fromkeys(("socket", "directory", "log", "worker", "api", "alerts", "operator"), "x"),
         public=PUBLIC_PATTERN,

@@ -1,7 +1,7 @@
-"""The two workers of compose.yaml, with its files, through an upgrade of one after the other.
+"""The two workers of compose.yaml are upgraded one after the other, and the epoch goes on.
 
-No container engine runs here: what compose.yaml says is started as processes. Paths and addresses of
-containers become those of the test, minutes become seconds, and an enormous epsilon makes counts exact.
+No container engine runs here: the test starts the services of compose.yaml as processes. It replaces paths
+and addresses of containers, shortens minutes to seconds, and uses an enormous epsilon, so counts are exact.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHORTER = {
 
 
 class Deployment:
-    """What compose.yaml starts, as processes in one folder."""
+    """The services of compose.yaml as processes in one folder."""
 
     def __init__(self, folder: Path, redis: DeployedRedis, topic: Topic) -> None:
         self.folder, self.topic = folder, topic
@@ -100,7 +100,7 @@ class Deployment:
         return self.folder / volume
 
     def send_and_await(self, events: int) -> list[dict[str, Any]]:
-        """Send events of this moment; return all rows once they count, while no worker has ended."""
+        """Send events dated now; return all rows once the events count. Fail if a worker ends."""
         for partition in range(3):
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             asyncio.run(self.topic.send([json.dumps({"at": now}).encode()] * events, partition))
@@ -127,7 +127,7 @@ class Deployment:
         assert set(ended.values()) == {None}, f"{ended}\n{self.said()}"
 
     def metrics(self, name: str, token: str) -> int:
-        """Return the status with which a worker answers for its metrics."""
+        """Return the status of a worker's answer to a request for metrics."""
         url, headers = f"http://127.0.0.1:{self.ports[name]}/metrics", {"Authorization": f"Bearer {token}"}
         try:
             with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
@@ -136,11 +136,11 @@ class Deployment:
             return refused.code
 
     def said(self) -> str:
-        """Return what the workers said."""
+        """Return the output of the workers."""
         return "\n".join(path.read_text()[-2000:] for path in sorted(self.folder.glob("worker-*.log")))
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """End all processes."""
         for worker in self.running.values():
             worker.kill()
             worker.wait()

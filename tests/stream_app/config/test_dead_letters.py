@@ -23,7 +23,7 @@ def read(section: str) -> DeadLetterSettings:
     return load_text(section + STREAM, Path("app.yaml"), {}).dead_letters
 
 
-def test_by_default_a_week_and_no_content() -> None:
+def test_letters_are_kept_a_week_without_content_by_default() -> None:
     assert read("") == DeadLetterSettings(7 * DAY_US, 100_000_000, content=False)
 
 

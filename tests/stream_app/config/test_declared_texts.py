@@ -1,4 +1,4 @@
-"""What a stream declares has the bytes that version 0.1.0 stored: running streams are compared with them.
+"""The stored text of a declaration keeps the bytes of version 0.1.0: running streams are compared with it.
 
 The hashes were recorded with the code of version 0.1.0, before a declaration was one struct.
 """
@@ -50,12 +50,12 @@ INSTANTS = ("2024-01-01T00:00:00Z", "2024-03-01T00:00:00Z")
 
 
 def text_of(stream: StreamSettings) -> bytes:
-    """Return the text that is stored of what a stream declares."""
+    """Return the stored text of a stream's declaration."""
     return canonical_json(stream.declared.plain())
 
 
 def configured(rng: random.Random) -> StreamSettings:
-    """Return a stream whose configuration was drawn at random."""
+    """Return a stream with a configuration drawn at random."""
     stream: dict[str, Any] = {
         "source": _source(rng),
         "time": {"field": rng.choice(FIELDS), "format": rng.choice(["s", "ms", "us", "ns", "iso8601"])},
@@ -206,7 +206,7 @@ def planned_of(name: str) -> Strategy:
 
 
 @pytest.mark.parametrize("block", range(len(DECLARED_TEXTS)))
-def test_declared_texts_are_those_of_version_0_1_0(block: int) -> None:
+def test_declared_texts_equal_those_of_version_0_1_0(block: int) -> None:
     digest = hashlib.sha256()
     for number in range(PER_BLOCK):
         digest.update(text_of(configured(random.Random(f"{block} {number}"))) + b"\n")
@@ -214,7 +214,7 @@ def test_declared_texts_are_those_of_version_0_1_0(block: int) -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_strategies_are_those_of_version_0_1_0(name: str) -> None:
+def test_strategies_equal_those_of_version_0_1_0(name: str) -> None:
     assert planned_of(name).hash == STRATEGIES[name]
 
 
@@ -242,7 +242,7 @@ def test_a_stored_strategy_is_read_and_written_byte_for_byte(
 def test_a_strategy_of_a_later_version_is_refused_in_one_line(
     part: tuple[str, ...], fact: str, said: str
 ) -> None:
-    """Ignored, the fact would change answers or costs under the same hash."""
+    """If the new fact were ignored, answers or costs would change under the same hash."""
     stored = json.loads(planned_of("tree").to_json())
     place = stored
     for name in part:
@@ -255,7 +255,7 @@ def test_a_strategy_of_a_later_version_is_refused_in_one_line(
 
 
 def test_settings_of_another_process_declare_the_same_text() -> None:
-    """``stream-app run`` hands its settings to the worker pickled; a default is then another object."""
+    """``stream-app run`` pickles the worker's settings, so a default is another object in the worker."""
     for seed in range(PER_BLOCK):
         stream = configured(random.Random(seed))
         copied = pickle.loads(pickle.dumps(stream))

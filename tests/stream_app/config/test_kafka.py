@@ -1,4 +1,4 @@
-"""What a configuration may say about Kafka, and the lines that refuse the rest."""
+"""Settings of Kafka: correct values are read, and wrong values are refused in one line."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_declaration_names_the_topic_and_no_server() -> None:
     assert "one:9092" not in str(told)
 
 
-def test_csv_records_and_a_start_at_an_instant() -> None:
+def test_csv_columns_and_a_start_at_an_instant_are_read() -> None:
     text = TEXT.replace("start: latest", "format: csv, columns: [id, at], start: 1970-01-01T00:00:02Z")
     [stream] = read(text).streams
     assert stream.source == TopicSettings("web.clicks", 2_000_000)
@@ -75,7 +75,7 @@ def test_avro_records_need_a_registry_whose_password_is_shown_nowhere() -> None:
     assert "must be the registry's URL" in refusal("start: latest", "format: avro, schema_registry: registry")
 
 
-def test_the_authority_of_a_registry_lies_beside_the_configuration() -> None:
+def test_path_of_registry_certificates_is_relative_to_the_configuration() -> None:
     written = "format: avro, schema_registry: 'https://registry', schema_registry.ssl.ca.location: ca.pem"
     one, plain = (
         read(TEXT.replace("start: latest", text)).streams[0] for text in (written, written.rpartition(",")[0])
@@ -97,7 +97,7 @@ def test_the_records_own_timestamp_is_in_milliseconds() -> None:
     assert 'time.format "us": must be one of ms' in said
 
 
-def test_security_has_the_names_of_librdkafka() -> None:
+def test_security_settings_have_librdkafkas_names() -> None:
     kafka = read(
         TEXT.replace(
             "group: counts",
@@ -166,13 +166,13 @@ def test_a_wrong_value_is_one_line_with_its_remedy(written: str, instead: str, e
     assert expected in refusal(written, instead)
 
 
-def test_an_output_takes_the_releases_of_a_stream() -> None:
+def test_output_names_a_stream_and_its_topic() -> None:
     settings = read(TEXT + "outputs: [{stream: clicks, topic: clicks.private}]")
     assert settings.outputs == (OutputSettings("clicks", "clicks.private"),)
     assert (settings.output_of("clicks"), settings.output_of("other")) == ("clicks.private", None)
 
 
-def test_streams_over_one_topic_read_it_in_one_way() -> None:
+def test_streams_over_one_topic_must_read_it_in_the_same_way() -> None:
     other = TEXT[TEXT.index("  clicks:") :].replace("clicks:", "again:", 1)
     assert len(read(TEXT + other).streams) == 2
     with pytest.raises(ConfigError, match="again reads the same log as clicks"):

@@ -1,4 +1,4 @@
-"""The configuration: what is read, exactly, and what is refused, in which words."""
+"""The configuration: values are read exactly, and errors are refused in the stated words."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ def test_a_missing_file_is_one_line(tmp_path):
         load(tmp_path / "none.yaml", {})
 
 
-def test_epsilon_is_what_is_written_not_a_double(tmp_path):
+def test_epsilon_is_read_exactly_as_written(tmp_path):
     for written, exact in [("0.1", "1/10"), ("1e9", None), ("1/3", "1/3"), ("0.3", "3/10")]:
         text = REPLAY.replace(
             "epsilon: 1.0", f"epsilon: {written}" + (", not_private: true" if exact is None else "")
@@ -322,7 +322,7 @@ def test_epsilon_is_what_is_written_not_a_double(tmp_path):
         assert str(read(tmp_path, text).streams[0].declared.privacy.epsilon) == (exact or "1000000000")
 
 
-def test_the_environment_overrides_where_the_secrets_are(tmp_path):
+def test_environment_variables_override_addresses(tmp_path):
     secret = "redis://worker:hunter2@db:6379/0"
     settings = read(
         tmp_path, LIVE, {"STREAM_APP_REDIS_URL": secret, "STREAM_APP_REDIS_API_URL": "redis://api:x@db/0"}
@@ -337,7 +337,7 @@ def test_no_message_repeats_a_password(tmp_path):
     assert "hunter2" not in refusal(tmp_path, LIVE.replace("redis://", "ftp://worker:hunter2@"))
 
 
-def test_one_file_has_one_identity_however_it_is_spelled(tmp_path):
+def test_every_spelling_of_a_path_gives_one_ledger_name(tmp_path):
     (tmp_path / "alias.ndjson").symlink_to(tmp_path / "flights.ndjson")
     spellings = ["flights.ndjson", "./x/../flights.ndjson", str(tmp_path / "flights.ndjson"), "alias.ndjson"]
     read_all = [read(tmp_path, REPLAY.replace("flights.ndjson", spelling)) for spelling in spellings]
@@ -353,7 +353,7 @@ def test_sources_about_the_same_people_share_a_ledger_by_their_group(tmp_path):
     "other",
     ["format: ndjson, start: latest", "format: csv, start: earliest", "format: csv, start: latest, group: g"],
 )
-def test_one_file_is_read_in_one_way(tmp_path, other):
+def test_streams_over_one_file_must_read_it_in_the_same_way(tmp_path, other):
     first, second = LIVE.partition("streams:\n")[::2]
     text = f"{first}streams:\n{second}{second.replace('clicks:', 'again:')}"
     assert len(read(tmp_path, text).streams) == 2
@@ -381,7 +381,7 @@ def test_every_key_is_documented_and_every_documented_key_exists():
     assert set(documented) == set(documented_keys()) - sections
 
 
-def test_options_of_a_mechanism_are_declared_where_they_are_written(tmp_path):
+def test_written_options_of_a_mechanism_are_declared(tmp_path):
     written = (
         f"departures:\n    {WINDOWED[:-1]}, mechanism: dawa, options: {{partition_share: 0.2, merge: true}}}}"
     )
@@ -437,7 +437,7 @@ def test_the_operators_endpoint_beyond_loopback_needs_a_token(tmp_path):
 
 
 @pytest.mark.parametrize("token", ["short-secret", "spaces in my secret words", "ünïcode-sécret-wörds"])
-def test_a_token_that_no_header_carries_is_refused_without_showing_it(tmp_path, token):
+def test_token_with_characters_that_no_header_carries_is_refused_unshown(tmp_path, token):
     said = refusal(tmp_path, LIVE + f"operator: {{port: 9464, token: {token}}}\n")
     assert "operator.token must be at least 16 letters" in said
     (tmp_path / "app.yaml").write_text(LIVE + "operator: {port: 9464}\n")

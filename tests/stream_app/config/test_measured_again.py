@@ -1,4 +1,4 @@
-"""Streams of one file that would measure the same events: refused exactly where the ledger would refuse."""
+"""Streams that would measure the same events are refused exactly if the ledger would refuse them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def settings(*streams: str):
 
 
 def refused_by_the_ledger(streams) -> bool:
-    """Ask the ledger itself, in the order in which a worker opens the streams."""
+    """Return whether the ledger refuses a stream, if a worker opens them in its usual order."""
     entries: list[LedgerEntry] = []
     for one in chain.from_iterable(by_log(streams)):
         entry = first_measurement(one, NOW_US)
@@ -85,7 +85,7 @@ IN_A_GROUP = {"group": ", group: people"}
         ((replay("a", "2023-01-01", "2023-01-11", "x"), replay("b", "2023-01-10", "2023-01-20", "y")), False),
     ],
 )
-def test_only_what_the_ledger_would_refuse_is_refused_before(streams, good):
+def test_configuration_refuses_exactly_what_the_ledger_would_refuse(streams, good):
     read = settings(*streams).streams
     assert refused_by_the_ledger(read) is not good
     if good:
@@ -95,7 +95,7 @@ def test_only_what_the_ledger_would_refuse_is_refused_before(streams, good):
             check_measurements(read, NOW_US)
 
 
-def test_the_line_says_where_what_and_what_to_write():
+def test_refusal_names_file_line_and_the_text_to_copy():
     with pytest.raises(ConfigError) as caught:
         check_measurements(settings(A, B).streams, NOW_US)
     assert str(caught.value) == (
@@ -104,7 +104,7 @@ def test_the_line_says_where_what_and_what_to_write():
     )
 
 
-def test_a_stream_that_has_begun_is_not_asked_again_and_a_new_one_is():
+def test_only_new_streams_need_consent():
     streams = settings(A, B).streams
     entries = [first_measurement(one, NOW_US) for one in streams]
     source = entries[0].source
@@ -134,7 +134,7 @@ def of_users(name: str, field: str) -> str:
 
 
 @pytest.mark.parametrize(("field", "unit", "epsilon"), [("passenger", "user", 2), ("device", "event", 4)])
-def test_streams_with_other_users_promise_nothing_to_any_user(field: str, unit: str, epsilon: int) -> None:
+def test_streams_that_name_users_differently_promise_per_event(field: str, unit: str, epsilon: int) -> None:
     streams = settings(of_users("a", "passenger"), of_users("b", field)).streams
     entries = [replace(first_measurement(one, NOW_US), strategy_hash=one.name) for one in streams]
     told = statement(entries[0].source, entries)

@@ -1,4 +1,4 @@
-"""What stands in the file is what is read: no number, key or password turns into another one."""
+"""The file's text is read as it looks: no number, key or password becomes another one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def visits(**written: str) -> StreamSettings:
         ("!!timestamp x", None),
     ],
 )
-def test_a_plain_word_is_what_it_looks_like(text: str, value: object) -> None:
+def test_plain_values_are_read_as_they_look(text: str, value: object) -> None:
     section = parse_document(f"key: {text}", "app.yaml", [])
     if text.startswith("!"):
         with pytest.raises(ConfigError, match=r"^app\.yaml:1: key cannot be read; write a plain value"):

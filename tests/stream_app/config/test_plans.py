@@ -1,4 +1,4 @@
-"""What a stream's settings are planned into."""
+"""The plan of a stream, made from its settings."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def over_carriers(keys: int, buckets: int, epoch_bins: int) -> StreamSettings:
     )
 
 
-def test_keys_and_values_are_anticipating_as_long_as_their_noise_can_be_drawn_ahead(
+def test_axes_are_anticipating_if_their_noise_can_be_drawn_ahead(
     caplog: pytest.LogCaptureFixture,
 ):
     month = planned(over_carriers(20, 256, 720))
@@ -69,21 +69,21 @@ def test_keys_and_values_are_anticipating_as_long_as_their_noise_can_be_drawn_ah
     assert "released causally" in caplog.text
 
 
-def told_of_width(records: list[logging.LogRecord]) -> list[str]:
-    """Return the warnings about rows that are too wide for the witness."""
+def width_warnings(records: list[logging.LogRecord]) -> list[str]:
+    """Return the logged warnings about rows that are too wide for the witness."""
     told = [record.getMessage() for record in records]
     return [message for message in told if "more than the witness keeps" in message]
 
 
 @pytest.mark.parametrize(("keys", "told"), [(20, 0), (300, 1)])
-def test_rows_too_wide_for_the_witness_are_told_of_once(
+def test_rows_too_wide_for_the_witness_are_logged_once(
     keys: int, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every start, ``plan`` and ``check-config`` plan the streams."""
+    """Every start, ``plan`` and ``check-config`` plan each stream several times."""
     wide = replace(over_carriers(keys, 1_000, 720), name=f"over {keys} keys")
     for _ in range(2):
         planned(wide)
-    messages = told_of_width(caplog.records)
+    messages = width_warnings(caplog.records)
     assert len(messages) == told
     for message in messages:
         assert message.startswith(f"stream over {keys} keys: a bin may release ")
@@ -91,8 +91,8 @@ def test_rows_too_wide_for_the_witness_are_told_of_once(
 
 
 @pytest.mark.parametrize(("keys", "too_large"), [(100, False), (1_000, True)])
-def test_width_that_is_told_of_is_one_that_the_witness_refuses(keys: int, too_large: bool) -> None:
-    """Nodes whose noise has a standard error of 1,000 events, or running counts in units of 2^-16 events."""
+def test_width_that_is_logged_is_a_width_that_the_witness_refuses(keys: int, too_large: bool) -> None:
+    """The values are nodes with a standard error of 1,000 events, or running counts in units of 2^-16."""
     kind = planned(replace(over_carriers(keys, 1_000, 2), name=f"{keys} keys")).kind
     rng = np.random.default_rng(1)
     units = {table: 2**16 if table == PUBLISHED else 1 for table in kind.tables}
@@ -128,7 +128,7 @@ def test_windows_take_their_share_and_the_tree_the_rest():
 
 
 def test_windows_that_take_longer_to_release_than_half_a_bin_are_refused():
-    """The noise of 30 x 1,024 buckets by DAWA alone takes 2.8 s, whatever the machine computes besides."""
+    """Drawing DAWA's noise for 30 x 1,024 buckets takes 2.8 s of processor time."""
     keys = KeyList("carrier", tuple(f"C{i}" for i in range(29)), True, False)
 
     def seconds(bin_s: int, mechanism: str) -> StreamSettings:
@@ -159,8 +159,8 @@ def test_a_stored_path_that_adds_up_to_more_than_one_is_refused() -> None:
         Strategy.from_json(json.dumps(fields))
 
 
-def test_strategies_of_before_keep_their_text() -> None:
-    """Running streams are known by this hash."""
+def test_earlier_strategies_keep_their_text() -> None:
+    """A running stream is identified by the hash of this text."""
     text = (
         b'{"declared":{"late":"next_bin","privacy":{"epsilon":"1","neighbours":"add_remove","private":true,'
         b'"unit":"event"},"source":{"format":"ndjson","name":"log","replay":null},"time":{"bin_us":10,'
@@ -174,7 +174,7 @@ def test_strategies_of_before_keep_their_text() -> None:
 
 
 def test_every_path_of_drawn_noise_costs_at_most_epsilon() -> None:
-    """Grey box: the scales that noise is really drawn with, added up along every path in exact fractions."""
+    """Grey box: add up the scales of the drawn noise along every path, in exact fractions."""
     strategy = planned(FLIGHTS)
     design, draws = strategy.design, list[Draw]()
     for _ in strategy.kind.draw_pages(RememberedNoise(1, draws)):
@@ -212,7 +212,7 @@ def test_levels_over_epochs_take_their_part_and_the_epoch_the_rest(release: Rele
     assert levels.mean_squared_error(16) < 0.6 * added.mean_squared_error(16)
 
 
-def test_levels_over_epochs_are_for_events_without_axes() -> None:
+def test_levels_over_epochs_are_refused_with_axes_or_users() -> None:
     keys = KeyList("carrier", ("AA", "UA"), True, False)
     with pytest.raises(OperatorError, match=r"departures\.tree\.epochs: .*keys and values"):
         planned(changed_stream(WEEKS, keys=keys))

@@ -3,7 +3,7 @@
 Plans are drawn at random: workloads, releases, horizons, epsilons, neighbours, units, keys, values, totals,
 windows, levels over epochs, shapes and shares by hand. Their answers' intervals are held against the exact
 law of the noise that reaches them (``plan_noise.py``, ``convolved.py``). Nothing is simulated, so there are
-no false alarms. ``make bench-accuracy`` draws many more and longer plans, by another seed each time.
+no false alarms. ``make bench-accuracy`` draws many more and longer plans, with another seed each time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sections ``alerts`` and ``api``: what is read, and the one line where it cannot be."""
+"""The sections ``alerts`` and ``api``: correct values are read, wrong ones are refused in one line."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ DELAYS = """\
 """
 
 
-def test_each_is_a_rule_for_every_key() -> None:
+def test_each_makes_a_rule_for_every_key() -> None:
     when = 'when: "sum(delays[each], 1h) > 5", confidence: 0.99'
     rules = read(
         f"{DELAYS}alerts:\n  rules:\n    busy: {{{when}, labels: {{team: ops}}}}\n"
@@ -122,7 +122,7 @@ def test_each_is_a_rule_for_every_key() -> None:
         ("ks(delays, 1h, 1h) > 0.5", ", confidence: 0.9999", "confidence 0.9999 is beyond 0.998"),
     ],
 )
-def test_a_rule_over_axes_is_checked_with_the_place_of_its_error(when: str, more: str, expected: str) -> None:
+def test_error_in_a_rule_over_axes_names_its_place(when: str, more: str, expected: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         read(f'{DELAYS}alerts:\n  rules:\n    busy: {{when: "{when}"{more}}}\n')
     assert expected in str(refusal.value)
@@ -149,7 +149,7 @@ def test_a_topic_of_alerts_needs_a_cluster_and_holds_nothing_else() -> None:
         read(rules.replace("clicks.alerts", '"clicks alerts"') + kafka)
 
 
-def test_beyond_loopback_somebody_is_asked_or_it_was_accepted() -> None:
+def test_beyond_loopback_the_api_needs_keys_a_proxy_or_consent() -> None:
     for host in ("127.0.0.1", "127.1.2.3", "localhost", '"::1"'):
         assert read(f"api: {{host: {host}}}\n").api.keys is None
     for host in ("0.0.0.0", '"::"', "192.168.1.7", "counts.example.org"):
@@ -181,7 +181,7 @@ def test_a_wrong_api_section_is_refused_in_one_line(api: str, expected: str) -> 
     assert expected in str(refusal.value)
 
 
-def test_names_and_limits_of_readers_are_read() -> None:
+def test_host_names_and_limits_are_read() -> None:
     api = read(
         "api: {hosts: [Counts.example.org, api], limits: {connections: 50, connections_per_address: 5, "
         "followers: 2, idle: 30s, slow: 1m}}\n"
@@ -205,6 +205,6 @@ def test_names_and_limits_of_readers_are_read() -> None:
         ("limits: {speed: 1}", "speed is not a known key"),
     ],
 )
-def test_other_names_and_limits_are_refused(api: str, expected: str) -> None:
+def test_wrong_host_names_and_limits_are_refused(api: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(expected)):
         read(f"api: {{{api}}}\n")

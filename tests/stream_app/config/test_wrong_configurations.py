@@ -1,7 +1,7 @@
-"""Wrong configurations, each with the one line that refuses it, and a few that look wrong and are right.
+"""Wrong configurations, each with the one line that refuses it, and a few correct ones that look wrong.
 
-``check-config`` says it with file, line, key, value and remedy. What no table thinks of, a fuzzer does:
-whatever is written, there is an answer in one line and never a traceback.
+The line has file, line, key, value and remedy. A table holds known mistakes, and a fuzzer makes others: every
+text is accepted or refused in one line, never with a traceback.
 """
 
 from __future__ import annotations
@@ -722,7 +722,7 @@ def test_each_is_refused_in_one_line_that_says_where_and_what(here: Path) -> Non
 
 
 def checked(here: Path, text: str) -> str:
-    """Return what ``check-config`` says; a traceback fails the test."""
+    """Return the output of ``check-config``; a traceback fails the test."""
     (here / "w.yaml").write_text(text)
     result = CliRunner().invoke(main, ["check-config", "--config", "w.yaml"])
     assert isinstance(result.exception, SystemExit | None), (text, result.exception)
@@ -730,7 +730,7 @@ def checked(here: Path, text: str) -> str:
     return result.output.strip()
 
 
-def test_only_a_file_that_is_not_read_has_no_line(here: Path) -> None:
+def test_every_refusal_names_a_line_unless_the_file_cannot_be_read(here: Path) -> None:
     lines = [checked(here, text) for _, text, refusal in CASES[:3] if refusal is not None]
     assert [re.match(r"stream-app: w\.yaml:\d+: ", line) is not None for line in lines] == [False, True, True]
 
@@ -786,7 +786,7 @@ DOCUMENT = yaml.safe_load(re.sub(r"(\d{4}-[\dT:-]+Z)", r"'\1'", GOOD))
 
 
 @given(st.sampled_from(places(DOCUMENT)[1:]), odd, st.booleans(), st.text(max_size=6))
-def test_whatever_is_written_somewhere_there_is_one_line_and_no_traceback(
+def test_random_value_anywhere_gives_one_line_and_no_traceback(
     place: tuple[object, ...], value: object, is_key: bool, key: str
 ) -> None:
     document = yaml.safe_load(yaml.safe_dump(DOCUMENT))
@@ -801,7 +801,7 @@ def test_whatever_is_written_somewhere_there_is_one_line_and_no_traceback(
 
 
 @given(st.text(alphabet="abs:{}[]-,&*!|>'\"#% \n\t019.", max_size=60))
-def test_whatever_is_no_configuration_there_is_one_line_and_no_traceback(text: str) -> None:
+def test_random_document_gives_one_line_and_no_traceback(text: str) -> None:
     answers(text)
 
 
@@ -816,5 +816,5 @@ def answers(text: str) -> None:
     assert len(refusal.splitlines()) == 1
 
 
-def test_the_document_that_is_made_wrong_is_right() -> None:
+def test_document_is_valid_before_it_is_changed() -> None:
     assert {stream.name for stream in load_text(GOOD, Path("w.yaml"), {}).streams} == {"s", "t"}

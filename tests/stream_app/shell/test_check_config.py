@@ -1,4 +1,4 @@
-"""What ``check-config`` looks at beside the words of the file."""
+"""``check-config`` also checks the files that the configuration names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ streams:
 
 
 @pytest.mark.slow
-def test_the_authority_of_a_registry_must_be_there(tmp_path: Path) -> None:
+def test_missing_registry_certificates_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "app.yaml"
     file.write_text(AVRO)
     refused = CliRunner().invoke(main, ["check-config", "--config", str(file)])

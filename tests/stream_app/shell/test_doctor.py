@@ -1,4 +1,4 @@
-"""Each thing that is wrong is found, with its remedy, and nothing else is."""
+"""``stream-app doctor`` finds each fault, with its remedy, and nothing else."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 def examined(
     folder: Path, redis: str = "embedded:./redis", port: int = 0, more: str = "", more_redis: str = ""
 ) -> dict[str, list[Finding]]:
-    """Return what is found, by what was looked at."""
+    """Return the findings by the checked key."""
     text = CONFIGURATION.format(redis=redis, port=port or free_port(), more=more, more_redis=more_redis)
     (folder / "app.yaml").write_text(text)
     found: dict[str, list[Finding]] = {}
@@ -60,7 +60,7 @@ def examined(
 
 
 def bad(found: dict[str, list[Finding]]) -> dict[str, str]:
-    """Return what is not ok."""
+    """Return the findings that are not ok."""
     return {what: f.state for what, findings in found.items() for f in findings if f.state != "ok"}
 
 
@@ -70,7 +70,7 @@ def test_doctor_finds_nothing_in_a_good_installation(folder: Path) -> None:
     assert {"streams.clicks.source.file", "state.dir", "redis.url", "api.port", "operator.port"} == set(found)
 
 
-def test_a_ledger_that_was_not_begun(folder: Path) -> None:
+def test_doctor_finds_a_missing_ledger(folder: Path) -> None:
     more = "ledger: {file: ledger.ndjson}"
     found = examined(folder, more=more)
     assert bad(found) == {"ledger": "fail"}
@@ -80,7 +80,9 @@ def test_a_ledger_that_was_not_begun(folder: Path) -> None:
     assert (finding.state, finding.said) == ("ok", f"ledger.file: {folder}/ledger.ndjson holds 0 epoch(s)")
 
 
-def test_a_missing_file_and_a_closed_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_finds_a_missing_file_and_an_unwritable_directory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "clicks.ndjson").unlink()
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write anywhere
     found = examined(folder)
@@ -88,7 +90,7 @@ def test_a_missing_file_and_a_closed_directory(folder: Path, monkeypatch: pytest
     assert found["streams.clicks.source.file"][0].said.endswith("create it or correct the path")
 
 
-def test_secrets_that_others_may_read(folder: Path) -> None:
+def test_doctor_finds_secrets_that_others_may_read(folder: Path) -> None:
     (folder / "state").mkdir(mode=0o755)
     found = examined(folder)
     assert bad(found) == {"state.dir": "warn"}
@@ -96,7 +98,9 @@ def test_secrets_that_others_may_read(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("free_mib", "state"), [(100, "fail"), (1000, "warn"), (9000, "ok")])
-def test_room_on_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int, state: str) -> None:
+def test_doctor_reports_free_disk_space(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int, state: str
+) -> None:
     usage = shutil.disk_usage(folder)._replace(free=free_mib << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
     found = examined(folder)
@@ -106,7 +110,7 @@ def test_room_on_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, free_mi
 
 @contextmanager
 def answering(body: bytes) -> Iterator[int]:
-    """Serve one text on a port."""
+    """Serve one text on a port during the block."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -126,7 +130,7 @@ def answering(body: bytes) -> Iterator[int]:
 
 
 @pytest.mark.slow
-def test_a_taken_port_fails_unless_it_is_the_service_itself(folder: Path) -> None:
+def test_occupied_port_fails_unless_the_service_itself_serves_it(folder: Path) -> None:
     with answering(b"somebody else") as port:
         found = examined(folder, port=port)
         assert bad(found) == {"api.port": "fail"}
@@ -154,13 +158,13 @@ def test_doctor_finds_an_operator_endpoint_that_is_open_to_others(folder: Path) 
 
 @pytest.mark.redis
 class TestOverAServer:
-    def test_the_deployed_one_is_good(self, folder: Path) -> None:
+    def test_deployed_redis_is_good(self, folder: Path) -> None:
         with deployed(folder / "redis", server_paths()["bundled"]) as server:
             found = examined(folder, server.worker_url, more_redis=f', api_url: "{server.api_url}"')
         assert bad(found) == {}
         assert {"redis.url", "redis clock", "redis.api_url"} < set(found)
 
-    def test_an_api_with_too_many_rights(self, folder: Path) -> None:
+    def test_api_user_with_too_many_rights_is_found(self, folder: Path) -> None:
         with deployed(folder / "redis", server_paths()["bundled"]) as server:
             same = examined(folder, server.worker_url)
             other = examined(folder, server.worker_url, more_redis=f', api_url: "{server.url("operator")}"')
@@ -172,7 +176,7 @@ class TestOverAServer:
         assert bad(wrong) == {"redis.api_url": "fail"}
         assert "not-" not in wrong["redis.api_url"][0].said
 
-    def test_the_user_of_alerts(self, folder: Path) -> None:
+    def test_rights_of_the_alerts_user_are_checked(self, folder: Path) -> None:
         rules = "alerts: {rules: {many: {when: count(clicks) > 1}}}"
         with deployed(folder / "redis", server_paths()["bundled"]) as server:
             users = {"alerts": "ok", "worker": "warn", "api": "fail", "operator": "fail"}
@@ -186,7 +190,7 @@ class TestOverAServer:
         assert "can read secret keys" in found["operator"].said
         assert "cannot keep the alerts' states" in found["api"].said
 
-    def test_a_clock_that_differs(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_wrong_redis_clock_is_found(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with deployed(folder / "redis", server_paths()["bundled"]) as server:
             api_url = f', api_url: "{server.api_url}"'
             for limit, state in (("SKEW_S", "warn"), ("LARGEST_SKEW_S", "fail")):
@@ -195,7 +199,7 @@ class TestOverAServer:
                 assert bad(found) == {"redis clock": state}
                 assert "NTP" in found["redis clock"][0].said
 
-    def test_a_store_that_may_lose_releases(self, folder: Path) -> None:
+    def test_store_that_may_lose_releases_is_found(self, folder: Path) -> None:
         port = free_port()
         options = ["--port", str(port), "--save", "", "--bind", "127.0.0.1"]
         command = [str(server_paths()["bundled"]), *options]

@@ -1,4 +1,4 @@
-"""Topics, as the doctor sees them on a real broker."""
+"""``stream-app doctor`` checks topics on a real broker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def examined(
     ahead_ms: int = 0,
     **settings: str,
 ) -> list[tuple[str, str]]:
-    """Return state and words of what is found of a topic with these records."""
+    """Return the state and the text of each finding about a topic with these records."""
 
     async def look() -> list[Finding]:
         topic = await Topic.create(servers, 2, **settings)
@@ -66,28 +66,28 @@ def examined(
 
 @pytest.mark.kafka
 class TestOverABroker:
-    def test_a_good_topic(self, tmp_path: Path, bootstrap_servers: str) -> None:
+    def test_good_topic_is_ok(self, tmp_path: Path, bootstrap_servers: str) -> None:
         # More records than the sample takes; one has no value, which is nobody's event.
         found = examined(tmp_path, bootstrap_servers, [*[GOOD] * 119, None])
         assert [state for state, _ in found] == ["ok", "ok"]
         assert "has 2 partition(s)" in found[0][1]
         assert "every event of a sample" in found[1][1]
 
-    def test_an_empty_topic(self, tmp_path: Path, bootstrap_servers: str) -> None:
+    def test_empty_topic_is_ok(self, tmp_path: Path, bootstrap_servers: str) -> None:
         assert examined(tmp_path, bootstrap_servers)[1][1].endswith("has no events yet")
 
     @pytest.mark.parametrize(
         ("values", "state", "words"),
         [([BAD, BAD], "fail", "correct time.field"), ([GOOD, BAD], "warn", "see the dead letters")],
     )
-    def test_events_that_cannot_be_read(
+    def test_undecodable_events_are_found(
         self, tmp_path: Path, bootstrap_servers: str, values: list[bytes], state: str, words: str
     ) -> None:
         found = examined(tmp_path, bootstrap_servers, values)
         assert found[1][0] == state
         assert words in found[1][1]
 
-    def test_a_compacted_topic_and_a_clock_that_is_ahead(
+    def test_compacted_topic_and_records_from_the_future_are_found(
         self, tmp_path: Path, bootstrap_servers: str
     ) -> None:
         found = examined(tmp_path, bootstrap_servers, [GOOD], ahead_ms=60_000, cleanup_policy="compact")
@@ -107,7 +107,7 @@ class TestOverABroker:
         ("partitions", "policy", "state"),
         [(1, "compact", "ok"), (1, "delete", "fail"), (2, "compact", "fail")],
     )
-    def test_a_topic_that_takes_releases_forgets_none(
+    def test_output_topic_must_keep_every_release(
         self, tmp_path: Path, bootstrap_servers: str, partitions: int, policy: str, state: str
     ) -> None:
         async def look() -> list[Finding]:
@@ -119,7 +119,7 @@ class TestOverABroker:
         *_, last = asyncio.run(look())
         assert (last.what, last.state) == ("outputs", state)
 
-    def test_the_topic_of_alerts(self, tmp_path: Path, bootstrap_servers: str) -> None:
+    def test_missing_topic_of_alerts_is_found(self, tmp_path: Path, bootstrap_servers: str) -> None:
         async def look() -> list[Finding]:
             topic = await Topic.create(bootstrap_servers)
             there = await findings(
@@ -137,7 +137,7 @@ class TestOverABroker:
         assert (found.what, found.state) == ("alerts.topic", "ok")
         assert found.said.endswith("has 3 partition(s)")
 
-    def test_a_topic_that_is_not_there(self, tmp_path: Path, bootstrap_servers: str) -> None:
+    def test_missing_topic_is_found(self, tmp_path: Path, bootstrap_servers: str) -> None:
         found = asyncio.run(findings(tmp_path, bootstrap_servers, "nobody-made-it"))
         assert [finding.state for finding in found] == ["ok", "fail"]
         assert "does not exist; create it" in found[1].said
@@ -179,14 +179,14 @@ def test_a_schema_registry_over_tls_is_reached_before_there_is_a_record(
         assert asyncio.run(look(served.url, named.replace("ca.pem", "no.pem"))) == [topic_ok, missing]
 
 
-def test_no_broker(tmp_path: Path) -> None:
+def test_unreachable_broker_is_found(tmp_path: Path) -> None:
     servers = f"127.0.0.1:{free_port()}"
     [finding] = asyncio.run(findings(tmp_path, servers, "clicks"))
     assert finding.state == "fail"
     assert servers in finding.said
 
 
-def test_no_broker_where_no_stream_reads_a_topic(tmp_path: Path) -> None:
+def test_unreachable_broker_is_found_even_if_no_stream_reads_a_topic(tmp_path: Path) -> None:
     servers = f"127.0.0.1:{free_port()}"
     text = CONFIGURATION.replace("topic: {topic}, format: json", "file: clicks.ndjson")
     (tmp_path / "app.yaml").write_text(text.format(servers=servers))

@@ -1,4 +1,4 @@
-"""Whether a worker has the keys of the running epochs' noise is found before its start, on a real store."""
+"""``stream-app doctor`` finds whether a worker has the keys of stored noise, on a real store."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ SECRET = b"c2VjcmV0IHRoYXQgYWxsIHdvcmtlcnMgaGF2ZSBhcyBvbmU="
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield the URL of a deployed server, as its worker gets it."""
+    """Yield the worker's URL of a deployed server."""
     with deployed(tmp_path_factory.mktemp("store"), server_paths()["bundled"]) as server:
         yield server.worker_url
 
 
 def examined(folder: Path, url: str, stream: str, source: str, more: str = "") -> Finding:
-    """Return what a worker with a configuration in ``folder`` finds of a stream's noise."""
+    """Return the finding about a stream's noise, for a worker with a configuration in ``folder``."""
     source, _, kafka = source.partition("\n")
     text = f"""
 redis: {{url: "{url}"}}
@@ -63,7 +63,7 @@ def opened(
     release: Release = "anticipating",
     lease_s: float = 0.0,
 ) -> None:
-    """Open a stream somewhere else; keep its lease for so long."""
+    """Open a stream on another machine, which holds the stream's lease for this long."""
     design = replace(design_of((2, 3)), release=release)
     strategy = strategy_of(design, stream=stream, source=f"file:{stream}")
 
@@ -83,19 +83,19 @@ def opened(
 
 @pytest.mark.redis
 class TestOnARealStore:
-    def test_a_stream_that_nobody_began(self, tmp_path: Path, url: str) -> None:
+    def test_stream_without_an_epoch_is_ok(self, tmp_path: Path, url: str) -> None:
         assert examined(tmp_path, url, "unknown", TOPIC).state == "ok"
         assert not (tmp_path / "state").exists()
 
     @pytest.mark.parametrize("source", [FILE, TOPIC])
-    def test_keys_that_are_here(self, tmp_path: Path, url: str, source: str) -> None:
+    def test_keys_on_this_machine_are_ok(self, tmp_path: Path, url: str, source: str) -> None:
         stream = f"here-{source[1:5]}"
         opened(tmp_path, url, stream, KeyFiles(tmp_path / "state" / "noise_keys"), lease_s=60)
         keys = [*(tmp_path / "state" / "noise_keys").rglob("*.key")]
         assert examined(tmp_path, url, stream, source).state == "ok"
         assert [*(tmp_path / "state" / "noise_keys").rglob("*.key")] == keys
 
-    def test_keys_of_another_machine_while_a_worker_there_closes(self, tmp_path: Path, url: str) -> None:
+    def test_missing_keys_while_another_machine_closes_the_stream(self, tmp_path: Path, url: str) -> None:
         opened(tmp_path, url, "elsewhere", KeyFiles(tmp_path / "elsewhere"), lease_s=60)
         refused = examined(tmp_path, url, "elsewhere", TOPIC)
         assert refused.state == "fail"
@@ -103,17 +103,19 @@ class TestOnARealStore:
         # A file's worker is alone and is not refused; there is no lease that it would ask for.
         assert examined(tmp_path, url, "elsewhere", FILE).state == "warn"
 
-    def test_keys_of_a_machine_that_is_gone(self, tmp_path: Path, url: str) -> None:
+    def test_missing_keys_while_no_machine_closes_the_stream(self, tmp_path: Path, url: str) -> None:
         opened(tmp_path, url, "gone", KeyFiles(tmp_path / "elsewhere"))
         ending = examined(tmp_path, url, "gone", TOPIC)
         assert (ending.state, "it would end early" in ending.said) == ("warn", True)
 
-    def test_a_causal_stream_has_no_keys(self, tmp_path: Path, url: str) -> None:
+    def test_causal_stream_needs_no_keys(self, tmp_path: Path, url: str) -> None:
         opened(tmp_path, url, "causal", KeyFiles(tmp_path / "elsewhere"), "causal", lease_s=60)
         assert examined(tmp_path, url, "causal", TOPIC).state == "ok"
 
     @pytest.mark.parametrize(("same", "state"), [(True, "ok"), (False, "fail")])
-    def test_a_shared_secret(self, tmp_path: Path, url: str, same: bool, state: str) -> None:
+    def test_machines_with_a_shared_secret_have_the_keys(
+        self, tmp_path: Path, url: str, same: bool, state: str
+    ) -> None:
         file = tmp_path / "noise.key"
         file.touch(mode=0o600)
         file.write_bytes(SECRET)
@@ -124,7 +126,7 @@ class TestOnARealStore:
         assert found.state == state
 
 
-def test_a_secret_that_cannot_be_used(tmp_path: Path) -> None:
+def test_unusable_shared_secret_is_found(tmp_path: Path) -> None:
     text = (
         "secrets: {key_file: noise.key}\nstreams: {a: {source: {file: a}, privacy: {epsilon: 1},"
         " time: {field: at, format: ms, bin: 10s, grace: 0s, epoch: 1m}}}"

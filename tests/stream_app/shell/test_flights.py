@@ -1,4 +1,4 @@
-"""The demo's events: all of the table, in order, the same bytes every time."""
+"""The demo's events: every row of the table, in order, with the same bytes every time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wrong option is refused by its name, before anything is read, reached or made."""
+"""A wrong option is refused by its name, before the command reads or writes anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stream-app plan`` compares every stream's ways to count and answers the reverse question."""
+"""``stream-app plan`` compares ways to count and finds the smallest epsilon for an error."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_tables_fit_80_columns(tmp_path: Path) -> None:
 
 
 def planned_per_user(tmp_path: Path, max_events: int, *options: str) -> Result:
-    """Plan 20 days for any range, at an epsilon so small that the discrete law is the continuous one."""
+    """Plan 20 days for any range, with an epsilon so small that discrete and continuous noise agree."""
     config = tmp_path / "app.yaml"
     config.write_text(f"""
 streams:
@@ -98,7 +98,7 @@ def test_every_way_to_count_protects_all_events_of_a_user(tmp_path: Path) -> Non
     np.testing.assert_allclose(four, 4 * one, rtol=1e-4)
 
 
-def test_the_reverse_question_protects_all_events_of_a_user(tmp_path: Path) -> None:
+def test_smallest_epsilon_protects_all_events_of_a_user(tmp_path: Path) -> None:
     # Errors are in proportion to max_events over epsilon, so four times as much epsilon is asked for.
     lines = [planned_per_user(tmp_path, events, "--target-rmse", "5000").output for events in (1, 4)]
     one, four = (Fraction(line.split("epsilon ")[1].split()[0]) for line in lines)
@@ -142,7 +142,7 @@ def every_kind(tmp_path: Path) -> tuple[Path, dict[str, StreamSettings]]:
 
 
 def epsilon_of_a_tree(stream: StreamSettings) -> Fraction:
-    """Return the epsilon of one tree over time: what the axes, the windows or the epochs leave to it."""
+    """Return the epsilon that axes, windows or levels over epochs leave to one tree over time."""
     strategy = planned(stream)
     if strategy.kind.axes is not None:
         values, keys = strategy.kind.axes.values, strategy.kind.axes.keys
@@ -198,7 +198,7 @@ def test_every_kind_of_stream_has_a_smallest_epsilon(tmp_path: Path, name: str) 
     assert error(smallest * Fraction(97, 100)) > 30
 
 
-def test_one_stream_can_be_drawn(tmp_path: Path) -> None:
+def test_plot_shows_one_stream(tmp_path: Path) -> None:
     plot = tmp_path / "visits.png"
     shown = plan(tmp_path, "--stream", "visits", "--plot", str(plot))
     assert shown.exit_code == 0
@@ -231,7 +231,7 @@ def test_a_stream_without_a_plan_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("error", ["0", "-3"])
-def test_an_error_that_nothing_has_is_refused(tmp_path: Path, error: str) -> None:
+def test_error_that_no_epsilon_reaches_is_refused(tmp_path: Path, error: str) -> None:
     refused = plan(tmp_path, "--target-rmse", error)
     assert refused.exit_code == 2
     assert "'--target-rmse'" in refused.output
@@ -261,7 +261,7 @@ streams:
     assert "hb: branching 20" in shown.output
 
 
-def test_levels_over_epochs_are_set_beside_added_totals(tmp_path: Path) -> None:
+def test_levels_over_epochs_are_compared_with_added_totals(tmp_path: Path) -> None:
     config = tmp_path / "app.yaml"
     config.write_text(TWO_STREAMS.replace("tree: {workload: sliding(24)}", "tree: {epochs: 12}"))
     shown = CliRunner().invoke(main, ["plan", "--config", str(config), "--stream", "clicks"])

@@ -1,4 +1,4 @@
-"""Ending work cleanly: by its own end, a refusal, a stop, a signal."""
+"""Work ends cleanly: by itself, by a refusal, by a stop, by a signal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_signal_stops_work_after_it_has_cleaned_up(number):
     assert cleaned == ["up"]
 
 
-def test_a_refusal_comes_through():
+def test_refusal_of_the_work_is_raised():
     async def refuse() -> None:
         raise OperatorError("one line")
 
@@ -57,7 +57,7 @@ def test_a_refusal_comes_through():
         asyncio.run(until_stopped(refuse()))
 
 
-def test_a_failure_while_stopping_is_not_swallowed():
+def test_failure_while_stopping_is_raised():
     async def fails_when_cancelled() -> None:
         try:
             await asyncio.Event().wait()
@@ -90,7 +90,7 @@ asyncio.run(until_stopped(deaf(), within_s=0.2))
 
 
 @pytest.mark.slow
-def test_work_that_does_not_end_is_left():
+def test_process_exits_even_if_its_work_does_not_end():
     with subprocess.Popen(
         [sys.executable, "-c", DEAF], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -115,7 +115,7 @@ def test_cancelling_from_outside_ends_the_work_too():
     assert cleaned == ["up"]
 
 
-def test_a_child_finds_no_password_around_it(tmp_path, monkeypatch):
+def test_environment_of_a_child_holds_no_password(tmp_path, monkeypatch):
     shows_its_environment = tmp_path / "child"
     shows_its_environment.write_text("#!/bin/sh\nenv >&2\n")
     shows_its_environment.chmod(0o700)

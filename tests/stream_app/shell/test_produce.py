@@ -1,4 +1,4 @@
-"""A file's lines in a topic: as they are, in order, once; or moved to now."""
+"""``stream-app produce`` sends a file's lines once, in order: unchanged, or with times moved to now."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINES = [
 
 
 class Wall:
-    """A clock that moves only when somebody waits for it."""
+    """A clock that advances only while its user sleeps."""
 
     def __init__(self) -> None:
         self.now_s = 1_700_000_000.0
@@ -48,7 +48,7 @@ def moved(production: Production, lines: Sequence[str]) -> tuple[list[str], Wall
     return [live.move(line.encode()).decode() for line in lines], wall
 
 
-def test_the_past_happens_now_at_its_pace(tmp_path: Path) -> None:
+def test_past_events_are_sent_now_at_the_given_pace(tmp_path: Path) -> None:
     past = Production(tmp_path / "e.ndjson", "t", "", as_live=3600.0, time_field="at")
     lines, wall = moved(past, LINES)
     began_us = 1_700_000_000_000_000
@@ -99,7 +99,7 @@ def test_no_broker_is_one_line_with_the_remedy(tmp_path: Path, servers: str, lin
 
 
 def read_all(servers: str, topic: str) -> list[tuple[bytes | None, bytes]]:
-    """Return keys and values of a topic of one partition."""
+    """Return the keys and values of all records of a topic with one partition."""
     consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
@@ -131,7 +131,7 @@ class TestOverABroker:
         produce(replace(what, key=None, compression=None), Console(file=said))
         assert [value for _, value in read_all(bootstrap_servers, topic)] == [v for _, v in expected] * 2
 
-    def test_csv_goes_without_its_header(self, tmp_path: Path, bootstrap_servers: str) -> None:
+    def test_csv_is_sent_without_its_header(self, tmp_path: Path, bootstrap_servers: str) -> None:
         file, topic = tmp_path / "e.csv", f"clicks-{uuid4().hex}"
         file.write_text('at,who\n1,"ada, l"\n2,bob\n')
         what = Production(file, topic, bootstrap_servers, key="who", partitions=1)
@@ -140,7 +140,7 @@ class TestOverABroker:
         with pytest.raises(OperatorError, match=r"--key other: .* has no such column"):
             produce(replace(what, key="other"), Console(file=io.StringIO()))
 
-    def test_a_topic_that_is_not_there_is_not_made_by_mistake(
+    def test_missing_topic_is_not_created_unasked(
         self,
         tmp_path: Path,
         bootstrap_servers: str,

@@ -1,4 +1,4 @@
-"""What the terminal shows comes from a released row and from nothing else."""
+"""The terminal shows values of released rows only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_row_becomes_a_line():
     assert not StreamProgress.of_row(ROW, of_bins=None, to_us=None).complete
 
 
-def test_a_row_that_protects_nobody_says_so():
+def test_line_of_a_row_without_privacy_says_so():
     assert StreamProgress.of_row(ROW | {"private": False}, None, None).describe().endswith("NOT PRIVATE")
 
 

@@ -1,4 +1,4 @@
-"""plan-alert and export-alerts: what is said before rules run, and what Prometheus is given."""
+"""``plan-alert`` predicts how rules behave; ``export-alerts`` writes rules for Prometheus."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_rule_is_planned(config: list[str]) -> None:
         assert "(median)" in rows[name]
 
 
-def test_a_distance_is_planned_for_so_many_events(config: list[str]) -> None:
+def test_distance_rule_is_planned_for_a_number_of_events(config: list[str]) -> None:
     said = CliRunner().invoke(main, ["plan-alert", *config, "--rule", "moved"])
     assert said.exit_code == 2
     assert "alerts.rules.moved: " in said.output

@@ -27,7 +27,7 @@ def said(tmp_path: Path, first: str = "") -> str:
     return "\n".join(promises(load(config), NOW_US))
 
 
-def test_a_live_stream_spends_from_now_on(tmp_path: Path) -> None:
+def test_live_stream_spends_epsilon_from_now_on(tmp_path: Path) -> None:
     told = said(tmp_path)
     # Midnight of Berlin; nothing ends a live stream.
     assert "clicks spends epsilon 0.5 on events from 2026-03-09T23:00:00Z on (one epoch)" in told
@@ -38,6 +38,6 @@ def test_a_live_stream_spends_from_now_on(tmp_path: Path) -> None:
     assert "1970" not in shown.output
 
 
-def test_a_declared_first_bin_is_the_first(tmp_path: Path) -> None:
+def test_promise_begins_at_the_declared_first_bin(tmp_path: Path) -> None:
     told = said(tmp_path, ', first: "2026-01-31T23:00:00Z"')
     assert "from 2026-01-31T23:00:00Z on" in told
