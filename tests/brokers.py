@@ -39,7 +39,7 @@ def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 
 def _join(folder: Path) -> str:
-    """Return the run's broker; the first process starts it."""
+    """Return the address of the run's broker; the first process starts the broker."""
     with _held(folder) as users:
         known = json.load(users) if os.fstat(users.fileno()).st_size else {"users": 0}
         if not known["users"]:
