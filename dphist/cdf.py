@@ -48,13 +48,13 @@ class CdfTree:
         """The number of bins that a node of each level covers."""
         return _node_bins(self.branching)
 
-    def squared_error(self, epsilon: float, sensitivity: int | None = None) -> float:
+    def squared_error(self, epsilon: float) -> float:
         """Return the sum over t = 1..bins of the variance of the cumulative count.
 
-        With continuous Laplace noise of scale D / (epsilon share). The paper's formula, 4 m sum of
-        (k_l - 1) / eps_l^2, is the case of a known total, D = 2 and product exactly m.
+        With continuous Laplace noise of scale D / (epsilon share); D is 2 if the total is known, else 1. The
+        paper's formula, 4 m sum of (k_l - 1) / eps_l^2, is the case of a known total and product exactly m.
         """
-        moved = (2 if self.total_known else 1) if sensitivity is None else sensitivity
+        moved = 2 if self.total_known else 1
         uses = prefix_uses(self.branching, self.bins, self.total_known)
         return sum(
             use * 2.0 * (moved / (epsilon * float(share))) ** 2
@@ -161,9 +161,7 @@ def prefixes(levels: list[FloatArray], tree: CdfTree) -> FloatArray:
     edges = np.arange(tree.bins + 1)
     total = np.zeros(tree.bins + 1)
     for values, family, size in zip(levels, _families(tree), tree.node_bins, strict=True):
-        inclusive = np.cumsum(_by_family(values, family), axis=1)
-        before = np.concatenate([np.zeros((len(inclusive), 1)), inclusive[:, :-1]], axis=1)
-        total += before.ravel()[edges // size]
+        total += _sums_before(_by_family(values, family)).ravel()[edges // size]
     return total
 
 
@@ -173,8 +171,7 @@ def suffixes(levels: list[FloatArray], tree: CdfTree) -> FloatArray:
     total = np.zeros(tree.bins + 1)
     total[0] = levels[0].sum()
     for values, family, size in zip(levels, _families(tree), tree.node_bins, strict=True):
-        inclusive = np.cumsum(_by_family(values, family)[:, ::-1], axis=1)[:, ::-1]
-        after = np.concatenate([inclusive[:, 1:], np.zeros((len(inclusive), 1))], axis=1)
+        after = _sums_before(_by_family(values, family)[:, ::-1])[:, ::-1]
         total[1:] += after.ravel()[last_before // size]
     return total
 
@@ -207,6 +204,11 @@ def _by_family(values: FloatArray, family: int) -> FloatArray:
     padded = np.zeros(rows * family)
     padded[: values.size] = values
     return padded.reshape(rows, family)
+
+
+def _sums_before(families: FloatArray) -> FloatArray:
+    """Return, for each node, the sum of the nodes of its family before it."""
+    return np.cumsum(np.pad(families[:, :-1], ((0, 0), (1, 0))), axis=1)
 
 
 def _balanced_shapes(bins: int) -> Iterator[tuple[int, ...]]:

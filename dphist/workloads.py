@@ -110,10 +110,8 @@ PREFIX = Workload(((WorkloadPart("prefix"), Fraction(1)),))
 def _part(kind: object) -> WorkloadPart:
     if kind == "bins":
         return WorkloadPart("sliding", 1)
-    if kind == "prefix":
-        return WorkloadPart("prefix")
-    if kind == "ranges":
-        return WorkloadPart("ranges")
+    if kind == "prefix" or kind == "ranges":
+        return WorkloadPart(kind)
     sliding = _SLIDING.fullmatch(kind) if isinstance(kind, str) else None
     if sliding is None:
         raise ValueError(

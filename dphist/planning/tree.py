@@ -13,7 +13,8 @@ import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import get_args
+from operator import itemgetter
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -162,14 +163,12 @@ def _error_and_gradient(
     gradient = np.empty_like(own)
     # Adjoint: the derivative of the error by this level's variance from below, pooling above included.
     adjoint = uses[:, 0].copy()
-    for level in range(height):
-        if level == height - 1:
-            gradient[:, level] = adjoint * slope[:, level]
-            break
+    for level in range(height - 1):
         children = factors[:, level + 1] * below[:, level + 1]
         gradient[:, level] = adjoint * (below[:, level] / own[:, level]) ** 2 * slope[:, level]
         weight = (below[:, level] / children) ** 2 * factors[:, level + 1]
         adjoint = uses[:, level + 1] + adjoint * weight
+    gradient[:, -1] = adjoint * slope[:, -1]
     return (uses * below).sum(axis=1), gradient
 
 
@@ -182,49 +181,116 @@ def best_branching(
     A root of the epoch is tried last, and never for running counts alone, which do not gain from it: the few
     nodes below it are nearly as accurate, and a causal root is complete only with the last bin.
     """
-    plain = _best_without_root(horizon, rate, release, workload)
-    if workload == PREFIX or horizon == 1:
-        return plain
-    return _with_root_if_better(plain, horizon, rate, release, workload)
+    search = _Search(horizon, rate, release, workload)
+    plain = search.without_root()
+    return plain if workload == PREFIX or horizon == 1 else search.with_root_if_better(plain)
 
 
-def _best_without_root(horizon: int, rate: float, release: Release, workload: Workload) -> tuple[int, ...]:
-    if horizon <= 2:
-        return (horizon,)
-    errors = {
-        start: float(best_shares([start], horizon, rate, _SEARCH_ROUNDS, release, workload)[1][0])
-        for start in sorted(_starts(horizon, workload))
-    }
-    best: tuple[int, ...] = (horizon,)
-    best_error = math.inf
-    for start in sorted(errors, key=errors.__getitem__)[:3]:
-        error, branching = _improved(start, horizon, rate, release, workload)
-        if error < best_error:
-            best_error, best = error, branching
-    lower = _without_starved(best, horizon, rate, release, workload)
-    return best if lower == best else _improved(lower, horizon, rate, release, workload)[1]
+class _Search(NamedTuple):
+    """The search for the tree of least error for a workload; ``rate`` is epsilon / sensitivity."""
 
+    horizon: int
+    rate: float
+    release: Release
+    workload: Workload
 
-def _with_root_if_better(
-    plain: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
-) -> tuple[int, ...]:
-    """Return the best tree with a root of the whole epoch, if it is better than the one without."""
-    starts = sorted(with_root(_starts(horizon, workload) | {plain}, horizon, release))
-    errors = {
-        start: float(best_shares([start], horizon, rate, _SEARCH_ROUNDS, release, workload)[1][0])
-        for start in starts
-    }
-    starts.sort(key=errors.__getitem__)
-    without = float(best_shares([plain], horizon, rate, _SEARCH_ROUNDS, release, workload)[1][0])
-    if errors[starts[0]] > _ROOT_IN_REACH * without:
-        return plain
-    error, rooted = min(_improved(start, horizon, rate, release, workload) for start in starts[:2])
-    if error < without * (1 - _ROOT_GAIN) and horizon <= _LARGEST_EXACT:
-        # Cut-off nodes are only approximated above.
-        (without,), (error,) = (
-            _exact_errors([branching], horizon, rate, release, workload) for branching in (plain, rooted)
+    def without_root(self) -> tuple[int, ...]:
+        """Return the best tree whose top nodes are smaller than the epoch."""
+        if self.horizon <= 2:
+            return (self.horizon,)
+        starts = sorted((self._error(start), start) for start in self._starts())
+        _, best = min((self._improved(start) for _, start in starts[:3]), key=itemgetter(0))
+        lower = self._without_starved(best)
+        return best if lower == best else self._improved(lower)[1]
+
+    def with_root_if_better(self, plain: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the best tree with a root of the whole epoch, if it is better than the one without."""
+        rooted = with_root(self._starts() | {plain}, self.horizon, self.release)
+        starts = sorted((self._error(start), start) for start in rooted)
+        without = self._error(plain)
+        if starts[0][0] > _ROOT_IN_REACH * without:
+            return plain
+        error, best = min(self._improved(start) for _, start in starts[:2])
+        if error < without * (1 - _ROOT_GAIN) and self.horizon <= _LARGEST_EXACT:
+            # Cut-off nodes are only approximated above.
+            (without,), (error,) = (self._exact_errors([tree]) for tree in (plain, best))
+        return best if error < without * (1 - _ROOT_GAIN) else plain
+
+    def _shares(self, trees: Sequence[tuple[int, ...]]) -> tuple[FloatArray, FloatArray]:
+        """Return nearly the best shares of trees of one height, and their errors."""
+        return best_shares(trees, self.horizon, self.rate, _SEARCH_ROUNDS, self.release, self.workload)
+
+    def _error(self, tree: tuple[int, ...]) -> float:
+        return float(self._shares([tree])[1][0])
+
+    def _exact_errors(self, trees: Sequence[tuple[int, ...]]) -> list[float]:
+        """Return the exact errors of trees of one height with nearly their best shares."""
+        # For smaller rates only the scale of all errors changes, and a design would refuse the noise.
+        rate = max(self.rate, _LEAST_COMPARED_RATE)
+        shares, _ = self._replace(rate=rate)._shares(trees)
+        return [
+            TreeDesign(
+                TreeShape(tree), self.horizon, Fraction(rate), _rounded_down(row), release=self.release
+            ).mean_squared_error(self.workload)
+            for tree, row in zip(trees, shares, strict=True)
+        ]
+
+    def _without_starved(self, branching: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the branching without levels that get only the least share: they do not reduce the error."""
+        shares, _ = best_shares(
+            [branching], self.horizon, self.rate, release=self.release, workload=self.workload
         )
-    return rooted if error < without * (1 - _ROOT_GAIN) else plain
+        factors: list[int] = []
+        merged = 1
+        for k, share in zip(branching[::-1], shares[0][::-1], strict=True):
+            merged *= k
+            if share > 1.5 * LEAST_SHARE:
+                factors.insert(0, merged)
+                merged = 1
+        return (-(-self.horizon // math.prod(factors[1:])), *factors[1:])
+
+    def _starts(self) -> set[tuple[int, ...]]:
+        """Return balanced trees of every height, over the epoch and over each window under a wide top level."""
+        starts = {balanced_branching(self.horizon, height) for height in _heights(self.horizon)}
+        windows = {part.bins for part, _ in self.workload.parts if 2 < part.bins < self.horizon}
+        for bins in windows:
+            top = -(-self.horizon // bins)
+            starts |= {(top, *balanced_branching(bins, height)) for height in _heights(bins)}
+        return {start for start in starts if math.prod(start[1:]) < self.horizon}
+
+    def _improved(self, branching: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
+        """Return the best tree and its error, by moving to better neighbours until there is none.
+
+        Raises: ValueError if no tree has a finite error.
+        """
+        horizon, best_error = self.horizon, math.inf
+        most = _CANDIDATES if self.workload == PREFIX else _WINDOW_CANDIDATES
+        while True:
+            if math.prod(branching[1:]) < horizon:
+                candidates = sorted(_neighbourhood(branching, horizon, most))
+            else:
+                below = _neighbourhood(branching[1:], horizon, most)
+                candidates = sorted(with_root(below, horizon, self.release))
+            errors = self._shares(candidates)[1]
+            position = int(np.argmin(errors))
+            if not errors[position] < best_error * (1 - 1e-9):  # also stops if it is not a number
+                break
+            best_error, branching = float(errors[position]), candidates[position]
+        if not math.isfinite(best_error):
+            raise ValueError(
+                f"epsilon: {self.rate:g} an event leaves no tree a finite error; choose a larger epsilon"
+            )
+        # Cut-off nodes are only approximated above, so evaluate the most promising trees exactly.
+        finalists = [candidates[position] for position in np.argsort(errors)[:_FINALISTS]]
+        if self.workload == PREFIX and self.release == "anticipating":
+            variances = (0.5 / np.sinh(self._shares(finalists)[0] * (self.rate / 2.0)) ** 2).tolist()
+            return min(
+                (level_uniform_error(TreeShape(finalist), horizon, own) / horizon, finalist)
+                for finalist, own in zip(finalists, variances, strict=True)
+            )
+        if self.workload != PREFIX and horizon <= _FINALS_HORIZON:
+            return min(zip(self._exact_errors(finalists), finalists, strict=True))
+        return best_error, branching
 
 
 def with_root(trees: Iterable[tuple[int, ...]], horizon: int, release: Release) -> set[tuple[int, ...]]:
@@ -238,82 +304,8 @@ def with_root(trees: Iterable[tuple[int, ...]], horizon: int, release: Release) 
     return {(2, *tree) for tree in trees if release == "anticipating" or math.prod(tree) == horizon}
 
 
-def _exact_errors(
-    branchings: Sequence[tuple[int, ...]], horizon: int, rate: float, release: Release, workload: Workload
-) -> list[float]:
-    """Return the exact errors of trees of one height with nearly their best shares."""
-    # For smaller rates only the scale of all errors changes, and a design would refuse the noise.
-    rate = max(rate, _LEAST_COMPARED_RATE)
-    shares, _ = best_shares(branchings, horizon, rate, _SEARCH_ROUNDS, release, workload)
-    designs = (
-        TreeDesign(TreeShape(tuple(branching)), horizon, Fraction(rate), _rounded_down(row), release=release)
-        for branching, row in zip(branchings, shares, strict=True)
-    )
-    return [design.mean_squared_error(workload) for design in designs]
-
-
-def _without_starved(
-    branching: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
-) -> tuple[int, ...]:
-    """Return the branching without levels that get only the least share: they do not reduce the error."""
-    shares, _ = best_shares([branching], horizon, rate, release=release, workload=workload)
-    factors: list[int] = []
-    merged = 1
-    for k, share in zip(branching[::-1], shares[0][::-1], strict=True):
-        merged *= k
-        if share > 1.5 * LEAST_SHARE:
-            factors.insert(0, merged)
-            merged = 1
-    return (-(-horizon // math.prod(factors[1:])), *factors[1:])
-
-
-def _starts(horizon: int, workload: Workload) -> set[tuple[int, ...]]:
-    """Return balanced trees of every height, and balanced trees over one window under a wide top level."""
-    starts = {balanced_branching(horizon, height) for height in _heights(horizon)}
-    windows = {part.bins for part, _ in workload.parts if 2 < part.bins < horizon}
-    for bins in windows:
-        starts |= {(-(-horizon // bins), *balanced_branching(bins, height)) for height in _heights(bins)}
-    return {start for start in starts if math.prod(start[1:]) < horizon}
-
-
 def _heights(bins: int) -> range:
     return range(1, max(2, math.ceil(math.log2(bins))) + 1)
-
-
-def _improved(
-    branching: tuple[int, ...], horizon: int, rate: float, release: Release, workload: Workload
-) -> tuple[float, tuple[int, ...]]:
-    """Return the best tree and its error, by moving to better neighbours until there is none.
-
-    Raises: ValueError if no tree has a finite error.
-    """
-    best_error = math.inf
-    most = _CANDIDATES if workload == PREFIX else _WINDOW_CANDIDATES
-    while True:
-        if math.prod(branching[1:]) < horizon:
-            candidates = sorted(_neighbourhood(branching, horizon, most))
-        else:
-            candidates = sorted(with_root(_neighbourhood(branching[1:], horizon, most), horizon, release))
-        errors = best_shares(candidates, horizon, rate, _SEARCH_ROUNDS, release, workload)[1]
-        position = int(np.argmin(errors))
-        if not errors[position] < best_error * (1 - 1e-9):  # also stops if it is not a number
-            break
-        best_error, branching = float(errors[position]), candidates[position]
-    if not math.isfinite(best_error):
-        raise ValueError(f"epsilon: {rate:g} an event leaves no tree a finite error; choose a larger epsilon")
-    # Cut-off nodes are only approximated above, so evaluate the most promising trees exactly.
-    finalists = [candidates[position] for position in np.argsort(errors)[:_FINALISTS]]
-    if workload == PREFIX and release == "anticipating":
-        shares = best_shares(finalists, horizon, rate, _SEARCH_ROUNDS, release)[0]
-        variances = (0.5 / np.sinh(shares * (rate / 2.0)) ** 2).tolist()
-        return min(
-            (level_uniform_error(TreeShape(finalist), horizon, own) / horizon, finalist)
-            for finalist, own in zip(finalists, variances, strict=True)
-        )
-    if workload != PREFIX and horizon <= _FINALS_HORIZON:
-        exactly = _exact_errors(finalists, horizon, rate, release, workload)
-        return min(zip(exactly, finalists, strict=True))
-    return best_error, branching
 
 
 def _neighbourhood(branching: tuple[int, ...], horizon: int, most: int) -> Iterable[tuple[int, ...]]:

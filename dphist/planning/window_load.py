@@ -27,24 +27,21 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _APART = 10
 
 
-class CountedNoise:
+class CountedNoise(SeededNoise):
     """Seeded noise that counts its draws; each score of a selection is one draw. It protects nobody."""
 
-    private = False
-
-    def __init__(self, seed: int) -> None:
-        self.draws = 0
-        self._noise = SeededNoise(seed)
+    draws = 0
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         """As ``SeededNoise.discrete_laplace``."""
-        self.draws += math.prod((shape,) if isinstance(shape, int) else shape)
-        return self._noise.discrete_laplace(scale, shape)
+        drawn = super().discrete_laplace(scale, shape)
+        self.draws += drawn.size
+        return drawn
 
     def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
         """As ``SeededNoise.select``."""
         self.draws += len(scores)
-        return self._noise.select(scores, scale)
+        return super().select(scores, scale)
 
 
 @dataclass(frozen=True)

@@ -188,23 +188,23 @@ def choose_plan(size: int, starts: Int64Array, ends: Int64Array, branching: int 
     Cost: about ten evaluations of 300 ranges.
     """
 
-    def error(plan: HatPlan) -> float:
-        return plan.mean_error(starts, ends)
-
     if branching is not None:
-        return HatPlan(size, *_widths_and_shares(size, branching))
-    steps = {least_branching(size, height) for height in range(1, max(2, size.bit_length()))}
-    usual = {step for step in steps if step in _USUAL_STEPS} or {min(steps)}
-    step = min(sorted(usual), key=lambda each: error(HatPlan(size, *_widths_and_shares(size, each))))
-    wide = min(_WIDENINGS, key=lambda each: error(HatPlan(size, *_widths_and_shares(size, step * each))))
-    plans = [HatPlan(size, *_widths_and_shares(size, step * wide, top)) for top in _TOP_SHARES]
-    return min(plans, key=error)
+        return _plan(size, branching)
+
+    def error(step: float, top: float = 1.0) -> float:
+        return _plan(size, step, top).mean_error(starts, ends)
+
+    steps = sorted({least_branching(size, height) for height in range(1, max(2, size.bit_length()))})
+    usual = [step for step in steps if step in _USUAL_STEPS] or steps[:1]
+    step = float(min(usual, key=error))
+    step *= min(_WIDENINGS, key=lambda wider: error(step * wider))
+    return _plan(size, step, min(_TOP_SHARES, key=lambda top: error(step, top)))
 
 
-def _widths_and_shares(size: int, step: float, top: float = 1.0) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return widths that grow by a step from level to level, and shares, equal except the widest level's."""
+def _plan(size: int, step: float, top: float = 1.0) -> HatPlan:
+    """Return the plan with widths that grow by a step; all shares are 1 except the widest level's."""
     widths, width = [], step
     while 2 * round(width) <= size:
         widths.append(round(width))
         width *= step
-    return tuple(widths), (*(1.0 for _ in widths), top)
+    return HatPlan(size, tuple(widths), (*(1.0 for _ in widths), top))
