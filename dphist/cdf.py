@@ -43,11 +43,6 @@ class CdfTree:
     shares: tuple[Fraction, ...]
     total_known: bool
 
-    @property
-    def node_bins(self) -> tuple[int, ...]:
-        """The number of bins that a node of each level covers."""
-        return _node_bins(self.branching)
-
     def squared_error(self, epsilon: float) -> float:
         """Return the sum over t = 1..bins of the variance of the cumulative count.
 
@@ -70,7 +65,7 @@ def prefix_uses(branching: tuple[int, ...], bins: int, total_known: bool) -> tup
     """
     last = bins if total_known else bins + 1
     uses = []
-    for depth, (branch, size) in enumerate(zip(branching, _node_bins(branching), strict=True)):
+    for depth, (branch, size) in enumerate(zip(branching, node_bins(branching), strict=True)):
         # The sum over t < last of (t // size) mod branch; the top digit never wraps.
         cycle = branch * size if depth else last * size + 1
         cycles, rest = divmod(last, cycle)
@@ -145,7 +140,7 @@ def level_sums(counts: Int64Array, tree: CdfTree) -> list[Int64Array]:
     """Sum the counts into the nodes that meet a bin, top level first."""
     edges = np.append(0, np.cumsum(counts))
     sums = []
-    for size in tree.node_bins:
+    for size in node_bins(tree.branching):
         starts = np.arange(0, tree.bins, size)
         sums.append(edges[np.minimum(starts + size, tree.bins)] - edges[starts])
     return sums
@@ -160,7 +155,7 @@ def prefixes(levels: list[FloatArray], tree: CdfTree) -> FloatArray:
     """
     edges = np.arange(tree.bins + 1)
     total = np.zeros(tree.bins + 1)
-    for values, family, size in zip(levels, _families(tree), tree.node_bins, strict=True):
+    for values, family, size in zip(levels, _families(tree), node_bins(tree.branching), strict=True):
         total += _sums_before(_by_family(values, family)).ravel()[edges // size]
     return total
 
@@ -170,7 +165,7 @@ def suffixes(levels: list[FloatArray], tree: CdfTree) -> FloatArray:
     last_before = np.arange(tree.bins)
     total = np.zeros(tree.bins + 1)
     total[0] = levels[0].sum()
-    for values, family, size in zip(levels, _families(tree), tree.node_bins, strict=True):
+    for values, family, size in zip(levels, _families(tree), node_bins(tree.branching), strict=True):
         after = _sums_before(_by_family(values, family)[:, ::-1])[:, ::-1]
         total[1:] += after.ravel()[last_before // size]
     return total
@@ -183,14 +178,15 @@ def difference_uses(starts: Int64Array, ends: Int64Array, tree: CdfTree) -> Int6
     Returns: (levels, differences).
     """
     uses = []
-    for family, size in zip(_families(tree), tree.node_bins, strict=True):
+    for family, size in zip(_families(tree), node_bins(tree.branching), strict=True):
         first, last = starts // size, ends // size
         same = first // family == last // family
         uses.append(np.where(same, last - first, first % family + last % family))
     return np.array(uses)
 
 
-def _node_bins(branching: tuple[int, ...]) -> tuple[int, ...]:
+def node_bins(branching: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the number of bins that a node of each level covers."""
     return tuple(math.prod(branching[depth + 1 :]) for depth in range(len(branching)))
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn
 
 import click
 import numpy as np
@@ -19,7 +18,7 @@ from rich.table import Table
 
 from dphist import mechanisms
 from dphist.comparison import WORKLOADS, Score, applicable, named_workload, score
-from dphist.planning.report import plan
+from dphist.planning.report import figure_file, plan
 from dphist.privacy import Neighbours
 
 NEIGHBOURS_IN_WORDS: dict[Neighbours, str] = {"add_remove": "added or removed", "substitute": "moved"}
@@ -47,7 +46,7 @@ def show_mechanisms(name: str | None) -> None:
     try:
         row = mechanisms.describe(name)
     except ValueError as wrong:
-        _fail(wrong)
+        raise click.ClickException(str(wrong)) from None
     click.echo(f"{row.name}: {row.summary}\n")
     click.echo(inspect.getdoc(row.function))
     click.echo(f"\nProtects, with the defaults: one event {NEIGHBOURS_IN_WORDS[row.neighbours]}.")
@@ -82,11 +81,11 @@ def compare(
     """
     try:
         counts = _read_numbers(file)
-        ranges = named_workload(workload, counts.shape) if workload in WORKLOADS else _read_ranges(workload)
+        ranges = _read_workload(workload, counts.shape)
         names = only.split(",") if only else applicable(counts.ndim)
         scores, refused = _score_all(names, counts, ranges, epsilon, trials)
     except (ValueError, OSError) as wrong:
-        _fail(wrong)
+        raise click.ClickException(str(wrong)) from None
     scores.sort(key=lambda each: each.mean_error)
     if as_json:
         click.echo(json.dumps({"scores": [asdict(each) for each in scores], "not_run": refused}, indent=2))
@@ -146,23 +145,15 @@ def _print_table(
 
 
 def _draw(scores: Sequence[Score], path: Path, title: str) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        _fail("--plot needs matplotlib; install private-counts[plot]")
     names = [each.mechanism for each in scores][::-1]
-    figure = Figure(figsize=(9, 1.2 + 0.3 * len(names)), layout="constrained")
-    errors, seconds = figure.subplots(1, 2, sharey=True)
-    errors.barh(names, [each.mean_error for each in scores][::-1], color="#33658a")
-    seconds.barh(names, [each.seconds for each in scores][::-1], color="#86a873")
-    for axes, label in ((errors, "mean error per query (counts)"), (seconds, "seconds per release")):
-        axes.set_xscale("log")
-        axes.set_xlabel(label)
-    figure.suptitle(title)
-    try:
-        figure.savefig(path, dpi=150)
-    except (ValueError, OSError) as wrong:
-        _fail(f"--plot {path}: {wrong}")
+    with figure_file(path, (9, 1.2 + 0.3 * len(names))) as figure:
+        errors, seconds = figure.subplots(1, 2, sharey=True)
+        errors.barh(names, [each.mean_error for each in scores][::-1], color="#33658a")
+        seconds.barh(names, [each.seconds for each in scores][::-1], color="#86a873")
+        for axes, label in ((errors, "mean error per query (counts)"), (seconds, "seconds per release")):
+            axes.set_xscale("log")
+            axes.set_xlabel(label)
+        figure.suptitle(title)
 
 
 def _read_numbers(path: Path) -> NDArray[np.int64]:
@@ -190,12 +181,9 @@ def _only_array(path: Path) -> NDArray[np.int64]:
         return np.asarray(stored["x" if "x" in names else names[0]])
 
 
-def _read_ranges(workload: str) -> NDArray[np.int64]:
-    path = Path(workload)
-    if not path.is_file():
+def _read_workload(workload: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    if workload in WORKLOADS:
+        return named_workload(workload, shape)
+    if not Path(workload).is_file():
         raise ValueError(f"workload {workload!r} is neither a file nor one of {', '.join(WORKLOADS)}")
-    return _read_numbers(path)
-
-
-def _fail(wrong: Exception | str) -> NoReturn:
-    raise click.ClickException(str(wrong))
+    return _read_numbers(Path(workload))

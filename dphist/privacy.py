@@ -18,6 +18,7 @@ Exact = Fraction | int | float | str | Decimal
 
 # Longest accepted number in a config or JSON row; Fraction would take hours to expand "1e999999999".
 _LONGEST_NUMBER = 200
+_LONGEST_SHOWN = 60
 # Python's own readers take 1_0 and 010 for 10, which other readers of the same text take for 8 or refuse.
 _WHOLE = "(?:0|[1-9][0-9]*)"
 _PLAIN = re.compile(rf"[-+]?(?:{_WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?(?:/{_WHOLE})?")
@@ -35,7 +36,7 @@ def exact(value: Exact, name: str = "epsilon") -> Fraction:
     >>> exact(0.1), exact("1/3"), exact(2)
     (Fraction(1, 10), Fraction(1, 3), Fraction(2, 1))
     """
-    refusal = ValueError(f"{name}: {_shown(value)} is not a finite number above zero; write for example 0.5")
+    refusal = ValueError(f"{name}: {shown(value)} is not a finite number above zero; write for example 0.5")
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, Decimal)):
         raise refusal
     try:
@@ -128,6 +129,10 @@ def _from_text(text: str) -> Fraction:
     return Fraction(text)
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+def shown(value: object) -> str:
+    """Return a short text of a value for a one-line message, even if its repr is long or fails."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # whatever its repr raises, the message is about something else
+        text = f"of type {type(value).__name__}"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

@@ -116,7 +116,7 @@ def cdf_refined(
     Where N is public (``substitute``), a cumulative count is estimated once from the left and once as N minus
     the nodes on its right; the two share no noise and are averaged by inverse variance.
 
-    Guarantee: as ``cdf_tree``, of which it is post-processing. Unbiased. ``published["cumulative_variance"]``
+    Guarantee: as ``cdf_tree``; the rest is post-processing. Unbiased. ``published["cumulative_variance"]``
         holds the variance of each cumulative count. ``variance`` is known for ranges that start at the first
         bin (and, if N is public, for those that end at the last), and nan for others.
     Cost: O(h n).

@@ -31,7 +31,6 @@ def efpa(request: Request, *, selection_share: Epsilon = Fraction(1, 2)) -> Hist
         in bin i moves them in L1 by sum_j |phi_j(i)|. The scale is the largest such sum over i, about
         1.27 m / sqrt(n) for m coefficients, divided by the rest of epsilon. Biased by the coefficients left
         out.
-    Args: selection_share of epsilon, spent on choosing the number of coefficients.
     Cost: O(n^2); the noise scales for each n are cached.
     Source: Acs, Castelluccia, Chen (2012). Their code adds noise to the modulus of each coefficient of the
         unnormalised transform and releases its phase unchanged, which no epsilon covers. Here real and

@@ -32,8 +32,6 @@ def mwem(
         moves by at most one, drawn with scale 2 / part, and half on its count, which one event changes by
         one. With ``known_total`` the exact total is used, and neighbours are histograms that differ by one
         event moved, so their totals are equal; a range still changes by at most one. Biased.
-    Args: rounds, by default chosen from the noisy total times epsilon, as post-processing; known_total;
-        total_share of epsilon, unused with a known total; sweeps over all measured queries per round.
     Cost: O(rounds (n + m) + sweeps rounds^3) on a line, since the estimate is uniform between edges of
         measured ranges and a reweighing touches at most 2 rounds cells; rounds^4 on a grid.
     Source: Hardt, Ligett, McSherry (2012), with the replay of earlier measurements of their section 2.3. Code
@@ -133,7 +131,9 @@ class CellEstimate:
 
 
 def _rounds(total: float, epsilon: float, size: int) -> int:
-    """Choose the number of rounds from published facts: few if noise is large or there are few bins.
+    """Return the number of rounds: few if the noise is large or there are few bins.
+
+    It depends on published facts only.
 
     >>> _rounds(1.0, 0.1, 4096), _rounds(1e5, 0.1, 4096), _rounds(1e12, 1.0, 4096), _rounds(1e12, 1.0, 60)
     (3, 16, 140, 8)

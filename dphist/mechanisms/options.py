@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dphist.privacy import exact
+from dphist.privacy import exact, shown
 
 # More levels than this are never useful.
 _MOST_LEVELS = 64
-_LONGEST_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Option:
             return self.take(value)
         except (ValueError, TypeError, OverflowError):
             rule = f"{self.rule} or None" if self.or_none else self.rule
-            raise ValueError(f"{name} is {_shown(value)}; choose {rule}") from None
+            raise ValueError(f"{name} is {shown(value)}; choose {rule}") from None
 
 
 def whole(text: str, least: int, most: int | None = None, *, or_none: bool = False) -> Option:
@@ -122,12 +121,3 @@ def _number(value: Any) -> Any:
     if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
         raise TypeError
     return value
-
-
-def _shown(value: object) -> str:
-    """Return a short text of a value for a one-line message, even if its repr is long or fails."""
-    try:
-        text = " ".join(repr(value).split())
-    except Exception:  # whatever its repr raises, the message is about the option
-        text = f"of type {type(value).__name__}"
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

@@ -33,9 +33,8 @@ def p_hp(
         moves by at most 2 - 2 / L (``sensitivity``), and is drawn with scale 2 (2 - 2 / L) / e.
         Stage: the same score over the whole histogram, sensitivity 2 - 2 / n. Counts: the buckets are
         disjoint, one event changes one count by one. Biased if counts within a bucket are not uniform;
-        ``variance`` is that of the noise, given the buckets, and unknown for clipped counts.
-    Args: partition_share of epsilon; depth, the largest number of cuts of a cluster, by default ceil(log2 n);
-        nonnegative, whether negative counts are set to zero, which biases long ranges upwards.
+        ``variance`` is that of the noise, given the buckets. With ``nonnegative`` it is unknown, and long
+        ranges are biased upwards.
     Cost: O(n log n) per depth.
     Source: Acs, Castelluccia, Chen (2012), P-HPartition. Unlike their code, this one clips negative counts
         only on request and uses the budget of the last depth.

@@ -47,8 +47,12 @@ def range_sums(values: NDArray[Number], ranges: Int64Array) -> NDArray[Number]:
     >>> range_sums(np.arange(6).reshape(2, 3), np.array([[0, 2, 1, 3], [0, 1, 0, 1]])).tolist()
     [12, 0]
     """
-    prefix = prefix_sums(values)
-    if values.ndim == 1:
+    return sums_between(prefix_sums(values), ranges)
+
+
+def sums_between(prefix: NDArray[Number], ranges: Int64Array) -> NDArray[Number]:
+    """Return the sum over each range, given ``prefix_sums`` of the values."""
+    if prefix.ndim == 1:
         return np.asarray(prefix[ranges[:, 1]] - prefix[ranges[:, 0]])
     top, bottom, left, right = ranges.T
     return np.asarray(prefix[bottom, right] - prefix[top, right] - prefix[bottom, left] + prefix[top, left])

@@ -26,7 +26,7 @@ def sorted_counts(request: Request) -> HistogramRelease:
 def sorted_rounded(request: Request) -> HistogramRelease:
     """Sort the noisy sorted counts again and round them to whole numbers of at least zero (S~r).
 
-    Guarantee: as ``sorted``, of which it is post-processing. Biased.
+    Guarantee: as ``sorted``; the rest is post-processing. Biased.
     Cost: O(n log n).
     Source: Hay et al. (2010), section 5.1.
     """
@@ -36,7 +36,7 @@ def sorted_rounded(request: Request) -> HistogramRelease:
 def sorted_isotonic(request: Request) -> HistogramRelease:
     """Return the rising sequence that is closest to the noisy sorted counts (S-bar).
 
-    Guarantee: as ``sorted``, of which it is post-processing. Biased towards a smooth sequence, with an error
+    Guarantee: as ``sorted``; the rest is post-processing. Biased towards a smooth sequence, with an error
         that shrinks where counts repeat: d distinct counts cost O(d log^3 n / epsilon^2) instead of
         n / epsilon^2.
     Cost: O(n log n).

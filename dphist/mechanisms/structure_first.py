@@ -65,10 +65,8 @@ def structure_first(
         of counts clipped at F it is 2 F - 1. The place is drawn with scale 2 D / e. Trees: buckets are
         disjoint, so an event is in one tree and changes one node of each of its levels. Answers are unbiased
         for any boundaries; ``variance`` is exact, given the boundaries.
-    Args: buckets k, by default a tenth of the bins; partition_share, small by default: boundaries add no
-        bias, and their noise is so large that more budget for them did not help on DPBench's data; deviation;
-        largest_count F, a public bound used for squared deviation only; branching of the trees, 2 in the
-        paper's code.
+    Args: partition_share, small by default: boundaries add no bias, and their noise is so large that more
+        budget for them did not help on DPBench's data; largest_count F, for squared deviations only.
     Cost: O(k n L) for the table of least costs, with buckets of at most L = 8 n / k bins: at most 8 n^2.
     Source: Xu, Zhang, Xiao, Yang, Yu, Winslett (2013), StructureFirst, with trees in buckets and absolute
         deviation as in their code. Their code takes F from the data, which is not private. Their table has no

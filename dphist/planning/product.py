@@ -17,7 +17,6 @@ from dphist.privacy import Exact, Neighbours
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
 from dphist.tree.design import Release
-from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
 
 # An epsilon small enough that the discreteness of the noise does not change the optimum.
@@ -56,15 +55,10 @@ def plan_product(
     time = plan_tree(
         horizon, epsilon, workload, release, neighbours, max_events, branching=branching, shares=shares
     )
-    return ProductDesign(time, KeyAxis(keys, 1 - total_share, total_share), _value_axis(buckets))
-
-
-def _value_axis(buckets: int) -> ValueAxis:
-    if buckets == 1:
-        return ValueAxis(1, TreeShape((1,)), (Fraction(1),))
     # All buckets are complete at once, so least squares use the whole tree, as an anticipating plan assumes.
-    plan = plan_tree(buckets, _PLANNING_EPSILON, "prefix", "anticipating")
-    return ValueAxis(buckets, plan.shape, plan.shares)
+    values = plan_tree(buckets, _PLANNING_EPSILON, "prefix", "anticipating")
+    axis = ValueAxis(buckets, values.shape, values.shares)
+    return ProductDesign(time, KeyAxis(keys, 1 - total_share, total_share), axis)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -75,27 +77,37 @@ def print_whole(table: Table) -> None:
 def candidate_figure(rows: Sequence[Candidate], path: Path, title: str, chosen: str = "") -> None:
     """Plot each candidate's standard error of the running count; plans and ``chosen`` are highlighted.
 
+    Raises: as ``figure_file``.
+    """
+    with figure_file(path, (10, 5)) as figure:
+        axes = figure.subplots()
+        for row in sorted(rows, key=lambda row: -row.running_error):
+            ends, errors = _outline(row.variances)
+            planned = row.name == chosen or row.name.startswith("planned")
+            label = f"{row.name} ({row.running_error:,.1f})"
+            axes.plot(ends, errors, label=label, lw=2.2 if planned else 1.0, ls="-" if planned else "--")
+        axes.set_yscale("log")
+        for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            axis(lambda value, _: f"{value:,.3g}")
+        axes.set_xlabel("bins since the epoch began")
+        axes.set_ylabel("standard error of the running count (events)")
+        axes.set_title(title, loc="left")
+        axes.grid(alpha=0.3)
+        figure.legend(loc="outside right upper", fontsize="small", title="root mean square over the epoch")
+
+
+@contextmanager
+def figure_file(path: Path, inches: tuple[float, float]) -> Iterator[Any]:
+    """Give a matplotlib figure to draw on, then write it to the file that ``--plot`` names.
+
     Raises: ClickException without matplotlib, or if the file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise click.ClickException("--plot needs matplotlib; install private-counts[plot]") from None
-    figure = Figure(figsize=(10, 5), layout="constrained")
-    axes = figure.subplots()
-    for row in sorted(rows, key=lambda row: -row.running_error):
-        ends, errors = _outline(row.variances)
-        planned = row.name == chosen or row.name.startswith("planned")
-        label = f"{row.name} ({row.running_error:,.1f})"
-        axes.plot(ends, errors, label=label, lw=2.2 if planned else 1.0, ls="-" if planned else "--")
-    axes.set_yscale("log")
-    for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        axis(lambda value, _: f"{value:,.3g}")
-    axes.set_xlabel("bins since the epoch began")
-    axes.set_ylabel("standard error of the running count (events)")
-    axes.set_title(title, loc="left")
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper", fontsize="small", title="root mean square over the epoch")
+    figure = Figure(figsize=inches, layout="constrained")
+    yield figure
     try:
         figure.savefig(path, dpi=150)
     except (ValueError, OSError) as wrong:

@@ -250,7 +250,7 @@ class _Search(NamedTuple):
         return (-(-self.horizon // math.prod(factors[1:])), *factors[1:])
 
     def _starts(self) -> set[tuple[int, ...]]:
-        """Return balanced trees of every height, over the epoch and over each window under a wide top level."""
+        """Return balanced trees of every height, over the epoch or over one window under a wide top level."""
         starts = {balanced_branching(self.horizon, height) for height in _heights(self.horizon)}
         windows = {part.bins for part, _ in self.workload.parts if 2 < part.bins < self.horizon}
         for bins in windows:

@@ -14,6 +14,7 @@ from dphist.cdf import (
     difference_uses,
     factorizations,
     level_sums,
+    node_bins,
     prefix_uses,
     prefixes,
     suffixes,
@@ -33,7 +34,7 @@ def node_matrix(tree, ends):
     rows = []
     for end in ends:
         taken, start = [], 0
-        for size in tree.node_bins:
+        for size in node_bins(tree.branching):
             nodes = []
             while start + size <= end:
                 nodes.append(start // size)

@@ -31,16 +31,16 @@ def adaptive_tree(
     """Measure blocks; cut each into as many pieces as its count justifies; merge pieces that look alike.
 
     First look: equal blocks of bins. Second look: each block is cut into a power of two pieces, chosen from
-    its noisy count, and these are measured. Neighbouring pieces whose noisy counts are those of a uniform run
-    become buckets. Third look: a tree over the buckets, planned for the workload and for what is already
-    known. One least-squares estimate uses all three looks; buckets are spread evenly over their bins.
+    its noisy count, and the pieces are measured. Neighbouring pieces with similar noisy counts become
+    buckets. Third look: a tree over the buckets, planned for the workload and for what is already known, with
+    the rest of epsilon. One least-squares estimate uses all three looks; buckets are spread evenly over their
+    bins.
 
     Guarantee: epsilon-DP. Each look measures integers with its own part of epsilon; its shape is computed
         from published results of earlier looks. Blocks are disjoint, and so are pieces: one event changes one
         count by one. Third look: ``measure_tree``, one path's parts. No selection reads the data. Biased if
         counts within a bucket are not uniform. No ``variance`` is stated: the same noisy counts choose the
         buckets and enter their estimates.
-    Args: blocks, their largest number; blocks_share and pieces_share of epsilon, the tree gets the rest.
     Cost: O(p^2 + m log n) for p pieces up to 4096, O(p log p) beyond; 2 p draws.
     Source: this library's own. As in DAWA (Li et al. 2014) buckets follow the data and the tree the workload;
         as in adaptive grids (Qardaji et al. 2013) a first look decides how fine the second is. Defaults were

@@ -50,24 +50,21 @@ def dawa(
 ) -> HistogramRelease:
     """Partition into buckets of nearly uniform counts, then measure them for the workload (DAWA).
 
+    The buckets have lengths that are powers of two. They are spread evenly over their bins.
+
     Guarantee: epsilon-DP. Stage 1 spends its share on choosing the partition (``private_partition`` states
-        its sensitivities), stage 2 the rest on the buckets' counts (``measure_tree``: one event changes the
-        measured integers by the parts on one path); the expansion is post-processing. Biased if counts within
-        a bucket are not uniform. ``variance`` is that of stage 2's noise, given the partition, which stage
-        1's noise chose. With ``merge`` none is stated, because stage 2's noise also chooses the buckets.
-    Args: partition_share of epsilon for stage 1; bucket_penalty, the cost of a bucket beyond 1 / epsilon_2,
-        in units of the largest noise scale (see Source); deviation_from, the centre of a bucket's counts: the
-        paper's "mean", or the "median", which has half the sensitivity; tree, "greedy" for the paper's
-        algorithm 2, "best" for the better of it and of equally weighted trees for this workload; merge,
-        whether similar neighbours become one bucket after stage 2, which is not in the paper. Buckets of
-        stage 1 have lengths that are powers of two.
+        its sensitivities). Stage 2 spends the rest on the buckets' counts (``measure_tree``: one event
+        changes the measured integers by the parts on one path). Biased if counts within a bucket are not
+        uniform. ``variance`` is that of stage 2's noise, given the partition. With ``merge`` no variance is
+        stated, because stage 2's noise also chooses the buckets.
     Cost: O(n log^2 n + m log n) for m ranges; n log n draws.
     Source: Li, Hay, Miklau, Wang (2014). With bucket_penalty 0, deviation_from "mean" and tree "greedy" it is
         the paper's algorithm as printed. That is private, but the partition of least noisy cost then collects
         many lucky draws: thousands of tiny buckets on the easiest data. The authors' published code avoids
         this with steps that theorem 2 does not cover: half the scale that the remark requires, no noise on
         single bins, noisy costs clipped at zero. A constant cost per bucket prevents it without using data.
-        On easy data, errors stay above that code's: see docs/mechanisms.md, and ``adaptive_tree``.
+        Deviations from the median have half the sensitivity of those from the mean. On easy data, errors stay
+        above that code's: see docs/mechanisms.md, and ``adaptive_tree``.
     """
     return _partitioned(
         request, partition_share, bucket_penalty, deviation_from, _TREE_RULES[tree], merge=merge
@@ -146,7 +143,6 @@ def partition_geometric(
     """DAWA's partition, then a tree whose budgets shrink from leaves to root (Partition+Geometric).
 
     Guarantee: as ``dawa``.
-    Args: level_ratio, the budget of a level over that of the level above it.
     Source: Li et al. (2014), section 5.3.3; Cormode et al. (2012), whose ratio is the cube root of 2.
     """
 
@@ -162,8 +158,7 @@ def greedy_h(request: Request, *, branching: int = 2) -> HistogramRelease:
     """Run DAWA's second stage on the bins themselves (GreedyH; greedy scaling without a partition).
 
     Guarantee: epsilon-DP; one event changes the measured integers by the parts on one path
-        (``measure_tree``). Answers are the best linear unbiased estimates of ranges from the nodes; their
-        variance is exact.
+        (``measure_tree``). Answers are the best linear unbiased estimates of ranges; their variance is exact.
     Cost: O(n + m log n) for m ranges; 2 n draws.
     Source: Li et al. (2014), algorithm 2.
     """

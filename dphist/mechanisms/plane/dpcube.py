@@ -11,7 +11,7 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.plane.rectangles import areas, grid_blocks, grid_edges, paint
-from dphist.mechanisms.ranges import prefix_sums, range_sums
+from dphist.mechanisms.ranges import prefix_sums, range_sums, sums_between
 from dphist.privacy import exact
 
 # The paper's published code has 24 blocks across 256 bins.
@@ -33,10 +33,9 @@ def dpcube(
         their noise is drawn afresh. Each part's count is averaged with the sum of its noisy blocks by inverse
         variance. Biased if counts within a part are not uniform. No variance is stated: noisy blocks decide
         the cuts, so given the cuts their noise has another law.
-    Args: blocks_across the longer axis, by default the root of noisy total times epsilon, at least 24 (the
-        total takes total_share); blocks_share of the rest; threshold, the least gain of a cut: how much it
-        lowers the sum of squared deviations, in noise variances of a block times the log of the number of
-        places to cut.
+    Args: blocks_across, by default the root of the noisy total times epsilon, at least 24 (a given number
+        leaves total_share unspent); threshold, how much a cut must lower the sum of squared deviations, in
+        noise variances of a block times the log of the number of places to cut.
     Cost: O(bins + parts blocks_across).
     Source: Xiao, Xiong, Fan, Goryczka, Li (2014). Code that draws both steps' noise from one seed publishes
         differences without noise; here they are independent. Their rule compares squared deviations with
@@ -66,48 +65,43 @@ def dpcube(
 
 
 def _parts(grid: FloatArray, least_gain: float) -> Int64Array:
-    """Cut the noisy grid, longer side first, wherever the best cut gains enough."""
-    sums = prefix_sums(grid)
-    parts, open_parts = [], [(0, grid.shape[0], 0, grid.shape[1])]
+    """Cut the noisy grid, then each part, wherever the best cut gains enough."""
+    prefix = prefix_sums(grid)
+    parts, open_parts = [], [np.array([0, grid.shape[0], 0, grid.shape[1]])]
     while open_parts:
         part = open_parts.pop()
-        cut = _best_cut(sums, part, least_gain)
+        cut = _best_cut(prefix, part, least_gain)
         if cut is None:
             parts.append(part)
         else:
             open_parts += cut
-    return np.array(parts, dtype=np.int64)
+    return np.array(parts)
 
 
 def _best_cut(
-    sums: FloatArray, part: tuple[int, int, int, int], least_gain: float
-) -> list[tuple[int, int, int, int]] | None:
+    prefix: FloatArray, part: Int64Array, least_gain: float
+) -> tuple[Int64Array, Int64Array] | None:
     """Return the two parts of the best cut of either axis, or None if no cut gains enough.
 
     Cutting n blocks of sum s into n1 of s1 and n2 of s2 lowers their squared deviations by
     s1^2 / n1 + s2^2 / n2 - s^2 / n.
     """
-    top, bottom, left, right = part
-    height, width = bottom - top, right - left
-    if height * width == 1:
-        return None
-    found: list[tuple[float, int, int]] = []
-    for axis, length, across in ((0, height, width), (1, width, height)):
-        if length == 1:
-            continue
-        if axis == 0:
-            cumulative = sums[top : bottom + 1, right] - sums[top : bottom + 1, left]
-        else:
-            cumulative = sums[bottom, left : right + 1] - sums[top, left : right + 1]
-        first = cumulative[1:-1] - cumulative[0]
-        total = cumulative[-1] - cumulative[0]
-        bins = np.arange(1, length) * across
-        gain = first**2 / bins + (total - first) ** 2 / (height * width - bins) - total**2 / (height * width)
-        place = int(np.argmax(gain))
-        found.append((float(gain[place]), axis, place + 1))
-    gain, axis, place = max(found)
+    found = []
+    for axis in (0, 1):
+        places = np.arange(part[2 * axis] + 1, part[2 * axis + 1])
+        if places.size:
+            first = np.tile(part, (places.size + 1, 1))
+            first[:-1, 2 * axis + 1] = places
+            # The last row is the whole part.
+            sums, blocks = sums_between(prefix, first), areas(first)
+            rest, others = sums[-1] - sums[:-1], blocks[-1] - blocks[:-1]
+            gains = sums[:-1] ** 2 / blocks[:-1] + rest**2 / others - sums[-1] ** 2 / blocks[-1]
+            best = int(np.argmax(gains))
+            found.append((float(gains[best]), axis, int(places[best])))
+    gain, axis, place = max(found, default=(-math.inf, 0, 0))
+    height, width = part[1] - part[0], part[3] - part[2]
     if gain <= least_gain * math.log(height + width):
         return None
-    if axis == 0:
-        return [(top, top + place, left, right), (top + place, bottom, left, right)]
-    return [(top, bottom, left, left + place), (top, bottom, left + place, right)]
+    first, second = part.copy(), part.copy()
+    first[2 * axis + 1] = second[2 * axis] = place
+    return first, second

@@ -19,10 +19,11 @@ _LARGEST_WORKLOAD = 20_000
 def dawa_hilbert(request: Request, *, partition_share: Epsilon = PARTITION_SHARE) -> HistogramRelease:
     """Lay the grid out along the Hilbert curve and run DAWA on the line (DAWA, two-dimensional).
 
+    The workload's rectangles become the runs of the curve inside them.
+
     Guarantee: as ``dawa``; the curve depends on the shape alone and each bin is one bin of the line.
         Estimates are not rounded: code that truncates them to integers towards zero biases every sum.
         ``variance`` is that of the noise, given the partition.
-    Args: partition_share of epsilon. The workload's rectangles become the runs of the curve inside them.
     Cost: O(bins log^2 bins); the variance of a rectangle O(r^2 log bins) for r runs.
     Source: Li, Hay, Miklau, Wang (2014), section 5.4.
     """

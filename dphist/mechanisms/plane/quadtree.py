@@ -23,8 +23,6 @@ def quadtree(
     Guarantee: epsilon-DP. The tree depends on the shape alone; one event changes one square of each level by
         one, and the levels' budgets add up to epsilon (``RectangleTree.measure``). Unbiased when the last
         level is single bins, the default; the noise's ``variance`` is then the whole squared error.
-    Args: depth, how often squares are quartered, by default until they are bins; level_growth, the ratio of a
-        level's budget to that of the level above.
     Cost: O(bins) and 4 / 3 draws per bin.
     Source: Cormode, Procopiuc, Srivastava, Shen, Yu (2012), sections 4 and 5.
     """
@@ -49,8 +47,6 @@ def hybridtree(
         before columns, never chosen from exact counts. Counts have the rest (``RectangleTree.measure``).
         How many levels there are depends on the cuts, which are published. Unbiased where the last level is
         single bins, the default; the noise's ``variance``, given the cuts, is then the whole squared error.
-    Args: median_levels, by default half of the quadtree's depth; median_share of epsilon; depth, levels
-        below the root, by default as many as it takes to reach single bins.
     Cost: O(bins) per level.
     Source: Cormode, Procopiuc, Srivastava, Shen, Yu (2012), section 3.3, with their share of 0.3.
     """

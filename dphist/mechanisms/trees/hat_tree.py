@@ -35,7 +35,6 @@ def hat_tree(request: Request, *, branching: int | None = None) -> HistogramRele
     Guarantee: epsilon-DP. Whole multiples of counts are measured with one scale, total / epsilon. Total is
         the largest sum of a bin's multiples over all hats: the largest L1 change by one event. Answers are
         the best linear unbiased estimates of ranges; their variance is exact.
-    Args: branching, the ratio of the widths of neighbouring levels; by default the best for the workload.
     Cost: O(n levels), and a sparse factorisation over n / branching hats for each of about ten plans.
     Source: this library's own; the shape was found by optimising any weights at 256 bins for all ranges
         (McKenna et al. 2018, p-identity strategies), which ended in such hats.
@@ -56,7 +55,7 @@ def hat_tree(request: Request, *, branching: int | None = None) -> HistogramRele
 
 @dataclass(frozen=True, eq=False)
 class HatPlan:
-    """The widths of the levels of hats over the bins, and each level's share; the bins' share is first.
+    """The width of each level of hats, and the shares: first the bins' own, then one per level.
 
     >>> HatPlan(4, (2,), (1.0, 1.0)).weights.toarray().round(3).tolist()
     [[0.375, 0.125, 0.0, 0.0], [0.125, 0.375, 0.375, 0.125], [0.0, 0.0, 0.125, 0.375]]
@@ -68,7 +67,7 @@ class HatPlan:
 
     @cached_property
     def bin_part(self) -> int:
-        """The whole multiple of a bin that is measured."""
+        """The whole number that each bin's count is multiplied by before it is measured."""
         return int(LATTICE * self.shares[0] / sum(self.shares))
 
     @cached_property
@@ -131,7 +130,7 @@ class HatPlan:
 
     @cached_property
     def _factors(self) -> Any:
-        """The factors of the covariance of the differences between hats and measured bins."""
+        """The factored covariance of the differences between measured hats and measured bins."""
         covariance = diags_array(np.ones(self.weights.shape[0])) + self._bin_variance * (
             self.weights @ self.weights.T
         )

@@ -155,7 +155,6 @@ def hb(request: Request, *, branching: int | None = None) -> HistogramRelease:
 
     Guarantee: epsilon-DP; one event changes one node of each measured level by one. Answers are the best
         linear unbiased estimates of ranges; their variance is exact.
-    Args: branching, by default ``best_branching(n)``, a function of public facts.
     Cost: O(n).
     Source: Qardaji, Yang, Li (2013), equation 3.
     """
