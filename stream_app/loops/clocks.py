@@ -19,80 +19,43 @@ def own_clock_us() -> int:
     return time.time_ns() // 1_000
 
 
-class Agreement:
-    """Compares the store's clock with this worker's clock; while they differ too much, no bin is closed.
-
-    The store's clock decides, because all workers and the store's scripts use it. This worker's clock can
-    only object. If the two disagree, it is unknown which is right. So a wrong clock on either side stops
-    closing and never makes it earlier. An error that both clocks share, such as a slow drift, goes unnoticed.
-
-    Args:
-        largest_skew_us: the largest accepted difference between the two clocks.
-        own_us: this worker's clock.
-        on_skew: called after each comparison with the seconds by which the store's clock is ahead, and
-            whether that is too much.
-    """
-
-    def __init__(
-        self,
-        largest_skew_us: int,
-        own_us: Callable[[], int] = own_clock_us,
-        on_skew: Callable[[float, bool], None] = lambda ahead_s, in_doubt: None,
-    ) -> None:
-        self._largest_skew_us = largest_skew_us
-        self._own_us = own_us
-        self._on_skew = on_skew
-
-    async def now_us(self, store: Store) -> int:
-        """Return the store's time, never earlier than the latest time it has noted.
-
-        Raises: ClockDoubt where the clocks disagree, or the answer took too long to compare them.
-        """
-        asked_us = self._own_us()
-        now_us, mark_us = await store.now_us(asked_us + self._largest_skew_us)
-        answered_us = self._own_us()
-        # A noted time in the future was noted while both clocks were wrong, or by an older version.
-        ahead_us = max(now_us, mark_us) - answered_us
-        behind_us = asked_us - now_us
-        skew_us = ahead_us if ahead_us > 0 else -max(behind_us, 0)
-        slow = not 0 <= answered_us - asked_us <= self._largest_skew_us
-        in_doubt = slow or abs(skew_us) > self._largest_skew_us
-        self._on_skew(skew_us / 1e6, in_doubt)
-        if in_doubt:
-            raise ClockDoubt(self._words(skew_us, slow, now_us <= mark_us))
-        return max(now_us, mark_us)
-
-    def _words(self, skew_us: int, slow: bool, noted: bool) -> str:
-        most = f"redis.largest_clock_skew: {self._largest_skew_us / 1e6:g} s"
-        if slow:
-            return f"clocks: redis took too long to compare them ({most}), nothing is closed meanwhile"
-        seconds = f"{abs(skew_us) / 1e6:.0f} s {'ahead of' if skew_us > 0 else 'behind'} this worker's"
-        what = "the latest time that redis noted is" if noted and skew_us > 0 else "the clock of redis is"
-        return f"clocks: {what} {seconds} ({most}); nothing is closed until they agree, set the wrong one"
-
-
 class LiveClock:
     """The store's clock, which all workers and the store's scripts use.
 
-    Args: agreement, the comparison with this worker's clock; None for no comparison.
-    Raises (every method): OSError if the store does not answer; ClockDoubt, an OSError, if clocks disagree.
+    This worker's clock can only object. If the two clocks disagree, it is unknown which is right. So a wrong
+    clock on either side stops closing and never makes it earlier. An error that both clocks share, such as a
+    slow drift, goes unnoticed.
+
+    Guarantee: loops that ask at the same time share one question to the store; the store's clock is read
+        after each of them has asked.
+    Args:
+        largest_skew_us: the largest accepted difference between the two clocks; None for no comparison.
+        own_us: this worker's clock.
+        on_skew: called after each comparison with the seconds by which the store's clock is ahead, and
+            whether that is too much.
+    Raises (every method): OSError if the store does not answer; ClockDoubt, an OSError, if the clocks
+        disagree or the answer took too long to compare them.
     """
 
     virtual = False
 
-    def __init__(self, store: Store, agreement: Agreement | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        largest_skew_us: int | None = None,
+        own_us: Callable[[], int] = own_clock_us,
+        on_skew: Callable[[float, bool], None] = lambda ahead_s, in_doubt: None,
+    ) -> None:
         self._store = store
-        self._agreement = agreement
+        self._largest_skew_us = largest_skew_us
+        self._own_us = own_us
+        self._on_skew = on_skew
         self._last_us = 0
+        self._asked = SharedAnswer(self._ask)
 
     async def now_us(self) -> int:
         """Return microseconds since 1970; it never goes back, even if another store answers."""
-        if self._agreement is not None:
-            now_us = await self._agreement.now_us(self._store)
-        else:
-            now_us = max(await self._store.now_us())
-        self._last_us = max(self._last_us, now_us)
-        return self._last_us
+        return await self._asked()
 
     async def sleep_until_us(self, instant_us: int) -> None:
         """Return when the clock has reached the instant."""
@@ -101,20 +64,40 @@ class LiveClock:
             await asyncio.sleep(min(left_us / 1e6, LONGEST_SLEEP_S))
             left_us = instant_us - await self.now_us()
 
+    async def _ask(self) -> int:
+        if self._largest_skew_us is None:
+            now_us = max(await self._store.now_us())
+        else:
+            now_us = await self._compared(self._largest_skew_us)
+        self._last_us = max(self._last_us, now_us)
+        return self._last_us
 
-class SharedClock(LiveClock):
-    """A live clock that many loops share: calls made at the same time cause one question to the store.
-
-    Guarantee: as with ``LiveClock``, the store's clock is read after the call was made.
-    """
-
-    def __init__(self, store: Store, agreement: Agreement | None = None) -> None:
-        super().__init__(store, agreement)
-        self._asked = SharedAnswer(super().now_us)
-
-    async def now_us(self) -> int:
-        """Return microseconds since 1970; it never goes back, even if another store answers."""
-        return await self._asked()
+    async def _compared(self, largest_us: int) -> int:
+        """Return the store's time, never earlier than the latest time it has noted. Raises: ClockDoubt."""
+        asked_us = self._own_us()
+        now_us, mark_us = await self._store.now_us(asked_us + largest_us)
+        answered_us = self._own_us()
+        # A noted time in the future was noted while both clocks were wrong, or by an older version.
+        ahead_us = max(now_us, mark_us) - answered_us
+        behind_us = asked_us - now_us
+        skew_us = ahead_us if ahead_us > 0 else -max(behind_us, 0)
+        slow = not 0 <= answered_us - asked_us <= largest_us
+        in_doubt = slow or abs(skew_us) > largest_us
+        self._on_skew(skew_us / 1e6, in_doubt)
+        most = f"redis.largest_clock_skew: {largest_us / 1e6:g} s"
+        if slow:
+            raise ClockDoubt(
+                f"clocks: redis took too long to compare them ({most}), nothing is closed meanwhile"
+            )
+        if in_doubt:
+            noted = now_us <= mark_us and skew_us > 0
+            what = "the latest time that redis noted" if noted else "the clock of redis"
+            where = "ahead of" if skew_us > 0 else "behind"
+            raise ClockDoubt(
+                f"clocks: {what} is {abs(skew_us) / 1e6:.0f} s {where} this worker's ({most}); nothing is "
+                "closed until they agree, set the wrong one"
+            )
+        return max(now_us, mark_us)
 
 
 class ReplayClock:

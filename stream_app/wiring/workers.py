@@ -26,7 +26,7 @@ from stream_app.config.source import by_log
 from stream_app.core.closing import Closing
 from stream_app.core.strategy import Strategy
 from stream_app.durable import state_directory
-from stream_app.loops.clocks import Agreement, ReplayClock, SharedClock
+from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
 from stream_app.monitoring.listener import serving
@@ -216,8 +216,7 @@ async def new_ledger(settings: Settings) -> str:
 async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pipeline:
     """Open the streams of one source and join their loops."""
     settings, store = adapters.settings, adapters.store
-    agreement = Agreement(settings.redis.largest_clock_skew_us, on_skew=adapters.metrics.clock_skew)
-    wall = SharedClock(store, agreement)
+    wall = LiveClock(store, settings.redis.largest_clock_skew_us, on_skew=adapters.metrics.clock_skew)
     clock = _clock(streams, wall)
     await wall.now_us()  # a group is joined once the clock is right: who leaves it again holds up its others
     log = await open_source(streams, settings, clock)

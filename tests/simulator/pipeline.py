@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from stream_app.core.ledger import ACCEPTED
-from stream_app.loops.clocks import SharedClock
+from stream_app.loops.clocks import LiveClock
 from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import Clock
@@ -32,7 +32,7 @@ class Pipeline:
 
     def make_clock(self, store: Any, source: Any) -> Clock:
         """Return the clock that closes a worker's bins, which all its loops share."""
-        return SharedClock(store)
+        return LiveClock(store)
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run a worker over its view of the outside, faults included."""

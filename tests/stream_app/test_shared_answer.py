@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stream_app.core.records import Cut
-from stream_app.loops.clocks import SharedClock
+from stream_app.loops.clocks import LiveClock
 from stream_app.shared_answer import SharedAnswer
 from stream_app.wiring.pipeline import Counting
 from tests.models.memory import MemoryStore
@@ -115,7 +115,7 @@ def test_streams_that_ask_the_clock_together_ask_the_store_once() -> None:
             return await super().now_us(latest_us)
 
     async def ask() -> list[int]:
-        clock = SharedClock(CountingStore(lambda: 7))
+        clock = LiveClock(CountingStore(lambda: 7))
         return await asyncio.gather(*(clock.now_us() for _ in range(20)))
 
     assert asyncio.run(ask()) == [7] * 20
@@ -147,7 +147,7 @@ def test_a_cut_never_takes_the_time_from_a_question_of_before_the_log_was_asked(
             await one.closer().reconcile()
             await one.ingest().step()
             store = HeldClock(one.store)
-            clock, source = SharedClock(store), one.source()
+            clock, source = LiveClock(store), one.source()
             ends_of = source.positions_at
             siblings: list[asyncio.Task[int]] = []
 

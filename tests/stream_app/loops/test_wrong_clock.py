@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.loops.clocks import Agreement, LiveClock
+from stream_app.loops.clocks import LiveClock
 from stream_app.loops.lease import Lease
 from stream_app.ports import ClockDoubt
 from tests.models.memory import MemoryStore
@@ -30,10 +30,7 @@ class Clocks:
         self.store = MemoryStore(lambda: self.own_us + self.redis_ahead_us)
 
     def live(self) -> LiveClock:
-        return LiveClock(
-            self.store,
-            Agreement(5 * SECOND_US, lambda: self.own_us, lambda *skew: self.told.append(skew)),
-        )
+        return LiveClock(self.store, 5 * SECOND_US, lambda: self.own_us, lambda *skew: self.told.append(skew))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +88,7 @@ def test_clock_mark_in_the_future_is_refused_and_not_followed() -> None:
 def test_an_answer_that_took_too_long_compares_nothing() -> None:
     async def run() -> None:
         clocks, times = Clocks(), iter([NOW_US, NOW_US + 6 * SECOND_US])
-        clock = LiveClock(clocks.store, Agreement(5 * SECOND_US, lambda: next(times)))
+        clock = LiveClock(clocks.store, 5 * SECOND_US, lambda: next(times))
         with pytest.raises(ClockDoubt, match="redis took too long"):
             await clock.now_us()
 
